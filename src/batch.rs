@@ -1,0 +1,141 @@
+//! What is run: token ids of a text, and batches of them padded to one length.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub mod cost;
+pub mod plan;
+
+/// Token ids of one text, special tokens included. Cheap to clone: the request keeps a copy for the
+/// sparse selection while the batch runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TokenIds(Arc<[u32]>);
+
+impl TokenIds {
+    /// Copies `ids` once.
+    pub fn new(ids: &[u32]) -> Self {
+        Self(Arc::from(ids))
+    }
+}
+
+impl Deref for TokenIds {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+/// A shape that the engine has warmed up: `rows` texts, each padded to `length` tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket {
+    /// Texts of the batch, padding rows included.
+    pub rows: usize,
+    /// Tokens of every row, padding tokens included.
+    pub length: usize,
+}
+
+impl Bucket {
+    /// Padded tokens: what the engine computes, whatever the texts are.
+    pub const fn tokens(self) -> usize {
+        self.rows * self.length
+    }
+}
+
+/// A batch that does not fit its bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BatchError {
+    #[error("a batch needs at least one item")]
+    Empty,
+    #[error("{items} items do not fit {rows} rows")]
+    TooManyRows { items: usize, rows: usize },
+    #[error("an item of {tokens} tokens does not fit a length of {length}")]
+    TooLong { tokens: usize, length: usize },
+}
+
+/// Items that run together. `items.len() <= bucket.rows`, every item fits `bucket.length`.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    bucket: Bucket,
+    items: Vec<TokenIds>,
+}
+
+impl Batch {
+    /// Checks that the items fit the bucket.
+    pub fn new(bucket: Bucket, items: Vec<TokenIds>) -> Result<Self, BatchError> {
+        if items.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        if items.len() > bucket.rows {
+            return Err(BatchError::TooManyRows { items: items.len(), rows: bucket.rows });
+        }
+        match items.iter().find(|item| item.len() > bucket.length) {
+            Some(item) => Err(BatchError::TooLong { tokens: item.len(), length: bucket.length }),
+            None => Ok(Self { bucket, items }),
+        }
+    }
+
+    /// The shape that runs.
+    pub const fn bucket(&self) -> Bucket {
+        self.bucket
+    }
+
+    /// The real rows, in the order of the output's rows.
+    pub fn items(&self) -> &[TokenIds] {
+        &self.items
+    }
+
+    /// Writes ids and mask as row-major `[rows, length]` int32, the layout of every engine.
+    ///
+    /// A padding row repeats `pad_token_id` with an empty mask; the graph answers it with zeros.
+    ///
+    /// # Panics
+    /// When a slice is not `bucket.tokens()` long: the session allocated it for another bucket.
+    pub fn fill(&self, pad_token_id: u32, ids: &mut [i32], mask: &mut [i32]) {
+        let Bucket { rows, length } = self.bucket;
+        assert!(ids.len() == rows * length && mask.len() == ids.len(), "buffers fit the bucket");
+        ids.fill(pad_token_id.cast_signed());
+        mask.fill(0);
+        for (row, item) in self.items.iter().enumerate() {
+            let start = row * length;
+            for (slot, &id) in ids[start..start + item.len()].iter_mut().zip(item.iter()) {
+                *slot = id.cast_signed();
+            }
+            mask[start..start + item.len()].fill(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filling_pads_rows_and_lengths() {
+        let bucket = Bucket { rows: 3, length: 4 };
+        let items = vec![TokenIds::new(&[0, 7, 2]), TokenIds::new(&[0, 2])];
+        let batch = Batch::new(bucket, items).expect("two short items fit");
+        let (mut ids, mut mask) = ([9; 12], [9; 12]);
+        batch.fill(1, &mut ids, &mut mask);
+        assert_eq!(ids, [0, 7, 2, 1, 0, 2, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(mask, [1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn items_that_do_not_fit_are_refused() {
+        let bucket = Bucket { rows: 1, length: 2 };
+        let short = TokenIds::new(&[0, 2]);
+        let long = TokenIds::new(&[0, 5, 2]);
+        assert_eq!(Batch::new(bucket, vec![]).err(), Some(BatchError::Empty));
+        assert_eq!(
+            Batch::new(bucket, vec![long]).err(),
+            Some(BatchError::TooLong { tokens: 3, length: 2 })
+        );
+        assert_eq!(
+            Batch::new(bucket, vec![short.clone(), short]).err(),
+            Some(BatchError::TooManyRows { items: 2, rows: 1 })
+        );
+    }
+}

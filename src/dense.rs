@@ -1,0 +1,82 @@
+//! Dense rows: are they finite, cut to fewer dimensions, written as base64.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
+/// fail its own request only.
+pub fn is_finite(row: &[f32]) -> bool {
+    // A sum over x * 0 is NaN as soon as one x is not finite, and vectorizes.
+    row.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
+}
+
+/// Keeps the first `dimensions` floats and makes their length one again (Matryoshka).
+///
+/// A row whose kept part is all zero stays zero.
+pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
+    if dimensions >= row.len() {
+        return row;
+    }
+    row.truncate(dimensions);
+    let length = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        for value in &mut row {
+            *value = (f64::from(*value) / length) as f32;
+        }
+    }
+    row
+}
+
+/// Little-endian f32 in base64, the form that OpenAI's clients decode.
+pub fn to_base64(row: &[f32]) -> String {
+    let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
+    STANDARD.encode(bytes)
+}
+
+/// Cosine of the angle between two rows of equal length; 0 when either is all zero.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |x: &[f32], y: &[f32]| -> f64 {
+        x.iter().zip(y).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
+    };
+    let scale = (dot(a, a) * dot(b, b)).sqrt();
+    if scale > 0.0 { dot(a, b) / scale } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rows_with_nan_or_infinity_are_not_finite() {
+        assert!(is_finite(&[0.0, -1.5, f32::MAX, f32::MIN_POSITIVE]));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!is_finite(&[0.0, bad, 1.0]));
+        }
+    }
+
+    #[test]
+    fn base64_is_little_endian_f32() {
+        assert_eq!(to_base64(&[1.0, -2.0]), "AACAPwAAAMA=");
+        assert_eq!(to_base64(&[]), "");
+    }
+
+    #[test]
+    fn a_row_that_is_cut_to_zeros_stays_zero() {
+        assert_eq!(cut(vec![0.0, 0.0, 1.0], 2), [0.0, 0.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_row_has_length_one_and_the_same_direction(
+            row in prop::collection::vec(0.01_f32..1.0, 8..64),
+            dimensions in 1_usize..8,
+        ) {
+            let kept = cut(row.clone(), dimensions);
+            prop_assert_eq!(kept.len(), dimensions);
+            let squares: f32 = kept.iter().map(|value| value * value).sum();
+            prop_assert!((squares - 1.0).abs() < 1e-5);
+            prop_assert!(cosine(&kept, &row[..dimensions]) > 0.999_999);
+        }
+    }
+}

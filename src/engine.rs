@@ -1,0 +1,134 @@
+//! The border to the engines: what a loaded model can do, and how it fails.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::batch::{Batch, Bucket};
+
+pub mod fake;
+
+/// Which engine runs the model; the names of `/health` and of the flag `--engine`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// OpenVINO on the CPU.
+    OpenVino,
+    /// A deterministic function of the token ids; for tests and for measuring the server itself.
+    Fake,
+}
+
+impl EngineKind {
+    /// The name in answers, logs and flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenVino => "openvino",
+            Self::Fake => "fake",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// What an engine is and what it may be asked; fixed when it was loaded.
+#[derive(Debug, Clone)]
+pub struct EngineInfo {
+    pub kind: EngineKind,
+    /// Version of the engine's library.
+    pub version: String,
+    /// The device's own name.
+    pub device: String,
+    /// Arithmetic of the matrix products: "f32", "bf16" or "f16".
+    pub precision: String,
+    /// Processor threads of one session; 0 where the device has no such notion.
+    pub threads_per_session: usize,
+    /// Floats of one dense row.
+    pub hidden_size: usize,
+    /// Every shape that may be run, ascending and unique; a session compiles nothing for them once
+    /// it has run each of them.
+    pub buckets: Vec<Bucket>,
+}
+
+/// How an engine fails; the kinds ask for different reactions.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EngineError {
+    /// The model's files cannot be used; another try cannot help.
+    #[error("bad package: {0}")]
+    BadPackage(String),
+    /// The device or the host has no memory left; a smaller batch may run.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// This run failed; the session may be used again.
+    #[error("run failed: {0}")]
+    Transient(String),
+    /// The session cannot be used again; a new one may work.
+    #[error("session lost: {0}")]
+    SessionLost(String),
+    /// The whole process cannot use the device again (a CUDA error that sticks): fail health,
+    /// answer what is queued, exit non-zero and let the supervisor restart.
+    #[error("device lost: {0}")]
+    ProcessPoisoned(String),
+}
+
+/// Time that a run took, by stage; zero for stages that the engine does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageTimes {
+    pub copy_in: Duration,
+    pub compute: Duration,
+    pub copy_out: Duration,
+}
+
+/// Rows of one run, reused from run to run so that the worker does not allocate.
+#[derive(Debug, Clone, Default)]
+pub struct BatchOutput {
+    /// `[rows, hidden]`, L2-normalized, row-major.
+    pub dense: Vec<f32>,
+    /// `[rows, length]`, `relu(linear(hidden))`; padding positions are not to be read.
+    pub token_weights: Vec<f32>,
+    hidden_size: usize,
+    length: usize,
+    pub times: StageTimes,
+}
+
+impl BatchOutput {
+    /// Prepares the buffers for `bucket`; contents are zero afterwards only where they grew.
+    pub fn resize(&mut self, bucket: Bucket, hidden_size: usize) {
+        self.hidden_size = hidden_size;
+        self.length = bucket.length;
+        self.dense.resize(bucket.rows * hidden_size, 0.0);
+        self.token_weights.resize(bucket.tokens(), 0.0);
+        self.times = StageTimes::default();
+    }
+
+    /// The dense vector of one row: `hidden_size` floats.
+    pub fn dense_row(&self, row: usize) -> &[f32] {
+        &self.dense[row * self.hidden_size..][..self.hidden_size]
+    }
+
+    /// The token weights of one row: one float for each of its first `tokens` positions.
+    pub fn weights_row(&self, row: usize, tokens: usize) -> &[f32] {
+        &self.token_weights[row * self.length..][..tokens.min(self.length)]
+    }
+}
+
+/// A loaded, immutable model on one device. Shared by all workers; called from their threads.
+pub trait Engine: Send + Sync {
+    /// What this engine is; the same for its whole life.
+    fn info(&self) -> &EngineInfo;
+
+    /// Opens what one worker needs. Called on the worker's own thread, which keeps the session.
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError>;
+}
+
+/// What one worker owns to run an engine. Not `Send`: it never leaves the thread that opened it.
+pub trait Session {
+    /// Runs one batch whose bucket is one of `EngineInfo::buckets` and leaves its rows in `output`.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; after an error `output` must not be read.
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError>;
+}

@@ -1,0 +1,153 @@
+//! What the process says of itself: its phase, its readiness, and what the deep check saw.
+
+use std::time::Duration;
+
+/// Where the process is in its life; only forward, from top to bottom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The port is bound; the model is being loaded or warmed up.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// No new request is taken; what was accepted is answered.
+    Draining,
+    /// The model cannot be run; the process is about to exit.
+    Failed,
+}
+
+/// The one word of `/health`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Ok,
+    /// Requests are answered, but not every worker lives.
+    Degraded,
+    Loading,
+    Draining,
+    Failed,
+}
+
+impl Status {
+    /// Ready with every worker is ok, with some degraded, with none failed.
+    pub const fn of(phase: Phase, workers_live: usize, workers_total: usize) -> Self {
+        match phase {
+            Phase::Loading => Self::Loading,
+            Phase::Draining => Self::Draining,
+            Phase::Failed => Self::Failed,
+            Phase::Ready if workers_live == 0 => Self::Failed,
+            Phase::Ready if workers_live < workers_total => Self::Degraded,
+            Phase::Ready => Self::Ok,
+        }
+    }
+
+    /// The word itself.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Loading => "loading",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether a load balancer should send requests here.
+    pub const fn takes_requests(self) -> bool {
+        matches!(self, Self::Ok | Self::Degraded)
+    }
+}
+
+/// Workers by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Workers with a session that can run.
+    pub live: usize,
+    /// Workers configured.
+    pub total: usize,
+    /// Live workers that run a batch now.
+    pub busy: usize,
+    /// Workers replaced since the start.
+    pub restarts: u64,
+}
+
+/// Everything that `/health` tells.
+#[derive(Debug, Clone)]
+pub struct HealthReport {
+    pub status: Status,
+    /// Absent until the manifest has been read.
+    pub model: Option<String>,
+    /// Absent until the engine has been chosen.
+    pub engine: Option<&'static str>,
+    pub workers: WorkerCounts,
+    /// Items that wait.
+    pub queue_depth: usize,
+    /// Their tokens, without padding.
+    pub queue_tokens: usize,
+    /// Time that a new item would wait before it runs.
+    pub predicted_wait: Duration,
+    /// Absent until the manifest has been read.
+    pub max_input_tokens: Option<usize>,
+    pub uptime: Duration,
+    /// What the server runs with and what it measured; absent while loading.
+    pub tuning: Option<serde_json::Value>,
+    /// Why the model cannot be run, for the operator; only with `Status::Failed`.
+    pub failure: Option<String>,
+}
+
+/// What the canary did on one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerCheck {
+    pub worker: usize,
+    pub latency: Duration,
+    /// Cosine to the golden dense vector; absent when the run gave none.
+    pub dense_cosine: Option<f64>,
+    /// Whether the sparse weights agree with the golden ones within the manifest's tolerance;
+    /// absent when the run gave none.
+    pub sparse_ok: Option<bool>,
+    /// The failing stage and the reason; `None` when all is well.
+    pub failure: Option<CheckFailure>,
+}
+
+/// Where the canary failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckFailure {
+    /// "queue", "run", "finite", "dense" or "sparse".
+    pub stage: &'static str,
+    pub reason: String,
+}
+
+/// What `/health/deep` tells.
+#[derive(Debug, Clone)]
+pub struct DeepReport {
+    pub phase: Phase,
+    /// One for each configured worker; empty while loading.
+    pub checks: Vec<WorkerCheck>,
+}
+
+impl DeepReport {
+    /// Whether every worker answered, in time, with the golden numbers.
+    pub fn passed(&self) -> bool {
+        self.phase == Phase::Ready
+            && !self.checks.is_empty()
+            && self.checks.iter().all(|check| check.failure.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_follows_phase_and_live_workers() {
+        assert_eq!(Status::of(Phase::Ready, 2, 2), Status::Ok);
+        assert_eq!(Status::of(Phase::Ready, 1, 2), Status::Degraded);
+        assert_eq!(Status::of(Phase::Ready, 0, 2), Status::Failed);
+        assert_eq!(Status::of(Phase::Loading, 0, 2), Status::Loading);
+        assert_eq!(Status::of(Phase::Draining, 2, 2), Status::Draining);
+        assert!(!Status::of(Phase::Draining, 2, 2).takes_requests());
+    }
+
+    #[test]
+    fn a_deep_report_without_checks_has_not_passed() {
+        assert!(!DeepReport { phase: Phase::Ready, checks: vec![] }.passed());
+    }
+}

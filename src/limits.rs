@@ -1,0 +1,155 @@
+//! Bounded numbers: every limit of the server has a name, a unit, a range and a default here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A number that does not fit its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LimitError {
+    #[error("'{0}' is not a whole number")]
+    NotANumber(String),
+    #[error("{value} is outside {min} to {max} ({unit})")]
+    OutOfRange { value: u64, min: u64, max: u64, unit: &'static str },
+}
+
+macro_rules! bounded {
+    ($(#[$doc:meta])* $name:ident: $min:literal ..= $max:literal, $default:literal, $unit:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// Smallest value accepted.
+            pub const MIN: u64 = $min;
+            /// Largest value accepted.
+            pub const MAX: u64 = $max;
+            /// What is taken when nothing is configured.
+            pub const DEFAULT: Self = Self($default);
+            /// What the number counts.
+            pub const UNIT: &'static str = $unit;
+
+            /// Refuses a value outside `MIN..=MAX`.
+            pub const fn new(value: u64) -> Result<Self, LimitError> {
+                if value < Self::MIN || value > Self::MAX {
+                    return Err(LimitError::OutOfRange {
+                        value,
+                        min: Self::MIN,
+                        max: Self::MAX,
+                        unit: Self::UNIT,
+                    });
+                }
+                Ok(Self(value))
+            }
+
+            /// The value, in `UNIT`.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The value as a length or a count in memory.
+            pub const fn as_usize(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::DEFAULT
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = LimitError;
+
+            fn from_str(text: &str) -> Result<Self, LimitError> {
+                let value = text
+                    .trim()
+                    .parse::<u64>()
+                    .map_err(|_| LimitError::NotANumber(text.to_owned()))?;
+                Self::new(value)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
+
+bounded! {
+    /// Items of one request; LangChain sends up to 1000, OpenAI's own limit is 2048.
+    MaxItems: 1..=65_536, 2048, "items"
+}
+bounded! {
+    /// Bytes of one request body, after decompression.
+    MaxBodyBytes: 1024..=1_073_741_824, 33_554_432, "bytes"
+}
+bounded! {
+    /// Time from the request's arrival until its answer must be ready.
+    RequestTimeoutMs: 1..=3_600_000, 30_000, "milliseconds"
+}
+bounded! {
+    /// Time that a deep health check may take on every worker.
+    DeepHealthTimeoutMs: 1..=600_000, 5_000, "milliseconds"
+}
+bounded! {
+    /// Time after SIGTERM in which what was accepted is still answered.
+    DrainTimeoutMs: 0..=3_600_000, 30_000, "milliseconds"
+}
+bounded! {
+    /// How long an idle connection stays open; longer than the 60 s of common load balancers.
+    KeepAliveS: 1..=3600, 75, "seconds"
+}
+bounded! {
+    /// Items that wait or run at once; further requests are refused with 429.
+    QueueCapacity: 1..=1_048_576, 8192, "items"
+}
+bounded! {
+    /// Padded tokens (rows × length) of one batch; larger batches fall out of the processor's cache.
+    MaxBatchTokens: 16..=1_048_576, 1024, "tokens"
+}
+bounded! {
+    /// Rows of one batch.
+    MaxBatchRows: 1..=4096, 64, "rows"
+}
+bounded! {
+    /// An item that has waited longer than this leads the next batch, whatever its length.
+    MaxAgeMs: 1..=600_000, 50, "milliseconds"
+}
+bounded! {
+    /// Threads that parse, tokenize and serialize.
+    HttpThreads: 1..=1024, 2, "threads"
+}
+bounded! {
+    /// Worker threads, each with one session.
+    Workers: 1..=256, 1, "workers"
+}
+bounded! {
+    /// Processor threads of one session of the CPU engine.
+    ThreadsPerWorker: 1..=1024, 1, "threads"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_outside_the_range_are_refused_with_the_range() {
+        let error = MaxItems::new(0).expect_err("zero items make no request");
+        assert_eq!(error.to_string(), "0 is outside 1 to 65536 (items)");
+        assert_eq!(MaxItems::new(65_536).map(MaxItems::get), Ok(65_536));
+        assert!(MaxItems::new(65_537).is_err());
+    }
+
+    #[test]
+    fn text_that_is_no_number_is_refused() {
+        for text in ["", "-1", "1.5", "ten", "18446744073709551616"] {
+            assert!(matches!(text.parse::<Workers>(), Err(LimitError::NotANumber(_))), "{text}");
+        }
+        assert_eq!(" 7 ".parse::<Workers>().map(Workers::get), Ok(7));
+    }
+}

@@ -1,0 +1,129 @@
+//! Token weights of a text → its lexical weights, by FlagEmbedding's rules for BGE-M3.
+//!
+//! The weight of a token id is the maximum over its positions; ids that carry no text leave; only
+//! weights above zero stay; then `min_weight` and `top_k`.
+
+/// Lexical weights of one text: ascending unique token ids, weights above zero.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SparseVector {
+    pub indices: Vec<u32>,
+    pub values: Vec<f32>,
+}
+
+impl SparseVector {
+    /// Ids with their weights, ascending by id.
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = (u32, f32)> + '_ {
+        self.indices.iter().copied().zip(self.values.iter().copied())
+    }
+}
+
+/// Which of the lexical weights stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Selection {
+    /// The k heaviest; of equal weights the smaller ids. `None` keeps all.
+    pub top_k: Option<usize>,
+    /// Weights at or above it; `None` keeps all.
+    pub min_weight: Option<f32>,
+}
+
+/// Selects the lexical weights of one text.
+///
+/// `ids` and `weights` are its positions in order, at most as many weights as ids; `dropped` are the
+/// ids that never stay, ascending. Weights that are zero, negative or not a number never stay.
+pub fn select(ids: &[u32], weights: &[f32], dropped: &[u32], selection: Selection) -> SparseVector {
+    let least = selection.min_weight.unwrap_or(0.0);
+    let mut pairs: Vec<(u32, f32)> = ids
+        .iter()
+        .copied()
+        .zip(weights.iter().copied())
+        .filter(|&(id, weight)| {
+            weight > 0.0 && weight >= least && dropped.binary_search(&id).is_err()
+        })
+        .collect();
+    // The heaviest position of an id comes first, so that `dedup` keeps it.
+    pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    pairs.dedup_by_key(|pair| pair.0);
+    keep_heaviest(&mut pairs, selection.top_k);
+    let (indices, values) = pairs.into_iter().unzip();
+    SparseVector { indices, values }
+}
+
+fn keep_heaviest(pairs: &mut Vec<(u32, f32)>, top_k: Option<usize>) {
+    let Some(top_k) = top_k.filter(|&k| k < pairs.len()) else {
+        return;
+    };
+    if top_k > 0 {
+        let heavier = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        pairs.select_nth_unstable_by(top_k - 1, heavier);
+    }
+    pairs.truncate(top_k);
+    pairs.sort_unstable_by_key(|pair| pair.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DROPPED: [u32; 4] = [0, 1, 2, 3];
+
+    fn all(ids: &[u32], weights: &[f32]) -> Vec<(u32, f32)> {
+        select(ids, weights, &DROPPED, Selection::default()).pairs().collect()
+    }
+
+    #[test]
+    fn a_repeated_id_keeps_its_heaviest_position() {
+        assert_eq!(all(&[0, 9, 7, 9, 2], &[0.9, 0.1, 0.2, 0.3, 0.9]), [(7, 0.2), (9, 0.3)]);
+    }
+
+    #[test]
+    fn dropped_ids_and_weights_not_above_zero_leave() {
+        assert_eq!(all(&[0, 1, 2, 3], &[1.0; 4]), []);
+        assert_eq!(all(&[5, 6, 7, 8], &[0.0, -0.0, -1.0, f32::NAN]), []);
+        assert_eq!(all(&[250_001], &[0.5]), [(250_001, 0.5)]);
+        assert_eq!(all(&[], &[]), []);
+    }
+
+    #[test]
+    fn top_k_prefers_heavier_then_smaller_ids() {
+        let keep = |top_k| {
+            let selection = Selection { top_k: Some(top_k), min_weight: None };
+            let ids = [10, 11, 12, 13];
+            select(&ids, &[0.2, 0.4, 0.2, 0.4], &DROPPED, selection).indices
+        };
+        assert_eq!(keep(1), [11]);
+        assert_eq!(keep(2), [11, 13]);
+        assert_eq!(keep(3), [10, 11, 13]);
+        assert_eq!(keep(9), [10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn the_least_weight_itself_stays() {
+        let selection = Selection { top_k: None, min_weight: Some(0.25) };
+        let kept = select(&[5, 6, 7], &[0.25, 0.249, 0.5], &DROPPED, selection);
+        assert_eq!(kept.indices, [5, 7]);
+    }
+
+    proptest! {
+        #[test]
+        fn selection_equals_its_definition(
+            positions in prop::collection::vec((0_u32..12, -1.0_f32..1.0), 0..40),
+            top_k in prop::option::of(1_usize..12),
+            min_weight in prop::option::of(0.0_f32..0.5),
+        ) {
+            let (ids, weights): (Vec<u32>, Vec<f32>) = positions.iter().copied().unzip();
+            let got = select(&ids, &weights, &DROPPED, Selection { top_k, min_weight });
+            let mut expected: Vec<(u32, f32)> = (4..12)
+                .filter_map(|id| {
+                    let of_id = positions.iter().filter(|position| position.0 == id);
+                    of_id.map(|position| position.1).reduce(f32::max).map(|weight| (id, weight))
+                })
+                .filter(|pair| pair.1 > 0.0 && pair.1 >= min_weight.unwrap_or(0.0))
+                .collect();
+            expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            expected.truncate(top_k.unwrap_or(usize::MAX));
+            expected.sort_by_key(|pair| pair.0);
+            prop_assert_eq!(got.pairs().collect::<Vec<_>>(), expected);
+        }
+    }
+}
