@@ -1,8 +1,21 @@
 //! What the server runs with: resolved, validated, immutable.
 
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+
 use crate::limits::{
-    DeepHealthTimeoutMs, HttpThreads, KeepAliveS, MaxBodyBytes, MaxItems, RequestTimeoutMs,
+    DeepHealthTimeoutMs, DrainTimeoutMs, HttpThreads, KeepAliveS, MaxAgeMs, MaxBatchRows,
+    MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs, ThreadsPerWorker,
+    Workers,
 };
+
+pub mod raw;
+pub mod settings;
+
+use raw::{Origin, Problem, RawConfig};
 
 /// Whether clients may send token ids in place of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +29,40 @@ pub enum TokenInput {
 pub enum TruncateDefault {
     Truncate,
     Refuse,
+}
+
+/// Which engine is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The best one that this machine can run.
+    Auto,
+    OpenVino,
+    Fake,
+}
+
+/// Arithmetic of the matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrecisionChoice {
+    /// The processor's half precision, when the canary agrees with f32; else f32.
+    Auto,
+    F32,
+    Bf16,
+    F16,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    pub host: IpAddr,
+    /// 0 takes a free one.
+    pub port: u16,
 }
 
 /// What the HTTP side needs to know.
@@ -46,3 +93,251 @@ impl Default for HttpConfig {
         }
     }
 }
+
+/// What decides how the model is run.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    pub choice: EngineChoice,
+    pub precision: PrecisionChoice,
+    pub workers: Workers,
+    pub threads_per_worker: ThreadsPerWorker,
+    /// `None` searches the system.
+    pub openvino_library_dir: Option<PathBuf>,
+}
+
+/// What bounds the queue and the batches.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueConfig {
+    pub capacity: QueueCapacity,
+    pub max_batch_tokens: MaxBatchTokens,
+    pub max_batch_rows: MaxBatchRows,
+    pub max_age: MaxAgeMs,
+}
+
+/// How the process reports.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    pub format: LogFormat,
+    /// A level, or directives of the crate `tracing-subscriber`.
+    pub level: String,
+}
+
+/// Everything, for `duovec serve`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub address: Address,
+    pub package: PathBuf,
+    /// Names besides the manifest's.
+    pub model_aliases: Vec<String>,
+    pub token_input: TokenInput,
+    pub drain_timeout: DrainTimeoutMs,
+    pub http: HttpConfig,
+    pub engine: EngineConfig,
+    pub queue: QueueConfig,
+    pub log: LogConfig,
+}
+
+/// Everything that is wrong, at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(pub Vec<Problem>);
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        formatter.write_str(&lines.join("\n"))
+    }
+}
+
+impl Config {
+    /// Resolves what was typed.
+    ///
+    /// # Errors
+    /// Every problem of every setting, not only the first.
+    pub fn resolve(raw: &RawConfig) -> Result<Self, ConfigError> {
+        let mut reader = Reader { raw, problems: raw.problems().to_vec() };
+        let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let engine = reader.engine(cores);
+        let config = Self {
+            address: Address { host: reader.host(), port: reader.port() },
+            package: PathBuf::from(reader.text("package")),
+            model_aliases: reader.list("model-aliases"),
+            token_input: reader.one_of(
+                "token-input",
+                &[("accept", TokenInput::Accept), ("reject", TokenInput::Reject)],
+            ),
+            drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
+            http: reader.http(cores),
+            engine,
+            queue: reader.queue(),
+            log: reader.log(),
+        };
+        if config.package.as_os_str().is_empty() {
+            reader.problem("package", "name the directory of a model package");
+        }
+        if config.queue.capacity.get() < config.http.max_items.get() {
+            reader.problem(
+                "queue-capacity",
+                format!(
+                    "{} is less than max-items {}: the largest request could never be taken",
+                    config.queue.capacity, config.http.max_items
+                ),
+            );
+        }
+        if reader.problems.is_empty() { Ok(config) } else { Err(ConfigError(reader.problems)) }
+    }
+}
+
+/// Reads settings one by one and keeps every problem; a wrong one counts as its default until the
+/// problems are reported.
+struct Reader<'a> {
+    raw: &'a RawConfig,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn http(&mut self, cores: u64) -> HttpConfig {
+        let threads = HttpThreads::new(cores.min(HttpThreads::MAX)).unwrap_or_default();
+        HttpConfig {
+            threads: self.parsed_or_auto("http-threads", threads),
+            keep_alive: self.parsed("keep-alive-s", KeepAliveS::DEFAULT),
+            max_items: self.parsed("max-items", MaxItems::DEFAULT),
+            max_body_bytes: self.parsed("max-body-bytes", MaxBodyBytes::DEFAULT),
+            request_timeout: self.parsed("request-timeout-ms", RequestTimeoutMs::DEFAULT),
+            deep_health_timeout: self
+                .parsed("deep-health-timeout-ms", DeepHealthTimeoutMs::DEFAULT),
+            truncate: self.one_of(
+                "truncate",
+                &[("true", TruncateDefault::Truncate), ("false", TruncateDefault::Refuse)],
+            ),
+            api_keys: self.list("api-keys"),
+        }
+    }
+
+    fn engine(&mut self, cores: u64) -> EngineConfig {
+        let workers = self.parsed_or_auto("workers", Workers::DEFAULT);
+        let share = (cores / workers.get()).clamp(ThreadsPerWorker::MIN, ThreadsPerWorker::MAX);
+        let threads = ThreadsPerWorker::new(share).unwrap_or_default();
+        EngineConfig {
+            choice: self.one_of(
+                "engine",
+                &[
+                    ("auto", EngineChoice::Auto),
+                    ("openvino", EngineChoice::OpenVino),
+                    ("fake", EngineChoice::Fake),
+                ],
+            ),
+            precision: self.one_of(
+                "precision",
+                &[
+                    ("auto", PrecisionChoice::Auto),
+                    ("f32", PrecisionChoice::F32),
+                    ("bf16", PrecisionChoice::Bf16),
+                    ("f16", PrecisionChoice::F16),
+                ],
+            ),
+            workers,
+            threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),
+            openvino_library_dir: Some(self.text("openvino-library-dir"))
+                .filter(|text| !text.is_empty())
+                .map(PathBuf::from),
+        }
+    }
+
+    fn queue(&mut self) -> QueueConfig {
+        QueueConfig {
+            capacity: self.parsed("queue-capacity", QueueCapacity::DEFAULT),
+            max_batch_tokens: self.parsed("max-batch-tokens", MaxBatchTokens::DEFAULT),
+            max_batch_rows: self.parsed("max-batch-rows", MaxBatchRows::DEFAULT),
+            max_age: self.parsed("max-age-ms", MaxAgeMs::DEFAULT),
+        }
+    }
+
+    fn log(&mut self) -> LogConfig {
+        let level = self.text("log-level");
+        if let Err(error) = level.parse::<tracing_subscriber::filter::Targets>() {
+            self.problem("log-level", format!("'{level}' is no level or directive: {error}"));
+        }
+        LogConfig {
+            format: self
+                .one_of("log-format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+            level,
+        }
+    }
+
+    fn host(&mut self) -> IpAddr {
+        let text = self.text("host");
+        let text = if text == "localhost" { "127.0.0.1".to_owned() } else { text };
+        text.parse().unwrap_or_else(|_| {
+            self.problem("host", format!("'{text}' is not an IP address"));
+            IpAddr::from([127, 0, 0, 1])
+        })
+    }
+
+    fn port(&mut self) -> u16 {
+        let text = self.text("port");
+        text.parse().unwrap_or_else(|_| {
+            let linked =
+                self.raw.value("port").origin == Origin::Environment && text.starts_with("tcp://");
+            self.problem(
+                "port",
+                if linked {
+                    format!(
+                        "'{text}' looks like Kubernetes' variable for a service named duovec: set \
+                         enableServiceLinks to false, or give --port"
+                    )
+                } else {
+                    format!("'{text}' is not a port, 0 to 65535")
+                },
+            );
+            0
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.raw.value(name).text.trim().to_owned()
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        let items = self.raw.value(name).text.split(',').map(str::trim);
+        items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn parsed<T>(&mut self, name: &str, fallback: T) -> T
+    where
+        T: FromStr,
+        T::Err: fmt::Display,
+    {
+        self.text(name).parse().unwrap_or_else(|error: T::Err| {
+            self.problem(name, error.to_string());
+            fallback
+        })
+    }
+
+    fn parsed_or_auto<T>(&mut self, name: &str, auto: T) -> T
+    where
+        T: FromStr,
+        T::Err: fmt::Display,
+    {
+        if self.text(name) == "auto" { auto } else { self.parsed(name, auto) }
+    }
+
+    /// The first choice stands in for a word that is none of them.
+    fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
+        let text = self.text(name);
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
+            return *choice;
+        }
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.problem(name, format!("'{text}' is none of {}", words.join(", ")));
+        choices[0].1
+    }
+
+    fn problem(&mut self, name: &str, problem: impl Into<String>) {
+        self.problems.push(Problem { place: self.raw.place(name), problem: problem.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use thiserror::Error;
 use crate::batch::{Batch, Bucket};
 
 pub mod fake;
+#[cfg(feature = "openvino")]
+pub mod openvino;
 
 /// Which engine runs the model; the names of `/health` and of the flag `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,9 @@ pub mod limits;
 pub mod sparse;
 // 1: the model's files and the engines
 pub mod engine;
+pub mod package;
 // 2: text to ids, items to workers
+pub mod tokenize;
 // 3: the application
 pub mod health;
 pub mod service;

@@ -1,0 +1,93 @@
+//! The table of settings: the flags, variables and file keys are all made from it.
+
+/// One setting: `--max-items`, `DUOVEC_MAX_ITEMS` and the file's `max_items` are the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The flag without its dashes.
+    pub name: &'static str,
+    /// What stands behind the flag in the help.
+    pub value: &'static str,
+    /// What is taken when nothing is configured, as it would be typed.
+    pub default: &'static str,
+    pub help: &'static str,
+    /// Secrets have no flag: a process list shows flags to everyone.
+    pub has_flag: bool,
+}
+
+impl Setting {
+    /// The environment variable's name.
+    pub fn variable(&self) -> String {
+        format!("DUOVEC_{}", self.name.replace('-', "_").to_ascii_uppercase())
+    }
+
+    /// The key in the configuration file.
+    pub fn key(&self) -> String {
+        self.name.replace('-', "_")
+    }
+}
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+const fn flag(
+    name: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting { name, value, default, help, has_flag: true }
+}
+
+/// Every setting of `duovec serve`, in the order of the help and of the README.
+pub const SETTINGS: &[Setting] = &[
+    flag("package", "DIR", "engines/multilingual-e5-small", "model package to serve"),
+    flag("host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for all"),
+    flag("port", "PORT", "8080", "port to listen on; 0 takes a free one and logs it"),
+    flag("engine", "ENGINE", "auto", "auto, openvino, or fake (no model; measures the server)"),
+    flag(
+        "precision",
+        "PRECISION",
+        "auto",
+        "auto, f32, bf16 or f16 arithmetic; auto takes the \
+        processor's half precision when the canary agrees with f32",
+    ),
+    flag("workers", "N", "auto", "workers, each with one session; auto is 1 on the CPU"),
+    flag("threads-per-worker", "N", "auto", "processor threads of a worker; auto shares all cores"),
+    flag(
+        "openvino-library-dir",
+        "DIR",
+        "",
+        "folder of libopenvino_c.so; empty searches the system",
+    ),
+    flag("model-aliases", "A,B", "", "further names that clients may send as `model`"),
+    flag("token-input", "MODE", "accept", "accept or reject lists of token ids as input"),
+    flag(
+        "truncate",
+        "BOOL",
+        "true",
+        "cut over-long items when a request does not say; false \
+        refuses them",
+    ),
+    flag("max-items", "N", "2048", "items of one request"),
+    flag("max-body-bytes", "N", "33554432", "bytes of one request body, unpacked"),
+    flag("request-timeout-ms", "MS", "30000", "time from a request's arrival to its answer"),
+    flag("deep-health-timeout-ms", "MS", "5000", "time of /health/deep on all workers"),
+    flag("drain-timeout-ms", "MS", "30000", "time after SIGTERM to answer what was accepted"),
+    flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
+    flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
+    flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
+    flag("max-batch-tokens", "N", "1024", "padded tokens (rows × length) of one batch"),
+    flag("max-batch-rows", "N", "64", "rows of one batch"),
+    flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch"),
+    flag("log-format", "FORMAT", "text", "text or json"),
+    flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
+    Setting {
+        name: "api-keys",
+        value: "A,B",
+        default: "",
+        help: "keys that clients must send as `Authorization: Bearer`; empty asks for none",
+        has_flag: false,
+    },
+];

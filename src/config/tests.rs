@@ -1,0 +1,129 @@
+//! Tests of precedence, of every default, and of the report of all problems at once.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use super::raw::RawConfig;
+use super::settings::SETTINGS;
+use super::{Config, EngineChoice, LogFormat, TokenInput, TruncateDefault};
+
+fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn resolve(
+    flag_pairs: &[(&str, &str)],
+    variables: &[(&str, &str)],
+    file: Option<&Path>,
+) -> Result<Config, Vec<String>> {
+    let environment = |name: &str| {
+        variables.iter().find(|(variable, _)| *variable == name).map(|(_, v)| OsString::from(v))
+    };
+    let raw = RawConfig::gather(flags(flag_pairs), environment, file);
+    Config::resolve(&raw).map_err(|error| error.0.iter().map(ToString::to_string).collect())
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(text.as_bytes()).expect("it is written");
+    file
+}
+
+#[test]
+fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
+    let config = resolve(&[], &[], None).expect("the defaults are valid");
+    assert_eq!(config.http.max_items, crate::limits::MaxItems::DEFAULT);
+    assert_eq!(config.http.max_body_bytes, crate::limits::MaxBodyBytes::DEFAULT);
+    assert_eq!(config.http.request_timeout, crate::limits::RequestTimeoutMs::DEFAULT);
+    assert_eq!(config.http.deep_health_timeout, crate::limits::DeepHealthTimeoutMs::DEFAULT);
+    assert_eq!(config.http.keep_alive, crate::limits::KeepAliveS::DEFAULT);
+    assert_eq!(config.http.truncate, TruncateDefault::Truncate);
+    assert_eq!(config.drain_timeout, crate::limits::DrainTimeoutMs::DEFAULT);
+    assert_eq!(config.queue.capacity, crate::limits::QueueCapacity::DEFAULT);
+    assert_eq!(config.queue.max_batch_tokens, crate::limits::MaxBatchTokens::DEFAULT);
+    assert_eq!(config.queue.max_batch_rows, crate::limits::MaxBatchRows::DEFAULT);
+    assert_eq!(config.queue.max_age, crate::limits::MaxAgeMs::DEFAULT);
+    assert_eq!(config.engine.choice, EngineChoice::Auto);
+    assert_eq!(config.address.host.to_string(), "127.0.0.1");
+    assert_eq!(config.address.port, 8080);
+}
+
+#[test]
+fn flag_beats_variable_beats_file_beats_default() {
+    let file = file("max_items = 3\nport = 3\nlog_format = \"json\"\ntoken_input = \"reject\"\n");
+    let variables = [("DUOVEC_MAX_ITEMS", "2"), ("DUOVEC_PORT", "2")];
+    let config = resolve(&[("max-items", "1")], &variables, Some(file.path())).expect("valid");
+    assert_eq!(config.http.max_items.get(), 1);
+    assert_eq!(config.address.port, 2);
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.token_input, TokenInput::Reject);
+    assert_eq!(config.queue.capacity.get(), 8192);
+}
+
+#[test]
+fn all_problems_are_reported_at_once_with_their_places() {
+    let file = file("max_itmes = 3\nkeep_alive_s = [1]\nmax_age_ms = 0\n");
+    let variables = [("DUOVEC_WORKERS", "many"), ("DUOVEC_PORT", "tcp://10.0.0.1:80")];
+    let typed = [("host", "nowhere"), ("engine", "magic"), ("log-level", "duovec=loud")];
+    let problems = resolve(&typed, &variables, Some(file.path())).expect_err("much is wrong");
+    let place = file.path().display().to_string();
+    let expected = [
+        format!("{place}, max_itmes: there is no such setting"),
+        format!("{place}, keep_alive_s: it must be a text"),
+        format!("{place}, max_age_ms: 0 is outside 1 to 600000 (milliseconds)"),
+        "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
+        "enableServiceLinks".to_owned(),
+        "--host: 'nowhere' is not an IP address".to_owned(),
+        "--engine: 'magic' is none of auto, openvino, fake".to_owned(),
+        "--log-level: 'duovec=loud' is no level".to_owned(),
+    ];
+    for text in &expected {
+        assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:#?}");
+    }
+    assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_problem() {
+    let missing = resolve(&[], &[], Some(Path::new("/nowhere/duovec.toml"))).expect_err("missing");
+    assert!(missing[0].contains("/nowhere/duovec.toml: cannot read it"), "{missing:?}");
+    let broken = file("port = = 1");
+    let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
+    assert!(problems[0].contains("it is not TOML"), "{problems:?}");
+}
+
+#[test]
+fn the_queue_must_hold_the_largest_request() {
+    let problems = resolve(&[("queue-capacity", "10")], &[], None).expect_err("too small");
+    assert!(problems[0].contains("less than max-items 2048"), "{problems:?}");
+}
+
+#[test]
+fn cores_are_shared_between_workers() {
+    let all = resolve(&[], &[], None).expect("valid").engine;
+    let half = resolve(&[("workers", "2")], &[], None).expect("valid").engine;
+    assert_eq!(all.workers.get(), 1);
+    assert_eq!(half.threads_per_worker.get(), (all.threads_per_worker.get() / 2).max(1));
+}
+
+#[test]
+fn lists_are_split_and_trimmed() {
+    let file = file("model_aliases = [\"a\", \"b\"]\napi_keys = \" k1 ,, k2 \"\n");
+    let config = resolve(&[], &[], Some(file.path())).expect("valid");
+    assert_eq!(config.model_aliases, ["a", "b"]);
+    assert_eq!(config.http.api_keys, ["k1", "k2"]);
+}
+
+#[test]
+fn names_of_settings_are_unique_and_spelled_alike() {
+    let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), SETTINGS.len());
+    for setting in SETTINGS {
+        assert!(setting.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'));
+        assert_eq!(setting.variable(), format!("DUOVEC_{}", setting.key().to_uppercase()));
+    }
+}

@@ -1,0 +1,332 @@
+//! The CPU engine: OpenVINO's libraries, opened at run time.
+//!
+//! One compiled model with as many streams as there are workers holds the weights once. A worker's
+//! thread runs its own request synchronously, which binds it to one stream; so what warm-up
+//! compiled for a shape on that thread is found again when the shape recurs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openvino::{
+    CompiledModel, Core, DeviceType, InferenceError, Model, PropertyKey, RwPropertyKey,
+};
+use parking_lot::Mutex;
+
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::clock::Clock;
+use crate::config::PrecisionChoice;
+use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::package::ModelPackage;
+use crate::package::canary::{Comparison, compare};
+use crate::package::manifest::{Element, Manifest};
+
+mod session;
+
+use session::{OpenVinoSession, Tensors};
+
+/// How the engine is to run.
+#[derive(Debug, Clone)]
+pub struct OpenVinoOptions {
+    /// Folder of `libopenvino_c.so`; `None` searches the system.
+    pub library_dir: Option<PathBuf>,
+    pub precision: PrecisionChoice,
+    /// Sessions that run at the same time.
+    pub sessions: usize,
+    /// Processor threads of each of them.
+    pub threads_per_session: usize,
+    /// Shapes that will be run, ascending and unique.
+    pub buckets: Vec<Bucket>,
+}
+
+/// The model, compiled once for all sessions.
+pub struct OpenVinoEngine {
+    info: EngineInfo,
+    tensors: Tensors,
+    clock: Arc<dyn Clock>,
+    /// The C API asks for one caller at a time when requests are created.
+    compiled: Mutex<CompiledModel>,
+}
+
+/// Arithmetic of the matrix products, in OpenVINO's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Precision {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Precision {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// The word in the device's list of capabilities.
+    const fn capability(self) -> &'static str {
+        match self {
+            Self::F32 => "FP32",
+            Self::Bf16 => "BF16",
+            Self::F16 => "FP16",
+        }
+    }
+}
+
+impl OpenVinoEngine {
+    /// Opens the libraries, reads the graph, checks its tensors against the manifest, compiles it
+    /// and runs the canary. Takes seconds.
+    ///
+    /// # Errors
+    /// `BadPackage` when graph and manifest do not fit or the canary is off; `Transient` when
+    /// OpenVINO itself cannot be used.
+    pub fn load(
+        package: &ModelPackage,
+        options: OpenVinoOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, EngineError> {
+        let mut core = open_library(options.library_dir.as_deref())?;
+        let model = read_model(&mut core, package)?;
+        let device = device_property(&core, PropertyKey::DeviceFullName)?;
+        let capabilities = device_property(&core, PropertyKey::DeviceCapabilities)?;
+        let candidates = candidates(options.precision, &capabilities)?;
+        let info = EngineInfo {
+            kind: EngineKind::OpenVino,
+            version: openvino::version().build_number,
+            device: device.trim().to_owned(),
+            precision: String::new(),
+            threads_per_session: options.threads_per_session,
+            hidden_size: package.manifest().hidden_size,
+            buckets: options.buckets.clone(),
+        };
+        let mut refused = String::new();
+        for precision in candidates {
+            let compiled = compile(&mut core, &model, precision, &options)?;
+            let engine = Self {
+                info: EngineInfo { precision: precision.name().to_owned(), ..info.clone() },
+                tensors: Tensors::of(package.manifest()),
+                clock: Arc::clone(&clock),
+                compiled: Mutex::new(compiled),
+            };
+            let comparison = engine.run_canary(package.manifest())?;
+            if comparison.passed() {
+                tracing::info!(
+                    precision = precision.name(),
+                    dense_cosine = comparison.dense_cosine,
+                    sparse_error = comparison.sparse_error,
+                    "the canary agrees with the golden numbers"
+                );
+                return Ok(engine);
+            }
+            refused = canary_refusal(precision, comparison);
+            tracing::warn!("{refused}");
+        }
+        Err(EngineError::BadPackage(refused))
+    }
+
+    fn run_canary(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
+        let ids = TokenIds::new(&manifest.canary.token_ids);
+        let bucket = Bucket { rows: 1, length: ids.len() };
+        let tokens = ids.len();
+        let batch = Batch::new(bucket, vec![ids])
+            .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
+        let mut output = BatchOutput::default();
+        self.open()?.run(&batch, &mut output)?;
+        Ok(compare(manifest, output.dense_row(0), output.weights_row(0, tokens)))
+    }
+
+    fn open(&self) -> Result<OpenVinoSession, EngineError> {
+        let request = self.compiled.lock().create_infer_request().map_err(lost)?;
+        let clock = Arc::clone(&self.clock);
+        Ok(OpenVinoSession::new(request, self.tensors.clone(), self.info.hidden_size, clock))
+    }
+}
+
+impl Engine for OpenVinoEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+        Ok(Box::new(self.open()?))
+    }
+}
+
+fn canary_refusal(precision: Precision, comparison: Comparison) -> String {
+    format!(
+        "in {} the model does not give the manifest's golden numbers: dense cosine {:.6}, largest \
+         difference of a lexical weight {:.4}; the graph may belong to another vocabulary or head",
+        precision.name(),
+        comparison.dense_cosine,
+        comparison.sparse_error
+    )
+}
+
+fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {
+    let failed = |reason: String| {
+        EngineError::Transient(format!(
+            "cannot open OpenVINO's library (libopenvino_c.so, 2025.1 or later): {reason}; name \
+             its folder with --openvino-library-dir, or start with scripts/serve.sh"
+        ))
+    };
+    if let Some(directory) = directory {
+        if !directory.join("libopenvino_c.so").exists() {
+            let place = directory.display();
+            return Err(failed(format!("{place} has no libopenvino_c.so")));
+        }
+        openvino_sys::library::load_from(directory).map_err(failed)?;
+    }
+    Core::new().map_err(|error| failed(error.to_string()))
+}
+
+fn read_model(core: &mut Core, package: &ModelPackage) -> Result<Model, EngineError> {
+    let path = package.model_path();
+    let bad = |reason: String| {
+        EngineError::BadPackage(format!("cannot use {}: {reason}", path.display()))
+    };
+    let text = path.to_str().ok_or_else(|| bad("its path is not UTF-8".to_owned()))?;
+    // For ONNX the second path is not used: external data are found beside the graph.
+    let model = core
+        .read_model_from_file(text, "")
+        .map_err(|error| bad(format!("it is not an ONNX graph OpenVINO can read ({error})")))?;
+    check_tensors(&model, package.manifest()).map_err(bad)?;
+    Ok(model)
+}
+
+/// Every tensor that the manifest names must be in the graph with its type and rank, and no other.
+fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
+    let failed = |error: InferenceError| format!("its tensors cannot be listed ({error})");
+    let mut inputs = Vec::new();
+    for index in 0..model.get_inputs_len().map_err(failed)? {
+        inputs.push(session::port(&model.get_input_by_index(index).map_err(failed)?)?);
+    }
+    let mut outputs = Vec::new();
+    for index in 0..model.get_outputs_len().map_err(failed)? {
+        outputs.push(session::port(&model.get_output_by_index(index).map_err(failed)?)?);
+    }
+    let wanted_inputs = [&manifest.inputs.input_ids, &manifest.inputs.attention_mask];
+    let wanted_outputs = [Some(&manifest.outputs.dense), manifest.outputs.token_weights.as_ref()];
+    for (kind, wanted, found) in [
+        ("input", wanted_inputs.to_vec(), inputs),
+        ("output", wanted_outputs.into_iter().flatten().collect(), outputs),
+    ] {
+        for tensor in &wanted {
+            let port = found.iter().find(|port| port.name == tensor.name).ok_or_else(|| {
+                let names: Vec<&str> = found.iter().map(|port| port.name.as_str()).collect();
+                format!(
+                    "it has no {kind} '{}' that the manifest names, only {}",
+                    tensor.name,
+                    names.join(", ")
+                )
+            })?;
+            if port.element != Some(tensor.element) || port.rank != Some(2) {
+                return Err(format!(
+                    "{kind} '{}' is {} of rank {}, the manifest says {:?} of rank 2",
+                    tensor.name,
+                    port.element_name,
+                    port.rank.map_or_else(|| "unknown".to_owned(), |rank| rank.to_string()),
+                    tensor.element
+                ));
+            }
+        }
+        if found.len() != wanted.len() {
+            return Err(format!(
+                "it has {} {kind}s, the manifest names {}",
+                found.len(),
+                wanted.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError> {
+    core.get_property(&DeviceType::CPU, &key).map_err(|error| {
+        EngineError::Transient(format!("OpenVINO's CPU plugin does not answer: {error}"))
+    })
+}
+
+/// Precisions to try, in order. Half precision is three to four times as fast where the processor
+/// has it, and slower than f32 where it has not.
+fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precision>, EngineError> {
+    let has = |precision: Precision| {
+        capabilities.split_whitespace().any(|word| word == precision.capability())
+    };
+    let named = |precision: Precision| {
+        if has(precision) {
+            return Ok(vec![precision]);
+        }
+        let name = precision.name();
+        Err(EngineError::BadPackage(format!(
+            "--precision {name}: this processor has no {name} arithmetic (it has {capabilities})"
+        )))
+    };
+    match choice {
+        PrecisionChoice::F32 => named(Precision::F32),
+        PrecisionChoice::Bf16 => named(Precision::Bf16),
+        PrecisionChoice::F16 => named(Precision::F16),
+        PrecisionChoice::Auto => {
+            let half = [Precision::F16, Precision::Bf16].into_iter().filter(|&half| has(half));
+            Ok(half.chain([Precision::F32]).collect())
+        }
+    }
+}
+
+fn compile(
+    core: &mut Core,
+    model: &Model,
+    precision: Precision,
+    options: &OpenVinoOptions,
+) -> Result<CompiledModel, EngineError> {
+    let failed = |error: InferenceError| {
+        EngineError::Transient(format!("OpenVINO cannot compile the model: {error}"))
+    };
+    let threads = options.sessions * options.threads_per_session;
+    let properties = [
+        (RwPropertyKey::NumStreams, options.sessions.to_string()),
+        (RwPropertyKey::InferenceNumThreads, threads.to_string()),
+        (RwPropertyKey::HintInferencePrecision, precision.name().to_owned()),
+        // The HTTP side shares the cores; a pinned thread could not move away from it.
+        (RwPropertyKey::HintEnableCpuPinning, "NO".to_owned()),
+    ];
+    for (key, value) in &properties {
+        core.set_property(&DeviceType::CPU, key, value).map_err(failed)?;
+    }
+    core.compile_model(model, DeviceType::CPU).map_err(failed)
+}
+
+fn lost(error: InferenceError) -> EngineError {
+    EngineError::SessionLost(error.to_string())
+}
+
+impl From<Element> for openvino::ElementType {
+    fn from(element: Element) -> Self {
+        match element {
+            Element::Int32 => Self::I32,
+            Element::Int64 => Self::I64,
+            Element::Float32 => Self::F32,
+            Element::Float16 => Self::F16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_prefers_half_precision_and_ends_with_f32() {
+        let all = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN BF16 FP16");
+        assert_eq!(all, Ok(vec![Precision::F16, Precision::Bf16, Precision::F32]));
+        let plain = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN EXPORT_IMPORT");
+        assert_eq!(plain, Ok(vec![Precision::F32]));
+    }
+
+    #[test]
+    fn a_named_precision_never_falls_back() {
+        assert_eq!(candidates(PrecisionChoice::F32, "FP32"), Ok(vec![Precision::F32]));
+        let error = candidates(PrecisionChoice::Bf16, "FP32 INT8").expect_err("no bf16 there");
+        assert!(error.to_string().contains("no bf16 arithmetic"), "{error}");
+    }
+}

@@ -1,0 +1,190 @@
+//! One infer request with its tensors: what one worker owns.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
+
+use crate::batch::{Batch, Bucket};
+use crate::clock::Clock;
+use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
+use crate::package::manifest::{self, Element, Manifest};
+
+/// Names and types of the graph's tensors.
+#[derive(Debug, Clone)]
+pub(super) struct Tensors {
+    input_ids: manifest::Tensor,
+    attention_mask: manifest::Tensor,
+    dense: manifest::Tensor,
+    token_weights: Option<manifest::Tensor>,
+    pad_token_id: u32,
+}
+
+impl Tensors {
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        Self {
+            input_ids: manifest.inputs.input_ids.clone(),
+            attention_mask: manifest.inputs.attention_mask.clone(),
+            dense: manifest.outputs.dense.clone(),
+            token_weights: manifest.outputs.token_weights.clone(),
+            pad_token_id: manifest.pad_token_id,
+        }
+    }
+}
+
+/// A port of the graph as OpenVINO tells it.
+pub(super) struct Port {
+    pub name: String,
+    /// `None` for a type that no engine of ours can use.
+    pub element: Option<Element>,
+    pub element_name: String,
+    /// `None` when it is dynamic.
+    pub rank: Option<i64>,
+}
+
+/// Reads what the check of names, types and ranks needs.
+pub(super) fn port(node: &Node) -> Result<Port, String> {
+    let failed = |error: InferenceError| format!("a tensor cannot be read ({error})");
+    let element_type = node.get_element_type().map_err(failed)?;
+    let shape = node.get_partial_shape().map_err(failed)?;
+    let rank = shape.get_rank();
+    Ok(Port {
+        name: node.get_name().map_err(failed)?,
+        element: [Element::Int32, Element::Int64, Element::Float32, Element::Float16]
+            .into_iter()
+            .find(|&element| ElementType::from(element) == element_type),
+        element_name: element_type.to_string(),
+        rank: (rank.get_min() == rank.get_max()).then(|| rank.get_min()),
+    })
+}
+
+/// The two input tensors of one bucket.
+struct BucketInputs {
+    ids: Tensor,
+    mask: Tensor,
+}
+
+/// One worker's request. Tensors are made once for each bucket and kept: setting another shape on a
+/// tensor allocates, and the crate's `set_shape` hands out a second owner of the same tensor.
+pub(super) struct OpenVinoSession {
+    request: InferRequest,
+    tensors: Tensors,
+    hidden_size: usize,
+    clock: Arc<dyn Clock>,
+    inputs: HashMap<Bucket, BucketInputs>,
+    /// int32 values on their way into int64 tensors: ids, then mask.
+    narrow: [Vec<i32>; 2],
+}
+
+impl OpenVinoSession {
+    pub(super) fn new(
+        request: InferRequest,
+        tensors: Tensors,
+        hidden_size: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let inputs = HashMap::new();
+        Self { request, tensors, hidden_size, clock, inputs, narrow: [Vec::new(), Vec::new()] }
+    }
+
+    fn fill(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        let bucket = batch.bucket();
+        if !self.inputs.contains_key(&bucket) {
+            let inputs = BucketInputs {
+                ids: tensor(bucket, self.tensors.input_ids.element)?,
+                mask: tensor(bucket, self.tensors.attention_mask.element)?,
+            };
+            self.inputs.insert(bucket, inputs);
+        }
+        let Some(inputs) = self.inputs.get_mut(&bucket) else {
+            return Err(EngineError::SessionLost("the bucket's tensors are gone".to_owned()));
+        };
+        let [ids, mask] = &mut self.narrow;
+        ids.resize(bucket.tokens(), 0);
+        mask.resize(bucket.tokens(), 0);
+        batch.fill(self.tensors.pad_token_id, ids, mask);
+        write(&mut inputs.ids, self.tensors.input_ids.element, ids)?;
+        write(&mut inputs.mask, self.tensors.attention_mask.element, mask)?;
+        self.request.set_tensor(&self.tensors.input_ids.name, &inputs.ids).map_err(failed)?;
+        self.request.set_tensor(&self.tensors.attention_mask.name, &inputs.mask).map_err(failed)
+    }
+
+    fn read(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        output.resize(batch.bucket(), self.hidden_size);
+        let dense = &self.tensors.dense;
+        copy_floats(&self.request, dense, &mut output.dense)?;
+        match &self.tensors.token_weights {
+            Some(weights) => copy_floats(&self.request, weights, &mut output.token_weights),
+            None => {
+                output.token_weights.fill(0.0);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Session for OpenVinoSession {
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        let start = self.clock.now();
+        self.fill(batch)?;
+        let filled = self.clock.now();
+        self.request.infer().map_err(failed)?;
+        let computed = self.clock.now();
+        self.read(batch, output)?;
+        output.times = StageTimes {
+            copy_in: filled.since(start),
+            compute: computed.since(filled),
+            copy_out: self.clock.now().since(computed),
+        };
+        Ok(())
+    }
+}
+
+fn tensor(bucket: Bucket, element: Element) -> Result<Tensor, EngineError> {
+    let dimensions = [bucket.rows, bucket.length].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    let shape = Shape::new(&dimensions).map_err(failed)?;
+    Tensor::new(element.into(), &shape)
+        .map_err(|error| EngineError::OutOfMemory(format!("input tensor: {error}")))
+}
+
+fn write(tensor: &mut Tensor, element: Element, values: &[i32]) -> Result<(), EngineError> {
+    if element == Element::Int64 {
+        let wide = tensor.get_data_mut::<i64>().map_err(failed)?;
+        for (slot, &value) in wide.iter_mut().zip(values) {
+            *slot = i64::from(value);
+        }
+    } else {
+        tensor.get_data_mut::<i32>().map_err(failed)?.copy_from_slice(values);
+    }
+    Ok(())
+}
+
+/// Copies one output; its size must be that of `floats`.
+fn copy_floats(
+    request: &InferRequest,
+    output: &manifest::Tensor,
+    floats: &mut [f32],
+) -> Result<(), EngineError> {
+    let tensor = request.get_tensor(&output.name).map_err(failed)?;
+    let size = tensor.get_size().map_err(failed)?;
+    if size != floats.len() {
+        return Err(EngineError::BadPackage(format!(
+            "output '{}' has {size} floats where {} were due",
+            output.name,
+            floats.len()
+        )));
+    }
+    if output.element == Element::Float16 {
+        tensor.get_data::<f16>().map_err(failed)?.convert_to_f32_slice(floats);
+    } else {
+        floats.copy_from_slice(tensor.get_data::<f32>().map_err(failed)?);
+    }
+    Ok(())
+}
+
+/// A run that failed may succeed with other input; OpenVINO's requests stay usable.
+fn failed(error: InferenceError) -> EngineError {
+    EngineError::Transient(error.to_string())
+}

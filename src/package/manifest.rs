@@ -1,0 +1,376 @@
+//! `manifest.json` of a package: its schema, and the checks that need no other file.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The only format this build reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Everything that is said of a model once, by the script that made the package.
+///
+/// Unknown fields are refused at the top level, so that a typo is not a silent default.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub format_version: u32,
+    /// Served name.
+    pub model_id: String,
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    pub revision: String,
+    pub license: String,
+    /// Floats of a dense vector.
+    pub hidden_size: usize,
+    /// Ids are below it.
+    pub vocab_size: usize,
+    /// Special tokens included.
+    pub max_input_tokens: usize,
+    pub pad_token_id: u32,
+    pub bos_token_id: u32,
+    pub eos_token_id: u32,
+    pub unk_token_id: u32,
+    pub pooling: Pooling,
+    /// Ascending; shorter prefixes of a dense vector that are vectors of their own.
+    #[serde(default)]
+    pub matryoshka_dimensions: Vec<usize>,
+    #[serde(default)]
+    pub prompts: Prompts,
+    /// Which prompt a request without `input_type` gets.
+    #[serde(default)]
+    pub default_prompt: Option<PromptName>,
+    /// Absent for a model without a sparse head.
+    #[serde(default)]
+    pub sparse: Option<SparseHead>,
+    pub inputs: Inputs,
+    pub outputs: Outputs,
+    /// Name → digest and size, of every other file that is needed.
+    pub files: BTreeMap<String, FileEntry>,
+    /// Built TensorRT plans; none of them is needed by the CPU engine.
+    #[serde(default)]
+    pub plans: Vec<serde_json::Value>,
+    pub canary: Canary,
+}
+
+/// How the graph turns hidden states into the dense vector; for information, it is in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    Cls,
+    Mean,
+}
+
+/// Texts that are put in front of an input.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompts {
+    pub query: Option<String>,
+    pub passage: Option<String>,
+}
+
+/// A prompt's name in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptName {
+    Query,
+    Passage,
+}
+
+/// What is known of the sparse head.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SparseHead {
+    /// Ids that never become lexical weights, ascending.
+    pub dropped_token_ids: Vec<u32>,
+    /// How the head was made, one sentence.
+    #[serde(default)]
+    pub head: String,
+}
+
+/// The graph's inputs, each `[batch, length]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inputs {
+    pub input_ids: Tensor,
+    pub attention_mask: Tensor,
+}
+
+/// The graph's outputs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outputs {
+    /// `[batch, hidden]`, L2-normalized.
+    pub dense: Tensor,
+    /// `[batch, length]`; absent for a model without a sparse head.
+    pub token_weights: Option<Tensor>,
+}
+
+/// Name and type of a tensor of the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tensor {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub element: Element,
+}
+
+/// Types that the engines can fill or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Element {
+    Int32,
+    Int64,
+    Float32,
+    Float16,
+}
+
+impl Element {
+    const fn is_integer(self) -> bool {
+        matches!(self, Self::Int32 | Self::Int64)
+    }
+}
+
+/// Digest and size of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    pub bytes: u64,
+}
+
+/// The fixed input of the deep health check and what it must give.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Canary {
+    pub text: String,
+    /// The ids to run, special tokens included.
+    pub token_ids: Vec<u32>,
+    /// Golden dense vector in f32, `hidden_size` floats.
+    pub dense: Vec<f32>,
+    /// Golden lexical weights, ascending by id; empty without a sparse head.
+    #[serde(default)]
+    pub sparse: Vec<(u32, f32)>,
+    pub tolerances: Tolerances,
+}
+
+/// How far an engine in half precision may be from the golden numbers.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerances {
+    pub dense_cosine_min: f64,
+    pub sparse_max_abs: f32,
+}
+
+/// What is wrong with a manifest.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    #[error("it is not a manifest this build can read")]
+    Json(#[from] serde_json::Error),
+    #[error("format_version is {0}, this build reads {FORMAT_VERSION}")]
+    FormatVersion(u32),
+    #[error("{field}: {problem}")]
+    Field { field: &'static str, problem: String },
+}
+
+impl Manifest {
+    /// Reads and checks a manifest.
+    pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
+        /// Read first: another format may have other fields.
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u32,
+        }
+        let version: Version = serde_json::from_slice(json)?;
+        if version.format_version != FORMAT_VERSION {
+            return Err(ManifestError::FormatVersion(version.format_version));
+        }
+        let manifest: Self = serde_json::from_slice(json)?;
+        manifest.check_numbers()?;
+        manifest.check_tensors()?;
+        manifest.check_files()?;
+        manifest.check_canary()?;
+        Ok(manifest)
+    }
+
+    /// Dense vector lengths that may be asked for, ascending; the hidden size is the last.
+    pub fn dimensions(&self) -> Vec<usize> {
+        let mut dimensions = self.matryoshka_dimensions.clone();
+        if dimensions.last() != Some(&self.hidden_size) {
+            dimensions.push(self.hidden_size);
+        }
+        dimensions
+    }
+
+    fn check_numbers(&self) -> Result<(), ManifestError> {
+        require(!self.model_id.trim().is_empty(), "model_id", || "it is empty".into())?;
+        require(self.hidden_size > 0, "hidden_size", || "it is zero".into())?;
+        require(self.vocab_size > 0, "vocab_size", || "it is zero".into())?;
+        require(self.max_input_tokens >= 3, "max_input_tokens", || {
+            "a text needs room for two special tokens and one of its own".into()
+        })?;
+        let ids = [self.pad_token_id, self.bos_token_id, self.eos_token_id, self.unk_token_id];
+        let known = |id: &u32| (*id as usize) < self.vocab_size;
+        require(ids.iter().all(known), "pad/bos/eos/unk_token_id", || {
+            format!("an id is not below vocab_size {}", self.vocab_size)
+        })?;
+        let ascending = self.matryoshka_dimensions.windows(2).all(|pair| pair[0] < pair[1]);
+        let within = self.matryoshka_dimensions.iter().all(|&d| d > 0 && d <= self.hidden_size);
+        require(ascending && within, "matryoshka_dimensions", || {
+            format!("they must ascend from 1 to at most {}", self.hidden_size)
+        })?;
+        let prompt = match self.default_prompt {
+            None => true,
+            Some(PromptName::Query) => self.prompts.query.is_some(),
+            Some(PromptName::Passage) => self.prompts.passage.is_some(),
+        };
+        require(prompt, "default_prompt", || "it names a prompt that `prompts` lacks".into())
+    }
+
+    fn check_tensors(&self) -> Result<(), ManifestError> {
+        let inputs = [&self.inputs.input_ids, &self.inputs.attention_mask];
+        require(inputs.iter().all(|tensor| tensor.element.is_integer()), "inputs", || {
+            "ids and mask must be int32 or int64".into()
+        })?;
+        let outputs = [Some(&self.outputs.dense), self.outputs.token_weights.as_ref()];
+        let float = |tensor: &&Tensor| !tensor.element.is_integer();
+        require(outputs.iter().flatten().all(float), "outputs", || {
+            "vectors must be float32 or float16".into()
+        })?;
+        require(self.sparse.is_some() == self.outputs.token_weights.is_some(), "sparse", || {
+            "`sparse` and the output `token_weights` must both be there or both be absent".into()
+        })?;
+        let dropped = self.sparse.iter().flat_map(|sparse| sparse.dropped_token_ids.windows(2));
+        require(dropped.into_iter().all(|pair| pair[0] < pair[1]), "sparse", || {
+            "dropped_token_ids must ascend".into()
+        })
+    }
+
+    fn check_files(&self) -> Result<(), ManifestError> {
+        for name in ["model.onnx", "tokenizer.json"] {
+            require(self.files.contains_key(name), "files", || format!("{name} is not listed"))?;
+        }
+        for (name, entry) in &self.files {
+            let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
+            require(plain, "files", || format!("'{name}' is not a plain file name"))?;
+            let hex = entry.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+            require(hex && entry.sha256.len() == 64, "files", || {
+                format!("the digest of {name} is not 64 lower-case hexadecimal digits")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_canary(&self) -> Result<(), ManifestError> {
+        let Canary { token_ids, dense, sparse, tolerances, .. } = &self.canary;
+        let fits = (1..=self.max_input_tokens).contains(&token_ids.len());
+        let known = token_ids.iter().all(|&id| (id as usize) < self.vocab_size);
+        require(fits && known, "canary", || "its token ids do not fit the model".into())?;
+        require(dense.len() == self.hidden_size, "canary", || {
+            format!("{} golden floats, hidden_size is {}", dense.len(), self.hidden_size)
+        })?;
+        let ascending = sparse.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        require(ascending, "canary", || "its sparse ids must ascend".into())?;
+        let sane =
+            (0.0..=1.0).contains(&tolerances.dense_cosine_min) && tolerances.sparse_max_abs >= 0.0;
+        require(sane, "canary", || "its tolerances are not usable".into())
+    }
+}
+
+fn require(
+    holds: bool,
+    field: &'static str,
+    problem: impl FnOnce() -> String,
+) -> Result<(), ManifestError> {
+    if holds { Ok(()) } else { Err(ManifestError::Field { field, problem: problem() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn valid() -> Value {
+        let digest = "0".repeat(64);
+        json!({
+            "format_version": 1, "model_id": "m", "aliases": [], "revision": "r",
+            "license": "MIT", "hidden_size": 2, "vocab_size": 10, "max_input_tokens": 8,
+            "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "unk_token_id": 3,
+            "pooling": "mean", "matryoshka_dimensions": [1],
+            "prompts": {"query": "q: "}, "default_prompt": "query",
+            "sparse": {"dropped_token_ids": [0, 1, 2, 3], "head": "by hand"},
+            "inputs": {"input_ids": {"name": "input_ids", "type": "int32"},
+                       "attention_mask": {"name": "attention_mask", "type": "int64"}},
+            "outputs": {"dense": {"name": "dense", "type": "float32"},
+                        "token_weights": {"name": "token_weights", "type": "float16"}},
+            "files": {"model.onnx": {"sha256": digest, "bytes": 1},
+                      "tokenizer.json": {"sha256": digest, "bytes": 1}},
+            "plans": [],
+            "canary": {"text": "a", "token_ids": [0, 5, 2], "dense": [0.6, 0.8],
+                       "sparse": [[5, 0.25]],
+                       "tolerances": {"dense_cosine_min": 0.99, "sparse_max_abs": 0.05}}
+        })
+    }
+
+    fn parse(value: &Value) -> Result<Manifest, ManifestError> {
+        Manifest::parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_complete_manifest_is_read() {
+        let manifest = parse(&valid()).expect("it is complete");
+        assert_eq!(manifest.dimensions(), [1, 2]);
+        assert_eq!(manifest.outputs.token_weights.map(|t| t.element), Some(Element::Float16));
+    }
+
+    #[test]
+    fn each_wrong_field_is_named() {
+        let cases = [
+            ("/format_version", json!(2), "format_version is 2"),
+            ("/model_id", json!(" "), "model_id"),
+            ("/hidden_size", json!(0), "hidden_size"),
+            ("/hidden_size", json!(3), "canary: 2 golden floats"),
+            ("/max_input_tokens", json!(2), "max_input_tokens"),
+            ("/pad_token_id", json!(10), "pad/bos/eos/unk_token_id"),
+            ("/matryoshka_dimensions", json!([2, 1]), "matryoshka_dimensions"),
+            ("/matryoshka_dimensions", json!([3]), "matryoshka_dimensions"),
+            ("/default_prompt", json!("passage"), "default_prompt"),
+            ("/sparse", json!(null), "sparse"),
+            ("/sparse/dropped_token_ids", json!([2, 1]), "dropped_token_ids must ascend"),
+            ("/inputs/input_ids/type", json!("float32"), "int32 or int64"),
+            ("/outputs/dense/type", json!("int32"), "float32 or float16"),
+            ("/files", json!({}), "model.onnx is not listed"),
+            ("/files/model.onnx/sha256", json!("xyz"), "64 lower-case"),
+            ("/canary/token_ids", json!([]), "its token ids"),
+            ("/canary/token_ids", json!([10]), "its token ids"),
+            ("/canary/sparse", json!([[6, 0.1], [5, 0.1]]), "must ascend"),
+            ("/canary/tolerances/dense_cosine_min", json!(1.5), "tolerances"),
+        ];
+        for (pointer, value, expected) in cases {
+            let mut manifest = valid();
+            *manifest.pointer_mut(pointer).expect("the field is there") = value;
+            let message = parse(&manifest).expect_err(pointer).to_string();
+            assert!(message.contains(expected), "{pointer}: {message}");
+        }
+    }
+
+    #[test]
+    fn files_outside_the_package_are_refused() {
+        for name in ["../model.onnx", "a/b", "/etc/passwd", ".hidden", "a\\b", ""] {
+            let mut manifest = valid();
+            manifest["files"][name] = json!({"sha256": "0".repeat(64), "bytes": 1});
+            assert!(parse(&manifest).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_missing_fields_are_refused() {
+        let mut unknown = valid();
+        unknown["poolling"] = json!("cls");
+        assert!(matches!(parse(&unknown), Err(ManifestError::Json(_))));
+        let mut missing = valid();
+        missing.as_object_mut().expect("an object").remove("canary");
+        assert!(matches!(parse(&missing), Err(ManifestError::Json(_))));
+    }
+}

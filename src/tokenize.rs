@@ -1,0 +1,179 @@
+//! Text → token ids: prompts, special tokens, truncation, counts.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use tokenizers::Tokenizer;
+
+use crate::batch::TokenIds;
+use crate::package::ModelPackage;
+use crate::package::manifest::{Manifest, PromptName};
+
+/// Why a package's tokenizer cannot be used, or a text not be tokenized.
+#[derive(Debug, Error)]
+pub enum TokenizeError {
+    #[error("cannot use {}: it is not a tokenizer that can be read ({reason})", path.display())]
+    Unreadable { path: PathBuf, reason: String },
+    #[error("cannot use {}: it has {found} tokens, the manifest says {expected}: tokenizer and \
+             model belong to different vocabularies", path.display())]
+    Vocabulary { path: PathBuf, found: usize, expected: usize },
+    #[error("cannot use {}: the empty text gives ids {found:?}, the manifest says {expected:?}",
+            path.display())]
+    SpecialTokens { path: PathBuf, found: Vec<u32>, expected: [u32; 2] },
+    #[error("a text cannot be tokenized: {0}")]
+    Text(String),
+}
+
+/// A tokenized item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokenized {
+    /// What is run, special tokens included; at most the model's limit.
+    pub ids: TokenIds,
+    /// Positions behind the first special token that belong to the prompt, not to the text; they
+    /// carry no lexical weight.
+    pub prompt_tokens: usize,
+    /// Token count before the limit was applied.
+    pub full_count: usize,
+}
+
+impl Tokenized {
+    /// Whether the item had more tokens than the model takes.
+    pub fn is_truncated(&self) -> bool {
+        self.full_count > self.ids.len()
+    }
+}
+
+/// A prompt with the ids that it gives on its own.
+#[derive(Debug, Clone)]
+struct Prompt {
+    text: String,
+    ids: Vec<u32>,
+}
+
+/// The package's tokenizer; used by many threads at once.
+#[derive(Debug)]
+pub struct TextTokenizer {
+    tokenizer: Tokenizer,
+    bos: u32,
+    eos: u32,
+    limit: usize,
+    query: Option<Prompt>,
+    passage: Option<Prompt>,
+}
+
+impl TextTokenizer {
+    /// Reads `tokenizer.json` and checks it against the manifest.
+    pub fn open(package: &ModelPackage) -> Result<Self, TokenizeError> {
+        Self::read(&package.tokenizer_path(), package.manifest())
+    }
+
+    fn read(path: &Path, manifest: &Manifest) -> Result<Self, TokenizeError> {
+        let unreadable = |error: tokenizers::Error| TokenizeError::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        let mut tokenizer = Tokenizer::from_file(path).map_err(unreadable)?;
+        // Cutting and padding are ours: the answer reports the full count.
+        tokenizer.with_truncation(None).map_err(unreadable)?;
+        tokenizer.with_padding(None);
+        let found = tokenizer.get_vocab_size(true);
+        if found != manifest.vocab_size {
+            let (path, expected) = (path.to_owned(), manifest.vocab_size);
+            return Err(TokenizeError::Vocabulary { path, found, expected });
+        }
+        let mut this = Self {
+            tokenizer,
+            bos: manifest.bos_token_id,
+            eos: manifest.eos_token_id,
+            limit: manifest.max_input_tokens,
+            query: None,
+            passage: None,
+        };
+        let empty = this.encode("")?;
+        let expected = [this.bos, this.eos];
+        if empty != expected {
+            let path = path.to_owned();
+            return Err(TokenizeError::SpecialTokens { path, found: empty, expected });
+        }
+        this.query = this.prompt(manifest.prompts.query.as_deref())?;
+        this.passage = this.prompt(manifest.prompts.passage.as_deref())?;
+        Ok(this)
+    }
+
+    /// Tokenizes a text behind a prompt. An empty or blank text is legal.
+    ///
+    /// # Errors
+    /// `Text` when the tokenizer itself fails, which no valid UTF-8 is known to cause.
+    pub fn tokenize(
+        &self,
+        text: &str,
+        prompt: Option<PromptName>,
+    ) -> Result<Tokenized, TokenizeError> {
+        let prompt = prompt.and_then(|name| match name {
+            PromptName::Query => self.query.as_ref(),
+            PromptName::Passage => self.passage.as_ref(),
+        });
+        let Some(prompt) = prompt else {
+            return Ok(self.limited(self.encode(text)?, 0));
+        };
+        let whole = format!("{}{text}", prompt.text);
+        let ids = self.encode(&whole)?;
+        // The prompt nearly always keeps its own tokens; a text that melts into it (a combining
+        // mark at its start) needs the slower way by byte offsets.
+        let prompt_tokens = if ids[1..].starts_with(&prompt.ids) {
+            prompt.ids.len()
+        } else {
+            self.tokens_within(&whole, prompt.text.len())?
+        };
+        Ok(self.limited(ids, prompt_tokens))
+    }
+
+    /// Takes ids as they are; special tokens are added when absent.
+    pub fn wrap(&self, ids: &[u32]) -> Tokenized {
+        let mut wrapped = Vec::with_capacity(ids.len() + 2);
+        if ids.first() != Some(&self.bos) {
+            wrapped.push(self.bos);
+        }
+        wrapped.extend_from_slice(ids);
+        if wrapped.len() < 2 || wrapped.last() != Some(&self.eos) {
+            wrapped.push(self.eos);
+        }
+        self.limited(wrapped, 0)
+    }
+
+    /// The vocabulary piece of an id.
+    pub fn piece(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizeError> {
+        let encoding = self.tokenizer.encode_fast(text, true);
+        let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn tokens_within(&self, text: &str, bytes: usize) -> Result<usize, TokenizeError> {
+        let encoding = self.tokenizer.encode(text, true);
+        let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
+        let offsets = encoding.get_offsets().iter().skip(1);
+        Ok(offsets.take_while(|&&(start, end)| start < end && end <= bytes).count())
+    }
+
+    fn prompt(&self, text: Option<&str>) -> Result<Option<Prompt>, TokenizeError> {
+        let Some(text) = text else { return Ok(None) };
+        let ids = self.encode(text)?;
+        let ids = ids[1..ids.len() - 1].to_vec();
+        Ok(Some(Prompt { text: text.to_owned(), ids }))
+    }
+
+    /// Keeps the first tokens and the closing special token.
+    fn limited(&self, mut ids: Vec<u32>, prompt_tokens: usize) -> Tokenized {
+        let full_count = ids.len();
+        if full_count > self.limit {
+            ids.truncate(self.limit - 1);
+            ids.push(self.eos);
+        }
+        let prompt_tokens = prompt_tokens.min(ids.len() - 2);
+        Tokenized { ids: TokenIds::new(&ids), prompt_tokens, full_count }
+    }
+}
