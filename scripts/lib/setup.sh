@@ -1,0 +1,129 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # BINARY and PYTHON are for the scripts that source this one
+# What serve.sh and test.sh share: a Python environment in a cache folder (never system-wide), the
+# default package, the binary. Each step is skipped when its result is whole, and a step that fails
+# or is interrupted leaves nothing of its result behind.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+CACHE=${DUOVEC_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/duovec}
+PACKAGE_NAME=multilingual-e5-small
+
+say() { printf '==> %s\n' "$*" >&2; }
+
+die() {
+    printf 'duovec: %s\n' "$*" >&2
+    exit 1
+}
+
+# need_tools: what must be there before anything is made.
+need_tools() {
+    command -v cargo >/dev/null ||
+        die "cargo is missing: install Rust (rustup, or Debian's rustup package) and try again"
+    command -v cc >/dev/null ||
+        die "a C compiler is missing: install build-essential and try again"
+    command -v python3 >/dev/null ||
+        die "python3 is missing: install python3 and python3-venv and try again"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        die "python3 is $(python3 -V 2>&1 | cut -d' ' -f2): 3.11 or later is needed"
+    python3 -c 'import venv, ensurepip' 2>/dev/null ||
+        die "python3 has no venv module: install python3-venv and try again"
+    command -v flock >/dev/null || die "flock is missing: install util-linux and try again"
+}
+
+# need_cache: a writable cache folder.
+need_cache() {
+    mkdir -p "$CACHE" 2>/dev/null && [ -w "$CACHE" ] ||
+        die "cannot write to the cache folder $CACHE: name another with DUOVEC_CACHE_DIR"
+}
+
+# need_disk FOLDER MEGABYTES WHAT
+need_disk() {
+    local free
+    free=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
+    [ "$free" -ge "$2" ] ||
+        die "$3 needs $2 MB in $1, $free MB are free"
+}
+
+# made_whole FOLDER COMMAND...: runs COMMAND with a folder beside FOLDER in NEW, and renames it to
+# FOLDER when it succeeds; removes it when it fails or is interrupted.
+made_whole() {
+    local target=$1
+    shift
+    NEW="$target.new-$$"
+    trap 'rm -rf "$NEW"' EXIT
+    trap 'exit 130' INT TERM
+    rm -rf "$NEW"
+    "$@" || exit 1
+    rm -rf "$target"
+    mv "$NEW" "$target" || exit 1
+    trap - EXIT INT TERM
+}
+
+fill_venv() {
+    local log="$NEW.log" file lists=()
+    for file in "$@"; do lists+=(-r "$file"); done
+    python3 -m venv "$NEW" || die "python3 -m venv failed: install python3-venv and try again"
+    if ! "$NEW/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        "${lists[@]}" >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        rm -f "$log"
+        die "Python packages cannot be installed: is there a network, and does pip reach its index?"
+    fi
+    rm -f "$log"
+}
+
+# ensure_venv REQUIREMENTS...: PYTHON is afterwards the interpreter that has them.
+ensure_venv() {
+    local key
+    key=$( (python3 -V && cat "$@") | sha256sum | cut -c1-16)
+    VENV="$CACHE/venv-$key"
+    PYTHON="$VENV/bin/python"
+    exec 9>"$CACHE/venv.lock"
+    flock 9
+    if [ ! -e "$VENV/bin/python" ]; then
+        need_disk "$CACHE" 2000 "the Python environment"
+        say "installing Python packages into $VENV (about a minute, once)"
+        (made_whole "$VENV" fill_venv "$@") || exit 1
+    fi
+    exec 9>&-
+    link_openvino
+}
+
+# The wheel names the C library with its version only; the loader looks for the plain name.
+link_openvino() {
+    local libs
+    libs=$(echo "$VENV"/lib/python3*/site-packages/openvino/libs)
+    [ -d "$libs" ] || die "$VENV has no OpenVINO libraries: remove it and try again"
+    if [ ! -e "$libs/libopenvino_c.so" ]; then
+        local versioned
+        versioned=$(basename "$libs"/libopenvino_c.so.*)
+        ln -sfn "$versioned" "$libs/libopenvino_c.so" || die "cannot write to $libs"
+    fi
+    export DUOVEC_OPENVINO_LIBRARY_DIR=${DUOVEC_OPENVINO_LIBRARY_DIR:-$libs}
+}
+
+# ensure_package: engines/multilingual-e5-small, made anew when its recipe changed.
+ensure_package() {
+    local stamp="$ROOT/engines/.$PACKAGE_NAME.stamp" recipe target
+    target="$ROOT/engines/$PACKAGE_NAME"
+    recipe=$(cd "$ROOT/scripts" && find default_package make_default_package.py requirements.txt \
+        -type f -not -path '*__pycache__*' -print0 | LC_ALL=C sort -z |
+        xargs -0 sha256sum | sha256sum | cut -c1-64)
+    if [ -e "$target/manifest.json" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$recipe" ]; then
+        return
+    fi
+    mkdir -p "$ROOT/engines"
+    need_disk "$ROOT/engines" 1500 "the default package"
+    say "making the package $target (a few minutes, once)"
+    "$PYTHON" "$ROOT/scripts/make_default_package.py" --out "$target" --cache "$CACHE/wheels" ||
+        die "the default package could not be made; the reason stands above"
+    printf '%s\n' "$recipe" >"$stamp"
+}
+
+# ensure_binary: the release binary in BINARY.
+ensure_binary() {
+    say "building the release binary (a few minutes the first time)"
+    (cd "$ROOT" && cargo build --release --locked --quiet) ||
+        die "the release binary could not be built; the reason stands above"
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
+}

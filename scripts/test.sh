@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Sets up all that is needed and runs every check and test, from style to the real binary.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+cd "$ROOT"
+
+# step NAME COMMAND...: prints how long each took, so that a slow one is seen.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    say "$name"
+    "$@" || die "failed: $name"
+    say "$name: $((SECONDS - start)) s"
+}
+
+need_tools
+need_cache
+step "set up Python" ensure_venv scripts/requirements.txt scripts/requirements-test.txt
+step "make the default package" ensure_package
+
+step "rust: format" cargo fmt --check
+step "rust: clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
+step "rust: clippy without engines" cargo clippy --locked --quiet --no-default-features -- -D warnings
+step "python: style" "$PYTHON" -m ruff check scripts tests
+step "python: format" "$PYTHON" -m ruff format --check scripts tests
+step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run
+
+export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
+step "rust: unit, property, simulation, tidy, api, golden, process" cargo test --locked
+step "python: package scripts" "$PYTHON" -m pytest -q scripts/tests
+step "build the release binary" ensure_binary
+step "check the default package" "$BINARY" check
+export DUOVEC_TEST_BINARY="$BINARY"
+step "clients against the real binary" "$PYTHON" -m pytest -q -rP tests/clients
+say "all tests passed in $SECONDS s"

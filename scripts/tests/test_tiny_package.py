@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+
+import make_tiny_package
+from default_package.reference import ReferenceEncoder, ReferenceTokenizer
+from default_package.runtime import Runtime
+from default_package.wheel import digest
+
+COMMITTED = make_tiny_package.DEFAULT_OUT
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("engines") / "tiny"
+    make_tiny_package.make(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def runtime(package: Path) -> Runtime:
+    return Runtime(package / "model.onnx", "f32")
+
+
+def test_every_run_writes_the_committed_bytes(package: Path) -> None:
+    names = sorted(path.name for path in package.iterdir())
+    assert names == ["manifest.json", "model.onnx", "tokenizer.json"]
+    for name in names:
+        assert (package / name).read_bytes() == (COMMITTED / name).read_bytes(), name
+
+
+def test_nothing_is_left_beside_the_package(package: Path) -> None:
+    assert [path.name for path in package.parent.iterdir()] == ["tiny"]
+
+
+def test_the_manifest_vouches_for_the_files() -> None:
+    manifest = json.loads((COMMITTED / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["format_version"] == 1
+    assert (manifest["model_id"], manifest["aliases"]) == ("tiny-test", ["tiny"])
+    assert (manifest["hidden_size"], manifest["max_input_tokens"]) == (8, 64)
+    assert manifest["matryoshka_dimensions"] == [4]
+    assert (manifest["prompts"], manifest["default_prompt"]) == ({}, None)
+    assert manifest["sparse"]["dropped_token_ids"] == [0, 1, 2, 3]
+    assert len(manifest["canary"]["dense"]) == manifest["hidden_size"]
+    for name, entry in manifest["files"].items():
+        path = COMMITTED / name
+        assert (entry["sha256"], entry["bytes"]) == (digest(path), path.stat().st_size)
+    tokenizer = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
+    assert tokenizer.get_vocab_size() == manifest["vocab_size"]
+    assert tokenizer.encode(manifest["canary"]["text"]).ids == manifest["canary"]["token_ids"]
+
+
+def test_ascii_text_has_no_unknown_token() -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
+    for text in ("".join(map(chr, range(128))), *map(chr, range(128)), "Hello_World-42 {}"):
+        assert 3 not in tokenizer.encode(text).ids, repr(text)
+    assert 3 in tokenizer.encode("\u13a0").ids
+
+
+def test_graph_and_reference_agree_whatever_the_padding(runtime: Runtime) -> None:
+    model = make_tiny_package.tiny_model()
+    encoder = ReferenceEncoder(model, make_tiny_package.tiny_head())
+    texts = ["", "a", "the quick test", "Wasser und Brot", "x" * 61]
+    sequences = [ReferenceTokenizer(model).encode(text) for text in texts]
+    for row, ids in zip(runtime.run(sequences, pad=1), sequences, strict=True):
+        expected = encoder.run(ids)
+        np.testing.assert_allclose(row.dense, expected.dense, atol=1e-5)
+        np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=1e-5)
+
+
+def test_a_row_of_padding_gives_zeros(runtime: Runtime) -> None:
+    ids, mask = np.ones((2, 4), np.int32), np.zeros((2, 4), np.int32)
+    mask[0] = 1
+    dense, weights = runtime.run_padded(ids, mask)
+    assert np.isfinite(dense).all()
+    assert not dense[1].any()
+    assert not weights[1].any()
+    assert np.isclose(np.linalg.norm(dense[0]), 1.0)
