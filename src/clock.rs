@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A point in time: nanoseconds since the clock was made. Monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -86,6 +86,11 @@ impl Clock for ManualClock {
     fn now(&self) -> Moment {
         Moment(self.nanos.load(Ordering::SeqCst))
     }
+}
+
+/// Seconds since the Unix epoch, for people to read; 0 when the machine's clock is before it.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
 #[cfg(test)]

@@ -117,6 +117,9 @@ impl BatchOutput {
     }
 }
 
+/// How often a session runs each bucket before it takes work: once to compile, once to measure.
+pub const WARM_UP_RUNS: usize = 2;
+
 /// A loaded, immutable model on one device. Shared by all workers; called from their threads.
 pub trait Engine: Send + Sync {
     /// What this engine is; the same for its whole life.

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+pub mod canary;
+
+pub use crate::scheduler::WorkerCounts;
+
 /// Where the process is in its life; only forward, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -54,19 +58,6 @@ impl Status {
     pub const fn takes_requests(self) -> bool {
         matches!(self, Self::Ok | Self::Degraded)
     }
-}
-
-/// Workers by state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WorkerCounts {
-    /// Workers with a session that can run.
-    pub live: usize,
-    /// Workers configured.
-    pub total: usize,
-    /// Live workers that run a batch now.
-    pub busy: usize,
-    /// Workers replaced since the start.
-    pub restarts: u64,
 }
 
 /// Everything that `/health` tells.

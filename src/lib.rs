@@ -2,18 +2,22 @@
 //!
 //! `ARCHITECTURE.md` has the layers and invariants; a module uses only modules of lower layers.
 
-// 0: pure parts and what everything stands on
+// What everything stands on, and the pure parts.
 pub mod batch;
 pub mod clock;
 pub mod config;
 pub mod dense;
 pub mod limits;
 pub mod sparse;
-// 1: the model's files and the engines
+// The model's files, the engines that run it, text to ids.
 pub mod engine;
 pub mod package;
-// 2: text to ids, items to workers
 pub mod tokenize;
-// 3: the application
+// Items to workers.
+pub mod scheduler;
+pub mod worker;
+// The application.
 pub mod health;
 pub mod service;
+// The process.
+pub mod telemetry;

@@ -177,3 +177,92 @@ impl TextTokenizer {
         Tokenized { ids: TokenIds::new(&ids), prompt_tokens, full_count }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny() -> (PathBuf, Manifest) {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+        let package = ModelPackage::open(&directory).expect("the fixture is whole");
+        (package.tokenizer_path(), package.manifest().clone())
+    }
+
+    fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeError> {
+        let (path, mut manifest) = tiny();
+        change(&mut manifest);
+        TextTokenizer::read(&path, &manifest)
+    }
+
+    #[test]
+    fn empty_and_blank_texts_are_two_special_tokens() {
+        let tokenizer = with(|_| {}).expect("it fits");
+        for text in ["", " ", "\t\n  "] {
+            let seen = tokenizer.tokenize(text, None).expect("legal");
+            assert_eq!(*seen.ids, [0, 2], "{text:?}");
+            assert!(!seen.is_truncated());
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_counted_apart_from_the_text() {
+        let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
+        let tokenizer = tokenizer.expect("it fits");
+        let plain = tokenizer.tokenize("hello", None).expect("legal");
+        let whole = tokenizer.tokenize("hello", Some(PromptName::Query)).expect("legal");
+        assert_eq!(whole.ids[1 + whole.prompt_tokens..], plain.ids[1..]);
+        let empty = tokenizer.tokenize("", Some(PromptName::Query)).expect("legal");
+        assert_eq!(empty.ids.len(), 2 + empty.prompt_tokens);
+        let none = tokenizer.tokenize("hello", Some(PromptName::Passage)).expect("legal");
+        assert_eq!(none, plain);
+    }
+
+    #[test]
+    fn a_text_that_melts_into_the_prompt_does_not_lose_its_own_tokens() {
+        let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
+        let tokenizer = tokenizer.expect("it fits");
+        for text in ["\u{301}a", "\u{200b}", "\u{fe0f}x", "\u{20dd}"] {
+            let seen = tokenizer.tokenize(text, Some(PromptName::Query)).expect("legal");
+            assert!(seen.prompt_tokens + 2 <= seen.ids.len(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn over_long_texts_keep_their_first_tokens_and_the_closing_token() {
+        let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
+        let long = tokenizer.tokenize("a b c d e f g h", None).expect("legal");
+        assert!(long.is_truncated());
+        assert_eq!(long.ids.len(), 6);
+        assert_eq!((long.ids[0], long.ids[5]), (0, 2));
+        let start = tokenizer.tokenize("a b", None).expect("legal");
+        assert_eq!(long.ids[..3], start.ids[..3]);
+        assert!(long.full_count > 8);
+    }
+
+    #[test]
+    fn special_tokens_are_added_to_ids_only_when_absent() {
+        let tokenizer = with(|_| {}).expect("it fits");
+        for ids in [&[5, 6][..], &[0, 5, 6], &[5, 6, 2], &[0, 5, 6, 2]] {
+            assert_eq!(*tokenizer.wrap(ids).ids, [0, 5, 6, 2]);
+        }
+        for ids in [&[][..], &[0], &[2], &[0, 2]] {
+            assert_eq!(*tokenizer.wrap(ids).ids, [0, 2], "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn a_tokenizer_of_another_vocabulary_is_refused() {
+        let error = with(|manifest| manifest.vocab_size += 1).expect_err("one is missing");
+        assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");
+        let error = with(|manifest| manifest.bos_token_id = 4).expect_err("another start");
+        assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_tokenizer_is_refused() {
+        let (_, manifest) = tiny();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let error = TextTokenizer::read(&path, &manifest).expect_err("it is TOML");
+        assert!(error.to_string().contains("Cargo.toml"), "{error}");
+    }
+}

@@ -1,1 +1,240 @@
-//! placeholder
+//! A deterministic engine with scripted delays and failures: for tests, and for measuring the server
+//! without a model.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::batch::{Batch, Bucket};
+use crate::engine::{
+    BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session, WARM_UP_RUNS,
+};
+
+/// What a scripted run does instead of giving rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    Panic,
+    Fail(EngineError),
+    /// The first row of the batch has a dense float that is not finite.
+    NotFinite,
+}
+
+/// A gate that holds every run until it is opened.
+#[derive(Debug, Default)]
+pub struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    /// Runs that may still pass; `None` lets all pass.
+    permits: Option<u64>,
+    waiting: u64,
+}
+
+impl Gate {
+    /// A gate that lets nothing pass.
+    pub fn closed() -> Arc<Self> {
+        let gate = Self::default();
+        gate.state.lock().permits = Some(0);
+        Arc::new(gate)
+    }
+
+    /// Lets `runs` more runs pass.
+    pub fn permit(&self, runs: u64) {
+        let mut state = self.state.lock();
+        if let Some(permits) = &mut state.permits {
+            *permits += runs;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Lets everything pass from now on.
+    pub fn open(&self) {
+        self.state.lock().permits = None;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until `runs` runs wait at the gate.
+    pub fn wait_for_runs(&self, runs: u64) {
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.waiting < runs);
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut state, |state| state.permits == Some(0));
+        state.waiting -= 1;
+        if let Some(permits) = &mut state.permits {
+            *permits -= 1;
+        }
+    }
+}
+
+/// What the engine does apart from its arithmetic.
+#[derive(Debug, Default)]
+pub struct FakeScript {
+    /// Time of every run.
+    pub run_time: Duration,
+    /// Holds runs of buckets that were warmed up.
+    pub gate: Option<Arc<Gate>>,
+    /// Faults by the number of the run, counted over all sessions from 0, warm-up left out.
+    pub faults: HashMap<u64, Fault>,
+    /// How many of the first sessions cannot be opened.
+    pub failing_opens: u64,
+}
+
+/// The engine. `dense` and `token_weights` of a row depend on its token ids alone, so that a row that
+/// is mixed up, cut or padded wrongly shows.
+pub struct FakeEngine {
+    info: EngineInfo,
+    shared: Arc<FakeShared>,
+}
+
+struct FakeShared {
+    script: FakeScript,
+    runs: AtomicU64,
+    opens: AtomicU64,
+}
+
+impl FakeEngine {
+    /// An engine without delays or faults.
+    pub fn new(hidden_size: usize, buckets: Vec<Bucket>) -> Self {
+        Self::with_script(hidden_size, buckets, FakeScript::default())
+    }
+
+    /// An engine that follows a script.
+    pub fn with_script(hidden_size: usize, buckets: Vec<Bucket>, script: FakeScript) -> Self {
+        Self {
+            info: EngineInfo {
+                kind: EngineKind::Fake,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                device: "none".to_owned(),
+                precision: "f32".to_owned(),
+                threads_per_session: 0,
+                hidden_size,
+                buckets,
+            },
+            shared: Arc::new(FakeShared {
+                script,
+                runs: AtomicU64::new(0),
+                opens: AtomicU64::new(0),
+            }),
+        }
+    }
+}
+
+impl Engine for FakeEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+        if self.shared.opens.fetch_add(1, Ordering::SeqCst) < self.shared.script.failing_opens {
+            return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
+        }
+        Ok(Box::new(FakeSession {
+            hidden_size: self.info.hidden_size,
+            shared: Arc::clone(&self.shared),
+            warm_up_left: self.info.buckets.len() * WARM_UP_RUNS,
+        }))
+    }
+}
+
+struct FakeSession {
+    hidden_size: usize,
+    shared: Arc<FakeShared>,
+    /// Runs until the worker has warmed up; the script is for runs behind them.
+    warm_up_left: usize,
+}
+
+impl FakeSession {
+    fn follow_script(&self) -> Result<Option<Fault>, EngineError> {
+        let script = &self.shared.script;
+        let run = self.shared.runs.fetch_add(1, Ordering::SeqCst);
+        if let Some(gate) = &script.gate {
+            gate.pass();
+        }
+        if !script.run_time.is_zero() {
+            std::thread::sleep(script.run_time);
+        }
+        match script.faults.get(&run) {
+            Some(Fault::Panic) => panic!("scripted: the session panics"),
+            Some(Fault::Fail(error)) => Err(error.clone()),
+            fault => Ok(fault.cloned()),
+        }
+    }
+}
+
+impl Session for FakeSession {
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        let warm_up = self.warm_up_left > 0;
+        self.warm_up_left = self.warm_up_left.saturating_sub(1);
+        output.resize(batch.bucket(), self.hidden_size);
+        for (row, ids) in batch.items().iter().enumerate() {
+            let start = row * self.hidden_size;
+            write_dense(ids, &mut output.dense[start..start + self.hidden_size]);
+            let start = row * batch.bucket().length;
+            let weights = &mut output.token_weights[start..start + batch.bucket().length];
+            // What a graph would leave behind the end must never be read.
+            weights.fill(f32::NAN);
+            for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
+                *slot = weight(id, position);
+            }
+        }
+        if warm_up {
+            return Ok(());
+        }
+        if self.follow_script()? == Some(Fault::NotFinite) {
+            output.dense[0] = f32::INFINITY;
+        }
+        Ok(())
+    }
+}
+
+/// The dense row of these ids: L2-normalized, `hidden_size` floats.
+pub fn expected_dense(ids: &[u32], hidden_size: usize) -> Vec<f32> {
+    let mut row = vec![0.0; hidden_size];
+    write_dense(ids, &mut row);
+    row
+}
+
+/// The token weights of these ids, one for each position; some are zero.
+pub fn expected_weights(ids: &[u32]) -> Vec<f32> {
+    ids.iter().enumerate().map(|(position, &id)| weight(id, position)).collect()
+}
+
+fn write_dense(ids: &[u32], row: &mut [f32]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for &id in ids {
+        state = mix(state ^ u64::from(id));
+    }
+    let mut squares = 0.0_f32;
+    for value in row.iter_mut() {
+        state = mix(state);
+        *value = (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0;
+        squares += *value * *value;
+    }
+    let length = squares.sqrt().max(f32::MIN_POSITIVE);
+    row.iter_mut().for_each(|value| *value /= length);
+}
+
+fn weight(id: u32, position: usize) -> f32 {
+    let mixed = mix(u64::from(id) << 20 ^ position as u64);
+    // A quarter of the positions weigh nothing, as after a relu.
+    if mixed & 3 == 0 { 0.0 } else { (mixed >> 40) as f32 / (1_u64 << 25) as f32 }
+}
+
+/// One step of splitmix64.
+const fn mix(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}

@@ -1,0 +1,427 @@
+//! The bounded handle between requests and workers: submit → future, ask for work → job.
+//!
+//! One lock guards the state machine and is held for microseconds; rows are written outside of it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::batch::cost::{CostModel, Fit};
+use crate::batch::plan::{BucketTable, Sequence};
+use crate::batch::{Bucket, TokenIds};
+use crate::clock::{Clock, Moment};
+use crate::dense::is_finite;
+use crate::engine::{BatchOutput, EngineInfo};
+use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+
+pub mod state;
+mod ticket;
+
+use state::{Action, Counts, Event, Refused, State, StateConfig};
+use ticket::Pending;
+pub use ticket::{ItemRows, RunError, Ticket};
+
+/// What bounds the queue and the batches.
+#[derive(Debug, Clone, Copy)]
+pub struct SchedulerConfig {
+    pub queue_capacity: QueueCapacity,
+    pub max_batch_tokens: MaxBatchTokens,
+    pub max_batch_rows: MaxBatchRows,
+    pub max_age: MaxAgeMs,
+    pub workers: Workers,
+}
+
+/// Which rows of an item are copied out of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WantedRows {
+    Dense,
+    Weights,
+    Both,
+}
+
+/// The items of a request.
+#[derive(Debug)]
+pub struct Submission {
+    /// At least one; none longer than the engine's longest bucket.
+    pub items: Vec<TokenIds>,
+    pub rows: WantedRows,
+    /// Items that wait at this moment are not run any more.
+    pub deadline: Moment,
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Try again after this time.
+    QueueFull {
+        retry_after: Duration,
+    },
+    Draining,
+    NoWorker,
+}
+
+/// Workers by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Workers with a session that can run.
+    pub live: usize,
+    /// Workers configured.
+    pub total: usize,
+    /// Live workers that run a batch now.
+    pub busy: usize,
+    /// Workers replaced since the start.
+    pub restarts: u64,
+}
+
+/// The scheduler at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot {
+    /// Items that wait.
+    pub queue_depth: usize,
+    /// Their tokens, without padding.
+    pub queue_tokens: usize,
+    pub predicted_wait: Duration,
+    pub workers: WorkerCounts,
+    pub cost: CostModel,
+    /// Median relative error of the cost model at warm-up; absent when nothing was measured.
+    pub cost_error: Option<f64>,
+    /// Measured over predicted time of the batches of late.
+    pub cost_correction: f64,
+    pub counts: Counts,
+}
+
+/// One item of a job.
+#[derive(Debug)]
+pub struct JobItem {
+    pub ids: TokenIds,
+    sequence: Sequence,
+    rows: WantedRows,
+    slot: usize,
+    pending: Arc<Pending>,
+}
+
+/// What a worker is to run.
+#[derive(Debug)]
+pub struct Job {
+    pub bucket: Bucket,
+    /// In the order of the batch's rows.
+    pub items: Vec<JobItem>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ids: TokenIds,
+    rows: WantedRows,
+    slot: usize,
+    pending: Arc<Pending>,
+}
+
+#[derive(Debug)]
+struct Locked {
+    state: State,
+    /// Items that wait.
+    entries: HashMap<Sequence, Entry>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    locked: Mutex<Locked>,
+    work: Condvar,
+    empty: Notify,
+    clock: Arc<dyn Clock>,
+    workers: usize,
+    restarts: AtomicU64,
+}
+
+/// Shared by the HTTP side and the workers; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Scheduler(Arc<Shared>);
+
+impl Scheduler {
+    /// A scheduler for an engine's buckets; no worker lives yet.
+    pub fn new(config: SchedulerConfig, info: &EngineInfo, clock: Arc<dyn Clock>) -> Self {
+        let within = |bucket: &&Bucket| {
+            let rows = bucket.rows <= config.max_batch_rows.as_usize();
+            bucket.rows == 1 || rows && bucket.tokens() <= config.max_batch_tokens.as_usize()
+        };
+        let buckets: Vec<Bucket> = info.buckets.iter().filter(within).copied().collect();
+        let workers = config.workers.as_usize();
+        let state_config = StateConfig {
+            capacity: config.queue_capacity.as_usize(),
+            max_age: Duration::from_millis(config.max_age.get()),
+            workers,
+        };
+        let state = State::new(state_config, BucketTable::new(&buckets));
+        Self(Arc::new(Shared {
+            locked: Mutex::new(Locked { state, entries: HashMap::new() }),
+            work: Condvar::new(),
+            empty: Notify::new(),
+            clock,
+            workers,
+            restarts: AtomicU64::new(0),
+        }))
+    }
+
+    /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out.
+    ///
+    /// # Panics
+    /// Without items, or with one longer than every bucket: the caller checks both.
+    pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
+        let tokens: Vec<usize> = submission.items.iter().map(|ids| ids.len()).collect();
+        let longest = tokens.iter().copied().max().expect("a request has at least one item");
+        let mut locked = self.0.locked.lock();
+        assert!(longest <= locked.state.max_length(), "an item fits the longest bucket");
+        let event = Event::Submit { tokens: &tokens, deadline: submission.deadline };
+        let actions = locked.state.handle(self.0.clock.now(), &event);
+        self.enter(locked, actions, submission.items, submission.rows)
+    }
+
+    /// Gives an item to one worker, ahead of what waits; for health checks.
+    pub fn probe(&self, worker: usize, ids: TokenIds, deadline: Moment) -> Result<Ticket, Refusal> {
+        let mut locked = self.0.locked.lock();
+        let event = Event::Probe { worker, tokens: ids.len(), deadline };
+        let actions = locked.state.handle(self.0.clock.now(), &event);
+        self.enter(locked, actions, vec![ids], WantedRows::Both)
+    }
+
+    /// What waits, what runs, what has been.
+    pub fn snapshot(&self) -> Snapshot {
+        let now = self.0.clock.now();
+        let locked = self.0.locked.lock();
+        let (live, busy) = locked.state.live_and_busy();
+        let (cost, cost_error, cost_correction) = locked.state.cost();
+        let restarts = self.0.restarts.load(Ordering::Relaxed);
+        Snapshot {
+            queue_depth: locked.state.queue_depth(),
+            queue_tokens: locked.state.queue_tokens(),
+            predicted_wait: locked.state.predicted_wait(now),
+            workers: WorkerCounts { live, total: self.0.workers, busy, restarts },
+            cost,
+            cost_error,
+            cost_correction,
+            counts: locked.state.counts(),
+        }
+    }
+
+    /// Takes over the cost model that warm-up measured.
+    pub fn set_cost(&self, fit: Fit) {
+        self.0.locked.lock().state.set_cost(fit);
+    }
+
+    /// Takes nothing new; what was taken is still run.
+    pub fn drain(&self) {
+        self.apply(&Event::Drain);
+    }
+
+    /// Resolves when nothing waits and nothing runs.
+    pub async fn drained(&self) {
+        loop {
+            let empty = self.0.empty.notified();
+            tokio::pin!(empty);
+            // Registered before the look, so that the last item's end cannot be missed.
+            empty.as_mut().enable();
+            if self.0.locked.lock().state.is_empty() {
+                return;
+            }
+            empty.await;
+        }
+    }
+
+    /// Answers everything that waits with `NoWorker` and sends the workers home.
+    pub fn close(&self) {
+        self.apply(&Event::Close);
+    }
+
+    pub(super) fn cancel(&self, items: Range<Sequence>) {
+        let mut locked = self.0.locked.lock();
+        for item in items.clone() {
+            locked.entries.remove(&item);
+        }
+        // Under the same lock, so that no worker is given an item without its entry.
+        let now = self.0.clock.now();
+        locked.state.handle(now, &Event::Cancel { items });
+        drop(locked);
+        self.tell_empty();
+    }
+
+    /// The worker has a session and every bucket has run.
+    pub fn worker_opened(&self, worker: usize) {
+        self.apply(&Event::WorkerOpened { worker });
+    }
+
+    /// The worker has no session any more.
+    pub fn worker_lost(&self, worker: usize) {
+        self.apply(&Event::WorkerLost { worker });
+    }
+
+    /// Counts a worker that was replaced.
+    pub fn worker_restarted(&self) {
+        self.0.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether everything is over for good.
+    pub fn is_closed(&self) -> bool {
+        self.0.locked.lock().state.is_closed()
+    }
+
+    /// Blocks a worker's thread until there is work; `None` when there will be none any more.
+    pub fn next_job(&self, worker: usize) -> Option<Job> {
+        let mut locked = self.0.locked.lock();
+        loop {
+            if locked.state.is_closed() {
+                return None;
+            }
+            let now = self.0.clock.now();
+            let actions = locked.state.handle(now, &Event::AskForWork { worker });
+            let (job, ended) = self.carry_out(&mut locked, actions);
+            if job.is_some() || !ended.is_empty() {
+                let idle = job.is_none();
+                MutexGuard::unlocked(&mut locked, || tell(ended));
+                if !idle {
+                    return job;
+                }
+                continue;
+            }
+            self.0.work.wait(&mut locked);
+        }
+    }
+
+    /// Hands out the rows of a job that ran.
+    pub fn complete(&self, worker: usize, job: Job, output: &BatchOutput) {
+        let finite = |(row, item): (usize, &JobItem)| {
+            is_finite(output.dense_row(row)) && is_finite(output.weights_row(row, item.ids.len()))
+        };
+        let finite: Vec<bool> = job.items.iter().enumerate().map(finite).collect();
+        let bad = job.items.iter().zip(&finite).filter(|(_, finite)| !**finite);
+        let not_finite: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
+        self.handle(&Event::BatchDone { worker, not_finite: &not_finite });
+        for (row, (item, finite)) in job.items.into_iter().zip(finite).enumerate() {
+            if finite {
+                item.pending.finish(item.slot, copy_rows(output, row, item.rows, item.ids.len()));
+            } else {
+                item.pending.fail(RunError::NonFinite { item: item.slot });
+            }
+        }
+        self.tell_empty();
+    }
+
+    /// Answers the items of a job that gave nothing.
+    pub fn fail(&self, worker: usize, job: Job, reason: &str) {
+        self.handle(&Event::BatchFailed { worker });
+        for item in job.items {
+            item.pending.fail(RunError::EngineFailed(reason.to_owned()));
+        }
+        self.tell_empty();
+    }
+
+    fn enter(
+        &self,
+        mut locked: MutexGuard<'_, Locked>,
+        actions: Vec<Action>,
+        ids: Vec<TokenIds>,
+        rows: WantedRows,
+    ) -> Result<Ticket, Refusal> {
+        let accepted = actions.iter().find_map(|action| match action {
+            Action::Accept { items } => Some(Ok(items.clone())),
+            Action::Refuse(refused) => Some(Err(Refusal::from(*refused))),
+            _ => None,
+        });
+        let items = accepted.expect("a submission is accepted or refused")?;
+        let (pending, answer) = Pending::new(ids.len());
+        for (slot, (item, ids)) in items.clone().zip(ids).enumerate() {
+            let entry = Entry { ids, rows, slot, pending: Arc::clone(&pending) };
+            locked.entries.insert(item, entry);
+        }
+        self.carry_out(&mut locked, actions);
+        drop(locked);
+        Ok(Ticket::new(self.clone(), items, answer))
+    }
+
+    /// An event whose actions end items or wake workers.
+    fn apply(&self, event: &Event<'_>) {
+        let ended = self.handle(event);
+        tell(ended);
+        self.tell_empty();
+    }
+
+    fn handle(&self, event: &Event<'_>) -> Vec<(Arc<Pending>, RunError)> {
+        let mut locked = self.0.locked.lock();
+        let actions = locked.state.handle(self.0.clock.now(), event);
+        self.carry_out(&mut locked, actions).1
+    }
+
+    fn tell_empty(&self) {
+        if self.0.locked.lock().state.is_empty() {
+            self.0.empty.notify_waiters();
+        }
+    }
+
+    /// Does what the state machine says, under the lock; failures are told outside of it.
+    fn carry_out(
+        &self,
+        locked: &mut Locked,
+        actions: Vec<Action>,
+    ) -> (Option<Job>, Vec<(Arc<Pending>, RunError)>) {
+        let mut job = None;
+        let mut ended = Vec::new();
+        let mut end = |locked: &mut Locked, item: Sequence, error: RunError| {
+            if let Some(entry) = locked.entries.remove(&item) {
+                ended.push((entry.pending, error));
+            }
+        };
+        for action in actions {
+            match action {
+                Action::Run { bucket, items, .. } => {
+                    let take = |item| locked.entries.remove(&item).map(|entry| (item, entry));
+                    let items = items.into_iter().filter_map(take).map(job_item).collect();
+                    job = Some(Job { bucket, items });
+                }
+                Action::Expire { item } => end(locked, item, RunError::Expired),
+                Action::Abandon { item } => end(locked, item, RunError::NoWorker),
+                Action::WakeOne => {
+                    self.0.work.notify_one();
+                }
+                Action::WakeAll => {
+                    self.0.work.notify_all();
+                }
+                Action::Accept { .. } | Action::Refuse(_) => {}
+            }
+        }
+        (job, ended)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full { predicted_wait } => Self::QueueFull { retry_after: predicted_wait },
+            Refused::Draining => Self::Draining,
+            Refused::NoWorker => Self::NoWorker,
+        }
+    }
+}
+
+fn job_item((sequence, entry): (Sequence, Entry)) -> JobItem {
+    let Entry { ids, rows, slot, pending } = entry;
+    JobItem { ids, sequence, rows, slot, pending }
+}
+
+fn tell(ended: Vec<(Arc<Pending>, RunError)>) {
+    for (pending, error) in ended {
+        pending.fail(error);
+    }
+}
+
+fn copy_rows(output: &BatchOutput, row: usize, wanted: WantedRows, tokens: usize) -> ItemRows {
+    let dense = matches!(wanted, WantedRows::Dense | WantedRows::Both);
+    let weights = matches!(wanted, WantedRows::Weights | WantedRows::Both);
+    ItemRows {
+        dense: if dense { output.dense_row(row).to_vec() } else { Vec::new() },
+        weights: if weights { output.weights_row(row, tokens).to_vec() } else { Vec::new() },
+    }
+}

@@ -1,0 +1,474 @@
+//! The scheduler as a pure state machine: an event and the time go in, actions come out.
+//!
+//! An item is accepted once and ends once: replied, failed, expired, cancelled or abandoned. Items of
+//! one request have consecutive numbers, so a request is a range.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::batch::Bucket;
+use crate::batch::cost::{CostModel, Fit};
+use crate::batch::plan::{BucketTable, Sequence, WaitingItems};
+use crate::clock::Moment;
+
+/// Checks that may wait for one worker; health checks come one at a time or a few at once.
+const PROBES_MAX: usize = 64;
+
+/// How much the running correction of the cost model believes the newest batch.
+const CORRECTION_WEIGHT: f64 = 0.05;
+
+/// The correction stays within a factor of this.
+const CORRECTION_MAX: f64 = 8.0;
+
+/// What the state machine is bounded by.
+#[derive(Debug, Clone, Copy)]
+pub struct StateConfig {
+    /// Items waiting or running.
+    pub capacity: usize,
+    /// After this wait an item leads the next batch.
+    pub max_age: Duration,
+    pub workers: usize,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Event<'a> {
+    /// A request with the token counts of its items.
+    Submit { tokens: &'a [usize], deadline: Moment },
+    /// An item for one worker, ahead of what waits.
+    Probe { worker: usize, tokens: usize, deadline: Moment },
+    /// Nobody wants the items of this range any more.
+    Cancel { items: Range<Sequence> },
+    /// A worker has a session that is warmed up.
+    WorkerOpened { worker: usize },
+    /// A worker has no session any more.
+    WorkerLost { worker: usize },
+    /// A worker has nothing to do.
+    AskForWork { worker: usize },
+    /// A worker's batch ran; the rows of `not_finite` cannot be used.
+    BatchDone { worker: usize, not_finite: &'a [Sequence] },
+    /// A worker's batch gave nothing.
+    BatchFailed { worker: usize },
+    /// Nothing new is taken from now on.
+    Drain,
+    /// Nothing can run any more.
+    Close,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// The request is taken; these are its items.
+    Accept {
+        items: Range<Sequence>,
+    },
+    Refuse(Refused),
+    /// The worker that asked runs these.
+    Run {
+        worker: usize,
+        bucket: Bucket,
+        items: Vec<Sequence>,
+    },
+    /// The item's deadline passed before it ran.
+    Expire {
+        item: Sequence,
+    },
+    /// The item cannot be run any more.
+    Abandon {
+        item: Sequence,
+    },
+    /// An idle worker should ask for work.
+    WakeOne,
+    /// Every idle worker should ask for work.
+    WakeAll,
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Try again after about this time.
+    Full {
+        predicted_wait: Duration,
+    },
+    Draining,
+    /// No worker will come back, or the named one has no session.
+    NoWorker,
+}
+
+/// How many items ended how, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub accepted: u64,
+    pub replied: u64,
+    pub failed: u64,
+    pub expired: u64,
+    pub cancelled: u64,
+    pub abandoned: u64,
+    /// Requests that were not taken.
+    pub refused: u64,
+    pub batches: u64,
+    pub tokens_real: u64,
+    pub tokens_padded: u64,
+}
+
+impl Counts {
+    /// Items that have ended.
+    pub const fn ended(&self) -> u64 {
+        self.replied + self.failed + self.expired + self.cancelled + self.abandoned
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Draining,
+    Closed,
+}
+
+#[derive(Debug)]
+struct ItemState {
+    tokens: usize,
+    deadline: Moment,
+    /// Nobody wants it, but it runs already.
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Running {
+    items: Vec<Sequence>,
+    started: Moment,
+    predicted_us: f64,
+}
+
+#[derive(Debug, Default)]
+struct WorkerState {
+    live: bool,
+    /// It asked for work and found none.
+    idle: bool,
+    running: Option<Running>,
+    probes: VecDeque<Sequence>,
+}
+
+/// Everything the scheduler knows.
+#[derive(Debug)]
+pub struct State {
+    config: StateConfig,
+    waiting: WaitingItems,
+    items: HashMap<Sequence, ItemState>,
+    /// Deadlines of waiting items, probes included.
+    deadlines: BTreeSet<(Moment, Sequence)>,
+    workers: Vec<WorkerState>,
+    next: Sequence,
+    phase: Phase,
+    cost: CostModel,
+    cost_error: Option<f64>,
+    correction: f64,
+    counts: Counts,
+}
+
+impl State {
+    /// Nothing waits, no worker lives.
+    pub fn new(config: StateConfig, table: BucketTable) -> Self {
+        Self {
+            config,
+            waiting: WaitingItems::new(table),
+            items: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            workers: (0..config.workers).map(|_| WorkerState::default()).collect(),
+            next: 0,
+            phase: Phase::Open,
+            cost: CostModel::default(),
+            cost_error: None,
+            correction: 1.0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes in what happened at `now` and says what is to be done.
+    pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
+        match event {
+            Event::Submit { tokens, deadline } => self.submit(now, tokens, *deadline),
+            Event::Probe { worker, tokens, deadline } => self.probe(*worker, *tokens, *deadline),
+            Event::Cancel { items } => self.cancel(items),
+            Event::WorkerOpened { worker } => {
+                self.workers[*worker].live = true;
+                Vec::new()
+            }
+            Event::WorkerLost { worker } => self.lose(*worker),
+            Event::AskForWork { worker } => self.ask(now, *worker),
+            Event::BatchDone { worker, not_finite } => self.done(now, *worker, not_finite),
+            Event::BatchFailed { worker } => self.failed(*worker),
+            Event::Drain => {
+                self.phase = self.phase.max_with(Phase::Draining);
+                Vec::new()
+            }
+            Event::Close => self.close(),
+        }
+    }
+
+    /// Takes over a model that was fitted to measurements.
+    pub fn set_cost(&mut self, fit: Fit) {
+        self.cost = fit.model;
+        self.cost_error = Some(fit.median_error);
+        self.correction = 1.0;
+    }
+
+    /// The cost model, its median error when it was fitted, and its running correction.
+    pub const fn cost(&self) -> (CostModel, Option<f64>, f64) {
+        (self.cost, self.cost_error, self.correction)
+    }
+
+    /// Items that wait, probes left out.
+    pub fn queue_depth(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Tokens that wait, without padding.
+    pub const fn queue_tokens(&self) -> usize {
+        self.waiting.tokens()
+    }
+
+    /// Longest item that can be run.
+    pub fn max_length(&self) -> usize {
+        self.waiting.table().max_length()
+    }
+
+    /// How many items ended how.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Workers with a session, and those of them that run a batch.
+    pub fn live_and_busy(&self) -> (usize, usize) {
+        let live = self.workers.iter().filter(|worker| worker.live);
+        let busy = live.clone().filter(|worker| worker.running.is_some());
+        (live.count(), busy.count())
+    }
+
+    /// Whether nothing waits and nothing runs.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether everything is over for good: closed, and nothing waits or runs.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Time that a new item would wait before it runs, were it the last of the queue.
+    pub fn predicted_wait(&self, now: Moment) -> Duration {
+        let left_us = |running: &Running| {
+            let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
+            (running.predicted_us * self.correction - elapsed_us).max(0.0)
+        };
+        let idle = self.workers.iter().any(|worker| worker.live && worker.running.is_none());
+        if idle && self.waiting.is_empty() {
+            return Duration::ZERO;
+        }
+        let running: f64 =
+            self.workers.iter().filter_map(|w| w.running.as_ref()).map(left_us).sum();
+        let backlog_us = self.waiting.backlog_us(&self.cost) * self.correction;
+        let live = self.live_and_busy().0.max(1) as f64;
+        Duration::from_nanos(((running + backlog_us) / live * 1e3) as u64)
+    }
+
+    fn submit(&mut self, now: Moment, tokens: &[usize], deadline: Moment) -> Vec<Action> {
+        let refused = match self.phase {
+            Phase::Draining => Some(Refused::Draining),
+            Phase::Closed => Some(Refused::NoWorker),
+            Phase::Open if self.items.len() + tokens.len() > self.config.capacity => {
+                Some(Refused::Full { predicted_wait: self.predicted_wait(now) })
+            }
+            Phase::Open => None,
+        };
+        if let Some(refused) = refused {
+            self.counts.refused += 1;
+            return vec![Action::Refuse(refused)];
+        }
+        let items = self.next..self.next + tokens.len() as u64;
+        self.next = items.end;
+        self.counts.accepted += tokens.len() as u64;
+        for (item, &tokens) in items.clone().zip(tokens) {
+            self.items.insert(item, ItemState { tokens, deadline, cancelled: false });
+            self.deadlines.insert((deadline, item));
+            self.waiting.insert(item, tokens, now);
+        }
+        let mut actions = vec![Action::Accept { items }];
+        actions.extend(self.wake());
+        actions
+    }
+
+    fn probe(&mut self, worker: usize, tokens: usize, deadline: Moment) -> Vec<Action> {
+        let Some(state) = self.workers.get_mut(worker).filter(|worker| worker.live) else {
+            return vec![Action::Refuse(Refused::NoWorker)];
+        };
+        if self.phase == Phase::Closed || state.probes.len() >= PROBES_MAX {
+            return vec![Action::Refuse(Refused::Full { predicted_wait: Duration::ZERO })];
+        }
+        let item = self.next;
+        self.next += 1;
+        self.counts.accepted += 1;
+        state.probes.push_back(item);
+        self.items.insert(item, ItemState { tokens, deadline, cancelled: false });
+        self.deadlines.insert((deadline, item));
+        vec![Action::Accept { items: item..item + 1 }, Action::WakeAll]
+    }
+
+    fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action> {
+        for item in items.clone() {
+            if self.leave_queue(item) {
+                self.items.remove(&item);
+                self.counts.cancelled += 1;
+            } else if let Some(state) = self.items.get_mut(&item) {
+                state.cancelled = true;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Takes an item out of where it waits; false when it runs or has ended.
+    fn leave_queue(&mut self, item: Sequence) -> bool {
+        let Some(state) = self.items.get(&item) else { return false };
+        if !self.deadlines.remove(&(state.deadline, item)) {
+            return false;
+        }
+        if !self.waiting.remove(item) {
+            for worker in &mut self.workers {
+                worker.probes.retain(|&probe| probe != item);
+            }
+        }
+        true
+    }
+
+    fn lose(&mut self, worker: usize) -> Vec<Action> {
+        let state = std::mem::take(&mut self.workers[worker]);
+        let running = state.running.map(|running| running.items).unwrap_or_default();
+        self.counts.failed += running.len() as u64;
+        for item in running {
+            self.items.remove(&item);
+        }
+        state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
+    }
+
+    fn abandon(&mut self, item: Sequence) -> Option<Action> {
+        let state = self.items.remove(&item)?;
+        self.deadlines.remove(&(state.deadline, item));
+        self.waiting.remove(item);
+        self.counts.abandoned += 1;
+        Some(Action::Abandon { item })
+    }
+
+    fn ask(&mut self, now: Moment, worker: usize) -> Vec<Action> {
+        let mut actions = self.expire(now);
+        self.workers[worker].idle = false;
+        let (bucket, items) = match self.workers[worker].probes.pop_front() {
+            Some(probe) => (self.waiting.table().single(self.items[&probe].tokens), vec![probe]),
+            None => {
+                let cost = self.cost;
+                let Some(plan) = self.waiting.take(&cost, now, self.config.max_age) else {
+                    self.workers[worker].idle = true;
+                    return actions;
+                };
+                (plan.bucket, plan.items)
+            }
+        };
+        let mut real = 0;
+        for item in &items {
+            let state = &self.items[item];
+            real += state.tokens;
+            self.deadlines.remove(&(state.deadline, *item));
+        }
+        self.counts.batches += 1;
+        self.counts.tokens_real += real as u64;
+        self.counts.tokens_padded += bucket.tokens() as u64;
+        let predicted_us = self.cost.predict_us(bucket);
+        let running = Running { items: items.clone(), started: now, predicted_us };
+        self.workers[worker].running = Some(running);
+        actions.push(Action::Run { worker, bucket, items });
+        if !self.waiting.is_empty() {
+            actions.extend(self.wake());
+        }
+        actions
+    }
+
+    /// Ends waiting items whose deadline has passed, before they cost anything.
+    fn expire(&mut self, now: Moment) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some(&(deadline, item)) = self.deadlines.first() {
+            if deadline > now {
+                break;
+            }
+            self.leave_queue(item);
+            self.items.remove(&item);
+            self.counts.expired += 1;
+            actions.push(Action::Expire { item });
+        }
+        actions
+    }
+
+    fn done(&mut self, now: Moment, worker: usize, not_finite: &[Sequence]) -> Vec<Action> {
+        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        let took_us = now.since(running.started).as_secs_f64() * 1e6;
+        if running.predicted_us > 0.0 {
+            let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
+            self.correction += CORRECTION_WEIGHT * (seen - self.correction);
+        }
+        for item in running.items {
+            let Some(state) = self.items.remove(&item) else { continue };
+            let counter = if state.cancelled {
+                &mut self.counts.cancelled
+            } else if not_finite.contains(&item) {
+                &mut self.counts.failed
+            } else {
+                &mut self.counts.replied
+            };
+            *counter += 1;
+        }
+        Vec::new()
+    }
+
+    fn failed(&mut self, worker: usize) -> Vec<Action> {
+        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        for item in running.items {
+            let Some(state) = self.items.remove(&item) else { continue };
+            let counter =
+                if state.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
+            *counter += 1;
+        }
+        Vec::new()
+    }
+
+    fn close(&mut self) -> Vec<Action> {
+        self.phase = Phase::Closed;
+        let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
+        waiting.sort_unstable();
+        for worker in &mut self.workers {
+            worker.probes.clear();
+        }
+        let mut actions: Vec<Action> =
+            waiting.into_iter().filter_map(|item| self.abandon(item)).collect();
+        actions.push(Action::WakeAll);
+        actions
+    }
+
+    fn wake(&self) -> Option<Action> {
+        self.workers.iter().any(|worker| worker.live && worker.idle).then_some(Action::WakeOne)
+    }
+}
+
+impl Phase {
+    /// The later of two; a closed scheduler does not drain again.
+    const fn max_with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
+            (Self::Draining, _) | (_, Self::Draining) => Self::Draining,
+            (Self::Open, Self::Open) => Self::Open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

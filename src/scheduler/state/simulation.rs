@@ -1,0 +1,319 @@
+//! Thousands of random events from a seed: every item ends once, limits hold, nothing starves.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+
+use super::*;
+use crate::batch::plan::bucket_ladder;
+use crate::limits::{MaxBatchRows, MaxBatchTokens};
+
+const SEEDS: u64 = 100;
+const EVENTS: usize = 1000;
+const MAX_AGE: Duration = Duration::from_millis(20);
+
+/// What the world knows of an item, apart from the state machine.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    tokens: usize,
+    arrived: Moment,
+    deadline: Moment,
+    is_probe: bool,
+    is_running: bool,
+}
+
+impl Item {
+    /// Waits in the queue that all workers share.
+    const fn is_queued(&self) -> bool {
+        !self.is_running && !self.is_probe
+    }
+}
+
+/// The world around the state machine, with its own books.
+struct World {
+    seed: u64,
+    random: Rng,
+    state: State,
+    now: Moment,
+    capacity: usize,
+    items: BTreeMap<Sequence, Item>,
+    requests: Vec<Range<Sequence>>,
+    running: Vec<Option<Vec<Sequence>>>,
+    live: Vec<bool>,
+    batches_by_worker: Vec<u64>,
+    ended: u64,
+    led_by_age: u64,
+    draining: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let workers = random.usize(1..=4);
+        let capacity = random.usize(1..=200);
+        let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+        let config = StateConfig { capacity, max_age: MAX_AGE, workers };
+        Self {
+            seed,
+            random,
+            state: State::new(config, BucketTable::new(&ladder)),
+            now: Moment::START,
+            capacity,
+            items: BTreeMap::new(),
+            requests: Vec::new(),
+            running: vec![None; workers],
+            live: vec![false; workers],
+            batches_by_worker: vec![0; workers],
+            ended: 0,
+            led_by_age: 0,
+            draining: false,
+        }
+    }
+
+    fn step(&mut self) {
+        self.now = self.now + Duration::from_micros(self.random.u64(0..3000));
+        let worker = self.random.usize(0..self.live.len());
+        match self.random.u32(0..100) {
+            0..35 => self.submit(),
+            35..40 => self.cancel(),
+            40..43 => self.probe(worker),
+            43..46 => self.lose(worker),
+            46..60 => self.open(worker),
+            60..80 => self.finish(worker),
+            _ => self.ask(worker),
+        }
+        self.check();
+    }
+
+    fn submit(&mut self) {
+        let count = if self.random.u32(0..10) == 0 { 60 } else { self.random.usize(1..=5) };
+        let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(2..=512)).collect();
+        let deadline = self.now + Duration::from_millis(self.random.u64(0..200));
+        let outstanding = self.items.len();
+        let actions = self.state.handle(self.now, &Event::Submit { tokens: &tokens, deadline });
+        match &actions[0] {
+            Action::Accept { items } => {
+                assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
+                for (item, &tokens) in items.clone().zip(&tokens) {
+                    self.enter(item, tokens, deadline, false);
+                }
+                self.requests.push(items.clone());
+            }
+            Action::Refuse(Refused::Full { .. }) => {
+                assert!(outstanding + count > self.capacity, "{self}");
+            }
+            other => assert!(self.draining, "{other:?} {self}"),
+        }
+    }
+
+    fn probe(&mut self, worker: usize) {
+        let deadline = self.now + Duration::from_millis(30);
+        let event = Event::Probe { worker, tokens: 9, deadline };
+        if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
+            assert!(self.live[worker], "{self}");
+            self.enter(items.start, 9, deadline, true);
+        }
+    }
+
+    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, is_probe: bool) {
+        let arrived = self.now;
+        let entry = Item { tokens, arrived, deadline, is_probe, is_running: false };
+        assert!(self.items.insert(item, entry).is_none(), "{self}");
+    }
+
+    fn cancel(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let request = self.requests.swap_remove(self.random.usize(0..self.requests.len()));
+        self.state.handle(self.now, &Event::Cancel { items: request.clone() });
+        for item in request {
+            if self.items.get(&item).is_some_and(|item| !item.is_running) {
+                self.end(item);
+            }
+        }
+    }
+
+    fn open(&mut self, worker: usize) {
+        if !self.live[worker] {
+            self.live[worker] = true;
+            self.state.handle(self.now, &Event::WorkerOpened { worker });
+        }
+    }
+
+    fn lose(&mut self, worker: usize) {
+        self.live[worker] = false;
+        let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
+        for item in self.running[worker].take().unwrap_or_default() {
+            self.end(item);
+        }
+        self.carry_out(worker, actions);
+    }
+
+    fn finish(&mut self, worker: usize) {
+        let Some(items) = self.running[worker].take() else { return };
+        if self.random.u32(0..5) == 0 {
+            self.state.handle(self.now, &Event::BatchFailed { worker });
+        } else {
+            let not_finite = if self.random.bool() { &items[..1] } else { &[] };
+            self.state.handle(self.now, &Event::BatchDone { worker, not_finite });
+        }
+        for item in items {
+            self.end(item);
+        }
+    }
+
+    fn ask(&mut self, worker: usize) {
+        if !self.live[worker] || self.running[worker].is_some() {
+            return;
+        }
+        let oldest = self.oldest_over_age();
+        let actions = self.state.handle(self.now, &Event::AskForWork { worker });
+        let ran = self.carry_out(worker, actions).unwrap_or_default();
+        if let Some(oldest) = oldest
+            && !ran.iter().any(|item| self.items[item].is_probe)
+        {
+            assert!(ran.contains(&oldest), "{oldest} is over the age bound and waits {self}");
+            self.led_by_age += 1;
+        }
+    }
+
+    /// The oldest item of the queue, when its wait is over the bound and it can still run.
+    fn oldest_over_age(&self) -> Option<Sequence> {
+        let mut queued = self.items.iter();
+        let (&sequence, item) =
+            queued.find(|(_, item)| item.is_queued() && item.deadline > self.now)?;
+        (self.now.since(item.arrived) >= MAX_AGE).then_some(sequence)
+    }
+
+    fn carry_out(&mut self, worker: usize, actions: Vec<Action>) -> Option<Vec<Sequence>> {
+        let mut ran = None;
+        for action in actions {
+            match action {
+                Action::Expire { item } => {
+                    let expired = self.items[&item];
+                    assert!(expired.deadline <= self.now && !expired.is_running, "{self}");
+                    self.end(item);
+                }
+                Action::Abandon { item } => self.end(item),
+                Action::Run { bucket, items, worker: told } => {
+                    assert_eq!(told, worker, "{self}");
+                    assert!((1..=bucket.rows).contains(&items.len()), "{self}");
+                    let budget = MaxBatchTokens::DEFAULT.as_usize();
+                    assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
+                    let now = self.now;
+                    for item in &items {
+                        let item = self.items.get_mut(item).expect("it was accepted");
+                        assert!(item.tokens <= bucket.length && item.deadline > now);
+                        assert!(!std::mem::replace(&mut item.is_running, true));
+                    }
+                    self.batches_by_worker[worker] += 1;
+                    self.running[worker] = Some(items.clone());
+                    ran = Some(items);
+                }
+                Action::WakeOne | Action::WakeAll => {}
+                Action::Accept { .. } | Action::Refuse(_) => panic!("unasked {self}"),
+            }
+        }
+        ran
+    }
+
+    fn end(&mut self, item: Sequence) {
+        assert!(self.items.remove(&item).is_some(), "item {item} ended twice {self}");
+        self.ended += 1;
+    }
+
+    fn check(&self) {
+        let counts = self.state.counts();
+        assert_eq!(counts.ended(), self.ended, "{self}");
+        assert_eq!(counts.accepted, self.ended + self.items.len() as u64, "{self}");
+        let queued = self.items.values().filter(|item| item.is_queued());
+        let depth = queued.clone().count();
+        let tokens = queued.map(|item| item.tokens).sum();
+        assert_eq!(
+            (self.state.queue_depth(), self.state.queue_tokens()),
+            (depth, tokens),
+            "{self}"
+        );
+        assert_eq!(self.state.is_empty(), self.items.is_empty(), "{self}");
+        let live = self.live.iter().filter(|live| **live).count();
+        let busy = self.running.iter().flatten().count();
+        assert_eq!(self.state.live_and_busy(), (live, busy), "{self}");
+    }
+
+    /// Everything that was accepted ends once nothing new is taken.
+    fn drain(&mut self) {
+        self.draining = true;
+        self.state.handle(self.now, &Event::Drain);
+        for worker in 0..self.live.len() {
+            self.open(worker);
+        }
+        let mut steps = 0;
+        while !self.items.is_empty() {
+            for worker in 0..self.live.len() {
+                self.finish(worker);
+                self.ask(worker);
+            }
+            self.submit();
+            self.check();
+            self.now = self.now + Duration::from_millis(1);
+            steps += 1;
+            assert!(steps < 10_000, "the drain does not end {self}");
+        }
+    }
+}
+
+impl std::fmt::Display for World {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "(seed {}, {:?} after the start)", self.seed, self.now)
+    }
+}
+
+#[test]
+fn every_item_ends_once_whatever_happens() {
+    let mut totals = Counts::default();
+    let mut led_by_age = 0;
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..EVENTS {
+            world.step();
+        }
+        world.drain();
+        let counts = world.state.counts();
+        assert!(world.batches_by_worker.iter().all(|&batches| batches > 0), "idle worker {world}");
+        led_by_age += world.led_by_age;
+        totals.accepted += counts.accepted;
+        totals.replied += counts.replied;
+        totals.failed += counts.failed;
+        totals.expired += counts.expired;
+        totals.cancelled += counts.cancelled;
+        totals.abandoned += counts.abandoned;
+        totals.refused += counts.refused;
+    }
+    // The simulation reaches every way to end.
+    let ways = [
+        totals.replied,
+        totals.failed,
+        totals.expired,
+        totals.cancelled,
+        totals.abandoned,
+        totals.refused,
+        led_by_age,
+    ];
+    assert!(ways.iter().all(|&way| way > SEEDS), "{totals:?}");
+    println!("{totals:?}");
+}
+
+#[test]
+fn closing_ends_everything_that_waits() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..200 {
+            world.step();
+        }
+        let actions = world.state.handle(world.now, &Event::Close);
+        world.carry_out(0, actions);
+        world.check();
+        assert!(world.items.values().all(|item| item.is_running), "{world}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The state machine, event by event.
+
+use super::*;
+use crate::batch::plan::bucket_ladder;
+use crate::limits::{MaxBatchRows, MaxBatchTokens};
+
+const LATER: Moment = Moment::from_nanos(u64::MAX);
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::START + Duration::from_millis(milliseconds)
+}
+
+fn state(capacity: usize, workers: usize) -> State {
+    let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+    let max_age = Duration::from_millis(50);
+    let mut state =
+        State::new(StateConfig { capacity, max_age, workers }, BucketTable::new(&ladder));
+    for worker in 0..workers {
+        state.handle(at(0), &Event::WorkerOpened { worker });
+    }
+    state
+}
+
+fn submit(state: &mut State, tokens: &[usize]) -> Vec<Action> {
+    state.handle(at(0), &Event::Submit { tokens, deadline: LATER })
+}
+
+fn ask(state: &mut State, now: Moment) -> Vec<Action> {
+    state.handle(now, &Event::AskForWork { worker: 0 })
+}
+
+#[test]
+fn a_request_that_does_not_fit_is_refused_whole() {
+    let mut state = state(3, 1);
+    assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 0..2 }]);
+    let refused = submit(&mut state, &[5, 5]);
+    let [Action::Refuse(Refused::Full { predicted_wait })] = refused[..] else {
+        panic!("{refused:?}")
+    };
+    assert!(predicted_wait > Duration::ZERO);
+    assert_eq!(state.queue_depth(), 2);
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+}
+
+#[test]
+fn running_items_count_against_the_capacity() {
+    let mut state = state(2, 1);
+    submit(&mut state, &[5, 5]);
+    let actions = ask(&mut state, at(0));
+    assert!(matches!(&actions[..], [Action::Run { items, .. }] if items.len() == 2));
+    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refused::Full { .. })]));
+    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[] });
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+    assert_eq!(state.counts().replied, 2);
+}
+
+#[test]
+fn an_idle_worker_is_woken_and_only_then() {
+    let mut state = state(10, 1);
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 0..1 }]);
+    ask(&mut state, at(0));
+    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[] });
+    assert_eq!(ask(&mut state, at(1)), []);
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }, Action::WakeOne]);
+}
+
+#[test]
+fn an_expired_item_costs_nothing() {
+    let mut state = state(10, 1);
+    state.handle(at(0), &Event::Submit { tokens: &[5], deadline: at(10) });
+    state.handle(at(0), &Event::Submit { tokens: &[6], deadline: at(11) });
+    let actions = ask(&mut state, at(10));
+    assert_eq!(actions[0], Action::Expire { item: 0 });
+    assert!(matches!(&actions[1], Action::Run { items, .. } if items == &[1]));
+    assert_eq!(state.counts().expired, 1);
+}
+
+#[test]
+fn a_cancelled_request_frees_its_places_at_once() {
+    let mut state = state(2, 1);
+    submit(&mut state, &[5, 5]);
+    state.handle(at(0), &Event::Cancel { items: 0..2 });
+    assert!(state.is_empty());
+    assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 2..4 }]);
+    assert_eq!(state.counts().cancelled, 2);
+}
+
+#[test]
+fn a_running_item_that_is_cancelled_ends_with_its_batch() {
+    let mut state = state(2, 1);
+    submit(&mut state, &[5, 5]);
+    ask(&mut state, at(0));
+    state.handle(at(0), &Event::Cancel { items: 0..1 });
+    assert!(!state.is_empty());
+    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[1] });
+    assert!(state.is_empty());
+    let counts = state.counts();
+    assert_eq!((counts.cancelled, counts.failed, counts.replied), (1, 1, 0));
+}
+
+#[test]
+fn a_probe_runs_on_its_worker_before_what_waits() {
+    let mut state = state(10, 2);
+    submit(&mut state, &[5; 8]);
+    let probe = Event::Probe { worker: 1, tokens: 9, deadline: LATER };
+    assert_eq!(state.handle(at(0), &probe), [Action::Accept { items: 8..9 }, Action::WakeAll]);
+    let other = ask(&mut state, at(0));
+    assert!(matches!(&other[..], [Action::Run { worker: 0, items, .. }] if !items.contains(&8)));
+    let own = state.handle(at(0), &Event::AskForWork { worker: 1 });
+    let bucket = Bucket { rows: 1, length: 16 };
+    assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![8] }]);
+}
+
+#[test]
+fn a_probe_of_a_worker_without_a_session_is_refused() {
+    let mut state = state(10, 1);
+    let probe = Event::Probe { worker: 0, tokens: 9, deadline: LATER };
+    state.handle(at(0), &probe);
+    let lost = state.handle(at(0), &Event::WorkerLost { worker: 0 });
+    assert_eq!(lost, [Action::Abandon { item: 0 }]);
+    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
+    let unknown = Event::Probe { worker: 7, tokens: 9, deadline: LATER };
+    assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refused::NoWorker)]);
+}
+
+#[test]
+fn draining_runs_what_waits_and_takes_nothing_new() {
+    let mut state = state(10, 1);
+    submit(&mut state, &[5]);
+    state.handle(at(0), &Event::Drain);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::Draining)]);
+    assert!(matches!(ask(&mut state, at(0))[..], [Action::Run { .. }]));
+}
+
+#[test]
+fn closing_abandons_what_waits() {
+    let mut state = state(10, 1);
+    submit(&mut state, &[5, 6]);
+    let closed = state.handle(at(0), &Event::Close);
+    let expected = [Action::Abandon { item: 0 }, Action::Abandon { item: 1 }, Action::WakeAll];
+    assert_eq!(closed, expected);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    state.handle(at(0), &Event::Drain);
+    assert!(state.is_closed());
+}
+
+#[test]
+fn the_predicted_wait_grows_with_the_queue_and_shrinks_with_time() {
+    let mut state = state(10_000, 1);
+    assert_eq!(state.predicted_wait(at(0)), Duration::ZERO);
+    submit(&mut state, &[100; 64]);
+    let some = state.predicted_wait(at(0));
+    submit(&mut state, &[100; 640]);
+    let more = state.predicted_wait(at(0));
+    assert!(more > some * 5, "{some:?} {more:?}");
+    ask(&mut state, at(0));
+    assert!(state.predicted_wait(at(20)) < state.predicted_wait(at(0)));
+}
+
+#[test]
+fn the_cost_model_is_corrected_by_what_batches_took() {
+    let mut state = state(10_000, 1);
+    submit(&mut state, &[100; 1000]);
+    let before = state.predicted_wait(at(0));
+    let mut now = at(0);
+    for _ in 0..40 {
+        ask(&mut state, now);
+        now = now + Duration::from_secs(1);
+        state.handle(now, &Event::BatchDone { worker: 0, not_finite: &[] });
+    }
+    let (_, _, correction) = state.cost();
+    assert!(correction > 2.0, "{correction}");
+    assert!(state.predicted_wait(now) > before / 2);
+}

@@ -1,0 +1,153 @@
+//! One named thread with one session: opens it, warms it up, runs batches on it, drops it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::clock::Clock;
+use crate::engine::{BatchOutput, Engine, EngineError, Session, WARM_UP_RUNS};
+use crate::scheduler::{Job, Scheduler};
+
+pub mod pool;
+
+/// After this many failed runs in a row the session is not trusted any more.
+const FAILURES_MAX: u32 = 3;
+
+/// Ids of warm-up texts: the special tokens, which every vocabulary has.
+const WARM_UP_IDS: u32 = 4;
+
+/// What a worker's thread tells the pool.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// Every bucket has run; the times are of runs that compiled nothing.
+    Ready { worker: usize, measured: Vec<(Bucket, Duration)> },
+    /// The thread has ended.
+    Ended { worker: usize, end: End },
+}
+
+/// Why a worker's thread ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// There is no more work.
+    Dismissed,
+    /// The session could not be opened or warmed up.
+    NotOpened(EngineError),
+    /// The session failed; another may work.
+    Failed(String),
+    /// No session of this process will work again.
+    Poisoned(String),
+}
+
+/// What a worker's thread needs.
+pub(super) struct Worker {
+    pub index: usize,
+    pub engine: Arc<dyn Engine>,
+    pub scheduler: Scheduler,
+    pub clock: Arc<dyn Clock>,
+    pub reports: Sender<Report>,
+}
+
+impl Worker {
+    /// The thread's whole life; its end is always reported.
+    pub fn run(self) {
+        let life = catch_unwind(AssertUnwindSafe(|| self.live()));
+        let end = life.unwrap_or_else(|panic| End::Failed(format!("panic: {}", said(&*panic))));
+        self.scheduler.worker_lost(self.index);
+        // The pool is gone only when the process is ending.
+        let _ = self.reports.send(Report::Ended { worker: self.index, end });
+    }
+
+    fn live(&self) -> End {
+        let mut output = BatchOutput::default();
+        let mut session = match self.engine.open_session() {
+            Ok(session) => session,
+            Err(error) => return End::NotOpened(error),
+        };
+        let measured = match self.warm_up(&mut *session, &mut output) {
+            Ok(measured) => measured,
+            Err(error) => return End::NotOpened(error),
+        };
+        self.scheduler.worker_opened(self.index);
+        let _ = self.reports.send(Report::Ready { worker: self.index, measured });
+        let mut failures = 0;
+        while let Some(job) = self.scheduler.next_job(self.index) {
+            let outcome = run_job(&mut *session, &job, &mut output);
+            match outcome {
+                Ok(()) => {
+                    failures = 0;
+                    self.scheduler.complete(self.index, job, &output);
+                }
+                Err(error) => {
+                    failures += 1;
+                    let reason = error.to_string();
+                    self.scheduler.fail(self.index, job, &reason);
+                    match error {
+                        EngineError::ProcessPoisoned(_) => return End::Poisoned(reason),
+                        EngineError::SessionLost(_) | EngineError::BadPackage(_) => {
+                            return End::Failed(reason);
+                        }
+                        EngineError::Transient(_) | EngineError::OutOfMemory(_)
+                            if failures >= FAILURES_MAX =>
+                        {
+                            return End::Failed(format!("{failures} runs in a row: {reason}"));
+                        }
+                        EngineError::Transient(_) | EngineError::OutOfMemory(_) => {
+                            tracing::warn!(worker = self.index, reason, "a batch failed");
+                        }
+                    }
+                }
+            }
+        }
+        End::Dismissed
+    }
+
+    /// Runs every bucket, so that nothing is compiled in a request; then once more to measure.
+    fn warm_up(
+        &self,
+        session: &mut dyn Session,
+        output: &mut BatchOutput,
+    ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
+        let buckets = &self.engine.info().buckets;
+        let mut measured = Vec::with_capacity(buckets.len());
+        for pass in 1..=WARM_UP_RUNS {
+            for &bucket in buckets {
+                if self.scheduler.is_closed() {
+                    return Ok(measured);
+                }
+                let batch = warm_up_batch(bucket)?;
+                let start = self.clock.now();
+                session.run(&batch, output)?;
+                if pass == WARM_UP_RUNS {
+                    measured.push((bucket, self.clock.now().since(start)));
+                }
+            }
+        }
+        Ok(measured)
+    }
+}
+
+fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
+    let ids: Vec<u32> = (0..WARM_UP_IDS).cycle().take(bucket.length).collect();
+    Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])
+        .map_err(|error| EngineError::BadPackage(format!("a bucket cannot be filled: {error}")))
+}
+
+/// Runs a job; a panic of the session is an error of the session.
+fn run_job(
+    session: &mut dyn Session,
+    job: &Job,
+    output: &mut BatchOutput,
+) -> Result<(), EngineError> {
+    let items = job.items.iter().map(|item| item.ids.clone()).collect();
+    let batch = Batch::new(job.bucket, items)
+        .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))?;
+    catch_unwind(AssertUnwindSafe(|| session.run(&batch, output)))
+        .unwrap_or_else(|panic| Err(EngineError::SessionLost(format!("panic: {}", said(&*panic)))))
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}

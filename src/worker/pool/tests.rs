@@ -1,0 +1,280 @@
+//! Workers, scheduler and the scripted engine together, on real threads.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::batch::TokenIds;
+use crate::batch::plan::bucket_ladder;
+use crate::clock::RealClock;
+use crate::engine::fake::{FakeEngine, FakeScript, Fault, Gate, expected_dense, expected_weights};
+use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity};
+use crate::scheduler::{
+    ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket, WantedRows,
+};
+
+const HIDDEN: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Rig {
+    scheduler: Scheduler,
+    pool: WorkerPool,
+    clock: Arc<dyn Clock>,
+}
+
+impl Rig {
+    fn new(workers: u64, capacity: u64, script: FakeScript) -> Self {
+        let rig = Self::unchecked(workers, capacity, script);
+        rig.pool.wait_ready().expect("the workers open");
+        rig
+    }
+
+    fn unchecked(workers: u64, capacity: u64, script: FakeScript) -> Self {
+        let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+        let engine = Arc::new(FakeEngine::with_script(HIDDEN, buckets, script));
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+        let config = SchedulerConfig {
+            queue_capacity: QueueCapacity::new(capacity).expect("in range"),
+            max_batch_tokens: MaxBatchTokens::DEFAULT,
+            max_batch_rows: MaxBatchRows::DEFAULT,
+            max_age: MaxAgeMs::DEFAULT,
+            workers: Workers::new(workers).expect("in range"),
+        };
+        let scheduler = Scheduler::new(config, engine.info(), Arc::clone(&clock));
+        let workers = config.workers;
+        let pool = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), workers);
+        Self { scheduler, pool, clock }
+    }
+
+    fn deadline(&self) -> Moment {
+        self.clock.now() + PATIENCE
+    }
+
+    fn submit(&self, items: &[TokenIds]) -> Result<Ticket, Refusal> {
+        let (items, rows) = (items.to_vec(), WantedRows::Both);
+        self.scheduler.submit(Submission { items, rows, deadline: self.deadline() })
+    }
+
+    async fn run(&self, items: &[TokenIds]) -> Result<Vec<ItemRows>, RunError> {
+        within(self.submit(items).expect("there is room")).await
+    }
+}
+
+/// Nothing in these tests may hang.
+async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+}
+
+fn ids(seed: u64, tokens: usize) -> TokenIds {
+    let mut random = fastrand::Rng::with_seed(seed);
+    TokenIds::new(&(0..tokens).map(|_| random.u32(0..1000)).collect::<Vec<_>>())
+}
+
+fn assert_rows(items: &[TokenIds], rows: &[ItemRows]) {
+    assert_eq!(items.len(), rows.len());
+    for (ids, rows) in items.iter().zip(rows) {
+        assert_eq!(rows.dense, expected_dense(ids, HIDDEN));
+        assert_eq!(rows.weights, expected_weights(ids));
+    }
+}
+
+fn faults(faults: impl IntoIterator<Item = (u64, Fault)>) -> FakeScript {
+    FakeScript { faults: faults.into_iter().collect::<HashMap<_, _>>(), ..FakeScript::default() }
+}
+
+fn gated(gate: &Arc<Gate>) -> FakeScript {
+    FakeScript { gate: Some(Arc::clone(gate)), ..FakeScript::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn every_answer_belongs_to_its_request() {
+    let rig = Arc::new(Rig::new(3, 100_000, FakeScript::default()));
+    let clients = (0..8_u64).map(|client| {
+        let rig = Arc::clone(&rig);
+        tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(client);
+            for _ in 0..200 {
+                let count = random.usize(1..20);
+                let items: Vec<TokenIds> =
+                    (0..count).map(|_| ids(random.u64(..), random.usize(2..=128))).collect();
+                assert_rows(&items, &rig.run(&items).await.expect("it runs"));
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("no client failed");
+    }
+    let snapshot = rig.scheduler.snapshot();
+    assert_eq!(snapshot.counts.replied, snapshot.counts.accepted);
+    assert_eq!(snapshot.queue_depth, 0);
+}
+
+#[tokio::test]
+async fn items_of_different_requests_share_a_batch() {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 100, gated(&gate));
+    let first = rig.submit(&[ids(1, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let others: Vec<Ticket> =
+        (2..8).map(|seed| rig.submit(&[ids(seed, 9)]).expect("room")).collect();
+    gate.open();
+    assert_rows(&[ids(1, 9)], &within(first).await.expect("it runs"));
+    for (seed, ticket) in (2..8).zip(others) {
+        assert_rows(&[ids(seed, 9)], &within(ticket).await.expect("it runs"));
+    }
+    assert_eq!(rig.scheduler.snapshot().counts.batches, 2);
+}
+
+#[tokio::test]
+async fn a_dropped_ticket_frees_its_places() {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 3, gated(&gate));
+    let running = rig.submit(&[ids(1, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let waiting = rig.submit(&[ids(2, 9), ids(3, 9)]).expect("room");
+    let refused = rig.submit(&[ids(4, 9)]).expect_err("no room");
+    assert!(matches!(refused, Refusal::QueueFull { retry_after } if !retry_after.is_zero()));
+    drop(waiting);
+    let again = rig.submit(&[ids(4, 9)]).expect("room again");
+    gate.open();
+    within(running).await.expect("it runs");
+    assert_rows(&[ids(4, 9)], &within(again).await.expect("it runs"));
+    assert_eq!(rig.scheduler.snapshot().counts.cancelled, 2);
+}
+
+#[tokio::test]
+async fn a_panicking_worker_answers_its_batch_and_is_replaced() {
+    let rig = Rig::new(1, 100, faults([(0, Fault::Panic)]));
+    let error = rig.run(&[ids(1, 9)]).await.expect_err("its session panics");
+    assert!(matches!(&error, RunError::EngineFailed(reason) if reason.contains("panic")));
+    assert_rows(&[ids(2, 9)], &rig.run(&[ids(2, 9)]).await.expect("the next one runs"));
+    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+}
+
+#[tokio::test]
+async fn a_lost_session_is_replaced() {
+    let lost = Fault::Fail(EngineError::SessionLost("scripted".into()));
+    let rig = Rig::new(2, 100, faults([(0, lost.clone()), (1, lost)]));
+    for seed in 0..2 {
+        rig.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
+    }
+    rig.run(&[ids(3, 9)]).await.expect("a replacement runs it");
+    assert_eq!(rig.scheduler.snapshot().workers.total, 2);
+}
+
+#[tokio::test]
+async fn a_session_is_kept_until_it_fails_three_times_in_a_row() {
+    let fault = || Fault::Fail(EngineError::Transient("scripted".into()));
+    let rig = Rig::new(1, 100, faults([(0, fault()), (1, fault()), (3, fault())]));
+    for (seed, fails) in [(0, true), (1, true), (2, false), (3, true), (4, false)] {
+        assert_eq!(rig.run(&[ids(seed, 9)]).await.is_err(), fails, "run {seed}");
+    }
+    assert_eq!(rig.scheduler.snapshot().workers.restarts, 0);
+    let rig = Rig::new(1, 100, faults((0..3).map(|run| (run, fault()))));
+    for seed in 0..3 {
+        rig.run(&[ids(seed, 9)]).await.expect_err("scripted");
+    }
+    rig.run(&[ids(3, 9)]).await.expect("a replacement runs it");
+    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_finite_fails_its_own_request_only() {
+    let gate = Gate::closed();
+    let script = FakeScript { gate: Some(Arc::clone(&gate)), ..faults([(1, Fault::NotFinite)]) };
+    let rig = Rig::new(1, 100, script);
+    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let bad = rig.submit(&[ids(1, 9)]).expect("room");
+    let good = rig.submit(&[ids(2, 9)]).expect("room");
+    gate.open();
+    within(held).await.expect("it runs");
+    assert_eq!(within(bad).await, Err(RunError::NonFinite { item: 0 }));
+    assert_rows(&[ids(2, 9)], &within(good).await.expect("it shares the batch only"));
+}
+
+#[tokio::test]
+async fn a_poisoned_process_answers_everything_and_tells_its_owner() {
+    let gate = Gate::closed();
+    let poison = Fault::Fail(EngineError::ProcessPoisoned("scripted".into()));
+    let script = FakeScript { gate: Some(Arc::clone(&gate)), ..faults([(0, poison)]) };
+    let rig = Rig::new(1, 100, script);
+    let running = rig.submit(&[ids(0, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let waiting = rig.submit(&[ids(1, 9)]).expect("room");
+    gate.open();
+    assert!(matches!(within(running).await, Err(RunError::EngineFailed(_))));
+    assert_eq!(within(waiting).await, Err(RunError::NoWorker));
+    assert!(within(rig.pool.failed()).await.contains("scripted"));
+    assert_eq!(rig.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
+}
+
+#[tokio::test]
+async fn a_first_session_that_cannot_be_opened_ends_the_start() {
+    let script = FakeScript { failing_opens: 1, ..FakeScript::default() };
+    let rig = Rig::unchecked(2, 100, script);
+    let error = rig.pool.wait_ready().expect_err("one cannot be opened");
+    assert!(error.to_string().contains("cannot be opened"), "{error}");
+    assert_eq!(rig.pool.shutdown(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn draining_answers_what_was_accepted() {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 100, gated(&gate));
+    let accepted: Vec<Ticket> =
+        (0..5).map(|seed| rig.submit(&[ids(seed, 9)]).expect("room")).collect();
+    gate.wait_for_runs(1);
+    rig.scheduler.drain();
+    assert_eq!(rig.submit(&[ids(9, 9)]).err(), Some(Refusal::Draining));
+    gate.open();
+    within(rig.scheduler.drained()).await;
+    for ticket in accepted {
+        within(ticket).await.expect("it was accepted");
+    }
+    assert_eq!(rig.pool.shutdown(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn a_probe_passes_what_waits_and_reaches_its_worker() {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 1000, gated(&gate));
+    let bulk: Vec<Ticket> =
+        (0..100).map(|seed| rig.submit(&[ids(seed, 128)]).expect("room")).collect();
+    gate.wait_for_runs(1);
+    let probe = rig.scheduler.probe(0, ids(7, 5), rig.deadline()).expect("it lives");
+    gate.permit(2);
+    assert_rows(&[ids(7, 5)], &within(probe).await.expect("it runs second"));
+    gate.open();
+    for ticket in bulk {
+        within(ticket).await.expect("it runs");
+    }
+}
+
+#[tokio::test]
+async fn an_item_whose_deadline_passed_is_not_run() {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 100, gated(&gate));
+    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let submission =
+        Submission { items: vec![ids(1, 9)], rows: WantedRows::Dense, deadline: rig.clock.now() };
+    let late = rig.scheduler.submit(submission).expect("room");
+    gate.open();
+    within(held).await.expect("it runs");
+    assert_eq!(within(late).await, Err(RunError::Expired));
+    assert_eq!(rig.scheduler.snapshot().counts.expired, 1);
+}
+
+#[tokio::test]
+async fn only_the_wanted_rows_are_copied() {
+    let rig = Rig::new(1, 100, FakeScript::default());
+    for (wanted, dense, weights) in
+        [(WantedRows::Dense, HIDDEN, 0), (WantedRows::Weights, 0, 9), (WantedRows::Both, HIDDEN, 9)]
+    {
+        let items = vec![ids(1, 9)];
+        let submission = Submission { items, rows: wanted, deadline: rig.deadline() };
+        let ticket = rig.scheduler.submit(submission).expect("room");
+        let rows = within(ticket).await.expect("it runs");
+        assert_eq!((rows[0].dense.len(), rows[0].weights.len()), (dense, weights));
+    }
+}
