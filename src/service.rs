@@ -1,143 +1,367 @@
 //! The application: texts in, vectors out, without a word of HTTP.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use thiserror::Error;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 
-use crate::sparse::{Selection, SparseVector};
+use crate::clock::{Clock, Moment, unix_seconds};
+use crate::config::TokenInput;
+use crate::dense;
+use crate::engine::EngineInfo;
+use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
+use crate::package::ModelPackage;
+use crate::package::manifest::{Manifest, PromptName};
+use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, Submission, WantedRows};
+use crate::sparse;
+use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
 
-/// One text of a request, as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// UTF-8 text; a prompt is put in front of it.
-    Text(String),
-    /// Ids of the served tokenizer, used as they are; special tokens are added when absent.
-    TokenIds(Vec<u32>),
+mod request;
+mod tuning;
+
+pub use request::{
+    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, ModelCard, OverLong,
+    Unavailable, Vectors,
+};
+
+/// Texts up to this many bytes are tokenized where they arrive, about 2 ms; handing them to another
+/// thread would cost more than it spares the other connections.
+const INLINE_TOKENIZE_BYTES: usize = 16 * 1024;
+
+/// Everything that exists once the model is ready.
+pub struct Resident {
+    pub package: ModelPackage,
+    pub tokenizer: TextTokenizer,
+    pub engine: EngineInfo,
+    pub scheduler: Scheduler,
+    /// From the first session that was opened to the last bucket that was run.
+    pub warm_up: Duration,
 }
 
-/// Which vectors are wanted; one pass of the model gives both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Vectors {
-    Dense,
-    Sparse,
-    Both,
-}
-
-impl Vectors {
-    /// Whether dense rows are wanted.
-    pub const fn dense(self) -> bool {
-        matches!(self, Self::Dense | Self::Both)
-    }
-
-    /// Whether sparse vectors are wanted.
-    pub const fn sparse(self) -> bool {
-        matches!(self, Self::Sparse | Self::Both)
-    }
-}
-
-/// What is done with an item that has more tokens than the model takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OverLong {
-    /// Its first tokens are embedded and the answer says so.
-    Truncate,
-    /// The request is refused.
-    Refuse,
-}
-
-/// What a text is used for; chooses the manifest's prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputType {
-    /// The manifest's `default_prompt`.
-    Default,
-    Query,
-    /// Also spelled "document" by clients.
-    Passage,
-}
-
-/// A request as the application understands it.
+/// What clients are told apart from the model.
 #[derive(Debug, Clone)]
-pub struct EmbedRequest {
-    /// At least one.
-    pub inputs: Vec<Input>,
-    pub vectors: Vectors,
-    pub input_type: InputType,
-    pub over_long: OverLong,
-    /// Floats of a dense vector; `None` is the model's hidden size.
-    pub dimensions: Option<usize>,
-    /// Which of the lexical weights stay.
-    pub selection: Selection,
-    /// Time from now until the answer must be ready.
-    pub timeout: Duration,
+pub struct ServiceOptions {
+    /// Names besides the manifest's.
+    pub model_aliases: Vec<String>,
+    pub token_input: TokenInput,
 }
 
-/// One embedded item; the vectors that were not wanted are absent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EmbeddedItem {
-    /// L2-normalized, `dimensions` floats.
-    pub dense: Option<Vec<f32>>,
-    /// Ascending ids, weights above zero.
-    pub sparse: Option<SparseVector>,
-    /// Tokens that were run, special tokens included.
-    pub tokens: usize,
-    /// The item's full token count when it was cut.
-    pub truncated_from: Option<usize>,
+/// The service; exists from the first moment, long before its model does.
+pub struct EmbeddingService {
+    clock: Arc<dyn Clock>,
+    options: ServiceOptions,
+    started: Moment,
+    created_unix_s: u64,
+    phase: Mutex<PhaseState>,
+    card: OnceLock<ModelCard>,
+    resident: OnceLock<Arc<Resident>>,
 }
 
-/// Why the service cannot take a request now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unavailable {
-    /// The model is being loaded or warmed up.
-    Loading,
-    /// The process is about to exit.
-    Draining,
-    /// No worker can run the model.
-    NoWorker,
+struct PhaseState {
+    phase: Phase,
+    failure: Option<String>,
 }
 
-/// How a request ends without vectors.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum EmbedError {
-    #[error("the model is not available: {0:?}")]
-    Unavailable(Unavailable),
-    #[error("token id {id} of item {index} is not below the vocabulary size {vocab_size}")]
-    TokenIdOutOfRange { index: usize, id: u32, vocab_size: usize },
-    #[error("token ids are not accepted as input")]
-    TokenInputRejected,
-    #[error("item {index} has {tokens} tokens, the limit is {limit}")]
-    ContextLengthExceeded { index: usize, tokens: usize, limit: usize },
-    #[error("{requested} dimensions cannot be had")]
-    InvalidDimensions {
-        requested: usize,
-        /// Ascending; the hidden size is the last.
-        allowed: Vec<usize>,
-    },
-    #[error("the model has no prompt for {0:?}")]
-    NoPrompt(InputType),
-    #[error("the model has no sparse head")]
-    SparseNotAvailable,
-    #[error("the queue is full")]
-    QueueFull { retry_after: Duration },
-    #[error("the deadline passed after {timeout:?}")]
-    DeadlineExceeded { timeout: Duration },
-    /// The text is for the log, not for the client.
-    #[error("the engine failed: {0}")]
-    EngineFailed(String),
-    #[error("item {index} has a vector that is not finite")]
-    NonFinite { index: usize },
+impl EmbeddingService {
+    /// A service that is loading.
+    pub fn new(options: ServiceOptions, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            started: clock.now(),
+            clock,
+            options,
+            created_unix_s: unix_seconds(),
+            phase: Mutex::new(PhaseState { phase: Phase::Loading, failure: None }),
+            card: OnceLock::new(),
+            resident: OnceLock::new(),
+        }
+    }
+
+    /// Tells the model's name while its files are still being verified.
+    pub fn announce(&self, manifest: &Manifest) {
+        let mut aliases = manifest.aliases.clone();
+        aliases.extend(self.options.model_aliases.iter().cloned());
+        let _ = self.card.set(ModelCard {
+            id: manifest.model_id.clone(),
+            aliases,
+            revision: manifest.revision.clone(),
+            hidden_size: manifest.hidden_size,
+            max_input_tokens: manifest.max_input_tokens,
+            dimensions: manifest.dimensions(),
+            has_sparse: manifest.sparse.is_some(),
+            created_unix_s: self.created_unix_s,
+        });
+    }
+
+    /// Takes requests from now on, unless the process is already draining.
+    pub fn install(&self, resident: Resident) {
+        self.announce(resident.package.manifest());
+        if self.resident.set(Arc::new(resident)).is_ok() {
+            self.advance(Phase::Ready, None);
+        }
+    }
+
+    /// Takes no new request; what was accepted is still answered.
+    pub fn begin_drain(&self) {
+        self.advance(Phase::Draining, None);
+        if let Some(resident) = self.resident.get() {
+            resident.scheduler.drain();
+        }
+    }
+
+    /// Resolves when nothing that was accepted waits or runs.
+    pub async fn drained(&self) {
+        if let Some(resident) = self.resident.get() {
+            resident.scheduler.drained().await;
+        }
+    }
+
+    /// The model cannot be run: everything that waits is answered, nothing is taken any more.
+    pub fn fail(&self, reason: String) {
+        self.advance(Phase::Failed, Some(reason));
+        if let Some(resident) = self.resident.get() {
+            resident.scheduler.close();
+        }
+    }
+
+    /// Where the process is in its life.
+    pub fn phase(&self) -> Phase {
+        self.phase.lock().phase
+    }
+
+    /// The resident model; `None` until its manifest has been read.
+    pub fn model_card(&self) -> Option<ModelCard> {
+        self.card.get().cloned()
+    }
+
+    /// Whether `name` is the model's id or an alias.
+    pub fn knows_model(&self, name: &str) -> bool {
+        self.card
+            .get()
+            .is_some_and(|card| card.id == name || card.aliases.iter().any(|alias| alias == name))
+    }
+
+    /// The vocabulary piece of a token id.
+    pub fn piece(&self, id: u32) -> Option<String> {
+        self.resident.get().and_then(|resident| resident.tokenizer.piece(id))
+    }
+
+    /// Embeds every input of a request, in order. Dropping the future cancels what still waits.
+    ///
+    /// # Errors
+    /// See [`EmbedError`]; the request has no partial answer.
+    pub async fn embed(&self, request: EmbedRequest) -> Result<EmbedReply, EmbedError> {
+        let timeout = request.timeout;
+        let deadline = self.clock.now() + timeout;
+        let resident = self.available()?;
+        let work = async {
+            self.check(&resident, &request)?;
+            let tokenized = tokenize(&resident, &request).await?;
+            let rows = run(&resident, &request, &tokenized, deadline).await?;
+            Ok(assemble(&resident, &request, &tokenized, rows))
+        };
+        match tokio::time::timeout(timeout, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(EmbedError::DeadlineExceeded { timeout }),
+        }
+    }
+
+    /// What `/health` tells; never waits.
+    pub fn health(&self) -> HealthReport {
+        let resident = self.resident.get();
+        let snapshot = resident.map(|resident| resident.scheduler.snapshot());
+        let workers = snapshot.as_ref().map_or_else(WorkerCounts::default, |s| s.workers);
+        let card = self.card.get();
+        let state = self.phase.lock();
+        HealthReport {
+            status: Status::of(state.phase, workers.live, workers.total),
+            model: card.map(|card| card.id.clone()),
+            engine: resident.map(|resident| resident.engine.kind.name()),
+            workers,
+            queue_depth: snapshot.as_ref().map_or(0, |s| s.queue_depth),
+            queue_tokens: snapshot.as_ref().map_or(0, |s| s.queue_tokens),
+            predicted_wait: snapshot.as_ref().map_or(Duration::ZERO, |s| s.predicted_wait),
+            max_input_tokens: card.map(|card| card.max_input_tokens),
+            uptime: self.clock.now().since(self.started),
+            tuning: resident.zip(snapshot).map(|(resident, s)| tuning::tuning(resident, &s)),
+            failure: state.failure.clone(),
+        }
+    }
+
+    /// Runs the canary on every worker, past what waits; ends within about `timeout`.
+    pub async fn deep_health(&self, timeout: Duration) -> DeepReport {
+        let phase = self.phase();
+        let Some(resident) = self.resident.get() else {
+            return DeepReport { phase, checks: Vec::new() };
+        };
+        let total = resident.scheduler.snapshot().workers.total;
+        let manifest = resident.package.manifest();
+        let checks = (0..total).map(|worker| {
+            canary::check(worker, &resident.scheduler, manifest, &*self.clock, timeout)
+        });
+        DeepReport { phase, checks: join_all(checks).await }
+    }
+
+    fn advance(&self, phase: Phase, failure: Option<String>) {
+        let mut state = self.phase.lock();
+        if state.phase < phase {
+            *state = PhaseState { phase, failure };
+        }
+    }
+
+    fn available(&self) -> Result<Arc<Resident>, EmbedError> {
+        let refuse = |reason| Err(EmbedError::Unavailable(reason));
+        match (self.phase(), self.resident.get()) {
+            (Phase::Ready, Some(resident)) => Ok(Arc::clone(resident)),
+            (Phase::Draining, _) => refuse(Unavailable::Draining),
+            (Phase::Failed, _) => refuse(Unavailable::NoWorker),
+            (Phase::Loading | Phase::Ready, _) => refuse(Unavailable::Loading),
+        }
+    }
+
+    /// Everything that can be refused without tokenizing.
+    fn check(&self, resident: &Resident, request: &EmbedRequest) -> Result<(), EmbedError> {
+        let manifest = resident.package.manifest();
+        if request.vectors.sparse() && manifest.sparse.is_none() {
+            return Err(EmbedError::SparseNotAvailable);
+        }
+        if let Some(requested) = request.dimensions {
+            let allowed = manifest.dimensions();
+            if !allowed.contains(&requested) {
+                return Err(EmbedError::InvalidDimensions { requested, allowed });
+            }
+        }
+        for (index, input) in request.inputs.iter().enumerate() {
+            let Input::TokenIds(ids) = input else { continue };
+            if self.options.token_input == TokenInput::Reject {
+                return Err(EmbedError::TokenInputRejected);
+            }
+            let vocab_size = manifest.vocab_size;
+            if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+                return Err(EmbedError::TokenIdOutOfRange { index, id, vocab_size });
+            }
+        }
+        prompt(manifest, request.input_type).map(|_| ())
+    }
 }
 
-/// What `/v1/models` tells of the resident model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelCard {
-    pub id: String,
-    /// Other names that clients may send.
-    pub aliases: Vec<String>,
-    pub revision: String,
-    pub hidden_size: usize,
-    pub max_input_tokens: usize,
-    /// Ascending; the hidden size is the last.
-    pub dimensions: Vec<usize>,
-    pub has_sparse: bool,
-    /// Seconds since the Unix epoch at which the process began to load the model.
-    pub created_unix_s: u64,
+/// The prompt's name for what a text is used for. A model without any prompt takes every input type,
+/// so that clients need not know which models have prompts.
+fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptName>, EmbedError> {
+    let prompts = &manifest.prompts;
+    let (name, text) = match input_type {
+        InputType::Default => return Ok(manifest.default_prompt),
+        InputType::Query => (PromptName::Query, &prompts.query),
+        InputType::Passage => (PromptName::Passage, &prompts.passage),
+    };
+    match (text, &prompts.query, &prompts.passage) {
+        (Some(_), _, _) => Ok(Some(name)),
+        (None, None, None) => Ok(None),
+        _ => Err(EmbedError::NoPrompt(input_type)),
+    }
+}
+
+async fn tokenize(
+    resident: &Arc<Resident>,
+    request: &EmbedRequest,
+) -> Result<Vec<Tokenized>, EmbedError> {
+    let prompt = prompt(resident.package.manifest(), request.input_type)?;
+    let bytes: usize = request.inputs.iter().map(input_bytes).sum();
+    let tokenized = if bytes <= INLINE_TOKENIZE_BYTES {
+        tokenize_all(&resident.tokenizer, &request.inputs, prompt)
+    } else {
+        let resident = Arc::clone(resident);
+        let inputs = request.inputs.clone();
+        let work = move || tokenize_all(&resident.tokenizer, &inputs, prompt);
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| EmbedError::EngineFailed(format!("tokenizing: {error}")))?
+    };
+    let tokenized = tokenized.map_err(|error| EmbedError::EngineFailed(error.to_string()))?;
+    let limit = resident.package.manifest().max_input_tokens;
+    let over_long = tokenized.iter().position(Tokenized::is_truncated);
+    match (request.over_long, over_long) {
+        (OverLong::Refuse, Some(index)) => {
+            let tokens = tokenized[index].full_count;
+            Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
+        }
+        _ => Ok(tokenized),
+    }
+}
+
+const fn input_bytes(input: &Input) -> usize {
+    match input {
+        Input::Text(text) => text.len(),
+        Input::TokenIds(_) => 0,
+    }
+}
+
+fn tokenize_all(
+    tokenizer: &TextTokenizer,
+    inputs: &[Input],
+    prompt: Option<PromptName>,
+) -> Result<Vec<Tokenized>, TokenizeError> {
+    let one = |input: &Input| match input {
+        Input::Text(text) => tokenizer.tokenize(text, prompt),
+        Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
+    };
+    inputs.iter().map(one).collect()
+}
+
+async fn run(
+    resident: &Resident,
+    request: &EmbedRequest,
+    tokenized: &[Tokenized],
+    deadline: Moment,
+) -> Result<Vec<ItemRows>, EmbedError> {
+    let rows = match request.vectors {
+        Vectors::Dense => WantedRows::Dense,
+        Vectors::Sparse => WantedRows::Weights,
+        Vectors::Both => WantedRows::Both,
+    };
+    let items = tokenized.iter().map(|item| item.ids.clone()).collect();
+    let ticket = resident.scheduler.submit(Submission { items, rows, deadline });
+    let ticket = ticket.map_err(|refusal| match refusal {
+        Refusal::QueueFull { retry_after } => EmbedError::QueueFull { retry_after },
+        Refusal::Draining => EmbedError::Unavailable(Unavailable::Draining),
+        Refusal::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+    })?;
+    ticket.await.map_err(|error| match error {
+        RunError::Expired => EmbedError::DeadlineExceeded { timeout: request.timeout },
+        RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
+        RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
+        RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+    })
+}
+
+fn assemble(
+    resident: &Resident,
+    request: &EmbedRequest,
+    tokenized: &[Tokenized],
+    rows: Vec<ItemRows>,
+) -> EmbedReply {
+    let manifest = resident.package.manifest();
+    let dimensions = request.dimensions.unwrap_or(manifest.hidden_size);
+    let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
+    let item = |(item, rows): (&Tokenized, ItemRows)| EmbeddedItem {
+        dense: request.vectors.dense().then(|| dense::cut(rows.dense, dimensions)),
+        sparse: request.vectors.sparse().then(|| {
+            let (ids, weights) = text_positions(item, &rows.weights);
+            sparse::select(ids, weights, dropped, request.selection)
+        }),
+        tokens: item.ids.len(),
+        truncated_from: item.is_truncated().then_some(item.full_count),
+    };
+    let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
+    let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
+    EmbedReply { items, prompt_tokens }
+}
+
+/// Ids and weights of the text alone: the prompt is ours, not the client's, and every text would
+/// share its words.
+fn text_positions<'a>(item: &'a Tokenized, weights: &'a [f32]) -> (&'a [u32], &'a [f32]) {
+    if item.prompt_tokens == 0 {
+        return (&item.ids, weights);
+    }
+    let start = 1 + item.prompt_tokens;
+    (&item.ids[start..], weights.get(start..).unwrap_or_default())
 }

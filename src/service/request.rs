@@ -1,0 +1,152 @@
+//! What the application is asked, what it answers, and how it refuses.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::sparse::{Selection, SparseVector};
+
+/// One text of a request, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// UTF-8 text; a prompt is put in front of it.
+    Text(String),
+    /// Ids of the served tokenizer, used as they are; special tokens are added when absent.
+    TokenIds(Vec<u32>),
+}
+
+/// Which vectors are wanted; one pass of the model gives both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    Dense,
+    Sparse,
+    Both,
+}
+
+impl Vectors {
+    /// Whether dense rows are wanted.
+    pub const fn dense(self) -> bool {
+        matches!(self, Self::Dense | Self::Both)
+    }
+
+    /// Whether sparse vectors are wanted.
+    pub const fn sparse(self) -> bool {
+        matches!(self, Self::Sparse | Self::Both)
+    }
+}
+
+/// What is done with an item that has more tokens than the model takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverLong {
+    /// Its first tokens are embedded and the answer says so.
+    Truncate,
+    /// The request is refused.
+    Refuse,
+}
+
+/// What a text is used for; chooses the manifest's prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputType {
+    /// The manifest's `default_prompt`.
+    Default,
+    Query,
+    /// Also spelled "document" by clients.
+    Passage,
+}
+
+/// A request as the application understands it.
+#[derive(Debug, Clone)]
+pub struct EmbedRequest {
+    /// At least one.
+    pub inputs: Vec<Input>,
+    pub vectors: Vectors,
+    pub input_type: InputType,
+    pub over_long: OverLong,
+    /// Floats of a dense vector; `None` is the model's hidden size.
+    pub dimensions: Option<usize>,
+    /// Which of the lexical weights stay.
+    pub selection: Selection,
+    /// Time from now until the answer must be ready.
+    pub timeout: Duration,
+}
+
+/// One embedded item; the vectors that were not wanted are absent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EmbeddedItem {
+    /// L2-normalized, `dimensions` floats.
+    pub dense: Option<Vec<f32>>,
+    /// Ascending ids, weights above zero.
+    pub sparse: Option<SparseVector>,
+    /// Tokens that were run, special tokens included.
+    pub tokens: usize,
+    /// The item's full token count when it was cut.
+    pub truncated_from: Option<usize>,
+}
+
+/// Why the service cannot take a request now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unavailable {
+    /// The model is being loaded or warmed up.
+    Loading,
+    /// The process is about to exit.
+    Draining,
+    /// No worker can run the model.
+    NoWorker,
+}
+
+/// How a request ends without vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EmbedError {
+    #[error("the model is not available: {0:?}")]
+    Unavailable(Unavailable),
+    #[error("token id {id} of item {index} is not below the vocabulary size {vocab_size}")]
+    TokenIdOutOfRange { index: usize, id: u32, vocab_size: usize },
+    #[error("token ids are not accepted as input")]
+    TokenInputRejected,
+    #[error("item {index} has {tokens} tokens, the limit is {limit}")]
+    ContextLengthExceeded { index: usize, tokens: usize, limit: usize },
+    #[error("{requested} dimensions cannot be had")]
+    InvalidDimensions {
+        requested: usize,
+        /// Ascending; the hidden size is the last.
+        allowed: Vec<usize>,
+    },
+    #[error("the model has no prompt for {0:?}")]
+    NoPrompt(InputType),
+    #[error("the model has no sparse head")]
+    SparseNotAvailable,
+    #[error("the queue is full")]
+    QueueFull { retry_after: Duration },
+    #[error("the deadline passed after {timeout:?}")]
+    DeadlineExceeded { timeout: Duration },
+    /// The text is for the log, not for the client.
+    #[error("the engine failed: {0}")]
+    EngineFailed(String),
+    #[error("item {index} has a vector that is not finite")]
+    NonFinite { index: usize },
+}
+
+/// What `/v1/models` tells of the resident model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelCard {
+    pub id: String,
+    /// Other names that clients may send.
+    pub aliases: Vec<String>,
+    pub revision: String,
+    pub hidden_size: usize,
+    pub max_input_tokens: usize,
+    /// Ascending; the hidden size is the last.
+    pub dimensions: Vec<usize>,
+    pub has_sparse: bool,
+    /// Seconds since the Unix epoch at which the process began to load the model.
+    pub created_unix_s: u64,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EmbedReply {
+    /// In the order of the inputs.
+    pub items: Vec<EmbeddedItem>,
+    /// Tokens that were run, special tokens included.
+    pub prompt_tokens: u64,
+}

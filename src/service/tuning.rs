@@ -1,0 +1,50 @@
+//! `tuning` of `/health`: what the server runs with and what it measured.
+
+use serde_json::{Value, json};
+
+use crate::scheduler::Snapshot;
+use crate::service::Resident;
+
+/// A JSON object for the operator; its names carry their units.
+pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
+    let engine = &resident.engine;
+    let counts = &snapshot.counts;
+    let (real, padded) = (counts.tokens_real, counts.tokens_padded);
+    let mut lengths: Vec<usize> = engine.buckets.iter().map(|bucket| bucket.length).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    json!({
+        "engine_version": engine.version,
+        "device": engine.device,
+        "precision": engine.precision,
+        "threads_per_worker": engine.threads_per_session,
+        "buckets": engine.buckets.len(),
+        "bucket_lengths": lengths,
+        "warm_up_ms": millis(resident.warm_up),
+        "cost_model": {
+            "fixed_us": snapshot.cost.fixed_us,
+            "per_token_us": snapshot.cost.per_token_us,
+            "per_token_length_us": snapshot.cost.per_token_length_us,
+            "median_error": snapshot.cost_error,
+            "correction": snapshot.cost_correction,
+        },
+        "items": {
+            "accepted": counts.accepted,
+            "replied": counts.replied,
+            "failed": counts.failed,
+            "expired": counts.expired,
+            "cancelled": counts.cancelled,
+            "abandoned": counts.abandoned,
+        },
+        "requests_refused": counts.refused,
+        "worker_restarts": snapshot.workers.restarts,
+        "batches": counts.batches,
+        "tokens_real": real,
+        "tokens_padded": padded,
+        "real_per_padded_token": if padded > 0 { real as f64 / padded as f64 } else { 1.0 },
+    })
+}
+
+fn millis(span: std::time::Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}

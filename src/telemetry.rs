@@ -1,0 +1,22 @@
+//! Log lines on standard error: a sentence and its fields, as text or as JSON.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Starts logging. A second call in one process changes nothing.
+pub fn init(config: &LogConfig) {
+    // The level was checked when the configuration was resolved.
+    let filter: Targets = config.level.parse().unwrap_or_default();
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = match config.format {
+        LogFormat::Text => lines.with_target(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+}
