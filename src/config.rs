@@ -7,9 +7,9 @@ use std::str::FromStr;
 use std::thread;
 
 use crate::limits::{
-    DeepHealthTimeoutMs, DrainTimeoutMs, HttpThreads, KeepAliveS, MaxAgeMs, MaxBatchRows,
-    MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs, ThreadsPerWorker,
-    Workers,
+    DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, HttpThreads, KeepAliveS, MaxAgeMs,
+    MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs,
+    ThreadsPerWorker, Workers,
 };
 
 pub mod raw;
@@ -103,6 +103,7 @@ pub struct EngineConfig {
     pub threads_per_worker: ThreadsPerWorker,
     /// `None` searches the system.
     pub openvino_library_dir: Option<PathBuf>,
+    pub fake_run: FakeRunMs,
 }
 
 /// What bounds the queue and the batches.
@@ -242,6 +243,7 @@ impl Reader<'_> {
             openvino_library_dir: Some(self.text("openvino-library-dir"))
                 .filter(|text| !text.is_empty())
                 .map(PathBuf::from),
+            fake_run: self.parsed("fake-run-ms", FakeRunMs::DEFAULT),
         }
     }
 

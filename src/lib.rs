@@ -19,5 +19,9 @@ pub mod worker;
 // The application.
 pub mod health;
 pub mod service;
+// The HTTP side.
+pub mod http;
 // The process.
+pub mod cli;
+pub mod shutdown;
 pub mod telemetry;

@@ -133,6 +133,11 @@ bounded! {
     ThreadsPerWorker: 1..=1024, 1, "threads"
 }
 
+bounded! {
+    /// Time of a run of the fake engine.
+    FakeRunMs: 0..=3_600_000, 0, "milliseconds"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

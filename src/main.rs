@@ -1,1 +1,7 @@
-fn main() {}
+//! The command `duovec`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    duovec::cli::run(std::env::args_os())
+}

@@ -61,6 +61,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "folder of libopenvino_c.so; empty searches the system",
     ),
+    flag("fake-run-ms", "MS", "0", "time of a run of the fake engine"),
     flag("model-aliases", "A,B", "", "further names that clients may send as `model`"),
     flag("token-input", "MODE", "accept", "accept or reject lists of token ids as input"),
     flag(

@@ -1,0 +1,112 @@
+//! The command line: what can be typed, and the one place where a failure is printed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Command};
+
+use crate::config::raw::RawConfig;
+use crate::config::settings::{SETTINGS, Setting};
+use crate::config::{Config, ConfigError};
+
+mod check;
+mod load;
+mod serve;
+
+/// Exit code of a wrong command line or configuration; anything else that fails gives 1.
+const EXIT_USAGE: u8 = 2;
+
+/// Settings that `duovec check` needs.
+const CHECK_SETTINGS: [&str; 6] = [
+    "engine",
+    "precision",
+    "threads-per-worker",
+    "openvino-library-dir",
+    "log-format",
+    "log-level",
+];
+
+/// Runs what was typed; prints the reason of a failure on standard error.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // A closed standard output is no reason to fail.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
+        }
+    };
+    let outcome = match matches.subcommand() {
+        Some(("serve", typed)) => resolve(typed, None).and_then(|config| serve::serve(&config)),
+        Some(("check", typed)) => {
+            let package = typed.get_one::<String>("PACKAGE").cloned();
+            resolve(typed, package).and_then(|config| check::check(&config))
+        }
+        _ => unreachable!("clap asks for a subcommand"),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("duovec: {error:#}");
+            let usage = error.is::<ConfigError>();
+            ExitCode::from(if usage { EXIT_USAGE } else { 1 })
+        }
+    }
+}
+
+/// The whole command line; the README's table of flags is compared with it.
+pub fn command() -> Command {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("TOML file with any of these settings [variable: DUOVEC_CONFIG]");
+    let serve = Command::new("serve")
+        .about("Loads a package and answers over HTTP until SIGTERM")
+        .arg(config.clone())
+        .args(SETTINGS.iter().filter(|setting| setting.has_flag).map(flag))
+        .after_help(
+            "Each flag is also a variable (--max-items: DUOVEC_MAX_ITEMS) and a key of the file \
+             (max_items). A flag beats a variable, a variable the file. API keys have no flag: \
+             DUOVEC_API_KEYS or api_keys.",
+        );
+    let check = Command::new("check")
+        .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
+        .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
+        .arg(config)
+        .args(SETTINGS.iter().filter(|setting| CHECK_SETTINGS.contains(&setting.name)).map(flag));
+    Command::new("duovec")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Dense and sparse vectors of a text in one pass of one resident model")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve)
+        .subcommand(check)
+}
+
+fn flag(setting: &Setting) -> Arg {
+    let default = match setting.default {
+        "" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    Arg::new(setting.name)
+        .long(setting.name)
+        .value_name(setting.value)
+        .allow_hyphen_values(true)
+        .help(format!("{}{default}", setting.help))
+}
+
+fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config> {
+    let mut flags: BTreeMap<String, String> = SETTINGS
+        .iter()
+        .filter_map(|setting| {
+            let value = typed.try_get_one::<String>(setting.name).ok().flatten()?;
+            Some((setting.name.to_owned(), value.clone()))
+        })
+        .collect();
+    flags.extend(package.map(|directory| ("package".to_owned(), directory)));
+    let file = typed.get_one::<PathBuf>("config").cloned();
+    Ok(Config::resolve(&RawConfig::from_process(flags, file))?)
+}

@@ -1,0 +1,398 @@
+//! Every way in which a request is refused: status, type, code and what the client should do.
+//!
+//! The only file that names status codes.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use serde::Serialize;
+
+use crate::service::{EmbedError, InputType, Unavailable};
+
+/// The answer holds what was asked for.
+pub(super) const OK: StatusCode = StatusCode::OK;
+/// A health route says that requests should go elsewhere.
+pub(super) const NOT_READY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+
+/// Loading takes seconds from a warm disk; clients that retry sooner only fill the log.
+const RETRY_WHILE_LOADING: Duration = Duration::from_secs(2);
+/// Another process takes over as soon as the load balancer has noticed.
+const RETRY_ELSEWHERE: Duration = Duration::from_secs(1);
+/// A failed worker is replaced, or the process is restarted and loads again.
+const RETRY_AFTER_RESTART: Duration = Duration::from_secs(5);
+
+/// The `code` of an error body; it decides the status and the `type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    InvalidJson,
+    DuplicateField,
+    InvalidInput,
+    TooManyItems,
+    TokenIdOutOfRange,
+    ContextLengthExceeded,
+    InvalidDimensions,
+    /// A field or a header other than `input` and `dimensions`; `param` names it.
+    InvalidValue,
+    /// The bytes of the body cannot be read or unpacked.
+    InvalidBody,
+    SparseNotAvailable,
+    InvalidApiKey,
+    NotFound,
+    ModelNotFound,
+    MethodNotAllowed,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    QueueFull,
+    EngineFailed,
+    NonFiniteOutput,
+    /// A bug of this program.
+    InternalError,
+    Loading,
+    Draining,
+    NoWorker,
+    DeadlineExceeded,
+}
+
+impl Code {
+    /// The word that clients compare with.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::DuplicateField => "duplicate_field",
+            Self::InvalidInput => "invalid_input",
+            Self::TooManyItems => "too_many_items",
+            Self::TokenIdOutOfRange => "token_id_out_of_range",
+            Self::ContextLengthExceeded => "context_length_exceeded",
+            Self::InvalidDimensions => "invalid_dimensions",
+            Self::InvalidValue => "invalid_value",
+            Self::InvalidBody => "invalid_body",
+            Self::SparseNotAvailable => "sparse_not_available",
+            Self::InvalidApiKey => "invalid_api_key",
+            Self::NotFound => "not_found",
+            Self::ModelNotFound => "model_not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::BodyTooLarge => "body_too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::QueueFull => "queue_full",
+            Self::EngineFailed => "engine_failed",
+            Self::NonFiniteOutput => "non_finite_output",
+            Self::InternalError => "internal_error",
+            Self::Loading => "loading",
+            Self::Draining => "draining",
+            Self::NoWorker => "no_worker",
+            Self::DeadlineExceeded => "deadline_exceeded",
+        }
+    }
+
+    const fn status_and_type(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::InvalidJson
+            | Self::DuplicateField
+            | Self::InvalidInput
+            | Self::TooManyItems
+            | Self::TokenIdOutOfRange
+            | Self::ContextLengthExceeded
+            | Self::InvalidDimensions
+            | Self::InvalidValue
+            | Self::InvalidBody
+            | Self::SparseNotAvailable => (StatusCode::BAD_REQUEST, "invalid_request_error"),
+            Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, "authentication_error"),
+            Self::NotFound | Self::ModelNotFound => (StatusCode::NOT_FOUND, "not_found_error"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "not_found_error"),
+            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error"),
+            Self::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error")
+            }
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "overloaded_error"),
+            Self::EngineFailed | Self::NonFiniteOutput | Self::InternalError => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "server_error")
+            }
+            Self::Loading | Self::Draining | Self::NoWorker => {
+                (StatusCode::SERVICE_UNAVAILABLE, "server_error")
+            }
+            Self::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "server_error"),
+        }
+    }
+}
+
+/// A refusal: what the client reads, and what only the log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) code: Code,
+    /// What is wrong and what to do about it; no whole inputs, no internals.
+    pub(super) message: String,
+    /// The field or the header that is wrong.
+    pub(super) param: Option<&'static str>,
+    /// Time after which the same request may succeed.
+    pub(super) retry_after: Option<Duration>,
+    /// Methods that the route knows.
+    pub(super) allow: Option<&'static str>,
+    /// For the log alone.
+    pub(super) cause: Option<String>,
+}
+
+impl ApiError {
+    /// An error that no single field is to blame for.
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { code, message, param: None, retry_after: None, allow: None, cause: None }
+    }
+
+    /// An error in the field or header `param`.
+    pub(super) fn of(code: Code, param: &'static str, message: impl Into<String>) -> Self {
+        Self { param: Some(param), ..Self::new(code, message) }
+    }
+
+    /// A fault of the server; `cause` goes to the log.
+    pub(super) fn server(code: Code, cause: impl Into<String>) -> Self {
+        let message = "the server failed to embed the input; its log has the reason under this \
+                       answer's x-request-id";
+        Self { cause: Some(cause.into()), ..Self::new(code, message) }
+    }
+
+    /// What an embedding route answers when the service cannot take the request now.
+    pub(super) fn unavailable(why: Unavailable) -> Self {
+        let (code, message, after) = match why {
+            Unavailable::Loading => (
+                Code::Loading,
+                "the model is being loaded; retry, GET /health tells when it is ready",
+                RETRY_WHILE_LOADING,
+            ),
+            Unavailable::Draining => (
+                Code::Draining,
+                "the server is about to exit and takes no new requests; retry elsewhere",
+                RETRY_ELSEWHERE,
+            ),
+            Unavailable::NoWorker => (
+                Code::NoWorker,
+                "no worker can run the model now; retry, GET /health tells the state",
+                RETRY_AFTER_RESTART,
+            ),
+        };
+        Self { retry_after: Some(after), ..Self::new(code, message) }
+    }
+
+    /// The body did not fit.
+    pub(super) fn body_too_large(limit: u64) -> Self {
+        let message = format!(
+            "the body has more than {limit} bytes (counted after decompression); send fewer items \
+             in each request"
+        );
+        Self::new(Code::BodyTooLarge, message)
+    }
+
+    /// The deadline of `timeout` passed.
+    pub(super) fn deadline(timeout: Duration) -> Self {
+        let message = format!(
+            "the answer was not ready within {} ms; send fewer items, or allow more time with the \
+             header x-request-timeout-ms",
+            timeout.as_millis()
+        );
+        Self::new(Code::DeadlineExceeded, message)
+    }
+
+    /// The status of the answer.
+    pub(super) const fn status(&self) -> StatusCode {
+        self.code.status_and_type().0
+    }
+
+    /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
+    pub(super) fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
+    }
+
+    /// The body of the answer.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        let body = Body {
+            error: Parts {
+                message: &self.message,
+                kind: self.code.status_and_type().1,
+                param: self.param,
+                code: self.code.name(),
+            },
+        };
+        serde_json::to_vec(&body).expect("it has string keys only")
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Parts<'a>,
+}
+
+#[derive(Serialize)]
+struct Parts<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'static str>,
+    code: &'static str,
+}
+
+/// What a client does about ids that the served vocabulary lacks.
+pub(super) fn token_id_advice() -> &'static str {
+    "send texts instead of token ids (in LangChain's OpenAIEmbeddings: \
+     check_embedding_ctx_length=False), or ids of the served model's own tokenizer"
+}
+
+impl ApiError {
+    /// How an answer without vectors reads; `timeout` is the request's whole time.
+    pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
+        match error {
+            EmbedError::Unavailable(why) => Self::unavailable(why),
+            EmbedError::TokenIdOutOfRange { index, id, vocab_size } => Self::of(
+                Code::TokenIdOutOfRange,
+                "input",
+                format!(
+                    "token id {id} of item {index} is not below the vocabulary size {vocab_size}; \
+                     {}",
+                    token_id_advice()
+                ),
+            ),
+            EmbedError::TokenInputRejected => Self::of(
+                Code::InvalidInput,
+                "input",
+                format!("this server takes no token ids; {}", token_id_advice()),
+            ),
+            EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
+                Code::ContextLengthExceeded,
+                "input",
+                format!(
+                    "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
+                     send \"truncate\": true"
+                ),
+            ),
+            EmbedError::InvalidDimensions { requested, allowed } => Self::of(
+                Code::InvalidDimensions,
+                "dimensions",
+                format!("{requested} dimensions cannot be had; send one of {}", join(&allowed)),
+            ),
+            EmbedError::NoPrompt(input_type) => Self::of(
+                Code::InvalidValue,
+                "input_type",
+                format!("the model has no prompt for {}; leave input_type out", word(input_type)),
+            ),
+            EmbedError::SparseNotAvailable => Self::new(
+                Code::SparseNotAvailable,
+                "the model gives no sparse vectors; use POST /v1/embeddings",
+            ),
+            EmbedError::QueueFull { retry_after } => Self {
+                retry_after: Some(retry_after),
+                ..Self::new(
+                    Code::QueueFull,
+                    "the queue is full; retry after the seconds in the Retry-After header",
+                )
+            },
+            EmbedError::DeadlineExceeded { .. } => Self::deadline(timeout),
+            EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
+            EmbedError::NonFinite { index } => Self {
+                message: format!(
+                    "the model's numbers for item {index} are not finite; send the other items \
+                     without it"
+                ),
+                param: Some("input"),
+                ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
+            },
+        }
+    }
+}
+
+fn join(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+const fn word(input_type: InputType) -> &'static str {
+    match input_type {
+        InputType::Default => "texts",
+        InputType::Query => "queries",
+        InputType::Passage => "passages",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
+        let error = ApiError::from_embed(error, Duration::from_secs(3));
+        let (status, kind) = error.code.status_and_type();
+        (status.as_u16(), kind, error.code.name(), error.param, error.message)
+    }
+
+    #[test]
+    fn every_way_a_request_ends_without_vectors_has_its_row() {
+        let second = Duration::from_secs(1);
+        let allowed = vec![4, 8];
+        let (invalid, server) = ("invalid_request_error", "server_error");
+        #[rustfmt::skip]
+        let rows = [
+            (EmbedError::Unavailable(Unavailable::Loading), 503, server, "loading", None),
+            (EmbedError::Unavailable(Unavailable::Draining), 503, server, "draining", None),
+            (EmbedError::Unavailable(Unavailable::NoWorker), 503, server, "no_worker", None),
+            (EmbedError::TokenIdOutOfRange { index: 0, id: 9, vocab_size: 8 },
+                400, invalid, "token_id_out_of_range", Some("input")),
+            (EmbedError::TokenInputRejected, 400, invalid, "invalid_input", Some("input")),
+            (EmbedError::ContextLengthExceeded { index: 0, tokens: 9, limit: 8 },
+                400, invalid, "context_length_exceeded", Some("input")),
+            (EmbedError::InvalidDimensions { requested: 5, allowed },
+                400, invalid, "invalid_dimensions", Some("dimensions")),
+            (EmbedError::NoPrompt(InputType::Query),
+                400, invalid, "invalid_value", Some("input_type")),
+            (EmbedError::SparseNotAvailable, 400, invalid, "sparse_not_available", None),
+            (EmbedError::QueueFull { retry_after: second },
+                429, "overloaded_error", "queue_full", None),
+            (EmbedError::DeadlineExceeded { timeout: second },
+                504, server, "deadline_exceeded", None),
+            (EmbedError::EngineFailed("secret".into()), 500, server, "engine_failed", None),
+            (EmbedError::NonFinite { index: 3 }, 500, server, "non_finite_output", Some("input")),
+        ];
+        for (error, status, kind, code, param) in rows {
+            let (got_status, got_kind, got_code, got_param, _) = read(error.clone());
+            assert_eq!((got_status, got_kind, got_code), (status, kind, code), "{error:?}");
+            assert_eq!(got_param, param, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let message = |error| read(error).4;
+        let out_of_range = EmbedError::TokenIdOutOfRange { index: 7, id: 99_999, vocab_size: 10 };
+        let out_of_range = message(out_of_range);
+        assert!(out_of_range.contains("check_embedding_ctx_length=False"), "{out_of_range}");
+        assert!(out_of_range.contains("item 7"), "{out_of_range}");
+        let long = EmbedError::ContextLengthExceeded { index: 2, tokens: 700, limit: 512 };
+        let long = message(long);
+        for part in ["item 2", "700", "512", "truncate"] {
+            assert!(long.contains(part), "{long}");
+        }
+        let dimensions = EmbedError::InvalidDimensions { requested: 5, allowed: vec![4, 8] };
+        assert!(message(dimensions).ends_with("send one of 4, 8"));
+    }
+
+    #[test]
+    fn causes_of_server_faults_stay_in_the_log() {
+        let failed = EmbedError::EngineFailed("cudaErrorIllegalAddress".into());
+        let error = ApiError::from_embed(failed, Duration::ZERO);
+        assert_eq!(error.cause.as_deref(), Some("cudaErrorIllegalAddress"));
+        assert!(!String::from_utf8_lossy(&error.to_json()).contains("cuda"));
+    }
+
+    #[test]
+    fn the_body_has_openais_four_parts() {
+        let error = ApiError::of(Code::InvalidInput, "input", "a \"b\"");
+        let expected =
+            r#"{"error":{"message":"a \"b\"","type":"invalid_request_error","param":"input","#;
+        let expected = format!("{expected}\"code\":\"invalid_input\"}}}}");
+        assert_eq!(String::from_utf8(error.to_json()), Ok(expected));
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_rounded_up_and_at_least_one() {
+        for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_500, 60)] {
+            let retry_after = Duration::from_millis(millis);
+            let full = EmbedError::QueueFull { retry_after };
+            let error = ApiError::from_embed(full, Duration::ZERO);
+            assert_eq!(error.retry_after_s(), Some(seconds), "{millis} ms");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `/v1/models` and `/v1/models/{id}`.
+
+use serde::Serialize;
+
+use super::Answer;
+use super::error::{ApiError, OK};
+use super::validate::unknown_model;
+use crate::health::Phase;
+use crate::service::{EmbeddingService, ModelCard, Unavailable};
+
+#[derive(Serialize)]
+struct List<'a> {
+    object: &'static str,
+    data: [Model<'a>; 1],
+}
+
+/// OpenAI's four fields first, then ours.
+#[derive(Serialize)]
+struct Model<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    aliases: &'a [String],
+    revision: &'a str,
+    max_input_tokens: usize,
+    dimensions: &'a [usize],
+    sparse: bool,
+}
+
+/// The resident model as a list of one.
+pub(super) fn list(service: &EmbeddingService) -> Result<Answer, ApiError> {
+    let card = card(service)?;
+    Ok(Answer::json(OK, &List { object: "list", data: [model(&card)] }))
+}
+
+/// The resident model by its id or an alias.
+pub(super) fn one(service: &EmbeddingService, name: &str) -> Result<Answer, ApiError> {
+    let card = card(service)?;
+    if !service.knows_model(name) {
+        return Err(unknown_model(service));
+    }
+    Ok(Answer::json(OK, &model(&card)))
+}
+
+fn card(service: &EmbeddingService) -> Result<ModelCard, ApiError> {
+    let phase = service.phase();
+    let card = service.model_card().filter(|_| phase != Phase::Loading);
+    card.ok_or_else(|| {
+        ApiError::unavailable(match phase {
+            Phase::Loading | Phase::Ready => Unavailable::Loading,
+            Phase::Draining => Unavailable::Draining,
+            Phase::Failed => Unavailable::NoWorker,
+        })
+    })
+}
+
+fn model(card: &ModelCard) -> Model<'_> {
+    Model {
+        id: &card.id,
+        object: "model",
+        created: card.created_unix_s,
+        owned_by: "duovec",
+        aliases: &card.aliases,
+        revision: &card.revision,
+        max_input_tokens: card.max_input_tokens,
+        dimensions: &card.dimensions,
+        sparse: card.has_sparse,
+    }
+}

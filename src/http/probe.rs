@@ -1,0 +1,121 @@
+//! `/health`, `/health/deep`, `/health/live`.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Answer;
+use super::error::{NOT_READY, OK};
+use crate::config::HttpConfig;
+use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCheck};
+use crate::service::EmbeddingService;
+use std::time::Duration;
+
+#[derive(Serialize)]
+struct Health<'a> {
+    status: &'static str,
+    model: Option<&'a str>,
+    engine: Option<&'static str>,
+    workers: Workers,
+    queue_depth: usize,
+    queue_tokens: usize,
+    predicted_wait_ms: f64,
+    max_input_tokens: Option<usize>,
+    uptime_s: f64,
+    tuning: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Workers {
+    live: usize,
+    total: usize,
+    busy: usize,
+}
+
+#[derive(Serialize)]
+struct Deep<'a> {
+    status: &'static str,
+    checks: Vec<Check<'a>>,
+}
+
+#[derive(Serialize)]
+struct Check<'a> {
+    worker: usize,
+    ok: bool,
+    latency_ms: f64,
+    dense_cosine: Option<f64>,
+    sparse_ok: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+/// The process lives; true from the bound port until exit.
+pub(super) fn live() -> Answer {
+    Answer { no_store: true, ..Answer::new(OK, br#"{"status":"live"}"#.to_vec()) }
+}
+
+/// Readiness and diagnostics; never waits.
+pub(super) fn health(service: &EmbeddingService) -> Answer {
+    let report = service.health();
+    let status = if report.status.takes_requests() { OK } else { NOT_READY };
+    Answer { no_store: true, ..Answer::json(status, &describe(&report)) }
+}
+
+fn describe(report: &HealthReport) -> Health<'_> {
+    Health {
+        status: report.status.name(),
+        model: report.model.as_deref(),
+        engine: report.engine,
+        workers: Workers {
+            live: report.workers.live,
+            total: report.workers.total,
+            busy: report.workers.busy,
+        },
+        queue_depth: report.queue_depth,
+        queue_tokens: report.queue_tokens,
+        predicted_wait_ms: millis(report.predicted_wait),
+        max_input_tokens: report.max_input_tokens,
+        uptime_s: report.uptime.as_secs_f64(),
+        tuning: report.tuning.clone().unwrap_or_else(|| Value::Object(Map::new())),
+        failure: report.failure.as_deref(),
+    }
+}
+
+/// The canary on every worker.
+pub(super) async fn deep(service: &EmbeddingService, config: &HttpConfig) -> Answer {
+    let timeout = Duration::from_millis(config.deep_health_timeout.get());
+    let report = service.deep_health(timeout).await;
+    let status = if report.passed() { OK } else { NOT_READY };
+    let body = Deep { status: word(&report), checks: report.checks.iter().map(check).collect() };
+    Answer { no_store: true, ..Answer::json(status, &body) }
+}
+
+fn word(report: &DeepReport) -> &'static str {
+    if report.passed() {
+        return Status::Ok.name();
+    }
+    match report.phase {
+        Phase::Loading => Status::Loading.name(),
+        Phase::Draining => Status::Draining.name(),
+        Phase::Ready | Phase::Failed => Status::Failed.name(),
+    }
+}
+
+fn check(check: &WorkerCheck) -> Check<'_> {
+    Check {
+        worker: check.worker,
+        ok: check.failure.is_none(),
+        latency_ms: millis(check.latency),
+        dense_cosine: check.dense_cosine,
+        sparse_ok: check.sparse_ok,
+        stage: check.failure.as_ref().map(|failure| failure.stage),
+        reason: check.failure.as_ref().map(|failure| failure.reason.as_str()),
+    }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}

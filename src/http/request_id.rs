@@ -1,0 +1,49 @@
+//! The id under which client and log talk of one request.
+
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
+
+/// The header, in requests and in every answer.
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longer ids would let a client fill the log.
+const MAX_LENGTH: usize = 128;
+
+/// The client's id when it is 1 to 128 printable ASCII characters, else a new one.
+pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
+    match headers.get(X_REQUEST_ID) {
+        Some(id) if is_fit(id.as_bytes()) => id.clone(),
+        _ => HeaderValue::from_str(&Uuid::new_v4().to_string())
+            .expect("a UUID is hexadecimal digits and hyphens"),
+    }
+}
+
+fn is_fit(id: &[u8]) -> bool {
+    (1..=MAX_LENGTH).contains(&id.len()) && id.iter().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_kept_when_printable_and_short() {
+        let (longest, too_long) = ("x".repeat(128), "x".repeat(129));
+        for (id, kept) in [
+            ("a", true),
+            ("~ !", true),
+            (longest.as_str(), true),
+            (too_long.as_str(), false),
+            ("", false),
+            ("tab\there", false),
+            ("ümlaut", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            let value = HeaderValue::from_bytes(id.as_bytes()).expect("a header may hold it");
+            headers.insert(X_REQUEST_ID, value);
+            let given = of(&headers);
+            assert_eq!(given.as_bytes() == id.as_bytes(), kept, "{id:?}");
+            assert!(is_fit(given.as_bytes()), "{id:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The table of routes: method and raw path → what is asked for.
+//!
+//! Our own table rather than actix's router, so that percent-encoded colons, slashes in model
+//! names, 404 and 405 are answered alike, in JSON, with `Allow`.
+
+use actix_web::http::Method;
+
+use super::error::{ApiError, Code};
+use crate::service::Vectors;
+
+/// What a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Embed(Vectors),
+    Health,
+    DeepHealth,
+    Live,
+    Models,
+    /// The decoded name.
+    Model(String),
+}
+
+impl Target {
+    /// The route's name in the log.
+    pub(super) const fn route(&self) -> &'static str {
+        match self {
+            Self::Embed(Vectors::Dense) => "/v1/embeddings",
+            Self::Embed(Vectors::Sparse) => "/v1/sparse-embeddings",
+            Self::Embed(Vectors::Both) => "/v1/embeddings:both",
+            Self::Health => "/health",
+            Self::DeepHealth => "/health/deep",
+            Self::Live => "/health/live",
+            Self::Models => "/v1/models",
+            Self::Model(_) => "/v1/models/{id}",
+        }
+    }
+
+    /// Whether the route stays open when keys are configured, and is polled all day.
+    pub(super) const fn is_probe(&self) -> bool {
+        matches!(self, Self::Health | Self::DeepHealth | Self::Live)
+    }
+
+    /// The value of the `Allow` header.
+    const fn methods(&self) -> &'static str {
+        match self {
+            Self::Embed(_) => "POST",
+            _ => "GET, HEAD",
+        }
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        self.methods().split(", ").any(|allowed| allowed == method.as_str())
+    }
+}
+
+/// Finds the target of a raw, still percent-encoded path.
+pub(super) fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
+    let Some(target) = target(path) else {
+        let message = "there is no such route; the routes are POST /v1/embeddings, \
+                       /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
+                       /health/deep, /health/live, each without a slash at its end";
+        return Err(ApiError::new(Code::NotFound, message));
+    };
+    if target.allows(method) {
+        return Ok(target);
+    }
+    let methods = target.methods();
+    let message = format!("{} does not take this method; use {methods}", target.route());
+    Err(ApiError { allow: Some(methods), ..ApiError::new(Code::MethodNotAllowed, message) })
+}
+
+fn target(path: &str) -> Option<Target> {
+    Some(match path {
+        "/v1/embeddings" => Target::Embed(Vectors::Dense),
+        "/v1/sparse-embeddings" => Target::Embed(Vectors::Sparse),
+        // Some HTTP stacks percent-encode the colon.
+        "/v1/embeddings:both" | "/v1/embeddings%3Aboth" | "/v1/embeddings%3aboth" => {
+            Target::Embed(Vectors::Both)
+        }
+        "/health" => Target::Health,
+        "/health/deep" => Target::DeepHealth,
+        "/health/live" => Target::Live,
+        "/v1/models" => Target::Models,
+        _ => {
+            let name = path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())?;
+            Target::Model(decode(name)?)
+        }
+    })
+}
+
+/// Percent-decodes; `None` when an escape is cut short or the bytes are not UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex(bytes.next()?)? * 16 + hex(bytes.next()?)?,
+            other => other,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_a_route_is_found() {
+        for path in ["/v1/embeddings:both", "/v1/embeddings%3Aboth", "/v1/embeddings%3aboth"] {
+            assert_eq!(find(&Method::POST, path), Ok(Target::Embed(Vectors::Both)), "{path}");
+        }
+        for path in ["/v1/models/org/a%20b", "/v1/models/org%2Fa%20b", "/v1/models/org%2fa b"] {
+            let model = Target::Model("org/a b".to_owned());
+            assert_eq!(find(&Method::GET, path), Ok(model), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_not_found() {
+        for path in [
+            "",
+            "*",
+            "/",
+            "/v1",
+            "/v1/embeddings/",
+            "//v1/embeddings",
+            "/v1/embeddings:",
+            "/V1/models",
+            "/v1/models/",
+            "/health/",
+            "/health/deep/",
+            "/v1/models/%",
+            "/v1/models/%f",
+            "/v1/models/%zz",
+            "/v1/models/%ff",
+            "/v1/embeddings%3Bboth",
+            "/v1/%65mbeddings",
+        ] {
+            let error = find(&Method::POST, path).expect_err(path);
+            assert_eq!(error.code, Code::NotFound, "{path}");
+        }
+    }
+
+    #[test]
+    fn wrong_methods_are_told_the_right_ones() {
+        for (method, path, allow) in [
+            (Method::GET, "/v1/embeddings", "POST"),
+            (Method::HEAD, "/v1/sparse-embeddings", "POST"),
+            (Method::OPTIONS, "/v1/embeddings:both", "POST"),
+            (Method::POST, "/health", "GET, HEAD"),
+            (Method::DELETE, "/v1/models/x", "GET, HEAD"),
+        ] {
+            let error = find(&method, path).expect_err(path);
+            assert_eq!((error.code, error.allow), (Code::MethodNotAllowed, Some(allow)), "{path}");
+        }
+        assert_eq!(find(&Method::HEAD, "/health"), Ok(Target::Health));
+    }
+}
