@@ -1,0 +1,157 @@
+//! POST /v1/embeddings: OpenAI's shape, formats, dimensions, truncation.
+
+use duovec::config::{HttpConfig, TruncateDefault};
+use duovec::limits::MaxItems;
+use serde_json::{Value, json};
+
+use crate::support::{
+    CUT, DENSE, HIDDEN, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, MODEL, Server, decode, floats,
+};
+
+/// Sorted: order is not part of the contract.
+fn keys(object: &Value) -> Vec<&str> {
+    let mut keys: Vec<_> =
+        object.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn length(row: &[f32]) -> f32 {
+    row.iter().map(|value| value * value).sum::<f32>().sqrt()
+}
+
+#[test]
+fn a_dense_answer_has_openais_shape() {
+    let server = Server::ready();
+    let body = server.post(DENSE, &json!({"input": ["one", "two words"]})).ok();
+    assert_eq!(keys(&body), ["data", "model", "object", "usage"]);
+    assert_eq!(body["object"], "list");
+    assert_eq!(body["model"], MODEL);
+    assert_eq!(body["usage"], json!({"prompt_tokens": 7, "total_tokens": 7}));
+    for (index, item) in body["data"].as_array().expect("a list").iter().enumerate() {
+        assert_eq!(keys(item), ["embedding", "index", "object"]);
+        assert_eq!(item["object"], "embedding");
+        assert_eq!(item["index"], index);
+        let row = floats(&item["embedding"]);
+        assert_eq!(row.len(), HIDDEN);
+        assert!((length(&row) - 1.0).abs() < 1e-5);
+    }
+    assert_eq!(body["data"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn items_come_back_in_input_order() {
+    let server = Server::ready();
+    let texts: Vec<String> = (0..50).map(|number| format!("text {number}")).collect();
+    let together = server.post(DENSE, &json!({"input": texts})).ok();
+    for index in [0, 17, 49] {
+        let alone = server.post(DENSE, &json!({"input": texts[index]})).ok();
+        assert_eq!(together["data"][index]["embedding"], alone["data"][0]["embedding"]);
+    }
+}
+
+#[test]
+fn base64_holds_the_same_bits_as_the_floats() {
+    let server = Server::ready();
+    let ask = |format: Value| {
+        let body = json!({"input": ["one", "two"], "encoding_format": format});
+        server.post(DENSE, &body).ok()
+    };
+    let (plain, packed, absent) = (ask("float".into()), ask("base64".into()), ask(Value::Null));
+    for index in 0..2 {
+        let row = floats(&plain["data"][index]["embedding"]);
+        assert_eq!(row, decode(&packed["data"][index]["embedding"]));
+        assert_eq!(row, floats(&absent["data"][index]["embedding"]));
+    }
+}
+
+#[test]
+fn fewer_dimensions_are_cut_and_renormalized() {
+    let server = Server::ready();
+    let ask = |dimensions: Value| {
+        let body = json!({"input": "one", "dimensions": dimensions});
+        floats(&server.post(DENSE, &body).ok()["data"][0]["embedding"])
+    };
+    let (whole, cut) = (ask(HIDDEN.into()), ask(CUT.into()));
+    assert_eq!(whole, ask(Value::Null));
+    assert_eq!(cut.len(), CUT);
+    assert!((length(&cut) - 1.0).abs() < 1e-5);
+    let scale = length(&whole[..CUT]);
+    for (kept, original) in cut.iter().zip(&whole) {
+        assert!((kept * scale - original).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn an_over_long_item_is_truncated_and_says_so() {
+    let server = Server::ready();
+    for truncate in [Value::Null, json!(true)] {
+        let body = json!({"input": ["short", LONG_TEXT], "truncate": truncate});
+        let body = server.post(DENSE, &body).ok();
+        assert_eq!(body["data"][1]["truncated_from"], LONG_TOKENS);
+        assert!(body["data"][0].get("truncated_from").is_none());
+        assert_eq!(body["usage"]["prompt_tokens"], 3 + MAX_TOKENS);
+    }
+}
+
+#[test]
+fn an_over_long_item_is_refused_when_truncation_is_off() {
+    let refuse = HttpConfig { truncate: TruncateDefault::Refuse, ..HttpConfig::default() };
+    for (config, truncate) in [(HttpConfig::default(), json!(false)), (refuse, Value::Null)] {
+        let server = Server::with(config);
+        let body = json!({"input": ["short", LONG_TEXT], "truncate": truncate});
+        let error = server.post(DENSE, &body).error();
+        error.is(400, "invalid_request_error", "context_length_exceeded", Some("input"));
+        for part in ["item 1", &LONG_TOKENS.to_string(), &MAX_TOKENS.to_string()] {
+            assert!(error.message.contains(part), "{}", error.message);
+        }
+    }
+}
+
+#[test]
+fn empty_and_blank_inputs_embed_the_empty_text() {
+    let server = Server::ready();
+    for input in [json!(""), json!(" \n"), json!([""]), json!([[]])] {
+        let body = server.post(DENSE, &json!({"input": input})).ok();
+        assert_eq!(body["usage"]["prompt_tokens"], 2, "{input}");
+        assert_eq!(floats(&body["data"][0]["embedding"]).len(), HIDDEN);
+    }
+}
+
+#[test]
+fn token_ids_are_one_item_or_one_item_each() {
+    let server = Server::ready();
+    let flat = server.post(DENSE, &json!({"input": [5, 6, 7]})).ok();
+    assert_eq!(flat["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!(flat["usage"]["prompt_tokens"], 5);
+    let nested = server.post(DENSE, &json!({"input": [[5, 6, 7], [8]]})).ok();
+    assert_eq!(nested["data"].as_array().map(Vec::len), Some(2));
+    assert_eq!(nested["data"][0]["embedding"], flat["data"][0]["embedding"]);
+}
+
+#[test]
+fn as_many_items_as_configured_are_taken_and_no_more() {
+    let max_items = MaxItems::new(3).expect("in range");
+    let server = Server::with(HttpConfig { max_items, ..HttpConfig::default() });
+    for item in [json!("a"), json!([5])] {
+        let three = json!({"input": [item, item, item]});
+        assert_eq!(server.post(DENSE, &three).ok()["data"].as_array().map(Vec::len), Some(3));
+        let error = server.post(DENSE, &json!({"input": [item, item, item, item]})).error();
+        error.is(400, "invalid_request_error", "too_many_items", Some("input"));
+        assert!(error.message.contains('3'), "{}", error.message);
+    }
+    // A flat list of ids is one item.
+    server.post(DENSE, &json!({"input": [5, 6, 7, 8, 9]})).ok();
+}
+
+#[test]
+fn large_requests_and_answers_are_whole() {
+    let max_items = MaxItems::new(MaxItems::MAX).expect("in range");
+    let server = Server::with(HttpConfig { max_items, ..HttpConfig::default() });
+    let text = "ä".repeat(20);
+    let texts: Vec<String> = (0..40_000).map(|number| format!("{number} {text}")).collect();
+    let body = server.post(DENSE, &json!({"input": texts})).ok();
+    let data = body["data"].as_array().expect("a list");
+    assert_eq!(data.len(), texts.len());
+    assert!(data.iter().enumerate().all(|(index, item)| item["index"] == index));
+}

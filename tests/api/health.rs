@@ -1,0 +1,122 @@
+//! GET /health, /health/deep, /health/live in every phase.
+
+use duovec::config::HttpConfig;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, MAX_TOKENS, MODEL, Server};
+
+fn status(answer: &Answer) -> (u16, Value) {
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    (answer.status, answer.json()["status"].clone())
+}
+
+#[test]
+fn health_tells_what_the_contract_lists() {
+    let server = Server::ready();
+    let body = server.get("/health").ok();
+    let mut keys: Vec<_> = body.as_object().expect("an object").keys().cloned().collect();
+    keys.sort_unstable();
+    let expected = [
+        "engine",
+        "max_input_tokens",
+        "model",
+        "predicted_wait_ms",
+        "queue_depth",
+        "queue_tokens",
+        "status",
+        "tuning",
+        "uptime_s",
+        "workers",
+    ];
+    assert_eq!(keys, expected);
+    assert_eq!(body["model"], MODEL);
+    assert!(body["engine"].is_string());
+    assert_eq!(body["workers"]["live"], body["workers"]["total"]);
+    assert!(body["workers"]["busy"].is_u64());
+    assert_eq!(body["max_input_tokens"], MAX_TOKENS);
+    assert!(body["queue_depth"].is_u64() && body["queue_tokens"].is_u64());
+    assert!(body["predicted_wait_ms"].is_f64() && body["uptime_s"].is_f64());
+    assert!(body["tuning"].as_object().is_some_and(|tuning| !tuning.is_empty()));
+}
+
+#[test]
+fn health_follows_the_phase() {
+    let server = Server::loading(HttpConfig::default());
+    let answer = server.get("/health");
+    assert_eq!(status(&answer), (503, json!("loading")));
+    let body = answer.json();
+    assert_eq!(body["model"], Value::Null);
+    assert_eq!(body["engine"], Value::Null);
+    assert_eq!(body["tuning"], json!({}));
+    server.become_ready();
+    assert_eq!(status(&server.get("/health")), (200, json!("ok")));
+    server.lose_worker();
+    assert_eq!(status(&server.get("/health")), (200, json!("degraded")));
+    server.drain();
+    assert_eq!(status(&server.get("/health")), (503, json!("draining")));
+    server.fail();
+    let answer = server.get("/health");
+    assert_eq!(status(&answer), (503, json!("failed")));
+    assert!(answer.json()["failure"].is_string());
+}
+
+#[test]
+fn live_is_200_in_every_phase() {
+    let server = Server::loading(HttpConfig::default());
+    for advance in [|_: &Server| {}, Server::become_ready, Server::drain, Server::fail] {
+        advance(&server);
+        let answer = server.get("/health/live");
+        assert_eq!(status(&answer), (200, json!("live")));
+        assert_eq!(answer.json(), json!({"status": "live"}));
+    }
+}
+
+#[test]
+fn the_deep_check_tells_of_each_worker() {
+    let server = Server::ready();
+    let answer = server.get("/health/deep");
+    assert_eq!(status(&answer), (200, json!("ok")));
+    let check = answer.json()["checks"][0].clone();
+    assert_eq!(check["worker"], 0);
+    assert_eq!(check["ok"], true);
+    assert!(check["latency_ms"].is_f64());
+    assert!(check["dense_cosine"].as_f64() > Some(0.999));
+    assert_eq!(check["sparse_ok"], true);
+    assert!(check.get("stage").is_none() && check.get("reason").is_none());
+}
+
+#[test]
+fn a_failed_deep_check_names_stage_and_reason() {
+    let server = Server::ready();
+    server.break_numbers();
+    let answer = server.get("/health/deep");
+    assert_eq!(status(&answer), (503, json!("failed")));
+    let check = answer.json()["checks"][0].clone();
+    assert_eq!(check["ok"], false);
+    assert_eq!(check["stage"], "dense");
+    assert_eq!(check["reason"], "cosine 0.2");
+}
+
+#[test]
+fn the_deep_check_fails_unless_ready() {
+    let server = Server::loading(HttpConfig::default());
+    let answer = server.get("/health/deep");
+    assert_eq!(status(&answer), (503, json!("loading")));
+    assert_eq!(answer.json()["checks"], json!([]));
+    server.drain();
+    assert_eq!(status(&server.get("/health/deep")), (503, json!("draining")));
+    server.fail();
+    assert_eq!(status(&server.get("/health/deep")), (503, json!("failed")));
+}
+
+#[test]
+fn head_answers_like_get_without_a_body() {
+    let server = Server::ready();
+    for path in ["/health", "/health/deep", "/health/live", "/v1/models", "/v1/models/x"] {
+        let head = server.send(Method::HEAD, path, &[], Vec::new());
+        let get = server.get(path);
+        assert_eq!(head.status, get.status, "{path}");
+        assert_ne!(head.header("content-length"), Some("0"), "{path}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What the log says of a request, and what it must not.
+
+use std::io::{self, Write};
+use std::sync::{LazyLock, Mutex, Once};
+use std::thread;
+
+use duovec::config::HttpConfig;
+use serde_json::Value;
+
+use crate::support::{DENSE, Server, Trouble};
+
+static LOG: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(Mutex::default);
+
+struct Sink;
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().expect("no writer panics").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every test of this file shares the log with all others; ids tell its own lines.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt()
+            .json()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(|| Sink)
+            .init();
+    });
+}
+
+fn lines(request_id: &str) -> Vec<Value> {
+    let log = LOG.lock().expect("no writer panics").clone();
+    let log = String::from_utf8(log).expect("the log is UTF-8");
+    log.lines()
+        .filter(|line| line.contains(request_id))
+        .map(|line| serde_json::from_str(line).expect("a JSON line"))
+        .collect()
+}
+
+#[test]
+fn a_request_is_one_debug_line_without_what_was_sent() {
+    listen();
+    let api_keys = vec!["key-kept-secret".to_owned()];
+    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
+    let headers = [("x-request-id", "log-1"), ("authorization", "Bearer key-kept-secret")];
+    server.post_with(DENSE, &headers, r#"{"input":["words-kept secret","two"]}"#).ok();
+    let lines = lines("log-1");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["level"], "DEBUG");
+    let fields = &lines[0]["fields"];
+    assert_eq!(fields["request_id"], "log-1");
+    assert_eq!(fields["route"], DENSE);
+    assert_eq!(fields["status"], 200);
+    assert_eq!(fields["items"], 2);
+    assert_eq!(fields["tokens"], 7);
+    assert!(fields["ms"].as_f64() > Some(0.0));
+    let log = String::from_utf8(LOG.lock().expect("no writer panics").clone()).expect("UTF-8");
+    assert!(!log.contains("kept"), "what was sent is in the log");
+}
+
+#[test]
+fn a_fault_is_one_error_line_with_its_cause_and_one_info_line() {
+    listen();
+    let server = Server::ready();
+    server.prepare(Trouble::Engine);
+    let answer = server.post_with(DENSE, &[("x-request-id", "log-2")], r#"{"input":"text"}"#);
+    assert_eq!(answer.status, 500);
+    let lines = lines("log-2");
+    let levels: Vec<_> = lines.iter().map(|line| line["level"].clone()).collect();
+    assert_eq!(levels, ["ERROR", "INFO"], "{lines:?}");
+    assert!(lines[0]["fields"]["cause"].as_str().is_some_and(|cause| cause.contains("Secret")));
+    assert_eq!(lines[1]["fields"]["status"], 500);
+}
+
+#[test]
+fn a_probe_that_says_no_is_not_notable() {
+    listen();
+    let server = Server::loading(HttpConfig::default());
+    let headers = [("x-request-id", "log-3")];
+    let answer = server.send(reqwest::Method::GET, "/health", &headers, Vec::new());
+    assert_eq!(answer.status, 503);
+    let lines = lines("log-3");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["level"], "DEBUG");
+}
+
+#[test]
+fn a_client_that_left_is_in_the_log() {
+    listen();
+    let server = Server::ready();
+    server.hold();
+    let mut stream = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\nx-request-id: log-4\r\n");
+    let request = format!("{head}content-length: 16\r\n\r\n{{\"input\":\"text\"}}");
+    stream.write_all(request.as_bytes()).expect("it is open");
+    server.wait_running(1);
+    drop(stream);
+    server.wait_running(0);
+    // The line is written right after the request is dropped, by the server's thread.
+    let written = (0..100_000).any(|_| {
+        thread::yield_now();
+        !lines("log-4").is_empty()
+    });
+    assert!(written, "the log does not say that the client left");
+    let lines = lines("log-4");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0]["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
+}

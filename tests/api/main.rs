@@ -1,0 +1,15 @@
+//! The HTTP contract, over real connections on port 0.
+
+mod auth;
+mod dense;
+mod fields;
+mod health;
+mod lifecycle;
+mod log;
+mod malformed;
+mod models;
+mod requests;
+mod sparse;
+mod support;
+mod trouble;
+mod wire;

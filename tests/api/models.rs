@@ -1,0 +1,57 @@
+//! GET /v1/models and /v1/models/{id}.
+
+use duovec::config::HttpConfig;
+use serde_json::json;
+
+use crate::support::{ALIAS, CUT, HIDDEN, MAX_TOKENS, MODEL, Server};
+
+#[test]
+fn the_list_has_openais_shape_and_our_facts() {
+    let body = Server::ready().get("/v1/models").ok();
+    assert_eq!(body["object"], "list");
+    assert_eq!(body["data"].as_array().map(Vec::len), Some(1));
+    let model = &body["data"][0];
+    assert_eq!(model["id"], MODEL);
+    assert_eq!(model["object"], "model");
+    assert_eq!(model["owned_by"], "duovec");
+    assert!(model["created"].as_u64() > Some(1_600_000_000));
+    assert_eq!(model["max_input_tokens"], MAX_TOKENS);
+    assert_eq!(model["dimensions"], json!([CUT, HIDDEN]));
+    assert_eq!(model["sparse"], true);
+    assert_eq!(model["aliases"], json!([ALIAS]));
+    assert!(model["revision"].is_string());
+}
+
+#[test]
+fn the_model_is_found_by_id_and_alias_in_every_spelling() {
+    let server = Server::ready();
+    let listed = server.get("/v1/models").ok()["data"][0].clone();
+    for name in [MODEL, ALIAS, "org%2Fstub-model", "org%2fstub%2Dmodel", "org/stub-model?x=1"] {
+        assert_eq!(server.get(&format!("/v1/models/{name}")).ok(), listed, "{name}");
+    }
+}
+
+#[test]
+fn other_models_are_not_found() {
+    let server = Server::ready();
+    for name in ["other", "org/stub-model/", "org%252Fstub-model", "org//stub-model", "ORG/x"] {
+        let error = server.get(&format!("/v1/models/{name}")).error();
+        error.is(404, "not_found_error", "model_not_found", Some("model"));
+        assert!(error.message.contains(MODEL), "{}", error.message);
+    }
+    for path in ["/v1/models/", "/v1/models/%ff", "/v1/models/%2"] {
+        server.get(path).error().is(404, "not_found_error", "not_found", None);
+    }
+}
+
+#[test]
+fn while_loading_there_is_no_model_yet() {
+    let server = Server::loading(HttpConfig::default());
+    for path in ["/v1/models", "/v1/models/org/stub-model"] {
+        let answer = server.get(path);
+        answer.error().is(503, "server_error", "loading", None);
+        assert!(answer.header("retry-after").is_some());
+    }
+    server.become_ready();
+    server.get("/v1/models").ok();
+}
