@@ -61,6 +61,9 @@ pub enum EngineError {
     /// The model's files cannot be used; another try cannot help.
     #[error("bad package: {0}")]
     BadPackage(String),
+    /// The engine's library, driver or device cannot be used on this machine.
+    #[error("{0}")]
+    NotAvailable(String),
     /// The device or the host has no memory left; a smaller batch may run.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
@@ -116,9 +119,6 @@ impl BatchOutput {
         &self.token_weights[row * self.length..][..tokens.min(self.length)]
     }
 }
-
-/// How often a session runs each bucket before it takes work: once to compile, once to measure.
-pub const WARM_UP_RUNS: usize = 2;
 
 /// A loaded, immutable model on one device. Shared by all workers; called from their threads.
 pub trait Engine: Send + Sync {

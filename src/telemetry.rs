@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
@@ -12,7 +12,13 @@ use crate::config::{LogConfig, LogFormat};
 /// Starts logging. A second call in one process changes nothing.
 pub fn init(config: &LogConfig) {
     // The level was checked when the configuration was resolved.
-    let filter: Targets = config.level.parse().unwrap_or_default();
+    let mut filter: Targets = config.level.parse().unwrap_or_default();
+    for chatty in ["actix_server", "openvino_finder"] {
+        // Lines about their own insides say nothing to an operator who did not ask.
+        if !config.level.contains(chatty) {
+            filter = filter.with_target(chatty, LevelFilter::WARN);
+        }
+    }
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let lines = match config.format {
         LogFormat::Text => lines.with_target(false).boxed(),

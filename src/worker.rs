@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use crate::batch::cost::sample;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
-use crate::engine::{BatchOutput, Engine, EngineError, Session, WARM_UP_RUNS};
+use crate::engine::{BatchOutput, Engine, EngineError, Session};
 use crate::scheduler::{Job, Scheduler};
 
 pub mod pool;
@@ -85,9 +86,9 @@ impl Worker {
                     self.scheduler.fail(self.index, job, &reason);
                     match error {
                         EngineError::ProcessPoisoned(_) => return End::Poisoned(reason),
-                        EngineError::SessionLost(_) | EngineError::BadPackage(_) => {
-                            return End::Failed(reason);
-                        }
+                        EngineError::SessionLost(_)
+                        | EngineError::BadPackage(_)
+                        | EngineError::NotAvailable(_) => return End::Failed(reason),
                         EngineError::Transient(_) | EngineError::OutOfMemory(_)
                             if failures >= FAILURES_MAX =>
                         {
@@ -103,26 +104,32 @@ impl Worker {
         End::Dismissed
     }
 
-    /// Runs every bucket, so that nothing is compiled in a request; then once more to measure.
+    /// Runs every bucket, so that nothing is compiled in a request; then measures some of them.
     fn warm_up(
         &self,
         session: &mut dyn Session,
         output: &mut BatchOutput,
     ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
         let buckets = &self.engine.info().buckets;
+        self.time(buckets, session, output)?;
+        self.time(&sample(buckets), session, output)
+    }
+
+    fn time(
+        &self,
+        buckets: &[Bucket],
+        session: &mut dyn Session,
+        output: &mut BatchOutput,
+    ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
         let mut measured = Vec::with_capacity(buckets.len());
-        for pass in 1..=WARM_UP_RUNS {
-            for &bucket in buckets {
-                if self.scheduler.is_closed() {
-                    return Ok(measured);
-                }
-                let batch = warm_up_batch(bucket)?;
-                let start = self.clock.now();
-                session.run(&batch, output)?;
-                if pass == WARM_UP_RUNS {
-                    measured.push((bucket, self.clock.now().since(start)));
-                }
+        for &bucket in buckets {
+            if self.scheduler.is_closed() {
+                break;
             }
+            let batch = warm_up_batch(bucket)?;
+            let start = self.clock.now();
+            session.run(&batch, output)?;
+            measured.push((bucket, self.clock.now().since(start)));
         }
         Ok(measured)
     }

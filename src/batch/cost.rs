@@ -67,6 +67,18 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
     })
 }
 
+/// The buckets whose times determine the model: of each length the smallest and the largest.
+///
+/// `buckets` ascend by length and rows, as the engine lists them.
+pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
+    let of_length = buckets.chunk_by(|a, b| a.length == b.length);
+    of_length
+        .flat_map(|same| [same.first(), same.last().filter(|_| same.len() > 1)])
+        .flatten()
+        .copied()
+        .collect()
+}
+
 fn terms(bucket: Bucket) -> [f64; 3] {
     let (rows, length) = (bucket.rows as f64, bucket.length as f64);
     [1.0, rows * length, rows * length * length]
@@ -143,6 +155,14 @@ mod tests {
             .flat_map(|length| rows.map(|rows| Bucket { rows, length }))
             .filter(|bucket| bucket.tokens() <= 1024)
             .collect()
+    }
+
+    #[test]
+    fn the_sample_has_the_smallest_and_the_largest_bucket_of_each_length() {
+        let bucket = |rows, length| Bucket { rows, length };
+        let ladder = [bucket(1, 8), bucket(2, 8), bucket(4, 8), bucket(1, 16)];
+        assert_eq!(sample(&ladder), [bucket(1, 8), bucket(4, 8), bucket(1, 16)]);
+        assert_eq!(sample(&[]), []);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub const SETTINGS: &[Setting] = &[
     flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
     flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
     flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
-    flag("max-batch-tokens", "N", "1024", "padded tokens (rows × length) of one batch"),
+    flag("max-batch-tokens", "N", "512", "padded tokens (rows × length) of one batch"),
     flag("max-batch-rows", "N", "64", "rows of one batch"),
     flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch"),
     flag("log-format", "FORMAT", "text", "text or json"),

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::batch::cost::sample;
 use crate::batch::{Batch, Bucket};
-use crate::engine::{
-    BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session, WARM_UP_RUNS,
-};
+use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 
 /// What a scripted run does instead of giving rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +141,7 @@ impl Engine for FakeEngine {
         Ok(Box::new(FakeSession {
             hidden_size: self.info.hidden_size,
             shared: Arc::clone(&self.shared),
-            warm_up_left: self.info.buckets.len() * WARM_UP_RUNS,
+            warm_up_left: self.info.buckets.len() + sample(&self.info.buckets).len(),
         }))
     }
 }

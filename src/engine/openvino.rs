@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use openvino::{
-    CompiledModel, Core, DeviceType, InferenceError, Model, PropertyKey, RwPropertyKey,
+    CompiledModel, Core, DeviceType, InferenceError, Model, PropertyKey, RwPropertyKey, SetupError,
 };
 use parking_lot::Mutex;
 
@@ -79,7 +79,7 @@ impl OpenVinoEngine {
     /// and runs the canary. Takes seconds.
     ///
     /// # Errors
-    /// `BadPackage` when graph and manifest do not fit or the canary is off; `Transient` when
+    /// `BadPackage` when graph and manifest do not fit or the canary is off; `NotAvailable` when
     /// OpenVINO itself cannot be used.
     pub fn load(
         package: &ModelPackage,
@@ -165,19 +165,22 @@ fn canary_refusal(precision: Precision, comparison: Comparison) -> String {
 
 fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {
     let failed = |reason: String| {
-        EngineError::Transient(format!(
+        EngineError::NotAvailable(format!(
             "cannot open OpenVINO's library (libopenvino_c.so, 2025.1 or later): {reason}; name \
              its folder with --openvino-library-dir, or start with scripts/serve.sh"
         ))
     };
     if let Some(directory) = directory {
-        if !directory.join("libopenvino_c.so").exists() {
-            let place = directory.display();
-            return Err(failed(format!("{place} has no libopenvino_c.so")));
+        let library = directory.join("libopenvino_c.so");
+        if !library.exists() {
+            return Err(failed(format!("{} does not exist", library.display())));
         }
-        openvino_sys::library::load_from(directory).map_err(failed)?;
+        openvino_sys::library::load_from(library).map_err(failed)?;
     }
-    Core::new().map_err(|error| failed(error.to_string()))
+    Core::new().map_err(|error| match error {
+        SetupError::Loading(_) => failed("it is in none of the usual places".to_owned()),
+        SetupError::Inference(error) => failed(error.to_string()),
+    })
 }
 
 fn read_model(core: &mut Core, package: &ModelPackage) -> Result<Model, EngineError> {
@@ -243,7 +246,7 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
 
 fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError> {
     core.get_property(&DeviceType::CPU, &key).map_err(|error| {
-        EngineError::Transient(format!("OpenVINO's CPU plugin does not answer: {error}"))
+        EngineError::NotAvailable(format!("OpenVINO's CPU plugin does not answer: {error}"))
     })
 }
 
@@ -280,7 +283,7 @@ fn compile(
     options: &OpenVinoOptions,
 ) -> Result<CompiledModel, EngineError> {
     let failed = |error: InferenceError| {
-        EngineError::Transient(format!("OpenVINO cannot compile the model: {error}"))
+        EngineError::NotAvailable(format!("OpenVINO cannot compile the model: {error}"))
     };
     let threads = options.sessions * options.threads_per_session;
     let properties = [

@@ -95,7 +95,7 @@ impl WorkerPool {
             .spawn(move || keeper.keep(&inbox));
         if let Err(error) = spawned {
             let reason = format!("cannot start a thread: {error}");
-            *outside.first.lock() = Some(Err(EngineError::Transient(reason)));
+            *outside.first.lock() = Some(Err(EngineError::NotAvailable(reason)));
         }
         Self { scheduler, outside, poisoned, threads }
     }
@@ -171,7 +171,7 @@ impl Keeper {
             Ok(_) => self.slots[worker].running = true,
             Err(error) => {
                 let reason = format!("cannot start a thread: {error}");
-                self.ended(worker, End::NotOpened(EngineError::Transient(reason)));
+                self.ended(worker, End::NotOpened(EngineError::NotAvailable(reason)));
             }
         }
     }
