@@ -231,7 +231,9 @@ mod tests {
             let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
             let (decimal, _) = rest.split_once(']').expect("it ends");
             prop_assert_eq!(decimal.parse::<f32>().map(f32::to_bits), Ok(bits));
-            prop_assert_eq!(digits(decimal), digits(&format!("{value:e}")), "not the shortest");
+            // Several decimals of one length may stand for a float; any of them will do.
+            let shortest = digits(&format!("{value:e}"));
+            prop_assert!(digits(decimal).len() <= shortest.len(), "{decimal} is not the shortest");
         }
     }
 }
