@@ -22,7 +22,8 @@ step "make the default package" ensure_package
 
 step "rust: format" cargo fmt --check
 step "rust: clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
-step "rust: clippy without engines" cargo clippy --locked --quiet --no-default-features -- -D warnings
+step "rust: clippy without engines" \
+    cargo clippy --locked --quiet --no-default-features -- -D warnings
 step "python: style" "$PYTHON" -m ruff check scripts tests
 step "python: format" "$PYTHON" -m ruff format --check scripts tests
 step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run

@@ -15,7 +15,10 @@ pub enum LimitError {
 }
 
 macro_rules! bounded {
-    ($(#[$doc:meta])* $name:ident: $min:literal ..= $max:literal, $default:literal, $unit:literal) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident: $min:literal ..= $max:literal, $default:literal, $unit:literal
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u64);

@@ -245,8 +245,8 @@ impl EmbeddingService {
     }
 }
 
-/// The prompt's name for what a text is used for. A model without any prompt takes every input type,
-/// so that clients need not know which models have prompts.
+/// The prompt's name for what a text is used for. A model without any prompt takes every input
+/// type, so that clients need not know which models have prompts.
 fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptName>, EmbedError> {
     let prompts = &manifest.prompts;
     let (name, text) = match input_type {

@@ -28,8 +28,8 @@ pub struct Selection {
 
 /// Selects the lexical weights of one text.
 ///
-/// `ids` and `weights` are its positions in order, at most as many weights as ids; `dropped` are the
-/// ids that never stay, ascending. Weights that are zero, negative or not a number never stay.
+/// `ids` and `weights` are its positions in order, at most as many weights as ids; `dropped` are
+/// the ids that never stay, ascending. Weights that are zero, negative or not a number never stay.
 pub fn select(ids: &[u32], weights: &[f32], dropped: &[u32], selection: Selection) -> SparseVector {
     let least = selection.min_weight.unwrap_or(0.0);
     let mut pairs: Vec<(u32, f32)> = ids

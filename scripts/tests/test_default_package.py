@@ -1,3 +1,5 @@
+"""The default package: its recipe, its texts, its head and its errors."""
+
 import argparse
 import hashlib
 import json

@@ -1,3 +1,5 @@
+"""The tiny package of the Rust tests is what its recipe makes."""
+
 import json
 from pathlib import Path
 

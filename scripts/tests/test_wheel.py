@@ -1,3 +1,5 @@
+"""Fetching and unpacking the wheel, and what can go wrong."""
+
 import subprocess
 import zipfile
 from pathlib import Path

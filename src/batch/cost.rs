@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::batch::Bucket;
 
-/// Predicted time of a run: `fixed + per_token · rows · length + per_token_length · rows · length²`.
+/// Predicted time of a run:
+/// `fixed + per_token · rows · length + per_token_length · rows · length²`.
 ///
 /// The terms are what an encoder does: launching its operations, matrix products over tokens, and
 /// attention over pairs of tokens. All are at least zero.
@@ -52,7 +53,7 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
         .map(|&(bucket, time)| (terms(bucket), time.as_secs_f64() * 1e6))
         .filter(|&(_, us)| us > 0.0)
         .collect();
-    // Three terms: the best of all subsets whose solution is not negative is the constrained optimum.
+    // The best of all subsets of terms without a negative one is the constrained optimum.
     let best = (1_u8..8)
         .filter_map(|subset| solve(&rows, subset))
         .filter(|solution| solution.iter().all(|&term| term >= 0.0))

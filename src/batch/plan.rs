@@ -1,9 +1,10 @@
 //! What runs next: from waiting lengths to a batch.
 //!
-//! A plan is judged by its *waste*: its predicted time less what its items would cost if each length
-//! class ran on its own. Padding and half-empty rows make it positive, sharing the fixed cost of a
-//! run makes it negative. While no item is older than the age bound, the least waste wins; then the
-//! oldest item leads, whatever it wastes. So nothing starves, and an idle worker never waits.
+//! A plan is judged by its *waste*: its predicted time less what its items would cost if each
+//! length class ran on its own. Padding and half-empty rows make it positive, sharing the fixed
+//! cost of a run makes it negative. While no item is older than the age bound, the least waste
+//! wins; then the oldest item leads, whatever it wastes. So nothing starves, and an idle worker
+//! never waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

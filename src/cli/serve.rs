@@ -80,8 +80,12 @@ async fn run(
                 break Err(anyhow!("the device was lost: {reason}"));
             }
             signal = signals.next() => {
-                drain(&service, signal, drain_timeout, &mut signals).await;
-                break Ok(());
+                match drain(&service, signal, drain_timeout, &mut signals).await {
+                    Drained::Waited => break Ok(()),
+                    Drained::Interrupted(again) => {
+                        return Err(anyhow!("a second signal ({again}) ended the drain"));
+                    }
+                }
             }
         }
     };
@@ -167,13 +171,21 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// How a drain ended.
+enum Drained {
+    /// Everything is answered, or the time is over.
+    Waited,
+    /// By another signal, whose name this is.
+    Interrupted(&'static str),
+}
+
 /// Answers what was accepted, for at most `timeout`; a second signal ends the wait.
 async fn drain(
     service: &EmbeddingService,
     signal: &'static str,
     timeout: Duration,
     signals: &mut Signals,
-) {
+) -> Drained {
     tracing::info!(signal, timeout_ms = millis(timeout), "draining: answering what was accepted");
     service.begin_drain();
     tokio::select! {
@@ -181,8 +193,9 @@ async fn drain(
             Ok(()) => tracing::info!("everything that was accepted is answered"),
             Err(_) => tracing::warn!("the drain timeout passed with requests unanswered"),
         },
-        again = signals.next() => tracing::warn!(signal = again, "ending without the drain"),
+        again = signals.next() => return Drained::Interrupted(again),
     }
+    Drained::Waited
 }
 
 async fn close(service: &EmbeddingService, pool: Option<WorkerPool>) {

@@ -1,5 +1,5 @@
-//! A deterministic engine with scripted delays and failures: for tests, and for measuring the server
-//! without a model.
+//! A deterministic engine with scripted delays and failures: for tests, and for measuring the
+//! server without a model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,8 +89,8 @@ pub struct FakeScript {
     pub failing_opens: u64,
 }
 
-/// The engine. `dense` and `token_weights` of a row depend on its token ids alone, so that a row that
-/// is mixed up, cut or padded wrongly shows.
+/// The engine. `dense` and `token_weights` of a row depend on its token ids alone, so that a row
+/// that is mixed up, cut or padded wrongly shows.
 pub struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,

@@ -179,7 +179,7 @@ fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {
     }
     Core::new().map_err(|error| match error {
         SetupError::Loading(_) => failed("it is in none of the usual places".to_owned()),
-        SetupError::Inference(error) => failed(error.to_string()),
+        SetupError::Inference(error) => failed(one_line(&error)),
     })
 }
 
@@ -190,16 +190,17 @@ fn read_model(core: &mut Core, package: &ModelPackage) -> Result<Model, EngineEr
     };
     let text = path.to_str().ok_or_else(|| bad("its path is not UTF-8".to_owned()))?;
     // For ONNX the second path is not used: external data are found beside the graph.
-    let model = core
-        .read_model_from_file(text, "")
-        .map_err(|error| bad(format!("it is not an ONNX graph OpenVINO can read ({error})")))?;
+    let model = core.read_model_from_file(text, "").map_err(|error| {
+        bad(format!("it is not an ONNX graph OpenVINO can read ({})", one_line(&error)))
+    })?;
     check_tensors(&model, package.manifest()).map_err(bad)?;
     Ok(model)
 }
 
 /// Every tensor that the manifest names must be in the graph with its type and rank, and no other.
 fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
-    let failed = |error: InferenceError| format!("its tensors cannot be listed ({error})");
+    let failed =
+        |error: InferenceError| format!("its tensors cannot be listed ({})", one_line(&error));
     let mut inputs = Vec::new();
     for index in 0..model.get_inputs_len().map_err(failed)? {
         inputs.push(session::port(&model.get_input_by_index(index).map_err(failed)?)?);
@@ -246,7 +247,10 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
 
 fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError> {
     core.get_property(&DeviceType::CPU, &key).map_err(|error| {
-        EngineError::NotAvailable(format!("OpenVINO's CPU plugin does not answer: {error}"))
+        EngineError::NotAvailable(format!(
+            "OpenVINO's CPU plugin does not answer: {}",
+            one_line(&error)
+        ))
     })
 }
 
@@ -283,7 +287,10 @@ fn compile(
     options: &OpenVinoOptions,
 ) -> Result<CompiledModel, EngineError> {
     let failed = |error: InferenceError| {
-        EngineError::NotAvailable(format!("OpenVINO cannot compile the model: {error}"))
+        EngineError::NotAvailable(format!(
+            "OpenVINO cannot compile the model: {}",
+            one_line(&error)
+        ))
     };
     let threads = options.sessions * options.threads_per_session;
     let properties = [
@@ -300,7 +307,12 @@ fn compile(
 }
 
 fn lost(error: InferenceError) -> EngineError {
-    EngineError::SessionLost(error.to_string())
+    EngineError::SessionLost(one_line(&error))
+}
+
+/// OpenVINO's messages have lines of source places; ours are one sentence each.
+fn one_line(error: &InferenceError) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl From<Element> for openvino::ElementType {

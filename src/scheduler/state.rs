@@ -1,7 +1,7 @@
 //! The scheduler as a pure state machine: an event and the time go in, actions come out.
 //!
-//! An item is accepted once and ends once: replied, failed, expired, cancelled or abandoned. Items of
-//! one request have consecutive numbers, so a request is a range.
+//! An item is accepted once and ends once: replied, failed, expired, cancelled or abandoned. Items
+//! of one request have consecutive numbers, so a request is a range.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;

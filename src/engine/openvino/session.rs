@@ -7,6 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
+use super::one_line;
 use crate::batch::{Batch, Bucket};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
@@ -46,7 +47,7 @@ pub(super) struct Port {
 
 /// Reads what the check of names, types and ranks needs.
 pub(super) fn port(node: &Node) -> Result<Port, String> {
-    let failed = |error: InferenceError| format!("a tensor cannot be read ({error})");
+    let failed = |error: InferenceError| format!("a tensor cannot be read ({})", one_line(&error));
     let element_type = node.get_element_type().map_err(failed)?;
     let shape = node.get_partial_shape().map_err(failed)?;
     let rank = shape.get_rank();
@@ -146,7 +147,7 @@ fn tensor(bucket: Bucket, element: Element) -> Result<Tensor, EngineError> {
     let dimensions = [bucket.rows, bucket.length].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let shape = Shape::new(&dimensions).map_err(failed)?;
     Tensor::new(element.into(), &shape)
-        .map_err(|error| EngineError::OutOfMemory(format!("input tensor: {error}")))
+        .map_err(|error| EngineError::OutOfMemory(format!("input tensor: {}", one_line(&error))))
 }
 
 fn write(tensor: &mut Tensor, element: Element, values: &[i32]) -> Result<(), EngineError> {
@@ -186,5 +187,5 @@ fn copy_floats(
 
 /// A run that failed may succeed with other input; OpenVINO's requests stay usable.
 fn failed(error: InferenceError) -> EngineError {
-    EngineError::Transient(error.to_string())
+    EngineError::Transient(one_line(&error))
 }

@@ -1,0 +1,97 @@
+"""The real binary as a child process, for tests and benchmarks that drive it over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 180
+
+
+class Server:
+    """One server on a port of its own; its log is kept for the message of a failure."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        """Start `duovec serve` with `arguments` and wait until it is ready."""
+        binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
+        command = [binary, "serve", "--port", "0", "--log-format", "json", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        self._address = threading.Event()
+        self.url = ""
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line.rstrip())
+            with contextlib.suppress(json.JSONDecodeError):
+                address = json.loads(line).get("address")
+                if address and not self.url:
+                    self.url = f"http://{address}"
+                    self._address.set()
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self._address.wait(0.1):
+                with contextlib.suppress(httpx.HTTPError):
+                    if httpx.get(self.url + "/health", timeout=5).status_code == 200:
+                        return
+                # The server tells its state only when asked.
+                self.process.poll()
+                threading.Event().wait(0.05)
+        raise RuntimeError("the server did not become ready:\n" + "\n".join(self.log[-20:]))
+
+    def resident_megabytes(self) -> float:
+        """Resident memory of the process, in MB (10^6 bytes)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024 / 1e6
+
+    def stop(self) -> int:
+        """End the server with SIGTERM; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[Server]:
+    """A server that is ready, ended behind the block."""
+    server = Server(list(arguments))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def default_package() -> str:
+    """The directory of the default package."""
+    return os.environ.get("DUOVEC_PACKAGE", str(ROOT / "engines/multilingual-e5-small"))
+
+
+def texts() -> list[dict[str, str]]:
+    """The project's own multilingual texts, with `lang`, `text` and `group`."""
+    path = ROOT / "scripts/default_package/texts.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]

@@ -1,0 +1,79 @@
+"""The official client of OpenAI against the real binary."""
+
+from __future__ import annotations
+
+import math
+
+import openai
+import pytest
+
+from server import Server, texts
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> openai.OpenAI:
+    """A client that sends a key, as the library insists, and does not try again."""
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    """Cosine of two vectors of length one."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def embed(client: openai.OpenAI, inputs: list[str], **more: object) -> list[list[float]]:
+    """Dense vectors in input order."""
+    answer = client.embeddings.create(model="multilingual-e5-small", input=inputs, **more)
+    assert [item.index for item in answer.data] == list(range(len(inputs)))
+    return [item.embedding for item in answer.data]
+
+
+def test_default_base64_and_float_give_the_same_vector(client: openai.OpenAI) -> None:
+    """The client asks for base64 when the caller says nothing, and decodes it itself."""
+    inputs = [entry["text"] for entry in texts()[:20]]
+    # One by one, so that both forms come from the same batch shape.
+    for text in inputs:
+        (by_default,) = embed(client, [text])
+        (as_floats,) = embed(client, [text], encoding_format="float")
+        assert len(by_default) == 384
+        assert by_default == pytest.approx(as_floats, abs=1e-6)
+        assert math.isclose(sum(x * x for x in as_floats), 1.0, abs_tol=1e-3)
+
+
+def test_translations_are_nearer_than_an_unrelated_sentence(client: openai.OpenAI) -> None:
+    """Dense vectors carry meaning over languages."""
+    german, japanese, english, unrelated = embed(
+        client,
+        [
+            "Die Katze schläft auf dem warmen Sofa.",
+            "猫は暖かいソファで眠っています。",
+            "The cat is sleeping on the warm sofa.",
+            "Interest rates rose by half a percent last quarter.",
+        ],
+    )
+    for a, b in [(german, japanese), (german, english), (japanese, english)]:
+        assert cosine(a, b) > max(cosine(a, unrelated), cosine(b, unrelated)) + 0.05
+
+
+def test_usage_counts_tokens(client: openai.OpenAI) -> None:
+    """`usage` is the number of tokens run, special tokens and prompt included."""
+    answer = client.embeddings.create(model="multilingual-e5-small", input="hello world")
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 6
+    assert answer.model == "multilingual-e5-small"
+
+
+def test_errors_arrive_as_the_clients_own_exceptions(client: openai.OpenAI) -> None:
+    """The error body has the fields that the client reads."""
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.embeddings.create(model="no-such-model", input="x")
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.embeddings.create(model="multilingual-e5-small", input="x", dimensions=5)
+    assert wrong.value.code == "invalid_dimensions"
+    assert wrong.value.param == "dimensions"
+
+
+def test_models_are_listed(client: openai.OpenAI) -> None:
+    """The list has the resident model and nothing else."""
+    assert [model.id for model in client.models.list()] == ["multilingual-e5-small"]
+    assert client.models.retrieve("multilingual-e5-small").object == "model"

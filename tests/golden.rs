@@ -1,0 +1,237 @@
+//! The real package on the real engine against vectors computed by an independent program.
+//!
+//! `tests/golden/multilingual-e5-small.json` comes from `scripts/make_golden.py`: a numpy forward
+//! pass in f32 that shares no code with the ONNX graph or with OpenVINO.
+#![cfg(feature = "openvino")]
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use duovec::batch::plan::bucket_ladder;
+use duovec::batch::{Batch, Bucket};
+use duovec::clock::RealClock;
+use duovec::config::PrecisionChoice;
+use duovec::dense::cosine;
+use duovec::engine::openvino::{OpenVinoEngine, OpenVinoOptions};
+use duovec::engine::{BatchOutput, Engine, Session};
+use duovec::limits::{MaxBatchRows, MaxBatchTokens};
+use duovec::package::ModelPackage;
+use duovec::package::manifest::PromptName;
+use duovec::sparse::{self, Selection};
+use duovec::tokenize::{TextTokenizer, Tokenized};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// Dense vectors in the served precision against f32.
+const LEAST_COSINE: f64 = 0.9995;
+/// The same in f32, where only the order of summation differs.
+const LEAST_COSINE_F32: f64 = 0.999_999;
+const LARGEST_WEIGHT_ERROR_F32: f32 = 1e-3;
+/// Longest text that the model takes, in tokens.
+const MODEL_LENGTH: usize = 512;
+/// Items of a batch of mixed length.
+const MIXED_ROWS: usize = 8;
+
+#[derive(Deserialize)]
+struct Golden {
+    model_id: String,
+    hidden_size: usize,
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    text: String,
+    lang: String,
+    input_type: String,
+    tokens: usize,
+    /// What the text had before it was cut; absent when it was not.
+    truncated_from: Option<usize>,
+    /// Position of the text's first token, behind the special token and the prompt.
+    first_text_position: usize,
+    token_ids_sha256: String,
+    dense: String,
+    sparse: (Vec<u32>, Vec<f32>),
+}
+
+impl Item {
+    fn dense(&self) -> Vec<f32> {
+        let bytes = STANDARD.decode(&self.dense).expect("base64");
+        let float = |chunk: &[u8]| f32::from_le_bytes(chunk.try_into().expect("four bytes"));
+        bytes.chunks_exact(4).map(float).collect()
+    }
+
+    fn prompt(&self) -> PromptName {
+        match self.input_type.as_str() {
+            "query" => PromptName::Query,
+            "passage" => PromptName::Passage,
+            other => panic!("unknown input type {other}"),
+        }
+    }
+}
+
+fn golden() -> Golden {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/multilingual-e5-small.json");
+    serde_json::from_slice(&fs::read(path).expect("the golden file is there")).expect("it is JSON")
+}
+
+fn package() -> ModelPackage {
+    let default =
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("engines/multilingual-e5-small");
+    let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
+    ModelPackage::open(&directory).expect("the default package is there: run scripts/test.sh")
+}
+
+fn engine(package: &ModelPackage, precision: PrecisionChoice) -> OpenVinoEngine {
+    let limit = package.manifest().max_input_tokens;
+    let options = OpenVinoOptions {
+        library_dir: env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from),
+        precision,
+        sessions: 1,
+        threads_per_session: 2,
+        buckets: bucket_ladder(limit, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT),
+    };
+    let clock = Arc::new(RealClock::new());
+    OpenVinoEngine::load(package, options, clock).expect("the engine loads: run scripts/test.sh")
+}
+
+fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
+    let tokenizer = TextTokenizer::open(package).expect("the tokenizer is read");
+    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.prompt()));
+    golden.items.iter().map(|item| one(item).expect("it is tokenized")).collect()
+}
+
+/// Dense vector and token weights of each item, run in batches of `rows` items in the given order.
+fn run(
+    session: &mut dyn Session,
+    tokenized: &[Tokenized],
+    order: &[usize],
+    rows: usize,
+) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let mut vectors = vec![(Vec::new(), Vec::new()); tokenized.len()];
+    let mut output = BatchOutput::default();
+    for chosen in order.chunks(rows) {
+        let items: Vec<_> = chosen.iter().map(|&index| tokenized[index].ids.clone()).collect();
+        let length = items.iter().map(|ids| ids.len()).max().expect("a chunk is not empty");
+        // One padding row and some padding tokens more than needed.
+        let length = (length + 5).min(MODEL_LENGTH);
+        let bucket = Bucket { rows: chosen.len() + 1, length };
+        let batch = Batch::new(bucket, items).expect("the items fit");
+        session.run(&batch, &mut output).expect("the engine runs");
+        for (row, &index) in chosen.iter().enumerate() {
+            let tokens = tokenized[index].ids.len();
+            vectors[index] =
+                (output.dense_row(row).to_vec(), output.weights_row(row, tokens).to_vec());
+        }
+    }
+    vectors
+}
+
+fn lowest_cosine(golden: &Golden, vectors: &[(Vec<f32>, Vec<f32>)]) -> f64 {
+    let pairs = golden.items.iter().zip(vectors);
+    let lowest = pairs.map(|(item, (dense, _))| {
+        assert_eq!(dense.len(), golden.hidden_size);
+        cosine(&item.dense(), dense)
+    });
+    lowest.fold(1.0, f64::min)
+}
+
+fn largest_weight_error(
+    package: &ModelPackage,
+    golden: &Golden,
+    tokenized: &[Tokenized],
+    vectors: &[(Vec<f32>, Vec<f32>)],
+) -> f32 {
+    let dropped = &package.manifest().sparse.as_ref().expect("it has a head").dropped_token_ids;
+    let mut worst = 0.0_f32;
+    for ((item, ids), (_, weights)) in golden.items.iter().zip(tokenized).zip(vectors) {
+        let start = 1 + ids.prompt_tokens;
+        let text = (&ids.ids[start..], &weights[start..]);
+        let seen = sparse::select(text.0, text.1, dropped, Selection::default());
+        for (id, weight) in item.sparse.0.iter().zip(&item.sparse.1) {
+            let at = seen.indices.binary_search(id);
+            worst = worst.max((weight - at.map_or(0.0, |at| seen.values[at])).abs());
+        }
+        for (id, weight) in seen.pairs() {
+            let known = item.sparse.0.binary_search(&id).is_ok();
+            worst = worst.max(if known { 0.0 } else { weight });
+        }
+    }
+    worst
+}
+
+/// Short and long items side by side.
+fn mixed_order(tokenized: &[Tokenized]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tokenized.len()).collect();
+    order.sort_by_key(|&index| tokenized[index].ids.len());
+    let half = order.len() / 2;
+    let long = order.split_off(half);
+    long.into_iter()
+        .rev()
+        .zip(order.into_iter().map(Some).chain([None]))
+        .flat_map(|(long, short)| std::iter::once(long).chain(short))
+        .collect()
+}
+
+#[test]
+fn token_ids_are_those_of_the_reference() {
+    let (golden, package) = (golden(), package());
+    assert_eq!(package.manifest().model_id, golden.model_id);
+    assert!(golden.items.len() >= 50);
+    let mut languages: Vec<&str> = golden.items.iter().map(|item| item.lang.as_str()).collect();
+    languages.sort_unstable();
+    languages.dedup();
+    assert!(languages.len() >= 10, "{languages:?}");
+    for (item, seen) in golden.items.iter().zip(tokenize(&package, &golden)) {
+        let ids: Vec<String> = seen.ids.iter().map(u32::to_string).collect();
+        let digest = Sha256::digest(ids.join(","));
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(seen.ids.len(), item.tokens, "{}", item.text);
+        assert_eq!(digest, item.token_ids_sha256, "{}", item.text);
+        assert_eq!(seen.prompt_tokens + 1, item.first_text_position, "{}", item.text);
+        let full_count = item.truncated_from.unwrap_or(item.tokens);
+        assert_eq!(seen.full_count, full_count, "{}", item.text);
+    }
+}
+
+#[test]
+fn f32_agrees_with_the_reference_alone_and_in_mixed_batches() {
+    let (golden, package) = (golden(), package());
+    let tokenized = tokenize(&package, &golden);
+    let engine = engine(&package, PrecisionChoice::F32);
+    let mut session = engine.open_session().expect("a session");
+    let order = mixed_order(&tokenized);
+    assert_eq!(order.len(), tokenized.len());
+    for rows in [1, MIXED_ROWS] {
+        let vectors = run(&mut *session, &tokenized, &order, rows);
+        let cosine = lowest_cosine(&golden, &vectors);
+        let error = largest_weight_error(&package, &golden, &tokenized, &vectors);
+        println!("f32, {rows} rows: lowest cosine {cosine:.7}, largest weight error {error:.6}");
+        assert!(cosine >= LEAST_COSINE_F32, "{cosine}");
+        assert!(error <= LARGEST_WEIGHT_ERROR_F32, "{error}");
+    }
+}
+
+#[test]
+fn the_served_precision_agrees_with_f32_alone_and_in_mixed_batches() {
+    let (golden, package) = (golden(), package());
+    let tokenized = tokenize(&package, &golden);
+    let engine = engine(&package, PrecisionChoice::Auto);
+    let mut session = engine.open_session().expect("a session");
+    let order = mixed_order(&tokenized);
+    let tolerance = package.manifest().canary.tolerances.sparse_max_abs;
+    for rows in [1, MIXED_ROWS] {
+        let vectors = run(&mut *session, &tokenized, &order, rows);
+        let cosine = lowest_cosine(&golden, &vectors);
+        let error = largest_weight_error(&package, &golden, &tokenized, &vectors);
+        let precision = &engine.info().precision;
+        println!("{precision}, {rows} rows: lowest cosine {cosine:.6}, weight error {error:.4}");
+        assert!(cosine >= LEAST_COSINE, "{cosine}");
+        assert!(error <= tolerance, "{error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! From the start to the drain: what health says, what is still answered, how the process ends.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::support::{Server, client, tiny};
+
+fn arguments(more: &[&str]) -> Vec<String> {
+    let package = tiny().to_string_lossy().into_owned();
+    let mut all = vec!["--package".to_owned(), package];
+    all.extend(more.iter().map(|&argument| argument.to_owned()));
+    all
+}
+
+fn ready(more: &[&str]) -> Server {
+    let all = arguments(more);
+    Server::ready(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn the_tiny_package_is_served_by_openvino() {
+    let server = ready(&[]);
+    let body = json!({"input": ["hello", "hello world"], "sparse_format": "tokens"});
+    let request = client().post(server.url("/v1/embeddings%3Aboth")).json(&body);
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let answer: Value = answer.json().await.expect("JSON");
+    assert_eq!(answer["data"][0]["embedding"].as_array().map(Vec::len), Some(8));
+    assert_eq!(answer["data"][1]["object"], "paired_embedding");
+    let deep = client().get(server.url("/health/deep")).send().await.expect("an answer");
+    assert_eq!(deep.status(), StatusCode::OK);
+    let deep: Value = deep.json().await.expect("JSON");
+    assert_eq!(deep["checks"][0]["sparse_ok"], true);
+    let health: Value =
+        client().get(server.url("/health")).send().await.expect("one").json().await.expect("JSON");
+    assert_eq!(health["engine"], "openvino");
+    assert_eq!(health["workers"]["live"], 1);
+}
+
+/// SIGTERM in the middle of a run: health goes 503, new requests are refused, what was accepted is
+/// answered, and the exit code is 0.
+#[tokio::test]
+async fn sigterm_drains_and_exits_with_zero() {
+    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "400"]);
+    let client = client();
+    let accepted: Vec<_> = (0..3)
+        .map(|_| {
+            let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+            tokio::spawn(request.send())
+        })
+        .collect();
+    wait_for_busy(&client, &server).await;
+    server.signal("TERM");
+    server.wait_for("draining");
+    let health = client.get(server.url("/health")).send().await.expect("an answer");
+    assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
+    let refused = client.post(server.url("/v1/embeddings")).json(&json!({"input": "b"}));
+    let refused = refused.send().await.expect("an answer");
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(refused.json::<Value>().await.expect("JSON")["error"]["code"], "draining");
+    for answer in accepted {
+        let answer = answer.await.expect("it did not panic").expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_drain() {
+    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "60000"]);
+    let client = client();
+    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+    let pending = tokio::spawn(request.send());
+    wait_for_busy(&client, &server).await;
+    server.signal("INT");
+    server.wait_for("draining");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1));
+    assert!(pending.await.expect("it did not panic").is_err(), "it was not answered");
+}
+
+/// Asks until a worker runs, so that the next signal meets a request in flight.
+async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
+    loop {
+        let health = client.get(server.url("/health")).send().await.expect("an answer");
+        let health: Value = health.json().await.expect("JSON");
+        if health["workers"]["busy"] == 1 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The real binary as its operator meets it: bad input at the start, signals, exit codes.
+
+mod lifecycle;
+mod start;
+mod support;

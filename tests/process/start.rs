@@ -1,0 +1,173 @@
+//! A start that cannot succeed ends with one sentence that says what and where, and not with 0.
+
+use std::fs;
+use std::net::TcpListener;
+
+use super::support::{Broken, Ended, Server, duovec, run, tiny};
+
+/// One line on standard error (of errors only), which contains every one of `words`.
+fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+    let lines: Vec<&str> =
+        ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();
+    assert_eq!(lines.len(), 1, "{}", ended.stderr);
+    for word in words {
+        assert!(lines[0].contains(word), "'{word}' is not in: {}", lines[0]);
+    }
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+}
+
+fn check(package: &Broken) -> Ended {
+    run(duovec().args(["check", "--log-level", "error"]).arg(package.path()))
+}
+
+#[test]
+fn an_unknown_flag_is_named() {
+    let ended = run(duovec().args(["serve", "--max-itmes", "3"]));
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("--max-itmes"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--max-items"), "a similar one is named: {}", ended.stderr);
+}
+
+#[test]
+fn every_wrong_setting_is_reported_at_once() {
+    let ended = run(duovec()
+        .args(["serve", "--port", "http", "--workers", "0"])
+        .env("DUOVEC_ENGINE", "abacus"));
+    assert_eq!(ended.code, Some(2));
+    for word in ["--port", "--workers", "DUOVEC_ENGINE", "abacus"] {
+        assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    let package = tiny();
+    let ended = run(duovec()
+        .args(["serve", "--engine", "fake", "--log-level", "error", "--port", &port, "--package"])
+        .arg(package));
+    assert_says(&ended, 1, &["cannot listen on 127.0.0.1:", &port, "in use"]);
+}
+
+#[test]
+fn a_directory_without_a_package_is_named() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    for command in ["serve", "check"] {
+        let mut duovec = duovec();
+        duovec.args([command, "--log-level", "error"]);
+        if command == "serve" {
+            duovec.args(["--port", "0", "--package"]);
+        }
+        let ended = run(duovec.arg(empty.path()));
+        let place = empty.path().to_string_lossy().into_owned();
+        assert_says(&ended, 1, &[&place, "there is no manifest.json"]);
+    }
+}
+
+#[test]
+fn a_missing_or_changed_file_is_named() {
+    let missing = Broken::new();
+    fs::remove_file(missing.file("model.onnx")).expect("it was there");
+    assert_says(&check(&missing), 1, &["model.onnx is missing"]);
+
+    let shorter = Broken::new();
+    fs::write(shorter.file("tokenizer.json"), "{}").expect("it is written");
+    assert_says(&check(&shorter), 1, &["tokenizer.json has 2 bytes"]);
+
+    let flipped = Broken::new();
+    let mut bytes = fs::read(flipped.file("model.onnx")).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(flipped.file("model.onnx"), bytes).expect("it is written");
+    assert_says(&check(&flipped), 1, &["model.onnx has SHA-256", "the manifest says"]);
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_is_named() {
+    let broken = Broken::new();
+    fs::write(broken.file("manifest.json"), "{").expect("it is written");
+    assert_says(&check(&broken), 1, &["manifest.json", "EOF"]);
+
+    let other = Broken::new();
+    other.manifest(|manifest| manifest["format_version"] = 9.into());
+    assert_says(&check(&other), 1, &["format_version is 9"]);
+}
+
+#[test]
+fn a_graph_that_is_no_onnx_is_named() {
+    let truncated = Broken::new();
+    let bytes = fs::read(truncated.file("model.onnx")).expect("it is there");
+    truncated.replace("model.onnx", &bytes[..bytes.len() / 2]);
+    assert_says(&check(&truncated), 1, &["model.onnx", "not an ONNX graph"]);
+
+    let empty = Broken::new();
+    empty.replace("model.onnx", b"");
+    assert_says(&check(&empty), 1, &["model.onnx"]);
+
+    let text = Broken::new();
+    text.replace("model.onnx", b"this is a text");
+    assert_says(&check(&text), 1, &["model.onnx"]);
+}
+
+#[test]
+fn tensors_that_do_not_fit_the_manifest_are_named() {
+    let cases = [
+        ("/inputs/input_ids/name", "ids", "no input 'ids'"),
+        ("/outputs/dense/name", "vector", "no output 'vector'"),
+        ("/inputs/attention_mask/type", "int64", "input 'attention_mask' is"),
+        ("/outputs/token_weights/type", "float16", "output 'token_weights' is"),
+    ];
+    for (pointer, value, expected) in cases {
+        let package = Broken::new();
+        package.manifest(|manifest| {
+            *manifest.pointer_mut(pointer).expect("the field is there") = value.into();
+        });
+        assert_says(&check(&package), 1, &["model.onnx", expected]);
+    }
+}
+
+#[test]
+fn a_tokenizer_of_another_vocabulary_is_named() {
+    let package = Broken::new();
+    package.manifest(|manifest| manifest["vocab_size"] = 444.into());
+    assert_says(&check(&package), 1, &["tokenizer.json", "443", "444", "vocabular"]);
+}
+
+#[test]
+fn a_model_that_misses_its_golden_numbers_is_refused() {
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        let dense = manifest["canary"]["dense"].as_array_mut().expect("a list");
+        dense.reverse();
+    });
+    assert_says(&check(&package), 1, &["golden numbers", "dense cosine"]);
+}
+
+#[test]
+fn a_folder_without_openvino_is_named() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let ended = run(duovec()
+        .args(["check", "--log-level", "error", "--openvino-library-dir"])
+        .arg(empty.path())
+        .arg(tiny()));
+    let place = empty.path().to_string_lossy().into_owned();
+    assert_says(&ended, 1, &[&place, "libopenvino_c.so", "--openvino-library-dir"]);
+}
+
+#[test]
+fn a_whole_package_passes_the_check() {
+    let ended = run(duovec().args(["check", "--log-level", "error"]).arg(tiny()));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("is whole: tiny-test"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_server_with_a_bad_package_exits_instead_of_loading_for_ever() {
+    let package = Broken::new();
+    package.replace("model.onnx", b"this is a text");
+    let place = package.path().to_string_lossy().into_owned();
+    let server = Server::start(&["--package", &place]);
+    assert_eq!(server.wait().code(), Some(1));
+}

@@ -1,0 +1,175 @@
+//! Starting the binary, reading what it says, packages to break.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// A package of a few kilobytes with a real graph and a real tokenizer.
+pub fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny")
+}
+
+/// The binary with an environment that has none of our settings but the place of the libraries.
+pub fn duovec() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duovec"));
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("DUOVEC_") && name != "DUOVEC_OPENVINO_LIBRARY_DIR" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What a start that ended by itself left behind.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs to the end.
+pub fn run(command: &mut Command) -> Ended {
+    let output = command.output().expect("the binary starts");
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A server on a free port.
+pub struct Server {
+    pub address: SocketAddr,
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Server {
+    /// Starts `duovec serve` and waits until it says where it listens.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = duovec()
+            .args(["serve", "--port", "0", "--log-format", "json"])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let line = next_with(&mut stderr, "address");
+        let address = line["address"].as_str().expect("a text").parse().expect("an address");
+        Self { address, child, stderr }
+    }
+
+    /// Starts and waits until it is ready.
+    pub fn ready(arguments: &[&str]) -> Self {
+        let mut server = Self::start(arguments);
+        server.wait_for("ready");
+        server
+    }
+
+    /// Reads the log up to the line with this message.
+    pub fn wait_for(&mut self, message: &str) -> Value {
+        loop {
+            let line = next_with(&mut self.stderr, "message");
+            if line["message"].as_str().is_some_and(|text| text.contains(message)) {
+                return line;
+            }
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Sends a signal by its name, as a supervisor would.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Waits for the end.
+    pub fn wait(mut self) -> ExitStatus {
+        self.child.wait().expect("the child ends")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone when the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The next JSON line that has `field`.
+fn next_with(stderr: &mut BufReader<ChildStderr>, field: &str) -> Value {
+    let mut seen = String::new();
+    loop {
+        let mut line = String::new();
+        let count = stderr.read_line(&mut line).expect("the log is UTF-8");
+        assert!(count > 0, "the server ended: {seen}");
+        seen.push_str(&line);
+        if let Ok(value) = serde_json::from_str::<Value>(&line)
+            && value.get(field).is_some()
+        {
+            return value;
+        }
+    }
+}
+
+/// A copy of the tiny package that can be broken.
+pub struct Broken {
+    directory: tempfile::TempDir,
+}
+
+impl Broken {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        for entry in fs::read_dir(tiny()).expect("the fixture is there") {
+            let path = entry.expect("it can be listed").path();
+            let name = path.file_name().expect("it has a name");
+            fs::copy(&path, directory.path().join(name)).expect("it is copied");
+        }
+        Self { directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Changes a file and tells the manifest its new size and digest.
+    pub fn replace(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.file(name), bytes).expect("it is written");
+        let digest: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+        self.manifest(|manifest| {
+            manifest["files"][name]["sha256"] = digest.into();
+            manifest["files"][name]["bytes"] = bytes.len().into();
+        });
+    }
+
+    /// Changes the manifest.
+    pub fn manifest(&self, change: impl FnOnce(&mut Value)) {
+        let path = self.file("manifest.json");
+        let mut manifest =
+            serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("it is JSON");
+        change(&mut manifest);
+        fs::write(path, manifest.to_string()).expect("it is written");
+    }
+}
+
+/// A client that gives up instead of hanging.
+pub fn client() -> reqwest::Client {
+    reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client")
+}

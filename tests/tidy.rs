@@ -1,0 +1,293 @@
+//! The rules of `ARCHITECTURE.md` that text can check.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
+const LAYERS: &[&[&str]] = &[
+    &["limits", "clock"],
+    &["config", "batch", "sparse", "dense"],
+    &["package"],
+    &["engine", "tokenize"],
+    &["scheduler"],
+    &["worker", "health"],
+    &["service"],
+    &["http"],
+    &["telemetry", "shutdown"],
+    &["cli"],
+    &["lib", "main"],
+];
+
+/// Modules that do no I/O, start no thread, read no clock and cannot block.
+const PURE: &[&str] = &["batch", "sparse", "dense", "scheduler/state"];
+
+const MAX_FILE_LINES: usize = 500;
+const MAX_LINE_CHARS: usize = 100;
+
+struct Source {
+    /// Relative to the repository, with `/`.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// `src/engine/fake.rs` → `engine/fake`.
+    fn module(&self) -> &str {
+        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        path.strip_suffix(".rs").unwrap_or(path)
+    }
+
+    /// `engine/fake` → `engine`.
+    fn top_module(&self) -> &str {
+        self.module().split('/').next().unwrap_or_default()
+    }
+
+    /// Lines of code with their numbers; comments are left out, and so are test modules.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line))
+            .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.expect("a folder can be listed").path();
+            let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.contains(&ending) {
+                let relative = path.strip_prefix(root()).expect("it is below the root");
+                found.push(Source {
+                    path: relative.to_string_lossy().replace('\\', "/"),
+                    text: fs::read_to_string(&path).expect("a source is UTF-8"),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(!found.is_empty(), "{folder} has sources");
+    found
+}
+
+fn rust_sources() -> Vec<Source> {
+    sources("src", &["rs"])
+}
+
+fn everything() -> Vec<Source> {
+    let mut all = rust_sources();
+    all.extend(sources("tests", &["rs", "py"]));
+    all.extend(sources("scripts", &["py", "sh"]));
+    all
+}
+
+fn assert_none(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+/// Every line of code outside `allowed` modules that contains one of `words`.
+fn uses(words: &[&str], allowed: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in rust_sources() {
+        if allowed.iter().any(|module| source.module() == *module) {
+            continue;
+        }
+        for (number, line) in source.code() {
+            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
+                found.push(format!("{}:{number}: {word}", source.path));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_use_lower_layers_only() {
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let mut problems = Vec::new();
+    for source in rust_sources() {
+        let own = source.top_module();
+        let Some(own_layer) = layer(own) else {
+            problems.push(format!("{}: the module has no layer in tests/tidy.rs", source.path));
+            continue;
+        };
+        for (number, line) in source.code() {
+            for used in line.split("crate::").skip(1) {
+                let end = used.find(|c: char| !c.is_alphanumeric() && c != '_');
+                let used = &used[..end.unwrap_or(used.len())];
+                let lower = layer(used).is_none_or(|used_layer| used_layer < own_layer);
+                if used != own && !lower && own != "lib" {
+                    problems.push(format!("{}:{number}: {own} uses {used}", source.path));
+                }
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn pure_modules_touch_nothing_outside() {
+    let words = [
+        "std::io",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::env",
+        "std::process",
+        "parking_lot",
+        "tokio",
+        "tracing",
+        "Instant",
+        "SystemTime",
+        "Mutex",
+        "RealClock",
+    ];
+    let mut problems = Vec::new();
+    for source in rust_sources() {
+        let pure = PURE.iter().any(|module| {
+            source.module() == *module || source.module().starts_with(&format!("{module}/"))
+        });
+        if !pure {
+            continue;
+        }
+        for (number, line) in source.code() {
+            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
+                problems.push(format!("{}:{number}: {word}", source.path));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn unsafe_code_is_only_where_it_is_allowed() {
+    assert_none(&uses(&["unsafe "], &["engine/tensorrt/ffi", "engine/cuda"]));
+}
+
+#[test]
+fn the_environment_is_read_in_one_place() {
+    assert_none(&uses(&["env::var", "env::vars", "env::set_var"], &["config/raw"]));
+}
+
+#[test]
+fn time_is_read_in_one_place() {
+    assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], &["clock"]));
+}
+
+#[test]
+fn status_codes_are_chosen_in_one_place() {
+    assert_none(&uses(&["StatusCode::"], &["http/error"]));
+}
+
+#[test]
+fn only_the_http_side_names_actix() {
+    let mut problems = Vec::new();
+    for source in rust_sources() {
+        if source.top_module() == "http" {
+            continue;
+        }
+        // A log target's name in quotes is no use of the crate.
+        let named = source.code().filter(|(_, line)| line.contains("actix_web"));
+        problems.extend(named.map(|(number, _)| format!("{}:{number}", source.path)));
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn files_and_lines_are_short() {
+    let mut problems = Vec::new();
+    for source in everything() {
+        let lines = source.text.lines().count();
+        if lines > MAX_FILE_LINES {
+            problems.push(format!("{}: {lines} lines", source.path));
+        }
+        for (index, line) in source.text.lines().enumerate() {
+            if line.chars().count() > MAX_LINE_CHARS {
+                problems.push(format!("{}:{}: too long", source.path, index + 1));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn every_source_says_what_it_is_for() {
+    let mut problems = Vec::new();
+    for source in everything() {
+        let mut lines = source.text.lines();
+        let first = lines.next().unwrap_or_default();
+        let said = match source.path.rsplit('.').next() {
+            Some("rs") => first.starts_with("//! "),
+            Some("py") => {
+                let first = if first.starts_with("#!") { lines.next() } else { Some(first) };
+                first.is_some_and(|line| line.starts_with("\"\"\""))
+            }
+            _ => first.starts_with('#'),
+        };
+        if !said {
+            problems.push(format!("{}: its first line does not say it", source.path));
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn names_say_something() {
+    let mut problems = Vec::new();
+    for source in everything() {
+        let name = source.path.rsplit('/').next().unwrap_or_default();
+        let name = name.split('.').next().unwrap_or_default();
+        if ["mod", "utils", "util", "common", "helpers", "types", "manager"].contains(&name) {
+            problems.push(source.path);
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn nothing_is_left_unfinished_or_ignored() {
+    // Put together here so that this file does not contain the words itself.
+    let words = ["TO_DO", "FIX_ME", "XX_X", "todo_!(", "unimplemented_!(", "#[ign_ore", "dbg_!("]
+        .map(|word| word.replace('_', ""));
+    let mut problems = Vec::new();
+    for source in everything() {
+        for (index, line) in source.text.lines().enumerate() {
+            if let Some(word) = words.iter().find(|word| line.contains(word.as_str())) {
+                problems.push(format!("{}:{}: {word}", source.path, index + 1));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest is there");
+    let mut inside = false;
+    let mut reason = false;
+    let mut problems = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            inside = line.contains("dependencies]");
+            reason = false;
+        } else if inside && line.starts_with('#') {
+            reason = true;
+        } else if line.trim().is_empty() {
+            reason = false;
+        } else if inside && !reason {
+            problems.push(format!("Cargo.toml: no reason for {line}"));
+        }
+    }
+    assert_none(&problems);
+}
