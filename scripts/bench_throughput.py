@@ -26,10 +26,13 @@ BULK_CLIENTS = 4
 BULK_TEXTS = 32
 
 
-def closed_loop(url: str, clients: int, per_request: int, seconds: float) -> list[float]:
-    """Latency in seconds of every request that ended within `seconds`."""
+def closed_loop(
+    url: str, clients: int, per_request: int, seconds: float
+) -> tuple[list[float], int]:
+    """Latency in seconds of every request that ended within `seconds`, and their tokens."""
     every = [entry["text"] for entry in texts()]
     latencies: list[float] = []
+    tokens: list[int] = []
     end = time.perf_counter() + seconds
 
     def run(number: int) -> None:
@@ -39,18 +42,19 @@ def closed_loop(url: str, clients: int, per_request: int, seconds: float) -> lis
                 inputs = chance.choices(every, k=per_request)
                 body = {"input": inputs, "encoding_format": "base64"}
                 start = time.perf_counter()
-                client.post("/v1/embeddings", json=body).raise_for_status()
+                answer = client.post("/v1/embeddings", json=body).raise_for_status()
                 now = time.perf_counter()
                 if now > end:
                     return
                 latencies.append(now - start)
+                tokens.append(answer.json()["usage"]["total_tokens"])
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return latencies
+    return latencies, sum(tokens)
 
 
 def report(server: Server, seconds: float) -> None:
@@ -59,10 +63,13 @@ def report(server: Server, seconds: float) -> None:
     print(f"device    {tuning['device']}, {tuning['precision']}")
     print(f"memory    {server.resident_megabytes():.0f} MB resident after load")
     closed_loop(server.url, BULK_CLIENTS, BULK_TEXTS, 2)
-    bulk = closed_loop(server.url, BULK_CLIENTS, BULK_TEXTS, seconds)
-    rate = len(bulk) * BULK_TEXTS / seconds
-    print(f"bulk      {BULK_CLIENTS} clients x {BULK_TEXTS} texts: {rate:.0f} texts/s")
-    single = sorted(closed_loop(server.url, 1, 1, seconds))
+    bulk, tokens = closed_loop(server.url, BULK_CLIENTS, BULK_TEXTS, seconds)
+    count = len(bulk) * BULK_TEXTS
+    print(
+        f"bulk      {BULK_CLIENTS} clients x {BULK_TEXTS} texts: {count / seconds:.0f} texts/s, "
+        f"{tokens / seconds:.0f} tokens/s, {tokens / count:.0f} tokens a text"
+    )
+    single = sorted(closed_loop(server.url, 1, 1, seconds)[0])
     p99 = single[int(len(single) * 0.99)]
     p50 = statistics.median(single)
     print(f"latency   1 client x 1 text: p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
