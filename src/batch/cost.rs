@@ -130,7 +130,7 @@ fn eliminate(mut matrix: Vec<Vec<f64>>) -> Option<Vec<f64>> {
             .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))?;
         matrix.swap(column, pivot);
         let lead = matrix[column].clone();
-        if !(lead[column].abs() > 1e-9) {
+        if lead[column].abs() < 1e-9 {
             return None;
         }
         for (row, values) in matrix.iter_mut().enumerate() {

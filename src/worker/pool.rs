@@ -129,8 +129,7 @@ impl WorkerPool {
         self.scheduler.close();
         let mut threads = self.threads;
         let _ = tokio::time::timeout(timeout, threads.wait_for(|&left| left == 0)).await;
-        let left = *threads.borrow();
-        left
+        *threads.borrow_and_update()
     }
 }
 

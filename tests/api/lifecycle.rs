@@ -25,7 +25,7 @@ fn what_is_in_flight_is_answered_before_serve_returns() {
     server.hold();
     let mut stream = server.connect();
     stream.write_all(REQUEST.as_bytes()).expect("it is open");
-    server.wait_running(1);
+    server.wait_waiting(1);
     server.begin_stop();
     // New connections are refused as soon as the listener is closed.
     while TcpStream::connect(server.address).is_ok() {
@@ -53,10 +53,10 @@ fn without_drain_time_requests_in_flight_are_cut() {
     server.hold();
     let mut stream = server.connect();
     stream.write_all(REQUEST.as_bytes()).expect("it is open");
-    server.wait_running(1);
+    server.wait_waiting(1);
     server.begin_stop();
     server.join();
-    server.wait_running(0);
+    server.wait_waiting(0);
     assert_eq!(read_all(stream), "");
 }
 
@@ -71,7 +71,7 @@ fn several_threads_serve_one_port() {
             .write_all(REQUEST.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes())
             .expect("it is open");
     }
-    server.wait_running(16);
+    server.wait_waiting(16);
     server.release();
     for stream in streams {
         assert!(read_all(stream).starts_with("HTTP/1.1 200"));

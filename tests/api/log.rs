@@ -101,9 +101,9 @@ fn a_client_that_left_is_in_the_log() {
     let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\nx-request-id: log-4\r\n");
     let request = format!("{head}content-length: 16\r\n\r\n{{\"input\":\"text\"}}");
     stream.write_all(request.as_bytes()).expect("it is open");
-    server.wait_running(1);
+    server.wait_waiting(1);
     drop(stream);
-    server.wait_running(0);
+    server.wait_waiting(0);
     // The line is written right after the request is dropped, by the server's thread.
     let written = (0..100_000).any(|_| {
         thread::yield_now();

@@ -2,12 +2,14 @@
 
 mod auth;
 mod dense;
+mod engine;
 mod fields;
 mod health;
 mod lifecycle;
 mod log;
 mod malformed;
 mod models;
+mod package;
 mod requests;
 mod sparse;
 mod support;

@@ -6,30 +6,38 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use duovec::config::HttpConfig;
-use duovec::health::{CheckFailure, Phase};
+use duovec::batch::TokenIds;
+use duovec::clock::{Clock, RealClock};
+use duovec::config::{HttpConfig, TokenInput};
+use duovec::engine::Engine;
 use duovec::http;
-use duovec::service::{EmbedError, EmbeddingService, Unavailable};
+use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket, WantedRows};
+use duovec::service::{EmbeddingService, Resident, ServiceOptions};
+use duovec::tokenize::TextTokenizer;
+use duovec::worker::pool::WorkerPool;
+use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-pub(crate) use duovec::service::{CUT, HIDDEN, MAX_TOKENS, VOCAB};
+use crate::engine::{Controls, Fault, TestEngine};
+use crate::package::package;
+pub(crate) use crate::package::{ALIAS, CUT, HIDDEN, MAX_TOKENS, MODEL, VOCAB, piece};
 
-pub(crate) const MODEL: &str = "org/stub-model";
-pub(crate) const ALIAS: &str = "text-embedding-ada-002";
 /// A text of more than `MAX_TOKENS` tokens.
 pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";
 /// Its tokens, special tokens included.
 pub(crate) const LONG_TOKENS: usize = 22;
 
-/// The vocabulary piece of a token id.
-pub(crate) fn piece(id: u32) -> String {
-    format!("▁p\"{id}")
-}
+/// Two, so that one can be lost.
+const WORKERS: u64 = 2;
+/// Room for the largest request of the tests.
+const QUEUE_CAPACITY: u64 = 65_536;
 
 pub(crate) const DENSE: &str = "/v1/embeddings";
 pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
@@ -39,24 +47,81 @@ pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the next request ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Admission refuses it; 2.1 s later it may be taken.
+    /// Admission refuses it, until `recover`.
     QueueFull,
     /// The engine fails with the text "cudaErrorSecret".
     Engine,
-    /// Its second item has a NaN.
+    /// The item "two" has a NaN.
     NonFinite,
+    /// No worker will ever come back.
     NoWorker,
 }
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     service: Arc<EmbeddingService>,
+    model: Model,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
     runtime: Runtime,
     client: reqwest::Client,
+}
+
+/// What the service is given when it becomes ready.
+struct Model {
+    controls: Arc<Controls>,
+    scheduler: Scheduler,
+    resident: Mutex<Option<Resident>>,
+    /// Items that occupy workers or the queue.
+    plugs: Mutex<Vec<Ticket>>,
+    _pool: WorkerPool,
+    _folder: TempDir,
+}
+
+impl Model {
+    fn new(has_sparse: bool, clock: &Arc<dyn Clock>) -> Self {
+        let (folder, package) = package(has_sparse);
+        let controls = Arc::new(Controls::default());
+        let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
+        let config = SchedulerConfig {
+            queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
+            max_batch_tokens: MaxBatchTokens::DEFAULT,
+            max_batch_rows: MaxBatchRows::DEFAULT,
+            max_age: MaxAgeMs::DEFAULT,
+            workers: Workers::new(WORKERS).expect("in range"),
+        };
+        let info = engine.info().clone();
+        let scheduler = Scheduler::new(config, &info, Arc::clone(clock));
+        let clock = Arc::clone(clock);
+        let pool = WorkerPool::start(engine, scheduler.clone(), clock, config.workers);
+        pool.wait_ready().expect("the workers open");
+        let resident = Resident {
+            tokenizer: TextTokenizer::open(&package).expect("the tokenizer fits"),
+            package,
+            engine: info,
+            scheduler: scheduler.clone(),
+            warm_up: Duration::from_millis(1),
+        };
+        Self {
+            controls,
+            scheduler,
+            resident: Mutex::new(Some(resident)),
+            plugs: Mutex::new(Vec::new()),
+            _pool: pool,
+            _folder: folder,
+        }
+    }
+
+    /// Occupies workers or the queue with `items` items of no request.
+    fn plug(&self, items: usize) {
+        let items = vec![TokenIds::new(&[0, 9, 2]); items];
+        let deadline = RealClock::new().now() + PATIENCE * 10;
+        let rows = WantedRows::Dense;
+        let ticket = self.scheduler.submit(Submission { items, rows, deadline });
+        self.plugs.lock().push(ticket.expect("there is room"));
+    }
 }
 
 impl Server {
@@ -68,35 +133,36 @@ impl Server {
     /// A server that is ready and runs with `config`.
     pub(crate) fn with(config: HttpConfig) -> Self {
         let server = Self::loading(config);
-        server.service.set_phase(Phase::Ready);
+        server.become_ready();
         server
     }
 
     /// A server whose model is being loaded.
     pub(crate) fn loading(config: HttpConfig) -> Self {
-        Self::start(EmbeddingService::default(), config, PATIENCE)
+        Self::start(true, config, PATIENCE)
     }
 
     /// A server whose model gives dense vectors only.
     pub(crate) fn without_sparse() -> Self {
-        let server =
-            Self::start(EmbeddingService::without_sparse(), HttpConfig::default(), PATIENCE);
-        server.service.set_phase(Phase::Ready);
+        let server = Self::start(false, HttpConfig::default(), PATIENCE);
+        server.become_ready();
         server
     }
 
     /// A server that is ready and gives requests in flight no time when it stops.
     pub(crate) fn without_patience() -> Self {
-        let service = EmbeddingService::default();
-        let server = Self::start(service, HttpConfig::default(), Duration::ZERO);
-        server.service.set_phase(Phase::Ready);
+        let server = Self::start(true, HttpConfig::default(), Duration::ZERO);
+        server.become_ready();
         server
     }
 
-    fn start(service: EmbeddingService, config: HttpConfig, drain_timeout: Duration) -> Self {
+    fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let service = Arc::new(service);
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+        let options = ServiceOptions { model_aliases: Vec::new(), token_input: TokenInput::Accept };
+        let model = Model::new(has_sparse, &clock);
+        let service = Arc::new(EmbeddingService::new(options, clock));
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&service);
         let thread = thread::spawn(move || {
@@ -111,6 +177,7 @@ impl Server {
         Self {
             address,
             service,
+            model,
             stop: Some(stop),
             thread: Some(thread),
             runtime: tokio::runtime::Builder::new_current_thread()
@@ -122,56 +189,84 @@ impl Server {
     }
 
     pub(crate) fn become_ready(&self) {
-        self.service.set_phase(Phase::Ready);
+        let resident = self.model.resident.lock().take();
+        if let Some(resident) = resident {
+            self.service.install(resident);
+        }
     }
 
     pub(crate) fn drain(&self) {
-        self.service.set_phase(Phase::Draining);
+        self.service.begin_drain();
     }
 
     pub(crate) fn fail(&self) {
-        self.service.set_phase(Phase::Failed);
+        self.service.fail("device lost".to_owned());
     }
 
-    /// One of the two workers is lost.
+    /// One of the two workers is lost and does not come back.
     pub(crate) fn lose_worker(&self) {
-        self.service.set_workers_live(1);
+        self.model.controls.fail_next(Fault::LoseSession);
+        let answer = self.post_bytes(DENSE, r#"{"input":"text"}"#);
+        assert_eq!(answer.status, 500);
+        self.wait_until("a worker is lost", |server| {
+            server.model.scheduler.snapshot().workers.live == 1
+        });
     }
 
-    /// The next deep checks fail on worker 0, in stage "dense", with the reason "cosine 0.2".
+    /// From now on the model gives other numbers.
     pub(crate) fn break_numbers(&self) {
-        self.service.fail_deep(CheckFailure { stage: "dense", reason: "cosine 0.2".to_owned() });
+        self.model.controls.distort();
     }
 
     /// Makes the next request end in trouble.
     pub(crate) fn prepare(&self, trouble: Trouble) {
-        self.service.fail_next(match trouble {
+        match trouble {
             Trouble::QueueFull => {
-                EmbedError::QueueFull { retry_after: Duration::from_millis(2100) }
+                self.model.controls.hold();
+                self.model.plug(QUEUE_CAPACITY as usize);
             }
-            Trouble::Engine => EmbedError::EngineFailed("cudaErrorSecret".to_owned()),
-            Trouble::NonFinite => EmbedError::NonFinite { index: 1 },
-            Trouble::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+            Trouble::Engine => self.model.controls.fail_next(Fault::Fail),
+            Trouble::NonFinite => self.model.controls.fail_next(Fault::NotFinite),
+            Trouble::NoWorker => self.model.scheduler.close(),
+        }
+    }
+
+    /// Ends a trouble that lasts.
+    pub(crate) fn recover(&self) {
+        self.release();
+        self.wait_until("the queue is empty", |server| {
+            let counts = server.model.scheduler.snapshot().counts;
+            counts.ended() == counts.accepted
         });
     }
 
     /// From now on requests wait until `release`.
     pub(crate) fn hold(&self) {
-        self.service.hold(true);
+        self.model.controls.hold();
+        for held in 1..=WORKERS as usize {
+            self.model.plug(1);
+            self.model.controls.wait_held(held);
+        }
     }
 
     pub(crate) fn release(&self) {
-        self.service.hold(false);
+        self.model.plugs.lock().clear();
+        self.model.controls.release();
     }
 
-    /// Waits until the service runs exactly `count` requests.
-    pub(crate) fn wait_running(&self, count: usize) {
-        let mut running = self.service.running();
-        let reached = async { running.wait_for(|running| *running == count).await.map(|_| ()) };
-        self.runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, reached).await })
-            .unwrap_or_else(|_| panic!("the service never ran {count} requests"))
-            .expect("the service lives");
+    /// Waits until exactly `count` items wait while requests are held.
+    pub(crate) fn wait_waiting(&self, count: usize) {
+        self.wait_until("the queue has that many items", |server| {
+            server.model.scheduler.snapshot().queue_depth == count
+        });
+    }
+
+    fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !reached(self) {
+            assert!(Instant::now() < end, "it never happened that {what}");
+            thread::yield_now();
+        }
     }
 
     /// Asks `serve` to return.
@@ -256,6 +351,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.release();
+        self.model.scheduler.close();
         self.begin_stop();
     }
 }

@@ -36,9 +36,9 @@ fn a_client_that_leaves_cancels_its_request() {
     server.hold();
     let mut stream = server.connect();
     stream.write_all(post("", TEXT).as_bytes()).expect("it is open");
-    server.wait_running(1);
+    server.wait_waiting(1);
     drop(stream);
-    server.wait_running(0);
+    server.wait_waiting(0);
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn a_client_that_closes_its_writing_side_has_left_too() {
     server.hold();
     let mut stream = server.connect();
     stream.write_all(post("", TEXT).as_bytes()).expect("it is open");
-    server.wait_running(1);
+    server.wait_waiting(1);
     stream.shutdown(Shutdown::Write).expect("it is open");
-    server.wait_running(0);
+    server.wait_waiting(0);
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn only_the_request_of_the_client_that_leaves_is_cancelled() {
     let mut leaves = server.connect();
     stays.write_all(post("", TEXT).as_bytes()).expect("it is open");
     leaves.write_all(post("", TEXT).as_bytes()).expect("it is open");
-    server.wait_running(2);
+    server.wait_waiting(2);
     drop(leaves);
-    server.wait_running(1);
+    server.wait_waiting(1);
     server.release();
     assert!(read_answer(&mut stays).starts_with("HTTP/1.1 200"));
 }
@@ -74,7 +74,7 @@ fn a_client_that_leaves_within_its_body_starts_nothing() {
     let whole = post("", TEXT);
     stream.write_all(&whole.as_bytes()[..whole.len() - 3]).expect("it is open");
     drop(stream);
-    server.wait_running(0);
+    server.wait_waiting(0);
     server.post_bytes(DENSE, TEXT).ok();
 }
 

@@ -1,0 +1,149 @@
+//! An engine whose rows tests can foretell, and whose runs they can hold, break and distort.
+
+use std::sync::Arc;
+
+use duovec::batch::plan::bucket_ladder;
+use duovec::batch::{Batch, TokenIds};
+use duovec::engine::fake::expected_dense;
+use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use duovec::limits::{MaxBatchRows, MaxBatchTokens};
+use parking_lot::{Condvar, Mutex};
+
+use crate::package::{HIDDEN, MAX_TOKENS, TWO_ID, VOCAB};
+
+/// The text of an engine's fault, which no client may see.
+const SECRET: &str = "cudaErrorSecret";
+
+/// What the next runs do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The next run fails.
+    Fail,
+    /// Rows of the text "two" have a NaN in the next run.
+    NotFinite,
+    /// The next run loses its session, and no other can be opened.
+    LoseSession,
+}
+
+#[derive(Debug, Default)]
+struct Behaviour {
+    held: bool,
+    /// Runs that wait to be released.
+    waiting: usize,
+    fault: Option<Fault>,
+    distorted: bool,
+    closed_for_new_sessions: bool,
+}
+
+/// The tests' hand on the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Controls {
+    behaviour: Mutex<Behaviour>,
+    changed: Condvar,
+}
+
+impl Controls {
+    pub(crate) fn hold(&self) {
+        self.behaviour.lock().held = true;
+    }
+
+    pub(crate) fn release(&self) {
+        self.behaviour.lock().held = false;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until `runs` runs are held.
+    pub(crate) fn wait_held(&self, runs: usize) {
+        let mut behaviour = self.behaviour.lock();
+        self.changed.wait_while(&mut behaviour, |behaviour| behaviour.waiting < runs);
+    }
+
+    pub(crate) fn fail_next(&self, fault: Fault) {
+        self.behaviour.lock().fault = Some(fault);
+    }
+
+    pub(crate) fn distort(&self) {
+        self.behaviour.lock().distorted = true;
+    }
+
+    /// Waits while runs are held; what this run is to do.
+    fn enter(&self) -> (Option<Fault>, bool) {
+        let mut behaviour = self.behaviour.lock();
+        behaviour.waiting += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut behaviour, |behaviour| behaviour.held);
+        behaviour.waiting -= 1;
+        let fault = behaviour.fault.take();
+        behaviour.closed_for_new_sessions |= fault == Some(Fault::LoseSession);
+        (fault, behaviour.distorted)
+    }
+}
+
+pub(crate) struct TestEngine {
+    info: EngineInfo,
+    controls: Arc<Controls>,
+}
+
+impl TestEngine {
+    pub(crate) fn new(controls: Arc<Controls>) -> Self {
+        let buckets = bucket_ladder(MAX_TOKENS, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+        let info = EngineInfo {
+            kind: EngineKind::Fake,
+            version: "1".to_owned(),
+            device: "none".to_owned(),
+            precision: "f32".to_owned(),
+            threads_per_session: 0,
+            hidden_size: HIDDEN,
+            buckets,
+        };
+        Self { info, controls }
+    }
+}
+
+impl Engine for TestEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+        if self.controls.behaviour.lock().closed_for_new_sessions {
+            return Err(EngineError::NotAvailable("no session is left".to_owned()));
+        }
+        Ok(Box::new(TestSession { controls: Arc::clone(&self.controls) }))
+    }
+}
+
+struct TestSession {
+    controls: Arc<Controls>,
+}
+
+impl Session for TestSession {
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        let (fault, distorted) = self.controls.enter();
+        match fault {
+            Some(Fault::Fail) => return Err(EngineError::Transient(SECRET.to_owned())),
+            Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),
+            Some(Fault::NotFinite) | None => {}
+        }
+        output.resize(batch.bucket(), HIDDEN);
+        for (row, ids) in batch.items().iter().enumerate() {
+            let dense = &mut output.dense[row * HIDDEN..][..HIDDEN];
+            dense.copy_from_slice(&expected_dense(ids, HIDDEN));
+            if distorted {
+                dense.reverse();
+            }
+            if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
+                dense[1] = f32::NAN;
+            }
+            let length = batch.bucket().length;
+            let weights = &mut output.token_weights[row * length..][..ids.len()];
+            weights.copy_from_slice(&weights_of(ids));
+        }
+        Ok(())
+    }
+}
+
+/// Heavier with the id, so that tests know their order.
+pub(crate) fn weights_of(ids: &TokenIds) -> Vec<f32> {
+    ids.iter().map(|&id| id as f32 / VOCAB as f32).collect()
+}

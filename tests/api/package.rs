@@ -1,0 +1,106 @@
+//! A package of a thousand words: the tokens of a text are its words and two special ones.
+
+use std::fs;
+use std::path::Path;
+
+use duovec::batch::TokenIds;
+use duovec::engine::fake::expected_dense;
+use duovec::package::ModelPackage;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::engine::weights_of;
+
+pub(crate) const MODEL: &str = "org/stub-model";
+pub(crate) const ALIAS: &str = "text-embedding-ada-002";
+pub(crate) const HIDDEN: usize = 8;
+pub(crate) const CUT: usize = 4;
+pub(crate) const VOCAB: usize = 1000;
+pub(crate) const MAX_TOKENS: usize = 16;
+
+/// Ids of words start here; below are the special tokens and pieces that no text has.
+const FIRST_WORD: usize = 100;
+/// Words of the tests; all others are one unknown word.
+const WORDS: [&str; 12] = [
+    "one", "two", "three", "words", "here", "text", "short", "a", "query:", "passage:", "hello",
+    "world",
+];
+/// The id of the word "two".
+pub(crate) const TWO_ID: u32 = 101;
+
+/// The vocabulary piece of a token id below the words; it needs escaping in JSON.
+pub(crate) fn piece(id: u32) -> String {
+    format!("▁p\"{id}")
+}
+
+/// A package with or without a sparse head, in a folder that lives as long as it.
+pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokenizer = tokenizer().to_string();
+    let mut files = Map::new();
+    for (name, bytes) in
+        [("model.onnx", b"not read".as_slice()), ("tokenizer.json", tokenizer.as_bytes())]
+    {
+        fs::write(folder.path().join(name), bytes).expect("it is written");
+        let digest: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+        files.insert(name.to_owned(), json!({"sha256": digest, "bytes": bytes.len()}));
+    }
+    write_manifest(folder.path(), has_sparse, files);
+    let package = ModelPackage::open(folder.path()).expect("the package is whole");
+    (folder, package)
+}
+
+fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
+    let ids = TokenIds::new(&[0, 100, 101, 2]);
+    let weights = weights_of(&ids);
+    let tensor = |name: &str, kind: &str| json!({"name": name, "type": kind});
+    let mut manifest = json!({
+        "format_version": 1, "model_id": MODEL, "aliases": [ALIAS], "revision": "r1",
+        "license": "Apache-2.0", "hidden_size": HIDDEN, "vocab_size": VOCAB,
+        "max_input_tokens": MAX_TOKENS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "unk_token_id": 3, "pooling": "mean", "matryoshka_dimensions": [CUT],
+        "prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt": null,
+        "inputs": {"input_ids": tensor("input_ids", "int32"),
+                   "attention_mask": tensor("attention_mask", "int32")},
+        "outputs": {"dense": tensor("dense", "float32")},
+        "files": files,
+        "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, HIDDEN),
+                   "sparse": [], "tolerances": {"dense_cosine_min": 0.999, "sparse_max_abs": 0.01}},
+    });
+    if has_sparse {
+        manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
+        manifest["outputs"]["token_weights"] = tensor("token_weights", "float32");
+        manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
+    }
+    fs::write(folder.join("manifest.json"), manifest.to_string()).expect("it is written");
+}
+
+fn tokenizer() -> Value {
+    let special = ["<s>", "<pad>", "</s>", "<unk>"];
+    let word = |id: usize| match id {
+        0..4 => special[id].to_owned(),
+        FIRST_WORD.. if id - FIRST_WORD < WORDS.len() => WORDS[id - FIRST_WORD].to_owned(),
+        // The texts of the order test: "text 0" to "text 49".
+        200..250 => (id - 200).to_string(),
+        _ => piece(id as u32),
+    };
+    let vocab: Map<String, Value> = (0..VOCAB).map(|id| (word(id), json!(id))).collect();
+    let added = special.iter().enumerate().map(|(id, content)| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
+               "rstrip": false, "normalized": false, "special": true})
+    });
+    let token = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
+    let single = json!([token("<s>"), {"Sequence": {"id": "A", "type_id": 0}}, token("</s>")]);
+    let ids = |name: &str, id: u32| json!({"id": name, "ids": [id], "tokens": [name]});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": single, "pair": single,
+            "special_tokens": {"<s>": ids("<s>", 0), "</s>": ids("</s>", 2)}},
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"},
+    })
+}
