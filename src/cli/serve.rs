@@ -145,8 +145,17 @@ fn start(
     pool.wait_ready().context("a worker cannot be opened")?;
     let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
+    let model = loaded.package.manifest().model_id.clone();
+    service.install(Resident {
+        package: loaded.package,
+        tokenizer: loaded.tokenizer,
+        engine: info.clone(),
+        scheduler,
+        warm_up,
+    });
+    // Only now: whoever waits for this line may send a request at once.
     tracing::info!(
-        model = loaded.package.manifest().model_id,
+        model,
         engine = info.kind.name(),
         precision = info.precision,
         device = info.device,
@@ -157,13 +166,6 @@ fn start(
         load_ms = millis(whole),
         "ready"
     );
-    service.install(Resident {
-        package: loaded.package,
-        tokenizer: loaded.tokenizer,
-        engine: info,
-        scheduler,
-        warm_up,
-    });
     Ok(pool)
 }
 

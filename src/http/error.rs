@@ -354,15 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_whole_seconds_rounded_up() {
-        for (wait_ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (2100, 3)] {
-            let full = EmbedError::QueueFull { retry_after: Duration::from_millis(wait_ms) };
-            let error = ApiError::from_embed(full, Duration::ZERO);
-            assert_eq!(error.retry_after_s(), Some(seconds), "{wait_ms} ms");
-        }
-    }
-
-    #[test]
     fn messages_say_what_to_do() {
         let message = |error| read(error).4;
         let out_of_range = EmbedError::TokenIdOutOfRange { index: 7, id: 99_999, vocab_size: 10 };

@@ -300,10 +300,12 @@ impl State {
     }
 
     fn probe(&mut self, worker: usize, tokens: usize, deadline: Moment) -> Vec<Action> {
-        let Some(state) = self.workers.get_mut(worker).filter(|worker| worker.live) else {
+        let closed = self.phase == Phase::Closed;
+        let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
+        let Some(state) = live else {
             return vec![Action::Refuse(Refused::NoWorker)];
         };
-        if self.phase == Phase::Closed || state.probes.len() >= PROBES_MAX {
+        if state.probes.len() >= PROBES_MAX {
             return vec![Action::Refuse(Refused::Full { predicted_wait: Duration::ZERO })];
         }
         let item = self.next;

@@ -1,6 +1,7 @@
 //! An engine whose rows tests can foretell, and whose runs they can hold, break and distort.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use duovec::batch::plan::bucket_ladder;
 use duovec::batch::{Batch, TokenIds};
@@ -10,6 +11,7 @@ use duovec::limits::{MaxBatchRows, MaxBatchTokens};
 use parking_lot::{Condvar, Mutex};
 
 use crate::package::{HIDDEN, MAX_TOKENS, TWO_ID, VOCAB};
+use crate::support::PATIENCE;
 
 /// The text of an engine's fault, which no client may see.
 const SECRET: &str = "cudaErrorSecret";
@@ -55,7 +57,10 @@ impl Controls {
     /// Blocks until `runs` runs are held.
     pub(crate) fn wait_held(&self, runs: usize) {
         let mut behaviour = self.behaviour.lock();
-        self.changed.wait_while(&mut behaviour, |behaviour| behaviour.waiting < runs);
+        let end = Instant::now() + PATIENCE;
+        let held = |behaviour: &mut Behaviour| behaviour.waiting < runs;
+        let waited = self.changed.wait_while_until(&mut behaviour, held, end);
+        assert!(!waited.timed_out(), "the workers take nothing");
     }
 
     pub(crate) fn fail_next(&self, fault: Fault) {
@@ -130,7 +135,7 @@ impl Session for TestSession {
             let dense = &mut output.dense[row * HIDDEN..][..HIDDEN];
             dense.copy_from_slice(&expected_dense(ids, HIDDEN));
             if distorted {
-                dense.reverse();
+                dense.iter_mut().for_each(|value| *value = -*value);
             }
             if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
                 dense[1] = f32::NAN;

@@ -1,5 +1,7 @@
 //! From the start to the drain: what health says, what is still answered, how the process ends.
 
+use std::time::{Duration, Instant};
+
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -83,11 +85,13 @@ async fn a_second_signal_ends_the_drain() {
 
 /// Asks until a worker runs, so that the next signal meets a request in flight.
 async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
-    loop {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
         let health = client.get(server.url("/health")).send().await.expect("an answer");
         let health: Value = health.json().await.expect("JSON");
         if health["workers"]["busy"] == 1 {
             return;
         }
     }
+    panic!("no worker became busy");
 }

@@ -121,6 +121,9 @@ fn a_probe_of_a_worker_without_a_session_is_refused() {
     assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
     let unknown = Event::Probe { worker: 7, tokens: 9, deadline: LATER };
     assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refused::NoWorker)]);
+    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
+    state.handle(at(0), &Event::Close);
+    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
 }
 
 #[test]
