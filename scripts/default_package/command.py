@@ -47,7 +47,7 @@ def _interrupt(_signal: int, _frame: object) -> None:
 def _describe(error: OSError) -> str:
     """A system error as one sentence that says what to do."""
     if error.errno == errno.ENOSPC:
-        return "the disk is full: free some room (700 MB is enough) and run again"
+        return "the disk is full: free some room and run again"
     return f"{error.filename or 'a file'}: {error.strerror or error}"
 
 

@@ -7,6 +7,7 @@ relu(linear(hidden)), zero where the mask is zero. The hidden states never leave
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ OPSET = 20
 """The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
 IR_VERSION = 9
 """What ONNX 1.15 wrote with opset 20: every reader of the opset accepts it."""
+PRODUCER = "duovec"
+"""Tells our graphs from others."""
 MASK_PENALTY = -10000.0
 """Added to the attention scores of padding: exp() of it is zero, and even with a large negative
 score added it stays a finite fp16 number (whose lowest is -65504)."""
@@ -80,18 +83,17 @@ def build(model: Model, head: SparseHead) -> onnx.ModelProto:
     """The whole graph; the same inputs give the same bytes."""
     builder = GraphBuilder(model.config)
     mask = builder.op("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    penalty = _attention_penalty(builder, mask)
-    hidden = _embeddings(builder, model)
-    builder.ints("heads.split", 0, 0, model.config.heads, model.config.head_size)
-    builder.ints("heads.join", 0, 0, model.config.hidden)
-    for layer in range(model.config.layers):
-        hidden = _layer(builder, model.tensors, layer, hidden, penalty)
-    _dense(builder, hidden, mask)
-    _token_weights(builder, hidden, mask, head)
-    return _finish(builder)
+    penalty = attention_penalty(builder, mask)
+    hidden = encode(builder, model.tensors, _embeddings(builder, model), penalty)
+    axis = builder.ints("dense.axis", 1)
+    normalize(builder, mean_pool(builder, hidden, mask, axis), axis)
+    token_weights(builder, hidden, mask, head)
+    finished = finish(builder)
+    onnx.checker.check_model(finished)
+    return finished
 
 
-def _attention_penalty(builder: GraphBuilder, mask: str) -> str:
+def attention_penalty(builder: GraphBuilder, mask: str) -> str:
     """[batch, length] of ones and zeros -> [batch, 1, 1, length] of 0 and MASK_PENALTY."""
     padding = builder.op("Sub", [builder.floats("one", 1.0), mask], "padding")
     scaled = builder.op(
@@ -121,8 +123,19 @@ def _embeddings(builder: GraphBuilder, model: Model) -> str:
     return builder.layer_norm(total, "embedding.norm", tensors["emb.ln.w"], tensors["emb.ln.b"])
 
 
+def encode(
+    builder: GraphBuilder, tensors: Mapping[str, np.ndarray], hidden: str, penalty: str
+) -> str:
+    """All layers, `tensors` named as in the wheel: `[batch, length, hidden]` in and out."""
+    builder.ints("heads.split", 0, 0, builder.config.heads, builder.config.head_size)
+    builder.ints("heads.join", 0, 0, builder.config.hidden)
+    for layer in range(builder.config.layers):
+        hidden = _layer(builder, tensors, layer, hidden, penalty)
+    return hidden
+
+
 def _layer(
-    builder: GraphBuilder, tensors: dict[str, np.ndarray], layer: int, hidden: str, penalty: str
+    builder: GraphBuilder, tensors: Mapping[str, np.ndarray], layer: int, hidden: str, penalty: str
 ) -> str:
     """One encoder layer: attention and feed-forward, each followed by add and norm."""
 
@@ -168,21 +181,24 @@ def _attention(
     return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
 
 
-def _dense(builder: GraphBuilder, hidden: str, mask: str) -> str:
-    """Mean over the real positions, then L2: f32 `[batch, hidden]`, zeros for an empty row."""
-    axis = builder.ints("dense.axis", 1)
+def mean_pool(builder: GraphBuilder, hidden: str, mask: str, axis: str) -> str:
+    """Mean over the real positions: f32 `[batch, hidden]`, zeros for an empty row."""
     column = builder.op("Unsqueeze", [mask, builder.ints("mask.axis", 2)], "mask.column")
     real = builder.op("Mul", [hidden, column], "dense.real")
     total = builder.op("ReduceSum", [real, axis], "dense.total", keepdims=0)
     count = builder.op("ReduceSum", [mask, axis], "dense.count", keepdims=1)
     floor = builder.op("Max", [count, "one"], "dense.count.floor")
-    mean = builder.op("Div", [total, floor], "dense.mean")
-    norm = builder.op("ReduceL2", [mean, axis], "dense.norm", keepdims=1)
+    return builder.op("Div", [total, floor], "dense.mean")
+
+
+def normalize(builder: GraphBuilder, pooled: str, axis: str) -> str:
+    """L2 over `axis`, the output `dense`: f32 `[batch, hidden]`, zeros stay zeros."""
+    norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
     safe = builder.op("Max", [norm, builder.floats("norm.floor", NORM_FLOOR)], "dense.norm.floor")
-    return builder.op("Div", [mean, safe], "dense")
+    return builder.op("Div", [pooled, safe], "dense")
 
 
-def _token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
+def token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
     """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`."""
     weight = np.asarray(head.weights, np.float32).reshape(1, -1)
     logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
@@ -191,8 +207,13 @@ def _token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHe
     return builder.op("Mul", [positive, mask], "token_weights")
 
 
-def _finish(builder: GraphBuilder) -> onnx.ModelProto:
+def finish(builder: GraphBuilder) -> onnx.ModelProto:
+    """The model around the collected nodes; `token_weights` is an output when a node makes it."""
     shape = ["batch", "length"]
+    dense_shape: list[str | int | None] = ["batch", builder.config.hidden]
+    outputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, dense_shape)]
+    if any("token_weights" in node.output for node in builder.nodes):
+        outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, shape))
     graph = helper.make_graph(
         builder.nodes,
         "encoder",
@@ -200,19 +221,12 @@ def _finish(builder: GraphBuilder) -> onnx.ModelProto:
             helper.make_tensor_value_info("input_ids", TensorProto.INT32, shape),
             helper.make_tensor_value_info("attention_mask", TensorProto.INT32, shape),
         ],
-        [
-            helper.make_tensor_value_info(
-                "dense", TensorProto.FLOAT, ["batch", builder.config.hidden]
-            ),
-            helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, shape),
-        ],
+        outputs,
         builder.initializers,
     )
-    model = helper.make_model(
+    return helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", OPSET)],
-        producer_name="duovec",
+        producer_name=PRODUCER,
         ir_version=IR_VERSION,
     )
-    onnx.checker.check_model(model)
-    return model

