@@ -1,0 +1,103 @@
+"""Seeded weights of any size: for builds, benches and tests where the shape is what counts.
+
+Vectors of such a model mean nothing, but every token, its place, the mask and every weight change
+them, so that a mistake in a graph shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from default_package.sparse_head import SparseHead
+from default_package.weights import Config
+
+from .encoder import Architecture, Encoder, tensor_shapes
+
+CHUNK_VALUES = 1 << 22
+"""Numbers made at once: 16 MB."""
+POSITION_DEVIATION, TYPE_DEVIATION = 0.3, 0.1
+"""Beside words of deviation 1."""
+NORM_DEVIATION = 0.03
+"""Of a norm's weights around 1, and of every bias around 0."""
+ATTENTION_GAIN = 2.0
+"""Of q and k: scores of deviation 4, so that attention picks and does not average."""
+BRANCH_GAINS = {"ao": 1.5, "fo": 1.0}
+"""Over the root of the number of branches. With more, or with larger biases, all tokens of a text
+become one vector after 24 layers, and a graph that mixes them up would not be noticed."""
+HEAD_DEVIATION = 0.1
+"""Gives token weights of the size that a trained head gives."""
+HEAD_METHOD = "seeded random numbers, for tests and benches"
+
+
+@dataclass(frozen=True)
+class RandomTensors:
+    """Implements TensorSource: each tensor has a stream of its own, made when it is asked for."""
+
+    sizes: Config
+    seed: int
+
+    def tensor(self, name: str) -> np.ndarray:
+        shape = tensor_shapes(self.sizes)[name]
+        values = self._stream(name, 0, math.prod(shape)).reshape(shape)
+        values *= self._deviation(name, shape)
+        if name.endswith("ln.w"):
+            values += 1.0
+        return values
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        hidden = self.sizes.hidden
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.sizes.vocab_rows)
+            whole = self._stream("emb.word", start * hidden, (stop - start) * hidden)
+            return whole.reshape(-1, hidden)
+        found = [self._stream("emb.word", int(row) * hidden, hidden) for row in rows]
+        return np.stack(found)
+
+    def head_weights(self) -> np.ndarray:
+        """f32 `[hidden]`."""
+        deviation = HEAD_DEVIATION / math.sqrt(self.sizes.hidden)
+        return self._stream("head", 0, self.sizes.hidden) * np.float32(deviation)
+
+    def _deviation(self, name: str, shape: tuple[int, ...]) -> np.float32:
+        """Matrices keep the size of what goes through them: 1 / sqrt(inputs), times a gain."""
+        if name == "emb.pos":
+            return np.float32(POSITION_DEVIATION)
+        if name == "emb.type":
+            return np.float32(TYPE_DEVIATION)
+        if len(shape) == 1:
+            return np.float32(NORM_DEVIATION)
+        part = name.split(".")[-2]
+        gain = ATTENTION_GAIN if part in ("q", "k") else 1.0
+        if part in BRANCH_GAINS:
+            gain = BRANCH_GAINS[part] / math.sqrt(2.0 * self.sizes.layers)
+        return np.float32(gain / math.sqrt(shape[1]))
+
+    def _stream(self, name: str, start: int, count: int) -> np.ndarray:
+        """Numbers `start` to `start + count` of a tensor, f32: uniform, mean 0, deviation 1.
+
+        Made from the raw bits of PCG64, which numpy promises never to change. One step of it gives
+        two numbers, so rows start at a whole step only when the width is even.
+        """
+        key = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
+        bits = np.random.PCG64(int.from_bytes(key[:16], "little"))
+        bits.advance(start // 2)
+        values = np.empty(count, np.float32)
+        step = np.float32(2.0 * math.sqrt(3.0) / 2**24)
+        for at in range(0, count, CHUNK_VALUES):
+            part = values[at : at + CHUNK_VALUES]
+            raw = bits.random_raw((len(part) + 1) // 2).view(np.uint32)[: len(part)]
+            part[:] = raw >> 8
+            part -= np.float32(2**23)
+            part *= step
+        return values
+
+
+def make(architecture: Architecture, seed: int, *, with_head: bool) -> Encoder:
+    """An encoder with these sizes; the same seed gives the same numbers everywhere."""
+    tensors = RandomTensors(architecture.sizes, seed)
+    head = SparseHead(tensors.head_weights().tolist(), 0.01, HEAD_METHOD) if with_head else None
+    return Encoder(architecture, tensors, head)

@@ -1,0 +1,288 @@
+"""Small published models, written as others write them, without the libraries that do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import make_tiny_package
+from default_package.weights import Config
+from model_export import random_encoder
+from model_export.encoder import Architecture, Encoder, Family, Pooling, tensor_shapes
+from model_export.snapshot import WORD_TABLE, published_name
+
+TOKENIZER = make_tiny_package.DEFAULT_OUT / "tokenizer.json"
+ROWS = 450
+"""More than the tokenizer has tokens, as published tables are padded."""
+SIZES = Config(
+    hidden=16,
+    layers=2,
+    heads=2,
+    ffn=24,
+    vocab_rows=ROWS,
+    positions=40,
+    type_rows=2,
+    layer_norm_epsilon=1e-5,
+)
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A snapshot and the encoder it was written from."""
+
+    folder: Path
+    encoder: Encoder
+
+
+def architecture(
+    family: Family = Family.XLM_ROBERTA, pooling: Pooling = Pooling.CLS
+) -> Architecture:
+    pad = 1 if family is Family.XLM_ROBERTA else 0
+    return Architecture(SIZES, family, pooling, pad)
+
+
+def write(
+    folder: Path,
+    family: Family = Family.XLM_ROBERTA,
+    *,
+    container: str = "safetensors",
+    kind: str = "F32",
+    prefix: str = "",
+    with_head: bool = True,
+    pooling: Pooling = Pooling.CLS,
+) -> Written:
+    """A whole snapshot; every number can be held exactly by f16 and bf16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = random_encoder.make(architecture(family, pooling), 7, with_head=with_head)
+    tensors = published(encoder, prefix)
+    if container == "safetensors":
+        write_safetensors(folder / "model.safetensors", tensors, kind)
+    else:
+        write_torch(folder / "pytorch_model.bin", tensors, kind)
+    if encoder.head is not None:
+        head = {
+            "weight": np.asarray([encoder.head.weights], np.float32),
+            "bias": np.asarray([encoder.head.bias], np.float32),
+        }
+        write_torch(folder / "sparse_linear.pt", head, "F32")
+    write_config(folder, encoder.architecture)
+    if family is Family.BERT:
+        (folder / "tokenizer.json").write_text(json.dumps(wordpiece()), encoding="utf-8")
+    else:
+        shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    return Written(folder, replace(encoder, source=Exact(encoder.source)))
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The source's numbers, rounded to 8 bits as `write` stores them."""
+
+    source: Any
+
+    def tensor(self, name: str) -> np.ndarray:
+        return rounded(self.source.tensor(name))
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        return rounded(self.source.word_rows(rows))
+
+
+def rounded(value: np.ndarray) -> np.ndarray:
+    """To what bf16 holds, and f16 too at these sizes."""
+    return np.round(value * 128.0).clip(-255, 255).astype(np.float32) / np.float32(128.0)
+
+
+def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
+    exact = Exact(encoder.source)
+    tensors = {prefix + WORD_TABLE: exact.word_rows(slice(0, ROWS))}
+    for name in tensor_shapes(encoder.config):
+        tensors[prefix + published_name(name)] = exact.tensor(name)
+    tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
+    return tensors
+
+
+def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
+    sizes = what.sizes
+    content = {
+        "model_type": what.family.value,
+        "hidden_size": sizes.hidden,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.ffn,
+        "vocab_size": sizes.vocab_rows,
+        "max_position_embeddings": sizes.positions,
+        "type_vocab_size": sizes.type_rows,
+        "layer_norm_eps": sizes.layer_norm_epsilon,
+        "pad_token_id": what.pad_token_id,
+        "hidden_act": "gelu",
+    }
+    (folder / "config.json").write_text(json.dumps(content | changes), encoding="utf-8")
+
+
+def stored_bytes(value: np.ndarray, kind: str) -> bytes:
+    if kind == "BF16":
+        return (np.ascontiguousarray(value, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
+    return value.astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[kind]).tobytes()
+
+
+def write_safetensors(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    body = b""
+    for name, value in tensors.items():
+        data = stored_bytes(value, kind)
+        offsets = [len(body), len(body) + len(data)]
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": offsets}
+        body += data
+    # An I64 tensor, as position_ids is in many files.
+    header["embeddings.position_ids"] = {
+        "dtype": "I64",
+        "shape": [1],
+        "data_offsets": [len(body), len(body) + 8],
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(8))
+
+
+class Pickle:
+    """Writes the opcodes that `torch.save` writes (protocol 2)."""
+
+    def __init__(self) -> None:
+        self.data = b"\x80\x02"
+
+    def text(self, value: str) -> Pickle:
+        raw = value.encode()
+        self.data += b"X" + struct.pack("<I", len(raw)) + raw
+        return self
+
+    def number(self, value: int) -> Pickle:
+        self.data += b"J" + struct.pack("<i", value)
+        return self
+
+    def symbol(self, module: str, name: str) -> Pickle:
+        self.data += b"c" + f"{module}\n{name}\n".encode()
+        return self
+
+    def raw(self, opcodes: bytes) -> Pickle:
+        self.data += opcodes
+        return self
+
+    def numbers(self, values: tuple[int, ...]) -> Pickle:
+        self.raw(b"(")
+        for value in values:
+            self.number(value)
+        return self.raw(b"t")
+
+    def tensor(
+        self,
+        key: str,
+        shape: tuple[int, ...],
+        storage: str,
+        *,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+    ) -> Pickle:
+        if strides is None:
+            steps = np.cumprod([1, *shape[:0:-1]])[::-1].tolist() if shape else []
+            strides = tuple(steps)
+        self.symbol("torch._utils", "_rebuild_tensor_v2").raw(b"((")
+        self.text("storage").symbol("torch", storage).text(key).text("cpu").number(0)
+        self.raw(b"tQ").number(offset).numbers(shape).numbers(strides)
+        self.raw(b"\x89").symbol("collections", "OrderedDict").raw(b")RtR")
+        return self
+
+    def table(self) -> Pickle:
+        """Opens an OrderedDict; `close` ends it."""
+        return self.symbol("collections", "OrderedDict").raw(b")Rq\x00(")
+
+    def close(self) -> Pickle:
+        """With the attribute that every module's state has."""
+        self.raw(b"u").raw(b"}").text("_metadata").raw(b"}sb")
+        return self.raw(b".")
+
+
+STORAGE = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}
+
+
+def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
+    pickle = Pickle().table()
+    members = {}
+    for i, (name, value) in enumerate(tensors.items()):
+        pickle.text(name).tensor(str(i), value.shape, STORAGE[kind])
+        members[str(i)] = stored_bytes(value, kind)
+    pickle.text("embeddings.position_ids").tensor("ids", (1,), "LongStorage")
+    write_archive(path, pickle.close().data, members | {"ids": bytes(8)})
+
+
+def write_archive(
+    path: Path,
+    pickle: bytes,
+    members: dict[str, bytes],
+    *,
+    byte_order: bytes = b"little",
+    compression: int = zipfile.ZIP_STORED,
+) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("archive/data.pkl", pickle)
+        archive.writestr("archive/byteorder", byte_order)
+        for key, data in members.items():
+            archive.writestr(f"archive/data/{key}", data)
+        archive.writestr("archive/version", b"3\n")
+
+
+def wordpiece() -> dict[str, Any]:
+    """A BERT tokenizer over lower-case letters, with the truncation that published ones have."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = [*SPECIAL, *letters, *("##" + letter for letter in letters), "what", "is"]
+    special = {
+        token: {"id": token, "ids": [pieces.index(token)], "tokens": [token]}
+        for token in ("[CLS]", "[SEP]")
+    }
+    return {
+        "version": "1.0",
+        "truncation": {
+            "direction": "Right",
+            "max_length": 4,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        },
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": i,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for i, token in enumerate(SPECIAL)
+        ],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+            ],
+            "pair": [],
+            "special_tokens": special,
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {piece: i for i, piece in enumerate(pieces)},
+        },
+    }

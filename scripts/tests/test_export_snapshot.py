@@ -1,0 +1,225 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import export_snapshots as snapshots
+import numpy as np
+import pytest
+
+from default_package.errors import PackageError
+from model_export import random_encoder, snapshot
+from model_export.encoder import Family, Pooling, tensor_shapes
+from model_export.snapshot import published_name
+
+
+def rewrite(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+    snapshots.write_safetensors(folder / "model.safetensors", tensors)
+
+
+@pytest.mark.parametrize(
+    ("family", "container", "kind", "prefix"),
+    [
+        (Family.XLM_ROBERTA, "safetensors", "F32", ""),
+        (Family.XLM_ROBERTA, "safetensors", "BF16", "roberta."),
+        (Family.XLM_ROBERTA, "torch", "F32", ""),
+        (Family.BERT, "torch", "F16", "bert."),
+        (Family.BERT, "safetensors", "F16", ""),
+    ],
+)
+def test_every_tensor_comes_back_under_its_own_name(
+    tmp_path: Path, family: Family, container: str, kind: str, prefix: str
+) -> None:
+    written = snapshots.write(tmp_path, family, container=container, kind=kind, prefix=prefix)
+    encoder = snapshot.open_encoder(tmp_path, None)
+    assert encoder.architecture == written.encoder.architecture
+    assert encoder.head is not None and written.encoder.head is not None
+    assert encoder.head.weights == written.encoder.head.weights
+    assert np.float32(encoder.head.bias) == np.float32(written.encoder.head.bias)
+    assert encoder.tensors.keys() == tensor_shapes(encoder.config).keys()
+    for name, value in encoder.tensors.items():
+        np.testing.assert_array_equal(value, written.encoder.tensors[name])
+    rows = np.asarray([5, 0, 449])
+    np.testing.assert_array_equal(encoder.word_rows(rows), written.encoder.word_rows(rows))
+
+
+def test_published_names_are_those_of_bert() -> None:
+    names = {
+        "emb.type": "embeddings.token_type_embeddings.weight",
+        "emb.ln.b": "embeddings.LayerNorm.bias",
+        "l11.q.w": "encoder.layer.11.attention.self.query.weight",
+        "l0.ao.b": "encoder.layer.0.attention.output.dense.bias",
+        "l0.aln.w": "encoder.layer.0.attention.output.LayerNorm.weight",
+        "l2.fi.w": "encoder.layer.2.intermediate.dense.weight",
+        "l2.fo.w": "encoder.layer.2.output.dense.weight",
+        "l2.oln.b": "encoder.layer.2.output.LayerNorm.bias",
+    }
+    for ours, published in names.items():
+        assert published_name(ours) == published
+
+
+def test_positions_leave_out_the_padding_rows_of_xlm_roberta() -> None:
+    assert snapshots.architecture(Family.XLM_ROBERTA).max_input_tokens == 38
+    assert snapshots.architecture(Family.XLM_ROBERTA).first_position == 2
+    assert snapshots.architecture(Family.BERT).max_input_tokens == 40
+
+
+def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
+    written = snapshots.write(tmp_path)
+    tensors = snapshots.published(written.encoder, "")
+    names = list(tensors)
+    (tmp_path / "model.safetensors").unlink()
+    parts = {f"part-{i}.safetensors": names[i::2] for i in range(2)}
+    for part, held in parts.items():
+        snapshots.write_safetensors(tmp_path / part, {name: tensors[name] for name in held})
+    weight_map = {name: part for part, held in parts.items() for name in held}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    encoder = snapshot.open_encoder(tmp_path, None)
+    value = written.encoder.tensors["l1.fo.w"]
+    np.testing.assert_array_equal(encoder.tensors["l1.fo.w"], value)
+    for bad in ("../part-0.safetensors", "absent.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"a": bad}}))
+        with pytest.raises(PackageError, match="no file beside it"):
+            snapshot.open_encoder(tmp_path, None)
+
+
+def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
+    written = snapshots.write(tmp_path)
+    tensors = snapshots.published(written.encoder, "")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value
+        for name, value in tensors.items()
+    }
+    rewrite(tmp_path, old)
+    encoder = snapshot.open_encoder(tmp_path, None)
+    np.testing.assert_array_equal(encoder.tensors["l0.aln.w"], written.encoder.tensors["l0.aln.w"])
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    written = snapshots.write(tmp_path)
+    for name in ("encoder.layer.1.output.dense.bias", "embeddings.LayerNorm.weight"):
+        tensors = snapshots.published(written.encoder, "")
+        del tensors[name]
+        rewrite(tmp_path, tensors)
+        with pytest.raises(PackageError, match="lack the tensor"):
+            snapshot.open_encoder(tmp_path, None)
+    rewrite(tmp_path, {})
+    with pytest.raises(PackageError, match="have 0 tables"):
+        snapshot.open_encoder(tmp_path, None)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(PackageError, match="has no weights"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
+    written = snapshots.write(tmp_path)
+    tensors = snapshots.published(written.encoder, "")
+    tensors["encoder.layer.0.intermediate.dense.weight"] = np.zeros((16, 24), np.float32)
+    rewrite(tmp_path, tensors)
+    with pytest.raises(PackageError, match=r"intermediate\.dense\.weight .*shape \[16, 24\]"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+def test_a_head_of_another_width_is_named(tmp_path: Path) -> None:
+    snapshots.write(tmp_path)
+    head = {"weight": np.zeros((1, 8), np.float32), "bias": np.zeros(1, np.float32)}
+    snapshots.write_torch(tmp_path / "sparse_linear.pt", head)
+    with pytest.raises(PackageError, match=r"sparse_linear\.pt has shape \[1, 8\]"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> None:
+    written = snapshots.write(tmp_path)
+    sizes = replace(written.encoder.config, layers=1)
+    shallow = replace(written.encoder.architecture, sizes=sizes)
+    snapshots.write_config(tmp_path, shallow)
+    with pytest.raises(PackageError, match="the weights have 2 layers, config.json says 1"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mpnet"}, "has model_type 'mpnet'"),
+        ({"model_type": None}, "has model_type None"),
+        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new'"),
+        ({"position_embedding_type": "relative_key"}, "absolute positions"),
+        ({"is_decoder": True}, "only encoders"),
+        ({"hidden_size": 0}, "hidden_size 0"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers '2'"),
+        ({"num_attention_heads": 3}, "3 heads cannot share"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps 0"),
+        ({"pad_token_id": None}, "pad_token_id None"),
+        ({"vocab_size": 451}, r"asks for \[451, 16\]"),
+    ],
+)
+def test_a_configuration_that_cannot_be_exported_is_refused(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    written = snapshots.write(tmp_path)
+    snapshots.write_config(tmp_path, written.encoder.architecture, **change)
+    with pytest.raises(PackageError, match=message):
+        snapshot.open_encoder(tmp_path, None)
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_folder_without_a_configuration_is_named(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(PackageError, match="config.json"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+def pooling_of(folder: Path, **modes: bool) -> Pooling:
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    content = {"word_embedding_dimension": 16, "include_prompt": True}
+    content |= {f"pooling_mode_{name}": on for name, on in modes.items()}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    return snapshot.open_encoder(folder, None).architecture.pooling
+
+
+def test_pooling_is_what_the_snapshot_says_unless_told(tmp_path: Path) -> None:
+    snapshots.write(tmp_path)
+    assert snapshot.open_encoder(tmp_path, None).architecture.pooling is Pooling.CLS
+    assert pooling_of(tmp_path, cls_token=False, mean_tokens=True) is Pooling.MEAN
+    assert pooling_of(tmp_path, cls_token=True, mean_tokens=False) is Pooling.CLS
+    assert snapshot.open_encoder(tmp_path, Pooling.MEAN).architecture.pooling is Pooling.MEAN
+    for modes in ({"max_tokens": True}, {"cls_token": True, "mean_tokens": True}, {}):
+        with pytest.raises(PackageError, match="only cls or mean"):
+            pooling_of(tmp_path, **modes)
+
+
+def test_a_layer_behind_the_pooling_is_not_lost_silently(tmp_path: Path) -> None:
+    snapshots.write(tmp_path)
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    path = tmp_path / "modules.json"
+    path.write_text(json.dumps([{"type": f"sentence_transformers.models.{k}"} for k in kinds]))
+    snapshot.open_encoder(tmp_path, None)
+    path.write_text(json.dumps([{"type": "sentence_transformers.models.Dense"}]))
+    with pytest.raises(PackageError, match="modules.*Dense"):
+        snapshot.open_encoder(tmp_path, None)
+    path.write_text(json.dumps({"a": 1}))
+    with pytest.raises(PackageError, match="not a list of modules"):
+        snapshot.open_encoder(tmp_path, None)
+
+
+def test_random_rows_do_not_depend_on_how_they_are_asked_for() -> None:
+    encoder = random_encoder.make(snapshots.architecture(), 3, with_head=True)
+    whole = encoder.word_rows(slice(0, 450))
+    np.testing.assert_array_equal(encoder.word_rows(np.asarray([440, 2])), whole[[440, 2]])
+    np.testing.assert_array_equal(encoder.word_rows(slice(7, 9)), whole[7:9])
+    assert abs(float(whole.mean())) < 0.05
+    assert abs(float(whole.std()) - 1.0) < 0.05
+
+
+def test_random_numbers_are_the_seeds_and_never_change() -> None:
+    first = random_encoder.make(snapshots.architecture(), 3, with_head=True)
+    other = random_encoder.make(snapshots.architecture(), 4, with_head=False)
+    assert other.head is None
+    assert not np.array_equal(first.tensors["l0.q.w"], other.tensors["l0.q.w"])
+    assert not np.array_equal(first.tensors["l0.q.w"], first.tensors["l0.k.w"])
+    np.testing.assert_array_equal(first.tensors["l0.q.w"], first.tensors["l0.q.w"])
+    expected = [-0.047345918, -0.15330061, -0.14402352]
+    np.testing.assert_array_equal(first.tensors["l1.fo.w"][0, :3], np.float32(expected))

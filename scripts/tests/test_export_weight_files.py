@@ -1,0 +1,197 @@
+import json
+import struct
+import sys
+import zipfile
+from pathlib import Path
+
+import export_snapshots as snapshots
+import numpy as np
+import pytest
+from export_snapshots import Pickle
+
+from default_package.errors import PackageError
+from model_export import safetensors_file, torch_file
+
+VALUES = {
+    "a.weight": np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 8,
+    "b": np.asarray([0.5], np.float32),
+    "scalar": np.asarray(-2.0, np.float32),
+    "empty": np.zeros((0, 4), np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", ["F64", "F32", "F16", "BF16"])
+def test_safetensors_are_read_in_every_float_format(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "model.safetensors"
+    snapshots.write_safetensors(path, VALUES, kind)
+    found = safetensors_file.read(path)
+    assert found.keys() == VALUES.keys()
+    for name, value in VALUES.items():
+        read = found[name].read()
+        assert (read.dtype, read.shape) == (np.float32, value.shape)
+        np.testing.assert_array_equal(read, value)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_torch_files_are_read_in_every_float_format(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_torch(path, VALUES, kind)
+    found = torch_file.read(path)
+    assert found.keys() == VALUES.keys()
+    for name, value in VALUES.items():
+        np.testing.assert_array_equal(found[name].read(), value)
+        assert found[name].shape == value.shape
+
+
+def test_rows_are_read_without_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_torch(path, VALUES, "BF16")
+    stored = torch_file.read(path)["a.weight"]
+    np.testing.assert_array_equal(stored.read(np.asarray([2, 0])), VALUES["a.weight"][[2, 0]])
+    np.testing.assert_array_equal(stored.read(slice(1, 3)), VALUES["a.weight"][1:])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is not a safetensors file"),
+        (struct.pack("<Q", 1 << 40) + b"{}", "cut short or not a safetensors"),
+        (struct.pack("<Q", 2) + b"{]", "not JSON"),
+        (struct.pack("<Q", 2) + b"[]", "not a table of tensors"),
+    ],
+)
+def test_a_broken_safetensors_header_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(PackageError, match=message):
+        safetensors_file.read(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"dtype": "F32", "shape": [2]}, "no usable shape or offsets"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, "outside of the file"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "outside of the file"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]}, "outside of the file"),
+        ({"dtype": "F32", "shape": [-2], "data_offsets": [0, -8]}, "outside of the file"),
+        ({"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 8]}, "outside"),
+    ],
+)
+def test_a_tensor_outside_of_its_file_is_named(
+    tmp_path: Path, entry: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    header = json.dumps({"t": entry}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(PackageError, match=message):
+        safetensors_file.read(path)
+
+
+def one_call(module: str, name: str, argument: str) -> bytes:
+    """The classic attack: a pickle that calls `module.name(argument)` when it is loaded."""
+    return Pickle().symbol(module, name).raw(b"(").text(argument).raw(b"tR.").data
+
+
+def test_a_malicious_pickle_is_refused_and_never_runs(tmp_path: Path) -> None:
+    path, trace = tmp_path / "sparse_linear.pt", tmp_path / "was_here"
+    calls = [("os", "system"), ("builtins", "eval"), ("posix", "system"), ("pathlib", "Path.touch")]
+    calls += [("torch", "load"), ("torch", "FloatStorage.from_file")]
+    for module, name in calls:
+        snapshots.write_archive(path, one_call(module, name, f"touch {trace}"), {})
+        with pytest.raises(PackageError, match=f"would call {module}.{name}"):
+            torch_file.read(path)
+    stacked = Pickle().text("os").text("system").raw(b"\x93.").data
+    snapshots.write_archive(path, stacked, {})
+    with pytest.raises(PackageError, match=r"would call os\.system"):
+        torch_file.read(path)
+    assert not trace.exists()
+    assert "torch" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("pickle", "message"),
+    [
+        (b"", "malformed"),
+        (b"\x80\x02.", "malformed"),
+        (b"\x80\x02]q", "malformed"),
+        (b"\x80\x02h\x07.", "malformed"),
+        (b"\x80\x02N.", "does not hold a table"),
+        (b"\x80\x02c", "malformed"),
+        (b"(ios\nsystem\n.", "uses INST"),
+        (b"\x80\x04}\x81.", "uses NEWOBJ"),
+        (b"\x82\x01.", "uses EXT1"),
+        (b"\x80\x02]X\x01\x00\x00\x00aNs.", "something that is no table"),
+        (b"\x80\x02}Na.", "something that is no list"),
+        (b"\x80\x02X\x01\x00\x00\x00aQ.", "malformed"),
+        (b"\x80\x02NNN\x87Q.", "refers to something that is no storage"),
+        (Pickle().symbol("torch", "FloatStorage").raw(b")R.").data, "calls what is no function"),
+        (Pickle().text("a").raw(b")R.").data, "calls what is no function"),
+        (Pickle().symbol("torch._utils", "_rebuild_tensor_v2").raw(b")R.").data, "malformed"),
+    ],
+)
+def test_a_pickle_that_is_no_table_is_refused(tmp_path: Path, pickle: bytes, message: str) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_archive(path, pickle, {})
+    with pytest.raises(PackageError, match=message):
+        torch_file.read(path)
+
+
+def tensor_pickle(**changes: object) -> bytes:
+    """A table with one tensor `t` of shape [2, 3] in storage 0."""
+    pickle = Pickle().table().text("t")
+    return pickle.tensor("0", (2, 3), "FloatStorage", **changes).close().data
+
+
+def test_a_tensor_may_be_a_part_of_its_storage(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    storage = np.arange(8, dtype="<f4")
+    snapshots.write_archive(path, tensor_pickle(offset=2), {"0": storage.tobytes()})
+    np.testing.assert_array_equal(torch_file.read(path)["t"].read(), storage[2:].reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("pickle", "members", "message"),
+    [
+        (tensor_pickle(strides=(1, 2)), {"0": bytes(24)}, "not contiguous"),
+        (tensor_pickle(offset=-1), {"0": bytes(24)}, "without storage, offset or shape"),
+        (tensor_pickle(offset=1), {"0": bytes(24)}, "outside of"),
+        (tensor_pickle(), {"0": bytes(20)}, "outside of"),
+        (tensor_pickle(), {}, "lacks the numbers of tensor t"),
+    ],
+)
+def test_a_tensor_that_its_storage_cannot_hold_is_refused(
+    tmp_path: Path, pickle: bytes, members: dict[str, bytes], message: str
+) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_archive(path, pickle, members)
+    with pytest.raises(PackageError, match=message):
+        torch_file.read(path)
+
+
+def test_archives_of_another_kind_are_refused(tmp_path: Path) -> None:
+    path, members = tmp_path / "model.bin", {"0": bytes(24)}
+    snapshots.write_archive(path, tensor_pickle(), members, byte_order=b"big")
+    with pytest.raises(PackageError, match="not little endian"):
+        torch_file.read(path)
+    snapshots.write_archive(path, tensor_pickle(), members, compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(PackageError, match="or has them compressed"):
+        torch_file.read(path)
+    for data in (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", b"", b"PK\x03\x04"):
+        path.write_bytes(data)
+        with pytest.raises(PackageError, match="not a zip file of torch.save"):
+            torch_file.read(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other", b"")
+    with pytest.raises(PackageError, match="not a zip file of torch.save"):
+        torch_file.read(path)
+
+
+def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_torch(path, VALUES)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 97):
+        path.write_bytes(whole[:size])
+        with pytest.raises(PackageError):
+            torch_file.read(path)
