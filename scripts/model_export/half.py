@@ -1,0 +1,124 @@
+"""Graph builders for both precisions over one description of the network.
+
+`SingleBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in f16
+and puts the casts between: TensorRT runs a graph in the types it is written in.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from default_package.errors import PackageError
+from default_package.graph import GraphBuilder
+from default_package.weights import Config
+
+from .weight_store import WeightStore
+
+
+class Precision(Enum):
+    """Of weights and matrix products; the value is the command line's word."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def bytes(self) -> int:
+        """Of one number."""
+        return 2 if self is Precision.FP16 else 4
+
+
+class SingleBuilder(GraphBuilder):
+    """All in f32; numbers go to the store."""
+
+    table_type: type[np.generic] = np.float32
+    """Of the word and position tables."""
+
+    def __init__(self, config: Config, store: WeightStore) -> None:
+        super().__init__(config)
+        self._store = store
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+            # np.float16 makes an infinity of what is above its largest number.
+            raise PackageError(f"tensor {name} has numbers that {value.dtype} cannot hold")
+        self.initializers.append(self._store.keep(name, value))
+        return name
+
+
+class HalfBuilder(SingleBuilder):
+    """Matrix products, their biases and GELU of the layers in f16, all else in f32.
+
+    LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
+    or lose digits in f16. So do the residual sum, the pooling and the lexical head. What a norm
+    gives is rounded to f16 once, so that only half of it has to be moved to its two readers.
+    """
+
+    table_type = np.float16
+
+    def __init__(self, config: Config, store: WeightStore) -> None:
+        super().__init__(config, store)
+        self._pending: dict[str, np.ndarray] = {}
+        """f32 constants whose first reader will tell their type."""
+        self._constants: dict[str, bool] = {}
+        """Stored float constant -> whether it is f16."""
+        self._floats: dict[str, bool] = {}
+        """Float tensor -> whether it is f16."""
+
+    def floats(self, name: str, value: np.ndarray | float) -> str:
+        self._pending[name] = np.asarray(value, np.float32)
+        return name
+
+    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        half = self._runs_in_half(kind, inputs, output)
+        if kind != "Cast":
+            inputs = [self._typed(name, half=half) for name in inputs]
+        super().op(kind, inputs, output, **attributes)
+        if kind == "Cast":
+            self._floats[output] = attributes["to"] == TensorProto.FLOAT16
+        elif any(name in self._floats or name in self._constants for name in inputs):
+            self._floats[output] = half
+        if kind == "LayerNormalization":
+            self._round(output)
+        return output
+
+    def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
+        if kind in ("Reshape", "Transpose"):
+            return self._floats[inputs[0]]
+        is_bias = kind == "Add" and any(name in self._pending for name in inputs)
+        return output.startswith("layer") and (kind in ("MatMul", "Gelu") or is_bias)
+
+    def _typed(self, name: str, *, half: bool) -> str:
+        """The name under which `name` can be read in this type."""
+        if name in self._pending:
+            value = self._pending.pop(name)
+            with np.errstate(over="ignore"):
+                self.constant(name, value.astype(np.float16) if half else value)
+            self._constants[name] = half
+            return name
+        if name in self._constants:
+            if self._constants[name] != half:
+                raise ValueError(f"constant {name} is read in two types")
+            return name
+        if self._floats.get(name, half) == half:
+            return name
+        cast = f"{name}.half" if half else f"{name}.single"
+        if cast not in self._floats:
+            self.op("Cast", [name], cast, to=TensorProto.FLOAT16 if half else TensorProto.FLOAT)
+        return cast
+
+    def _round(self, output: str) -> None:
+        """Renames the last node's output, and gives its name to the f16 copy."""
+        node = self.nodes[-1]
+        node.output[0] = node.name = f"{output}.exact"
+        super().op("Cast", [node.output[0]], output, to=TensorProto.FLOAT16)
+        self._floats[node.output[0]], self._floats[output] = False, True
+
+
+def make_builder(precision: Precision, config: Config, store: WeightStore) -> SingleBuilder:
+    """The builder for a precision."""
+    kind = HalfBuilder if precision is Precision.FP16 else SingleBuilder
+    return kind(config, store)

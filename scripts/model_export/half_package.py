@@ -1,0 +1,122 @@
+"""Adds model.fp16.onnx to a package whose model.onnx is f32: the graph that TensorRT is built from.
+
+The CPU engine is best served by f32 arithmetic, TensorRT by f16, and it takes a graph's types as
+they are written. The nodes of model.onnx are replayed through the f16 builder, so that both files
+are one network.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from default_package import command, manifest
+from default_package import graph as parts
+from default_package.errors import PackageError
+from default_package.weights import Config
+
+from . import graph, verify
+from .config import read_json
+from .half import HalfBuilder, Precision
+from .package import entry
+from .weight_store import EXTERNAL_BYTES_MIN, open_store
+
+SINGLE_NAME, HALF_NAME = "model.onnx", "model.fp16.onnx"
+MANIFEST_NAME = "manifest.json"
+
+
+def add(package: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+    """The command: the package at `package` is replaced by one that has the f16 graph too.
+
+    Until the new one is whole and checked the old one stays as it is.
+    """
+    read_json(package / MANIFEST_NAME)
+    with command.working_folder(package) as work:
+        twin = work / "package"
+        twin.mkdir()
+        # Before the links: the onnx library refuses to read numbers from a file with two names.
+        write(package / SINGLE_NAME, twin / HALF_NAME, external_bytes_min)
+        for path in package.iterdir():
+            if path.name != MANIFEST_NAME and not path.name.startswith(HALF_NAME):
+                os.link(path, twin / path.name)
+        (twin / MANIFEST_NAME).write_bytes((package / MANIFEST_NAME).read_bytes())
+        _enter(twin)
+        command.put_in_place(twin, package, work)
+
+
+def add_in_place(folder: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+    """For a maker of packages, on a folder that nobody reads yet, after its manifest is written."""
+    write(folder / SINGLE_NAME, folder / HALF_NAME, external_bytes_min)
+    _enter(folder)
+
+
+def _enter(folder: Path) -> None:
+    """Checks the f16 graph and lists it in the manifest."""
+    content = read_json(folder / MANIFEST_NAME)
+    names = {path.name for path in folder.iterdir() if path.name.startswith(HALF_NAME)}
+    known = {k: v for k, v in content["files"].items() if not k.startswith(HALF_NAME)}
+    content["files"] = dict(sorted((known | {n: entry(folder / n) for n in names}).items()))
+    check(folder / HALF_NAME, content)
+    manifest.write(content, folder / MANIFEST_NAME)
+
+
+def check(path: Path, content: dict[str, Any]) -> None:
+    """The f16 graph against the golden numbers of the manifest."""
+    runtime = verify.PackageRuntime(path, "f32")
+    verify.check_canary(runtime, content, verify.LIMITS[Precision.FP16])
+
+
+def write(source: Path, target: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+    """`source`, a graph that these scripts wrote in f32, as f16."""
+    model = _load(source)
+    numbers = sum(len(i.raw_data) for i in model.graph.initializer) // 2
+    store = open_store(target, numbers, external_bytes_min)
+    try:
+        # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
+        width = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+        builder = HalfBuilder(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
+        _replay(model, builder)
+    finally:
+        store.close()
+    graph.save(parts.finish(builder), target)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    try:
+        model = onnx.load(path)
+    except FileNotFoundError as error:
+        raise PackageError(f"{path} is missing: it is no package") from error
+    except Exception as error:  # protobuf and the external data reader raise what they like.
+        raise PackageError(f"{path} cannot be read: {error}") from error
+    if model.producer_name != parts.PRODUCER:
+        raise PackageError(f"{path} was not made by these scripts: export its model again")
+    if any(i.data_type == TensorProto.FLOAT16 for i in model.graph.initializer if _is_weight(i)):
+        raise PackageError(f"{path} is in f16 already: TensorRT takes it as it is")
+    return model
+
+
+def _is_weight(initializer: TensorProto) -> bool:
+    """Of a layer: the word table is f16 in an f32 graph too."""
+    return initializer.name.startswith("layer")
+
+
+def _replay(model: onnx.ModelProto, builder: HalfBuilder) -> None:
+    """Constants first: the builder stores each in the type of its first reader."""
+    tables = {node.input[0] for node in model.graph.node if node.output[0].endswith(".stored")}
+    for initializer in model.graph.initializer:
+        value = numpy_helper.to_array(initializer)
+        if initializer.data_type != TensorProto.FLOAT:
+            builder.constant(initializer.name, value)
+        elif initializer.name in tables:
+            with np.errstate(over="ignore"):
+                builder.constant(initializer.name, value.astype(builder.table_type))
+        else:
+            builder.floats(initializer.name, value)
+    for node in model.graph.node:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        builder.op(node.op_type, list(node.input), node.output[0], **attributes)

@@ -1,0 +1,133 @@
+"""Runs the written package with OpenVINO and compares it with the numpy reference.
+
+Each check prints one line to stderr and raises PackageError when its limit is missed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from default_package.command import say
+from default_package.reference import Vectors, select_sparse
+from default_package.runtime import Row, Runtime
+from default_package.verify import cosine, demand, sparse_distance
+
+from .half import Precision
+from .reference import ExportReference
+from .vocabulary import Vocabulary
+
+TEXTS = ["What is a lexical weight?", "Ein kurzer Satz."]
+"""Beside the canary: of two lengths, so that one of them is padded in a batch."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far the package may be from the reference."""
+
+    dense_cosine_min: float
+    token_weight_max: float
+
+
+LIMITS = {
+    # Sums of f32 in another order.
+    Precision.FP32: Limits(0.999999, 0.0005),
+    # Weights rounded to f16; sums are f32 here.
+    Precision.FP16: Limits(0.9999, 0.005),
+}
+
+
+class PackageRuntime(Runtime):
+    """As Runtime; token weights are zeros for a package without a head."""
+
+    def run_padded(self, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        result = self._compiled({"input_ids": ids, "attention_mask": mask})
+        if len(self._compiled.outputs) == 1:
+            return np.array(result["dense"]), np.zeros(ids.shape, np.float32)
+        return np.array(result["dense"]), np.array(result["token_weights"])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the reference said, computed before the package is loaded: both are large."""
+
+    sequences: list[list[int]]
+    vectors: list[Vectors]
+
+
+def expect(vocabulary: Vocabulary, reference: ExportReference, tokens_max: int) -> Expected:
+    """The reference's answers for TEXTS."""
+    sequences = [vocabulary.encode_within(text, tokens_max)[1] for text in TEXTS]
+    return Expected(sequences, [reference.run(ids) for ids in sequences])
+
+
+def run_all(folder: Path, precision: Precision, expected: Expected) -> None:
+    """All checks of the package in `folder`."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    runtime = PackageRuntime(folder / "model.onnx", "f32")
+    limits = LIMITS[precision]
+    check_reference(runtime, expected, manifest["pad_token_id"], limits)
+    check_padding_row(runtime, expected.sequences[0], manifest["pad_token_id"])
+    check_canary(runtime, manifest, limits)
+    report_fusion(runtime)
+
+
+def check_reference(runtime: Runtime, expected: Expected, pad: int, limits: Limits) -> None:
+    """Both outputs, in one padded batch."""
+    rows = runtime.run(expected.sequences, pad)
+    pairs = list(zip(rows, expected.vectors, strict=True))
+    similarity = min(cosine(row.dense, vectors.dense) for row, vectors in pairs)
+    distance = max(_weight_distance(row, vectors) for row, vectors in pairs)
+    say(
+        f"numpy reference: cosine min {similarity:.8f}, "
+        f"largest token weight difference {distance:.6f}"
+    )
+    demand(similarity >= limits.dense_cosine_min, "the dense output is not the reference's")
+    demand(distance <= limits.token_weight_max, "the token weights are not the reference's")
+
+
+def _weight_distance(row: Row, vectors: Vectors) -> float:
+    if not vectors.token_weights.any():
+        return 0.0
+    return float(np.abs(row.token_weights - vectors.token_weights).max())
+
+
+def check_padding_row(runtime: Runtime, sequence: list[int], pad: int) -> None:
+    """A row of padding only gives zeros, and leaves its neighbour alone."""
+    ids = np.full((2, len(sequence) + 3), pad, np.int32)
+    mask = np.zeros_like(ids)
+    ids[0, : len(sequence)], mask[0, : len(sequence)] = sequence, 1
+    dense, weights = runtime.run_padded(ids, mask)
+    alone, _ = runtime.run_padded(ids[:1, : len(sequence)], mask[:1, : len(sequence)])
+    demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
+    demand(not dense[1].any() and not weights[1].any(), "a row of padding is not zero")
+    demand(not weights[0, len(sequence) :].any(), "padding positions have token weights")
+    demand(cosine(dense[0], alone[0]) > 0.999999, "padding changes the vector beside it")
+    say("padding: an empty row gives zeros, and changes nothing beside it")
+
+
+def check_canary(runtime: Runtime, manifest: dict[str, Any], limits: Limits) -> None:
+    """The manifest's golden numbers, read back from the file."""
+    canary = manifest["canary"]
+    [row] = runtime.run([canary["token_ids"]], manifest["pad_token_id"])
+    similarity = cosine(row.dense, np.asarray(canary["dense"]))
+    distance = 0.0
+    if manifest["sparse"]:
+        dropped = set(manifest["sparse"]["dropped_token_ids"])
+        ids, weights = select_sparse(canary["token_ids"], row.token_weights, dropped)
+        golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
+        distance = sparse_distance(dict(zip(ids, weights, strict=True)), golden)
+    say(f"canary: cosine {similarity:.8f}, largest sparse difference {distance:.6f}")
+    demand(similarity >= limits.dense_cosine_min, "dense vector of the canary")
+    demand(distance <= limits.token_weight_max, "sparse weights of the canary")
+
+
+def report_fusion(runtime: Runtime) -> None:
+    """Whether attention and GELU run fused here: slower when not, on some processors, not wrong."""
+    kinds = runtime.operations()
+    left = [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kinds[kind]]
+    say(f"fusion: OpenVINO runs {', '.join(left)} unfused here" if left else "fusion: complete")
