@@ -1,0 +1,305 @@
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import export_snapshots as snapshots
+import numpy as np
+import onnx
+import pytest
+import tokenizers
+
+import export_onnx
+from default_package.errors import PackageError
+from default_package.verify import cosine
+from default_package.wheel import digest
+from model_export import graph, half_package, verify
+from model_export.encoder import Family, Pooling
+from model_export.reference import ExportReference
+from model_export.verify import PackageRuntime
+
+RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn", "24"]
+RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
+FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
+pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
+default_prompt sparse inputs outputs files plans canary"""
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["export_onnx.py", *map(str, arguments)])
+    return export_onnx.main()
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: digest(path) for path in folder.iterdir()}
+
+
+def check_files(folder: Path) -> None:
+    """The manifest lists exactly what lies there."""
+    manifest = manifest_of(folder)
+    names = {path.name for path in folder.iterdir()} - {"manifest.json"}
+    assert names == manifest["files"].keys()
+    for name, entry in manifest["files"].items():
+        data = (folder / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize(
+    ("family", "container", "with_head", "pooling"),
+    [
+        (Family.XLM_ROBERTA, "torch", True, Pooling.CLS),
+        (Family.XLM_ROBERTA, "safetensors", False, Pooling.MEAN),
+        (Family.BERT, "safetensors", False, Pooling.CLS),
+        (Family.BERT, "torch", True, Pooling.MEAN),
+    ],
+)
+def test_a_snapshot_becomes_a_package(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    family: Family,
+    container: str,
+    with_head: bool,
+    pooling: Pooling,
+    precision: str,
+) -> None:
+    written = snapshots.write(
+        tmp_path / "model", family, container=container, with_head=with_head, pooling=pooling
+    )
+    out = tmp_path / "engines" / "mine"
+    arguments = ["--model", written.folder, "--out", out, "--precision", precision]
+    assert run(monkeypatch, *arguments, "--pooling", pooling.value) == 0
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]
+    check_files(out)
+    manifest = manifest_of(out)
+    tokenizer = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
+    assert manifest["vocab_size"] == tokenizer.get_vocab_size() < snapshots.ROWS
+    assert (manifest["sparse"] is not None) == with_head
+    assert ("token_weights" in manifest["outputs"]) == with_head
+    assert manifest["pooling"] == pooling.value
+    assert manifest["max_input_tokens"] == (38 if family is Family.XLM_ROBERTA else 40)
+    canary = manifest["canary"]
+    assert tokenizer.encode(canary["text"]).ids == canary["token_ids"]
+    expected = ExportReference(written.encoder).run(canary["token_ids"])
+    assert cosine(np.asarray(canary["dense"]), expected.dense) > 0.9999999
+    assert bool(canary["sparse"]) == with_head
+
+
+def test_the_manifest_has_the_fields_the_server_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "bge"
+    options = ["--model-id", "bge-m3", "--alias", "BAAI/bge-m3", "--revision", "5617", "--license"]
+    options += ["mit", "--query-prompt", "query: ", "--passage-prompt", "passage: "]
+    assert run(monkeypatch, *RANDOM, "--out", out, *options) == 0
+    manifest = manifest_of(out)
+    assert list(manifest) == FIELDS.split()
+    assert (manifest["model_id"], manifest["aliases"]) == ("bge-m3", ["BAAI/bge-m3"])
+    assert (manifest["revision"], manifest["license"]) == ("5617", "mit")
+    assert manifest["prompts"] == {"query": "query: ", "passage": "passage: "}
+    assert manifest["default_prompt"] == "query"
+    assert manifest["sparse"].keys() == {"dropped_token_ids", "head"}
+    assert manifest["sparse"]["dropped_token_ids"] == [0, 1, 2, 3]
+    assert [manifest[f"{n}_token_id"] for n in ("bos", "pad", "eos", "unk")] == [0, 1, 2, 3]
+    assert manifest["max_input_tokens"] == 118
+    canary = manifest["canary"]
+    assert canary.keys() == {"text", "token_ids", "dense", "sparse", "tolerances"}
+    assert [token_id for token_id, _ in canary["sparse"]] == sorted(
+        {token_id for token_id, _ in canary["sparse"]}
+    )
+
+
+def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for i, data in enumerate(["auto", "auto", "always"]):
+        out = tmp_path / str(i) / "same"
+        assert run(monkeypatch, *RANDOM, "--out", out, "--external-data", data) == 0
+        check_files(out)
+        found.append(digests(out))
+    assert found[0] == found[1]
+    assert found[2].keys() - found[0].keys() == {"model.onnx.data"}
+    assert run(monkeypatch, *RANDOM, "--out", tmp_path / "0" / "same", "--seed", "1") == 0
+    assert digests(tmp_path / "0" / "same")["model.onnx"] != found[0]["model.onnx"]
+
+
+def test_an_f16_graph_is_added_to_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "engines" / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
+    before, old = manifest_of(out), digests(out)
+    (out / "some.plan").write_bytes(b"plan")
+    first = None
+    for _ in range(2):
+        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        first = first or digests(out)
+        assert digests(out) == first
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]
+    assert (out / "some.plan").read_bytes() == b"plan"
+    manifest = manifest_of(out)
+    assert manifest["files"].keys() - before["files"].keys() == {"model.fp16.onnx"}
+    assert manifest | {"files": before["files"]} == before
+    assert {name: first[name] for name in ("model.onnx", "tokenizer.json")} == {
+        name: old[name] for name in ("model.onnx", "tokenizer.json")
+    }
+    (out / "some.plan").unlink()
+    check_files(out)
+    ids, mask = np.asarray([[0, 5, 2]], np.int32), np.ones((1, 3), np.int32)
+    results = [
+        PackageRuntime(out / n, "f32").run_padded(ids, mask)[0]
+        for n in before["files"]
+        if n.endswith(".onnx")
+    ]
+    twin, _ = PackageRuntime(out / "model.fp16.onnx", "f32").run_padded(ids, mask)
+    assert cosine(results[0][0], twin[0]) > 0.9999
+
+
+def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, beside = tmp_path / "mine", ["--external-data", "always"]
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", *beside) == 0
+    for _ in range(2):
+        assert run(monkeypatch, "--fp16-of-package", out, *beside) == 0
+        check_files(out)
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer.json"} | {
+        name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
+    }
+    assert run(monkeypatch, "--fp16-of-package", out) == 0
+    check_files(out)
+    assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
+
+
+def test_a_failed_f16_graph_leaves_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "engines" / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
+    whole = digests(out)
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "is in f16 already" in capsys.readouterr().err
+    assert digests(out) == whole
+    model = onnx.load(out / "model.onnx")
+    model.producer_name = "pytorch"
+    onnx.save(model, out / "model.onnx")
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "was not made by these scripts" in capsys.readouterr().err
+    (out / "model.onnx").write_bytes(b"\xff" * 9)
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
+    assert "manifest.json is missing" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
+
+
+def test_a_package_that_fails_its_check_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = graph.parts.attention_penalty
+
+    def forgets_the_mask(builder: graph.SingleBuilder, mask: str) -> str:
+        real(builder, mask)
+        builder.nodes[-2].input[1] = builder.floats("nothing", 0.0)
+        return "penalty"
+
+    monkeypatch.setattr(graph.parts, "attention_penalty", forgets_the_mask)
+    out = tmp_path / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 1
+    assert "the package failed its check" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_export_leaves_the_old_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out) == 0
+    whole = digests(out)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "run_all", interrupted)
+    assert run(monkeypatch, *RANDOM, "--out", out, "--seed", "5") == 130
+    assert digests(out) == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "absent", "--out", "x"], "config.json is missing"),
+        ([*RANDOM], "--out is missing"),
+        ([*RANDOM, "--out", "x", "--heads", "3"], "--hidden 16 is not an even number"),
+        ([*RANDOM, "--out", "x", "--layers", "0"], "--layers is 0"),
+        ([*RANDOM, "--out", "x", "--positions", "4"], "leaves no room for a text"),
+        ([*RANDOM, "--out", "x", "--tokenizer", "absent"], "there is no tokenizer at absent"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *arguments) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = snapshots.write(tmp_path / "model")
+    path = written.folder / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"] += [[f"new{i}", -9.0] for i in range(200)]
+    cases = [(json.dumps(content), "the model knows only"), ("{", "is not JSON")]
+    cases += [
+        ("{}", "it has no model"),
+        ('{"model": {}}', "not a tokenizer that can"),
+        (None, "is missing"),
+    ]
+    for text, message in cases:
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
+        assert message in capsys.readouterr().err
+    content = snapshots.wordpiece() | {"post_processor": None}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
+    assert "0 tokens for an empty text" in capsys.readouterr().err
+
+
+def test_the_model_card_names_the_license(tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    assert export_onnx.published_license(tmp_path) == "unknown"
+    card.write_text("---\npipeline_tag: x\nlicense: mit\ntags:\n---\n# Model\n")
+    assert export_onnx.published_license(tmp_path) == "mit"
+    card.write_text("# Model\nlicense: mit\n")
+    assert export_onnx.published_license(tmp_path) == "unknown"
+
+
+def test_adding_in_place_serves_other_makers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
+    half_package.add_in_place(out, external_bytes_min=0)
+    check_files(out)
+    assert "model.fp16.onnx.data" in manifest_of(out)["files"]
+    manifest = manifest_of(out)
+    manifest["canary"]["dense"][0] += 0.5
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PackageError, match="dense vector of the canary"):
+        half_package.add_in_place(out)
