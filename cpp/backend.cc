@@ -1,0 +1,34 @@
+#include "backend.h"
+
+#include "builder.h"
+#include "diagnostics.h"
+#include "library.h"
+
+namespace duovec::DUOVEC_FLAVOUR {
+namespace {
+
+/// The flavour's only way out of its namespace.
+class FlavourBackend final : public Backend {
+ public:
+    explicit FlavourBackend(std::string const& directory)
+        : library_(std::make_shared<Library const>(directory)) {}
+
+    Version version() const noexcept override { return library_->version(); }
+
+    std::unique_ptr<Plan> build(BuildRequest const& request,
+                                BuildObserver& observer) const override {
+        return build_plan(library_, request, observer);
+    }
+
+ private:
+    std::shared_ptr<Library const> library_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink) {
+    set_log_sink(sink);
+    return std::make_shared<FlavourBackend const>(directory);
+}
+
+}  // namespace duovec::DUOVEC_FLAVOUR

@@ -1,0 +1,258 @@
+#include "builder.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "diagnostics.h"
+#include "error.h"
+#include "network.h"
+#include "progress.h"
+
+namespace duovec::DUOVEC_FLAVOUR {
+namespace {
+
+/// A mask or an id tensor that no layer reads: the plan would compute something else.
+constexpr std::string_view kLostInput = "Unused Input";
+/// kSTRONGLY_TYPED: precision is the graph's own. Releases before 11 need it, later ones know
+/// nothing else and have deprecated the name.
+constexpr std::uint32_t kStronglyTyped = 1U;
+
+[[noreturn]] void fail(Diagnostics const& diagnostics, ErrorKind kind, std::string const& what) {
+    throw Error(diagnostics.kind(kind), what + ": " + diagnostics.errors("it gives no reason"));
+}
+
+void require(bool done, Diagnostics const& diagnostics, std::string const& what) {
+    if (!done) {
+        fail(diagnostics, ErrorKind::kRequest, what);
+    }
+}
+
+/// Hands the library's phases to the observer as one rising number.
+class Monitor final : public nvinfer1::IProgressMonitor {
+ public:
+    explicit Monitor(BuildObserver& observer) : observer_(observer) {}
+
+    bool cancelled() const { return cancelled_; }
+
+    /// The same question outside the library's phases. Throws Error(kCancelled).
+    void report(std::int32_t permille, std::string_view phase) {
+        if (cancelled_ || !observer_.progress(permille, phase)) {
+            throw Error(ErrorKind::kCancelled, "the build was cancelled");
+        }
+    }
+
+    void phaseStart(char const* name, char const* parent, std::int32_t steps) noexcept override {
+        change(name, [&] { progress_.start(name, parent == nullptr ? "" : parent, steps); });
+    }
+
+    bool stepComplete(char const* name, std::int32_t step) noexcept override {
+        change(name, [&] { progress_.complete(name, step); });
+        return !cancelled_;
+    }
+
+    void phaseFinish(char const* name) noexcept override {
+        change(name, [&] { progress_.finish(name); });
+    }
+
+ private:
+    template <typename Change>
+    void change(char const* name, Change const& apply) noexcept {
+        try {
+            // The lock spans the report: numbers reach the observer in their order.
+            std::lock_guard const lock(mutex_);
+            apply();
+            if (!observer_.progress(progress_.permille(), name)) {
+                cancelled_ = true;
+            }
+        } catch (std::exception const&) {
+            // Out of memory: the build itself will say so.
+            return;
+        }
+    }
+
+    BuildObserver& observer_;
+    std::mutex mutex_;
+    Progress progress_;
+    std::atomic<bool> cancelled_ = false;
+};
+
+class SerializedPlan final : public Plan {
+ public:
+    SerializedPlan(std::shared_ptr<Library const> library,
+                   std::unique_ptr<nvinfer1::IHostMemory> memory, BuildReport report)
+        : library_(std::move(library)), memory_(std::move(memory)), report_(std::move(report)) {}
+
+    std::span<std::uint8_t const> bytes() const noexcept override {
+        return {static_cast<std::uint8_t const*>(memory_->data()), memory_->size()};
+    }
+
+    BuildReport const& report() const noexcept override { return report_; }
+
+ private:
+    // The memory's destructor is the library's code, so the library is released after it.
+    std::shared_ptr<Library const> library_;
+    std::unique_ptr<nvinfer1::IHostMemory> memory_;
+    BuildReport report_;
+};
+
+/// What one build owns. The diagnostics are first, since everything else reports to them.
+class Build {
+ public:
+    Build(Library const& library, BuildRequest const& request, BuildObserver& observer)
+        : request_(request), monitor_(observer), builder_(library.create_builder(logger())) {
+        builder_->setErrorRecorder(&diagnostics_);
+        network_.reset(builder_->createNetworkV2(kStronglyTyped));
+        config_.reset(builder_->createBuilderConfig());
+        if (network_ == nullptr || config_ == nullptr) {
+            fail(diagnostics_, ErrorKind::kDevice, "the builder cannot start");
+        }
+    }
+
+    NetworkFacts read_graph(Library const& library) {
+        monitor_.report(0, "Reading the graph");
+        parser_ = library.create_parser(*network_, logger());
+        auto const verbosity = static_cast<int>(nvinfer1::ILogger::Severity::kWARNING);
+        bool const parsed = parser_->parseFromFile(request_.model_path.c_str(), verbosity);
+        if (!parsed || parser_->getNbErrors() > 0) {
+            diagnostics_.add_parser_errors(*parser_);
+            fail(diagnostics_, ErrorKind::kModel, "the graph cannot be read");
+        }
+        monitor_.report(0, "Checking the graph");
+        return check_network(*network_, request_);
+    }
+
+    void configure() {
+        config_->setProgressMonitor(&monitor_);
+        // One stream for each session: what runs beside it belongs to other sessions.
+        config_->setMaxAuxStreams(0);
+        for (Profile const& profile : request_.profiles) {
+            add_profile(profile);
+        }
+        configure_flavour();
+    }
+
+    std::unique_ptr<nvinfer1::IHostMemory> run() {
+        std::unique_ptr<nvinfer1::IHostMemory> memory(
+            builder_->buildSerializedNetwork(*network_, *config_));
+        if (monitor_.cancelled()) {
+            throw Error(ErrorKind::kCancelled, "the build was cancelled");
+        }
+        if (memory == nullptr || memory->size() == 0) {
+            fail(diagnostics_, ErrorKind::kModel, "no plan can be built");
+        }
+        return memory;
+    }
+
+    BuildReport report(NetworkFacts const& facts) const {
+        BuildReport report;
+        report.precision = facts.precision;
+        report.position_rows = facts.position_rows;
+        report.warnings = diagnostics_.warnings();
+        for (std::string const& warning : report.warnings) {
+            if (warning.find(kLostInput) != std::string::npos) {
+                throw Error(ErrorKind::kModel, "the graph does not use all of its inputs (" +
+                                                   warning + "), so its vectors would be wrong");
+            }
+        }
+        report.scratch_bytes = diagnostics_.scratch_bytes();
+        report.fusion = judge_fusion(facts.attention, request_.profiles, report.scratch_bytes);
+        report.timing_cache = timing_cache();
+        return report;
+    }
+
+ private:
+    void add_profile(Profile const& profile) {
+        nvinfer1::IOptimizationProfile* const made = builder_->createOptimizationProfile();
+        require(made != nullptr, diagnostics_, "no profile can be made");
+        using Selector = nvinfer1::OptProfileSelector;
+        bool done = true;
+        for (TensorSpec const& input : request_.inputs) {
+            auto const set = [&](Selector selector, std::int32_t rows, std::int32_t length) {
+                nvinfer1::Dims dims{2, {rows, length}};
+                done = made->setDimensions(input.name.c_str(), selector, dims) && done;
+            };
+            set(Selector::kMIN, profile.rows.min, profile.length.min);
+            set(Selector::kOPT, profile.rows.opt, profile.length.opt);
+            set(Selector::kMAX, profile.rows.max, profile.length.max);
+        }
+        done = done && made->isValid() && config_->addOptimizationProfile(made) >= 0;
+        require(done, diagnostics_, "profile " + to_string(profile) + " is refused");
+    }
+
+#ifdef DUOVEC_RTX
+    void configure_flavour() {
+        auto const count = static_cast<std::int32_t>(request_.compute_capabilities.size());
+        if (count == 0) {
+            return;
+        }
+        bool done = config_->setNbComputeCapabilities(count);
+        for (std::int32_t index = 0; index < count; ++index) {
+            auto const wanted = static_cast<nvinfer1::ComputeCapability>(
+                request_.compute_capabilities[static_cast<std::size_t>(index)]);
+            done = done && config_->setComputeCapability(wanted, index);
+        }
+        require(done, diagnostics_, "these compute capabilities are refused");
+    }
+
+    std::vector<std::uint8_t> timing_cache() const { return {}; }
+#else
+    void configure_flavour() {
+        if (request_.hardware_compatible) {
+            config_->setHardwareCompatibilityLevel(
+                nvinfer1::HardwareCompatibilityLevel::kAMPERE_PLUS);
+        }
+        if (request_.version_compatible) {
+            config_->setFlag(nvinfer1::BuilderFlag::kVERSION_COMPATIBLE);
+        }
+        auto const& blob = request_.timing_cache;
+        cache_.reset(config_->createTimingCache(blob.data(), blob.size()));
+        // A cache of another device or version is refused; then everything is measured anew.
+        if (cache_ == nullptr || !config_->setTimingCache(*cache_, false)) {
+            cache_.reset(config_->createTimingCache(nullptr, 0));
+            require(cache_ != nullptr && config_->setTimingCache(*cache_, false), diagnostics_,
+                    "no timing cache can be made");
+        }
+    }
+
+    std::vector<std::uint8_t> timing_cache() const {
+        std::unique_ptr<nvinfer1::IHostMemory> const memory(cache_->serialize());
+        if (memory == nullptr) {
+            return {};
+        }
+        auto const* const begin = static_cast<std::uint8_t const*>(memory->data());
+        return {begin, begin + memory->size()};
+    }
+#endif
+
+    // Destroyed from the last to the first: the recorder outlives all that reports to it, the
+    // network its parser, the builder what it made.
+    Diagnostics diagnostics_;
+    BuildRequest const& request_;
+    Monitor monitor_;
+    std::unique_ptr<nvinfer1::IBuilder> builder_;
+    std::unique_ptr<nvinfer1::INetworkDefinition> network_;
+    std::unique_ptr<nvinfer1::IBuilderConfig> config_;
+#ifndef DUOVEC_RTX
+    std::unique_ptr<nvinfer1::ITimingCache> cache_;
+#endif
+    std::unique_ptr<nvonnxparser::IParser> parser_;
+};
+
+}  // namespace
+
+std::unique_ptr<Plan> build_plan(std::shared_ptr<Library const> library,
+                                 BuildRequest const& request, BuildObserver& observer) {
+    check_profiles(request.profiles, request.length_max);
+    Build build(*library, request, observer);
+    NetworkFacts const facts = build.read_graph(*library);
+    build.configure();
+    auto memory = build.run();
+    BuildReport report = build.report(facts);
+    return std::make_unique<SerializedPlan>(std::move(library), std::move(memory),
+                                            std::move(report));
+}
+
+}  // namespace duovec::DUOVEC_FLAVOUR

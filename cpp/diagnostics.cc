@@ -1,0 +1,225 @@
+#include "diagnostics.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <exception>
+#include <memory>
+#include <string_view>
+
+namespace duovec::DUOVEC_FLAVOUR {
+namespace {
+
+using Level = nvinfer1::ILogger::Severity;
+
+/// A failing build says dozens of lines; the first ones tell the cause.
+constexpr std::size_t kEntriesMax = 64;
+constexpr std::size_t kErrorsShown = 6;
+/// Said before the number of bytes, once for each profile.
+constexpr std::string_view kScratchLine = "Total Activation Memory: ";
+/// The builder looks for a GPU and reports that there is none; a build needs none.
+constexpr std::string_view kIrrelevant = "catchCudaError";
+
+Severity severity_of(Level level) {
+    switch (level) {
+        case Level::kINTERNAL_ERROR:
+        case Level::kERROR:
+            return Severity::kError;
+        case Level::kWARNING:
+            return Severity::kWarning;
+        case Level::kINFO:
+            return Severity::kInfo;
+        case Level::kVERBOSE:
+            return Severity::kVerbose;
+    }
+    return Severity::kVerbose;
+}
+
+bool is_error(Level level) { return severity_of(level) == Severity::kError; }
+
+void add_once(std::vector<std::string>& lines, std::string_view line) {
+    bool const known = std::ranges::any_of(
+        lines, [&](std::string const& one) { return one.find(line) != std::string::npos; });
+    bool const relevant = !line.empty() && line.find(kIrrelevant) == std::string_view::npos;
+    if (!known && relevant && lines.size() < kEntriesMax) {
+        lines.emplace_back(line);
+    }
+}
+
+/// The process's only logger: the library keeps the first one it is given for ever.
+class ProcessLogger final : public nvinfer1::ILogger {
+ public:
+    static ProcessLogger& instance() {
+        // Never destroyed: the library's threads may log while the process ends.
+        static ProcessLogger* const logger = std::make_unique<ProcessLogger>().release();
+        return *logger;
+    }
+
+    void set_sink(LogSink sink) { sink_ = sink; }
+
+    void attach(Diagnostics* diagnostics) {
+        std::lock_guard const lock(mutex_);
+        attached_.push_back(diagnostics);
+    }
+
+    void detach(Diagnostics* diagnostics) noexcept {
+        std::lock_guard const lock(mutex_);
+        std::erase(attached_, diagnostics);
+    }
+
+    void log(Severity level, nvinfer1::AsciiChar const* text) noexcept override {
+        try {
+            bool const gathered = gather(level, text);
+            LogSink const sink = sink_;
+            if (sink != nullptr) {
+                bool const reported_later = gathered && level <= Level::kWARNING;
+                sink(kFlavour, reported_later ? duovec::Severity::kVerbose : severity_of(level),
+                     text);
+            }
+        } catch (std::exception const&) {
+            // A line that cannot be kept is lost: nothing may be thrown into the library.
+            return;
+        }
+    }
+
+ private:
+    bool gather(Severity level, std::string const& text) {
+        std::lock_guard const lock(mutex_);
+        for (Diagnostics* const diagnostics : attached_) {
+            diagnostics->add_line(level, text);
+        }
+        return !attached_.empty();
+    }
+
+    std::atomic<LogSink> sink_ = nullptr;
+    std::mutex mutex_;
+    std::vector<Diagnostics*> attached_;
+};
+
+}  // namespace
+
+nvinfer1::ILogger& logger() { return ProcessLogger::instance(); }
+
+void set_log_sink(LogSink sink) { ProcessLogger::instance().set_sink(sink); }
+
+Diagnostics::Diagnostics() { ProcessLogger::instance().attach(this); }
+
+Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
+
+void Diagnostics::add_line(Level level, std::string const& line) {
+    std::lock_guard const lock(mutex_);
+    if (is_error(level)) {
+        add_once(error_lines_, line);
+    } else if (level == Level::kWARNING) {
+        add_once(warning_lines_, line);
+    } else if (line.starts_with(kScratchLine)) {
+        std::int64_t bytes = 0;
+        auto const [end, problem] =
+            std::from_chars(line.data() + kScratchLine.size(), line.data() + line.size(), bytes);
+        if (problem == std::errc() && scratch_bytes_.size() < kEntriesMax) {
+            scratch_bytes_.push_back(bytes);
+        }
+    }
+}
+
+void Diagnostics::add_parser_errors(nvonnxparser::IParser const& parser) {
+    std::lock_guard const lock(mutex_);
+    for (int index = 0; index < parser.getNbErrors(); ++index) {
+        nvonnxparser::IParserError const* const error = parser.getError(index);
+        std::string line;
+        if (error->node() >= 0 && error->nodeName() != nullptr) {
+            line =
+                std::string("node '") + error->nodeName() + "' (" + error->nodeOperator() + "): ";
+        }
+        add_once(parser_errors_, line + (error->desc() == nullptr ? "" : error->desc()));
+    }
+}
+
+std::string Diagnostics::errors(std::string const& fallback) const {
+    std::lock_guard const lock(mutex_);
+    std::vector<std::string> lines;
+    for (std::vector<std::string> const* const source : {&parser_errors_, &error_lines_}) {
+        for (std::string const& line : *source) {
+            add_once(lines, line);
+        }
+    }
+    for (Recorded const& one : recorded_) {
+        add_once(lines, one.text);
+    }
+    std::string merged;
+    for (std::size_t index = 0; index < std::min(lines.size(), kErrorsShown); ++index) {
+        merged += (index == 0 ? "" : "; ") + lines[index];
+    }
+    return merged.empty() ? fallback : merged;
+}
+
+std::vector<std::string> Diagnostics::warnings() const {
+    std::lock_guard const lock(mutex_);
+    return warning_lines_;
+}
+
+std::vector<std::int64_t> Diagnostics::scratch_bytes() const {
+    std::lock_guard const lock(mutex_);
+    return scratch_bytes_;
+}
+
+ErrorKind Diagnostics::kind(ErrorKind otherwise) const {
+    std::lock_guard const lock(mutex_);
+    bool const allocation = std::ranges::any_of(recorded_, [](Recorded const& one) {
+        return one.code == nvinfer1::ErrorCode::kFAILED_ALLOCATION;
+    });
+    return allocation ? ErrorKind::kOutOfMemory : otherwise;
+}
+
+std::int32_t Diagnostics::getNbErrors() const noexcept {
+    std::lock_guard const lock(mutex_);
+    return static_cast<std::int32_t>(recorded_.size());
+}
+
+nvinfer1::ErrorCode Diagnostics::getErrorCode(std::int32_t index) const noexcept {
+    std::lock_guard const lock(mutex_);
+    auto const at = static_cast<std::size_t>(index);
+    return at < recorded_.size() ? recorded_[at].code : nvinfer1::ErrorCode::kSUCCESS;
+}
+
+Diagnostics::ErrorDesc Diagnostics::getErrorDesc(std::int32_t index) const noexcept {
+    std::lock_guard const lock(mutex_);
+    auto const at = static_cast<std::size_t>(index);
+    return at < recorded_.size() ? recorded_[at].text.c_str() : "";
+}
+
+bool Diagnostics::hasOverflowed() const noexcept {
+    std::lock_guard const lock(mutex_);
+    return recorded_.size() >= kEntriesMax;
+}
+
+void Diagnostics::clear() noexcept {
+    std::lock_guard const lock(mutex_);
+    recorded_.clear();
+}
+
+bool Diagnostics::reportError(nvinfer1::ErrorCode code, ErrorDesc text) noexcept {
+    try {
+        std::lock_guard const lock(mutex_);
+        if (recorded_.size() < kEntriesMax) {
+            // Reserved once, so that texts handed out by getErrorDesc stay where they are.
+            recorded_.reserve(kEntriesMax);
+            recorded_.push_back({code, text == nullptr ? "" : text});
+        }
+    } catch (std::exception const&) {
+        return false;
+    }
+    return true;
+}
+
+Diagnostics::RefCount Diagnostics::incRefCount() noexcept {
+    std::lock_guard const lock(mutex_);
+    return ++references_;
+}
+
+Diagnostics::RefCount Diagnostics::decRefCount() noexcept {
+    std::lock_guard const lock(mutex_);
+    return --references_;
+}
+
+}  // namespace duovec::DUOVEC_FLAVOUR
