@@ -7,9 +7,13 @@ use thiserror::Error;
 
 use crate::batch::{Batch, Bucket};
 
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+pub mod cuda;
 pub mod fake;
 #[cfg(feature = "openvino")]
 pub mod openvino;
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+pub mod tensorrt;
 
 /// Which engine runs the model; the names of `/health` and of the flag `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,233 @@
+//! Builds what the TensorRT features need; without them it does nothing.
+//!
+//! 1. Find the headers of each flavour and of the CUDA runtime: the variable, then the usual places
+//!    of an installed SDK, then `third_party/`, which `scripts/fetch_tensorrt.sh` fills.
+//! 2. Compile the flavour-neutral part of `cpp/` with the cxx bridge.
+//! 3. Compile the rest of `cpp/` once for each enabled flavour, into its own namespace.
+//! 4. Bind the CUDA runtime's functions that `src/engine/cuda.rs` calls; they are looked up when
+//!    the library is opened at run time, so nothing of NVIDIA's is linked.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+    native::build();
+}
+
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+mod native {
+    use std::env;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, exit};
+
+    /// Set for the child process that only runs bindgen.
+    const BINDGEN_STEP: &str = "DUOVEC_BINDGEN_STEP";
+
+    /// Sources that name no vendor type, compiled once.
+    const NEUTRAL_SOURCES: &[&str] = &["bridge", "fusion", "profile", "progress"];
+    /// Sources that are compiled for each flavour.
+    const FLAVOUR_SOURCES: &[&str] = &["backend", "builder", "diagnostics", "library", "network"];
+
+    /// All that `src/engine/cuda.rs` calls; a library that lacks one of them is refused.
+    const CUDA_FUNCTIONS: &[&str] = &[
+        "cudaDriverGetVersion",
+        "cudaGetDeviceCount",
+        "cudaGetDeviceProperties",
+        "cudaGetErrorName",
+        "cudaGetErrorString",
+        "cudaGetLastError",
+        "cudaMemGetInfo",
+        "cudaRuntimeGetVersion",
+        "cudaSetDevice",
+    ];
+
+    /// A folder of headers and where it may be.
+    struct Headers {
+        what: &'static str,
+        variable: &'static str,
+        file: &'static str,
+        /// What a line of it says when it is of the version that the sources are written for.
+        version: &'static str,
+        system: &'static [&'static str],
+        fetched: &'static str,
+    }
+
+    const CUDA: Headers = Headers {
+        what: "CUDA 13's runtime",
+        variable: "CUDA_INCLUDE_DIR",
+        file: "cuda_runtime_api.h",
+        version: "#define CUDART_VERSION 13",
+        system: &["/usr/local/cuda/include", "/usr/include"],
+        fetched: "third_party/cuda/include",
+    };
+    const TENSORRT: Headers = Headers {
+        what: "TensorRT 11",
+        variable: "TENSORRT_INCLUDE_DIR",
+        file: "NvInferVersion.h",
+        version: "#define TRT_MAJOR_ENTERPRISE 11",
+        system: &["/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"],
+        fetched: "third_party/headers/tensorrt",
+    };
+    const TENSORRT_RTX: Headers = Headers {
+        what: "TensorRT-RTX 1.7",
+        variable: "TENSORRT_RTX_INCLUDE_DIR",
+        file: "NvInferVersion.h",
+        version: "#define TRT_MAJOR_RTX 1",
+        system: &["/usr/local/tensorrt-rtx/include"],
+        fetched: "third_party/headers/tensorrt-rtx",
+    };
+
+    pub fn build() {
+        let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+        println!("cargo::rerun-if-changed=cpp");
+        println!("cargo::rerun-if-changed=src/engine/tensorrt/ffi.rs");
+        let cuda = find(&root, &CUDA);
+        if env::var_os(BINDGEN_STEP).is_some() {
+            return bind_cuda(&cuda);
+        }
+        compile_bridge();
+        if cfg!(feature = "tensorrt") {
+            let headers = find(&root, &TENSORRT);
+            compile_flavour("tensorrt", &headers, &cuda, &[]);
+        }
+        if cfg!(feature = "tensorrt-rtx") {
+            let headers = find(&root, &TENSORRT_RTX);
+            // The tables of virtual functions differ between the flavours, the names do not: the
+            // linker would merge them.
+            let renamed = [
+                ("DUOVEC_RTX", "1"),
+                ("nvinfer1", "nvinfer1_rtx"),
+                ("nvonnxparser", "nvonnxparser_rtx"),
+            ];
+            compile_flavour("rtx", &headers, &cuda, &renamed);
+        }
+        run_bindgen(&root);
+    }
+
+    fn find(root: &Path, headers: &Headers) -> PathBuf {
+        println!("cargo::rerun-if-env-changed={}", headers.variable);
+        let suits = |folder: &PathBuf| {
+            let text = std::fs::read_to_string(folder.join(headers.file)).unwrap_or_default();
+            text.lines().any(|line| {
+                line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(headers.version)
+            })
+        };
+        if let Some(named) = env::var_os(headers.variable) {
+            let folder = PathBuf::from(named);
+            if suits(&folder) {
+                return folder;
+            }
+            fail(&format!(
+                "{} names {}, which has no {} of {}",
+                headers.variable,
+                folder.display(),
+                headers.file,
+                headers.what
+            ));
+        }
+        let fetched = root.join(headers.fetched);
+        println!("cargo::rerun-if-changed={}", fetched.join(headers.file).display());
+        let mut places = headers.system.iter().map(PathBuf::from).chain([fetched]);
+        places.find(suits).unwrap_or_else(|| {
+            fail(&format!(
+                "the headers of {} are not here: set {} to the folder of {}, or run \
+                 scripts/fetch_tensorrt.sh",
+                headers.what, headers.variable, headers.file
+            ))
+        })
+    }
+
+    fn fail(message: &str) -> ! {
+        println!("cargo::error={message}");
+        exit(1);
+    }
+
+    fn strict(build: &mut cc::Build) -> &mut cc::Build {
+        build
+            .cpp(true)
+            .std("c++20")
+            .include("cpp")
+            .flag("-fvisibility=hidden")
+            .flag("-Wall")
+            .flag("-Wextra")
+            .flag("-Wpedantic")
+            .flag("-Werror")
+    }
+
+    fn compile_bridge() {
+        let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
+        build.files(NEUTRAL_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+        if cfg!(feature = "tensorrt") {
+            build.define("DUOVEC_WITH_TENSORRT", None);
+        }
+        if cfg!(feature = "tensorrt-rtx") {
+            build.define("DUOVEC_WITH_TENSORRT_RTX", None);
+        }
+        strict(&mut build).compile("duovec_bridge");
+    }
+
+    fn compile_flavour(name: &str, headers: &Path, cuda: &Path, defines: &[(&str, &str)]) {
+        let mut build = cc::Build::new();
+        build.files(FLAVOUR_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+        build.define("DUOVEC_FLAVOUR", name);
+        for (macro_name, value) in defines {
+            build.define(macro_name, *value);
+        }
+        for folder in [headers, cuda] {
+            build.flag("-isystem").flag(folder.as_os_str());
+        }
+        strict(&mut build).compile(&format!("duovec_{name}"));
+    }
+
+    /// Runs this program again for the bindings: libclang's folder is a variable that must be set
+    /// before the process starts.
+    fn run_bindgen(root: &Path) {
+        println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
+        let program = env::current_exe().expect("a build script knows its own path");
+        let mut command = Command::new(program);
+        command.env(BINDGEN_STEP, "1");
+        let fetched = root.join("third_party/libclang");
+        if env::var_os("LIBCLANG_PATH").is_none() && fetched.join("libclang.so").exists() {
+            command.env("LIBCLANG_PATH", &fetched);
+        }
+        let done = command.status().expect("a build script can be run again");
+        if !done.success() {
+            fail(
+                "the CUDA runtime's bindings cannot be made (the reason stands above): bindgen \
+                 needs libclang; set LIBCLANG_PATH to its folder, or run scripts/fetch_tensorrt.sh",
+            );
+        }
+    }
+
+    fn bind_cuda(cuda: &Path) {
+        let header = cuda.join("cuda_runtime_api.h");
+        let mut builder = bindgen::Builder::default()
+            .header(header.to_str().expect("the path of a header is UTF-8"))
+            .clang_arg(format!("-isystem{}", cuda.display()))
+            .dynamic_library_name("CudaRuntime")
+            // A missing function is an error of opening, not a panic of the first call.
+            .dynamic_link_require_all(true)
+            .layout_tests(false)
+            .generate_comments(false);
+        if let Some(folder) = compiler_headers() {
+            builder = builder.clang_arg(format!("-isystem{folder}"));
+        }
+        for function in CUDA_FUNCTIONS {
+            builder = builder.allowlist_function(function);
+        }
+        let bindings = match builder.generate() {
+            Ok(bindings) => bindings,
+            Err(error) => fail(&format!("bindgen cannot read {}: {error}", header.display())),
+        };
+        let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        bindings
+            .write_to_file(folder.join("cuda_runtime.rs"))
+            .expect("cargo's output folder is writable");
+    }
+
+    /// Headers like stddef.h, which a libclang without its own installation lacks.
+    fn compiler_headers() -> Option<String> {
+        let output = Command::new("cc").arg("-print-file-name=include/stddef.h").output().ok()?;
+        let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        path.is_absolute().then(|| path.parent().map(|folder| folder.display().to_string()))?
+    }
+}

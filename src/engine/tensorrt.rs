@@ -1,0 +1,3 @@
+//! TensorRT and TensorRT-RTX behind the cxx bridge.
+
+pub mod ffi;

@@ -1,0 +1,282 @@
+//! The cxx bridge to `cpp/bridge.h`: plain structs and bytes in, opaque handles and errors out.
+//!
+//! With `engine/cuda.rs` the only unsafe code. Callers use what is defined below the bridge.
+
+#![allow(unsafe_code, reason = "the bridge to C++")]
+
+use std::path::Path;
+
+use cxx::{SharedPtr, UniquePtr};
+use thiserror::Error;
+
+pub use bridge::{BuildReport, BuildRequest, Element, Flavour, Fusion, Profile, Tensor, Version};
+
+#[cxx::bridge(namespace = "duovec::bridge")]
+mod bridge {
+    /// Which TensorRT; the class tables of the two differ.
+    #[derive(Debug)]
+    enum Flavour {
+        /// For data-centre GPUs: `libnvinfer`.
+        TensorRt,
+        /// For RTX GPUs: `libtensorrt_rtx`.
+        TensorRtRtx,
+    }
+
+    #[derive(Debug)]
+    enum Severity {
+        Error,
+        Warning,
+        Info,
+        Verbose,
+    }
+
+    #[derive(Debug)]
+    enum Element {
+        Int32,
+        Int64,
+        Float32,
+        Float16,
+    }
+
+    /// Whether attention is one kernel that never writes its scores to memory.
+    #[derive(Debug)]
+    enum Fusion {
+        Unknown,
+        Fused,
+        NotFused,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Version {
+        major: i32,
+        minor: i32,
+        patch: i32,
+        build: i32,
+    }
+
+    /// Smallest, usual and largest shape that one optimization profile covers.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Profile {
+        name: String,
+        rows_min: i32,
+        rows_opt: i32,
+        rows_max: i32,
+        length_min: i32,
+        length_opt: i32,
+        length_max: i32,
+    }
+
+    /// An input or output of rank 2; `columns` is 0 when it is the length of the batch.
+    #[derive(Debug, Clone)]
+    struct Tensor {
+        name: String,
+        element: Element,
+        columns: i32,
+    }
+
+    /// What a plan is to be; see `BuildRequest` in `cpp/backend.h`.
+    #[derive(Debug, Clone)]
+    struct BuildRequest {
+        model_path: String,
+        inputs: Vec<Tensor>,
+        outputs: Vec<Tensor>,
+        profiles: Vec<Profile>,
+        length_max: i32,
+        vocabulary_size: i32,
+        hidden_size: i32,
+        compute_capabilities: Vec<i32>,
+        hardware_compatible: bool,
+        version_compatible: bool,
+        timing_cache: Vec<u8>,
+    }
+
+    /// What is known of a plan without a GPU; see `BuildReport` in `cpp/backend.h`.
+    #[derive(Debug, Clone)]
+    struct BuildReport {
+        precision: String,
+        scratch_bytes: Vec<i64>,
+        position_rows: i32,
+        fusion: Fusion,
+        warnings: Vec<String>,
+        timing_cache: Vec<u8>,
+    }
+
+    extern "Rust" {
+        type Observer;
+        /// Called from the library's threads.
+        fn progress(self: &Observer, permille: i32, phase: &[u8]) -> bool;
+        /// Called from any thread.
+        fn log_line(flavour: Flavour, severity: Severity, line: &[u8]);
+    }
+
+    unsafe extern "C++" {
+        include!("duovec/cpp/bridge.h");
+
+        /// An opened flavour.
+        type Library;
+        fn open_library(flavour: Flavour, directory: &str) -> Result<SharedPtr<Library>>;
+        fn version(self: &Library) -> Version;
+        fn build_plan(
+            self: &Library,
+            request: &BuildRequest,
+            observer: &Observer,
+        ) -> Result<UniquePtr<Plan>>;
+
+        /// A serialized plan in host memory.
+        type Plan;
+        fn bytes(self: &Plan) -> &[u8];
+        fn report(self: &Plan) -> BuildReport;
+    }
+}
+
+/// How the C++ side fails; the kinds of `cpp/error.h`.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BridgeError {
+    /// A library is missing, of a wrong version, or lacks a function.
+    #[error("{0}")]
+    Library(String),
+    /// There is no usable driver or GPU.
+    #[error("{0}")]
+    Device(String),
+    /// The graph or the plan cannot be used.
+    #[error("{0}")]
+    Model(String),
+    /// What was asked for contradicts itself.
+    #[error("{0}")]
+    Request(String),
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    #[error("{0}")]
+    Cancelled(String),
+    /// This run failed, the next may succeed.
+    #[error("{0}")]
+    Transient(String),
+    /// A CUDA error that sticks: the process must end.
+    #[error("{0}")]
+    Poisoned(String),
+    /// A mistake in this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl From<cxx::Exception> for BridgeError {
+    /// Every message has its kind in front: see `trycatch` in `cpp/bridge.h`.
+    fn from(exception: cxx::Exception) -> Self {
+        let what = exception.what();
+        let (kind, message) = what.split_once(':').unwrap_or(("internal", what));
+        let message = message.to_owned();
+        match kind {
+            "library" => Self::Library(message),
+            "device" => Self::Device(message),
+            "model" => Self::Model(message),
+            "request" => Self::Request(message),
+            "out_of_memory" => Self::OutOfMemory(message),
+            "cancelled" => Self::Cancelled(message),
+            "transient" => Self::Transient(message),
+            "poisoned" => Self::Poisoned(message),
+            _ => Self::Internal(message),
+        }
+    }
+}
+
+/// What hears of a build's progress: thousandths of the whole and the phase's name; `false` asks
+/// the build to stop.
+type Listener = Box<dyn Fn(u32, &str) -> bool + Send + Sync>;
+
+/// The listener of one build. Its closure must not panic: a panic on the library's threads aborts.
+pub struct Observer {
+    listener: Listener,
+}
+
+impl Observer {
+    pub fn new(listener: impl Fn(u32, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self { listener: Box::new(listener) }
+    }
+
+    fn progress(&self, permille: i32, phase: &[u8]) -> bool {
+        let permille = u32::try_from(permille).unwrap_or(0).min(1000);
+        (self.listener)(permille, &String::from_utf8_lossy(phase))
+    }
+}
+
+/// One opened flavour; the libraries stay open until the process ends.
+#[derive(Clone)]
+pub struct Library {
+    handle: SharedPtr<bridge::Library>,
+}
+
+// SAFETY: `duovec::bridge::Library` holds a table of functions that never changes after opening,
+// and its shared pointer counts atomically; `cpp/backend.h` promises use from all threads.
+unsafe impl Send for Library {}
+// SAFETY: as above; all methods are const.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens a flavour's libraries in `directory`, or where the system's loader looks.
+    pub fn open(flavour: Flavour, directory: Option<&Path>) -> Result<Self, BridgeError> {
+        let directory = match directory {
+            None => "",
+            Some(path) => path.to_str().ok_or_else(|| {
+                BridgeError::Library(format!("the path {} is not UTF-8", path.display()))
+            })?,
+        };
+        Ok(Self { handle: bridge::open_library(flavour, directory)? })
+    }
+
+    pub fn version(&self) -> Version {
+        self.handle.version()
+    }
+
+    /// Blocks for seconds to minutes.
+    pub fn build_plan(
+        &self,
+        request: &BuildRequest,
+        observer: &Observer,
+    ) -> Result<Plan, BridgeError> {
+        Ok(Plan { handle: self.handle.build_plan(request, observer)? })
+    }
+}
+
+/// A serialized plan in host memory.
+pub struct Plan {
+    handle: UniquePtr<bridge::Plan>,
+}
+
+impl Plan {
+    pub fn bytes(&self) -> &[u8] {
+        self.handle.bytes()
+    }
+
+    pub fn report(&self) -> BuildReport {
+        self.handle.report()
+    }
+}
+
+/// TensorRT is talkative: what it calls info is only of use to who looks for a fault in it.
+fn log_line(flavour: Flavour, severity: bridge::Severity, line: &[u8]) {
+    let line = String::from_utf8_lossy(line);
+    let flavour = flavour.name();
+    match severity {
+        bridge::Severity::Error => tracing::error!(flavour, "{line}"),
+        bridge::Severity::Warning => tracing::warn!(flavour, "{line}"),
+        bridge::Severity::Info => tracing::debug!(flavour, "{line}"),
+        _ => tracing::trace!(flavour, "{line}"),
+    }
+}
+
+impl Flavour {
+    /// The name in manifests, flags and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TensorRtRtx => "tensorrt-rtx",
+            _ => "tensorrt",
+        }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { major, minor, patch, build } = self;
+        write!(formatter, "{major}.{minor}.{patch}.{build}")
+    }
+}
