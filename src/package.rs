@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 pub mod canary;
+pub mod edit;
 pub mod manifest;
 
 use manifest::{FileEntry, Manifest, ManifestError};

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
+use crate::package::manifest::plan::ComputeCapability;
+
 #[allow(
     dead_code,
     non_camel_case_types,
@@ -52,19 +54,6 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// What a GPU can execute, such as 8.6.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceCapability {
-    pub major: u32,
-    pub minor: u32,
-}
-
-impl fmt::Display for DeviceCapability {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.major, self.minor)
-    }
-}
-
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaDevice {
@@ -72,7 +61,7 @@ pub struct CudaDevice {
     pub index: usize,
     /// NVIDIA's own name.
     pub name: String,
-    pub capability: DeviceCapability,
+    pub capability: ComputeCapability,
     pub memory_bytes: u64,
     pub multiprocessors: u32,
 }
@@ -170,7 +159,7 @@ impl Cuda {
         Ok(CudaDevice {
             index: usize::try_from(index).unwrap_or(0),
             name: String::from_utf8_lossy(&name).into_owned(),
-            capability: DeviceCapability {
+            capability: ComputeCapability {
                 major: unsigned(properties.major),
                 minor: unsigned(properties.minor),
             },
@@ -222,6 +211,5 @@ mod tests {
     #[test]
     fn versions_read_as_people_write_them() {
         assert_eq!(CudaVersion(13050).to_string(), "13.5");
-        assert_eq!(DeviceCapability { major: 8, minor: 6 }.to_string(), "8.6");
     }
 }

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use thiserror::Error;
 
+pub mod plan;
+
+use plan::PlanEntry;
+
 /// The only format this build reads.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -49,7 +53,7 @@ pub struct Manifest {
     pub files: BTreeMap<String, FileEntry>,
     /// Built TensorRT plans; none of them is needed by the CPU engine.
     #[serde(default)]
-    pub plans: Vec<serde_json::Value>,
+    pub plans: Vec<PlanEntry>,
     pub canary: Canary,
 }
 
@@ -191,6 +195,7 @@ impl Manifest {
         manifest.check_tensors()?;
         manifest.check_files()?;
         manifest.check_canary()?;
+        plan::check(&manifest.plans, manifest.max_input_tokens)?;
         Ok(manifest)
     }
 
@@ -252,10 +257,8 @@ impl Manifest {
             require(self.files.contains_key(name), "files", || format!("{name} is not listed"))?;
         }
         for (name, entry) in &self.files {
-            let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
-            require(plain, "files", || format!("'{name}' is not a plain file name"))?;
-            let hex = entry.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-            require(hex && entry.sha256.len() == 64, "files", || {
+            require(is_plain_name(name), "files", || format!("'{name}' is not a plain file name"))?;
+            require(is_digest(&entry.sha256), "files", || {
                 format!("the digest of {name} is not 64 lower-case hexadecimal digits")
             })?;
         }
@@ -276,6 +279,15 @@ impl Manifest {
             (0.0..=1.0).contains(&tolerances.dense_cosine_min) && tolerances.sparse_max_abs >= 0.0;
         require(sane, "canary", || "its tolerances are not usable".into())
     }
+}
+
+/// Whether a file of this name can only lie in the package itself.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\'])
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn require(

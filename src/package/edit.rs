@@ -1,0 +1,270 @@
+//! Changes a package on disk so that a process killed at any moment leaves it whole.
+//!
+//! Files appear under names that hold their digest, and only when they are complete and synced; the
+//! manifest, replaced at the end by renaming, is what makes them part of the package.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::manifest::plan::{PlanEntry, PlanFlavour};
+
+/// Begins the names of files that are being written; nothing else may begin so.
+const UNFINISHED: &str = ".unfinished-";
+/// Ends the names of plans.
+const PLAN_ENDING: &str = ".plan";
+/// Hexadecimal digits of its digest in a plan's name.
+const DIGEST_IN_NAME: usize = 16;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 1 << 22;
+
+/// Why a package could not be changed; it is as it was.
+#[derive(Debug, Error)]
+pub enum EditError {
+    #[error("another process is changing {}", .0.display())]
+    Locked(PathBuf),
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a manifest", path.display())]
+    Manifest { path: PathBuf, source: serde_json::Error },
+}
+
+/// A plan that is on disk but in no manifest yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenPlan {
+    /// Plain name in the package.
+    pub file: String,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    pub bytes: u64,
+}
+
+/// The right to change a package, held by one process until it is dropped.
+#[derive(Debug)]
+pub struct PackageEditor {
+    directory: PathBuf,
+    /// Locks the directory itself; closing it, also by a kill, gives the lock back.
+    _lock: File,
+}
+
+impl PackageEditor {
+    /// Takes the lock and removes what a killed process left.
+    ///
+    /// # Errors
+    /// `Locked` when another process has it; nobody waits.
+    pub fn open(directory: &Path) -> Result<Self, EditError> {
+        let read = |source| EditError::Read { path: directory.to_owned(), source };
+        let lock = File::open(directory).map_err(read)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => EditError::Locked(directory.to_owned()),
+            TryLockError::Error(source) => read(source),
+        })?;
+        let editor = Self { directory: directory.to_owned(), _lock: lock };
+        editor.remove_files(|name| name.starts_with(UNFINISHED))?;
+        Ok(editor)
+    }
+
+    /// Writes a plan under a name made of its flavour and digest.
+    pub fn write_plan(&self, flavour: PlanFlavour, plan: &[u8]) -> Result<WrittenPlan, EditError> {
+        let sha256: String =
+            Sha256::digest(plan).iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = format!("{flavour}-{}{PLAN_ENDING}", &sha256[..DIGEST_IN_NAME]);
+        self.write(&file, plan)?;
+        Ok(WrittenPlan { file, sha256, bytes: plan.len() as u64 })
+    }
+
+    /// Puts `plans` in place of the manifest's, then removes the files of plans that it no longer
+    /// lists. Everything else in the manifest stays as it is, byte for byte.
+    pub fn replace_plans(&self, plans: &[PlanEntry]) -> Result<(), EditError> {
+        let path = self.directory.join("manifest.json");
+        let text = fs::read_to_string(&path)
+            .map_err(|source| EditError::Read { path: path.clone(), source })?;
+        let edited = with_plans(&text, plans)
+            .map_err(|source| EditError::Manifest { path: path.clone(), source })?;
+        self.write("manifest.json", edited.as_bytes())?;
+        let unlisted = |name: &str| is_plan(name) && plans.iter().all(|plan| plan.file != name);
+        if let Err(error) = self.remove_files(unlisted) {
+            // The package is complete; the next change tries again.
+            tracing::warn!("an old plan could not be removed: {error}");
+        }
+        Ok(())
+    }
+
+    /// Writes a whole file: beside its place, synced, renamed.
+    ///
+    /// # Errors
+    /// The file is as it was before, or absent.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), EditError> {
+        let unfinished = self.directory.join(format!("{UNFINISHED}{name}"));
+        let target = self.directory.join(name);
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&unfinished)?;
+            for part in content.chunks(WRITE_BYTES) {
+                file.write_all(part)?;
+            }
+            file.sync_all()?;
+            fs::rename(&unfinished, &target)?;
+            // The directory's entry must be on disk before the manifest names the file.
+            File::open(&self.directory)?.sync_all()
+        };
+        write().map_err(|source| {
+            // A disk that is full must not stay full; the first error is the one to tell.
+            let _ = fs::remove_file(&unfinished);
+            EditError::Write { path: target.clone(), source }
+        })
+    }
+
+    fn remove_files(&self, unwanted: impl Fn(&str) -> bool) -> Result<(), EditError> {
+        let failed = |path: &Path, source| EditError::Write { path: path.to_owned(), source };
+        let entries = fs::read_dir(&self.directory)
+            .map_err(|source| EditError::Read { path: self.directory.clone(), source })?;
+        for entry in entries {
+            let entry = entry.map_err(|source| failed(&self.directory, source))?;
+            if entry.file_name().to_str().is_some_and(&unwanted) {
+                fs::remove_file(entry.path()).map_err(|source| failed(&entry.path(), source))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the name is one that `write_plan` gives.
+fn is_plan(name: &str) -> bool {
+    let flavours = [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx];
+    flavours.iter().any(|flavour| {
+        name.strip_prefix(flavour.name())
+            .and_then(|rest| rest.strip_prefix('-'))
+            .and_then(|rest| rest.strip_suffix(PLAN_ENDING))
+            .is_some_and(|digest| {
+                digest.len() == DIGEST_IN_NAME && digest.bytes().all(|b| b.is_ascii_hexdigit())
+            })
+    })
+}
+
+/// The manifest's text with other plans; all other fields keep their order and their bytes.
+fn with_plans(text: &str, plans: &[PlanEntry]) -> Result<String, serde_json::Error> {
+    let Fields(mut fields) = serde_json::from_str(text)?;
+    let plans = serde_json::to_string_pretty(plans)?.replace('\n', "\n  ");
+    match fields.iter_mut().find(|(name, _)| name == "plans") {
+        Some((_, value)) => *value = plans,
+        None => fields.push(("plans".to_owned(), plans)),
+    }
+    let mut edited = String::with_capacity(text.len());
+    for (name, value) in &fields {
+        edited.push_str(if edited.is_empty() { "{\n  " } else { ",\n  " });
+        edited.push_str(&serde_json::to_string(name)?);
+        edited.push_str(": ");
+        edited.push_str(value);
+    }
+    edited.push_str("\n}\n");
+    Ok(edited)
+}
+
+/// An object's fields in their order, each value as it is written.
+struct Fields(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields, M::Error> {
+                let mut fields = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    fields.push((name, value.get().to_owned()));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(file: &str) -> PlanEntry {
+        serde_json::from_value(json!({
+            "file": file, "sha256": "0".repeat(64), "bytes": 7, "flavour": "tensorrt",
+            "version": "11.4.0.0", "model_file": "model.onnx", "model_sha256": "1".repeat(64),
+            "precision": "f16", "compute_capabilities": [], "build_seconds": 1.5, "profiles": [],
+        }))
+        .expect("the entry is valid")
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("it is a folder");
+        let name = |entry: io::Result<fs::DirEntry>| {
+            entry.expect("it can be listed").file_name().into_string().expect("it is UTF-8")
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn other_fields_keep_their_bytes_and_order() {
+        let text = "{\n  \"z\": [0.10, 1e3,   2],\n  \"plans\": [],\n  \"a\": {\"b\": \"é\"}\n}\n";
+        let edited = with_plans(text, &[entry("a.plan")]).expect("it is an object");
+        let (before, rest) = edited.split_once("\"plans\": [").expect("plans stay there");
+        assert_eq!(before, "{\n  \"z\": [0.10, 1e3,   2],\n  ");
+        assert!(rest.ends_with("\n  ],\n  \"a\": {\"b\": \"é\"}\n}\n"), "{rest}");
+        assert_eq!(with_plans(&edited, &[]).expect("it is an object"), text);
+    }
+
+    #[test]
+    fn plans_are_added_to_a_manifest_without_any() {
+        let edited = with_plans("{\"a\": 1}", &[]).expect("it is an object");
+        assert_eq!(edited, "{\n  \"a\": 1,\n  \"plans\": []\n}\n");
+        assert!(with_plans("[]", &[]).is_err());
+    }
+
+    #[test]
+    fn a_new_plan_replaces_the_files_of_unlisted_ones_only() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let put = |name: &str| fs::write(folder.path().join(name), "{}").expect("it is writable");
+        put("manifest.json");
+        put("mine.plan");
+        put("tensorrt-0000000000000000.plan");
+        put(".unfinished-manifest.json");
+        let editor = PackageEditor::open(folder.path()).expect("nobody else has it");
+        let written = editor.write_plan(PlanFlavour::TensorRtRtx, b"abc").expect("it is written");
+        assert_eq!(written.file, "tensorrt-rtx-ba7816bf8f01cfea.plan");
+        editor.replace_plans(&[entry(&written.file)]).expect("it is replaced");
+        assert_eq!(names(folder.path()), ["manifest.json", "mine.plan", &written.file]);
+    }
+
+    #[test]
+    fn only_one_process_changes_a_package() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let first = PackageEditor::open(folder.path()).expect("nobody else has it");
+        let second = PackageEditor::open(folder.path());
+        assert!(matches!(second, Err(EditError::Locked(_))), "{second:?}");
+        drop(first);
+        assert!(PackageEditor::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        fs::create_dir(folder.path().join("taken")).expect("a folder can be made");
+        let editor = PackageEditor::open(folder.path()).expect("nobody else has it");
+        assert!(editor.write("taken", b"abc").is_err());
+        assert_eq!(names(folder.path()), ["taken"]);
+    }
+}
