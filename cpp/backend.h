@@ -4,7 +4,7 @@
 // one Backend; the bridge knows this file alone. So both flavours live in one binary although
 // their class tables differ.
 //
-// Thread safety: a Backend may be used from all threads; one build at a time is enough for it.
+// Thread safety: a Backend may be used from all threads; its builds run one after the other.
 // Ownership: a Backend is shared; what it hands out keeps it alive as long as that needs it.
 // Preconditions: none; every function throws duovec::Error.
 

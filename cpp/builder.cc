@@ -246,6 +246,9 @@ class Build {
 std::unique_ptr<Plan> build_plan(std::shared_ptr<Library const> library,
                                  BuildRequest const& request, BuildObserver& observer) {
     check_profiles(request.profiles, request.length_max);
+    // The log does not tell which build a line belongs to.
+    static std::mutex one_at_a_time;
+    std::lock_guard const lock(one_at_a_time);
     Build build(*library, request, observer);
     NetworkFacts const facts = build.read_graph(*library);
     build.configure();

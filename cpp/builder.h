@@ -1,8 +1,9 @@
 // From an ONNX graph to a plan, with every check that can be made without a GPU.
 //
-// Thread safety: one build at a time for each flavour, since the library's log is one stream. The
-// observer is told from the library's threads. Ownership: the plan owns its bytes; the library must
-// outlive it. Preconditions: the observer and the request's timing cache outlive the call.
+// Thread safety: any thread may ask; builds of a flavour run one after the other, since the library
+// has one log. The observer is told from the library's threads. Ownership: the plan owns its bytes
+// and keeps the library. Preconditions: the observer and the request's timing cache outlive the
+// call.
 
 #pragma once
 

@@ -17,8 +17,11 @@ constexpr std::size_t kEntriesMax = 64;
 constexpr std::size_t kErrorsShown = 6;
 /// Said before the number of bytes, once for each profile.
 constexpr std::string_view kScratchLine = "Total Activation Memory: ";
-/// The builder looks for a GPU and reports that there is none; a build needs none.
-constexpr std::string_view kIrrelevant = "catchCudaError";
+/// The builder looks for a GPU and reports that there is none, but a build needs none; and it asks
+/// callers to mind int64 inputs, which sessions do.
+constexpr std::string_view kIrrelevant[] = {"catchCudaError", "has Int64 binding"};
+/// Shorter lines may be a part of others by chance.
+constexpr std::size_t kTellingLength = 20;
 
 Severity severity_of(Level level) {
     switch (level) {
@@ -35,13 +38,47 @@ Severity severity_of(Level level) {
     return Severity::kVerbose;
 }
 
+/// The parser logs each of its errors again between lines that frame them.
+bool is_framing(std::string_view line) {
+    constexpr std::string_view kFrames[] = {"--- Begin node", "--- End node",
+                                            "While parsing node number"};
+    bool const repeated = line.find("ERROR: ") != std::string_view::npos &&
+                          line.find(" In function ") != std::string_view::npos;
+    return repeated || std::ranges::any_of(kFrames, [&](std::string_view frame) {
+               return line.find(frame) != std::string_view::npos;
+           });
+}
+
+/// On one line, without the place in the vendor's sources that stands in front ("File.cpp:12: ").
+std::string cleaned(std::string_view line) {
+    std::size_t const place = line.find(".cpp:");
+    std::size_t const colon = line.find(": ", place == std::string_view::npos ? 0 : place);
+    if (place != std::string_view::npos && line.find(' ') == colon + 1) {
+        line.remove_prefix(colon + 2);
+    }
+    std::string text;
+    for (char const one : line) {
+        bool const space = one == ' ' || one == '\n' || one == '\r' || one == '\t';
+        if (!space) {
+            text += one;
+        } else if (!text.empty() && text.back() != ' ') {
+            text += ' ';
+        }
+    }
+    return text;
+}
+
 bool is_error(Level level) { return severity_of(level) == Severity::kError; }
 
+/// Adds what is neither irrelevant nor said already in more or in fewer words.
 void add_once(std::vector<std::string>& lines, std::string_view line) {
-    bool const known = std::ranges::any_of(
-        lines, [&](std::string const& one) { return one.find(line) != std::string::npos; });
-    bool const relevant = !line.empty() && line.find(kIrrelevant) == std::string_view::npos;
-    if (!known && relevant && lines.size() < kEntriesMax) {
+    bool const known = std::ranges::any_of(lines, [&](std::string const& one) {
+        bool const repeats = one.size() >= kTellingLength && line.find(one) != line.npos;
+        return repeats || one.find(line) != one.npos;
+    });
+    bool const irrelevant = std::ranges::any_of(
+        kIrrelevant, [&](std::string_view part) { return line.find(part) != line.npos; });
+    if (!line.empty() && !known && !irrelevant && lines.size() < kEntriesMax) {
         lines.emplace_back(line);
     }
 }
@@ -109,9 +146,9 @@ Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
 void Diagnostics::add_line(Level level, std::string const& line) {
     std::lock_guard const lock(mutex_);
     if (is_error(level)) {
-        add_once(error_lines_, line);
+        add_once(error_lines_, is_framing(line) ? "" : cleaned(line));
     } else if (level == Level::kWARNING) {
-        add_once(warning_lines_, line);
+        add_once(warning_lines_, cleaned(line));
     } else if (line.starts_with(kScratchLine)) {
         std::int64_t bytes = 0;
         auto const [end, problem] =
@@ -131,7 +168,8 @@ void Diagnostics::add_parser_errors(nvonnxparser::IParser const& parser) {
             line =
                 std::string("node '") + error->nodeName() + "' (" + error->nodeOperator() + "): ";
         }
-        add_once(parser_errors_, line + (error->desc() == nullptr ? "" : error->desc()));
+        line += error->desc() == nullptr ? "" : error->desc();
+        add_once(parser_errors_, cleaned(line));
     }
 }
 
@@ -144,7 +182,7 @@ std::string Diagnostics::errors(std::string const& fallback) const {
         }
     }
     for (Recorded const& one : recorded_) {
-        add_once(lines, one.text);
+        add_once(lines, cleaned(one.text));
     }
     std::string merged;
     for (std::size_t index = 0; index < std::min(lines.size(), kErrorsShown); ++index) {

@@ -208,7 +208,7 @@ AttentionShape attention_of(ITensor const& shares, std::int32_t hidden_size) {
 NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
                            BuildRequest const& request) {
     if (network.getNbLayers() == 0) {
-        refuse("the graph is empty: it has no layers");
+        refuse("the graph is empty, it has no layers: is it an ONNX file?");
     }
     std::vector<ITensor const*> inputs;
     for (std::int32_t index = 0; index < network.getNbInputs(); ++index) {
