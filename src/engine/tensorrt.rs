@@ -1,3 +1,5 @@
-//! TensorRT and TensorRT-RTX behind the cxx bridge.
+//! TensorRT and TensorRT-RTX: plans built from ONNX, behind the cxx bridge.
 
+pub mod build;
 pub mod ffi;
+pub mod plan;

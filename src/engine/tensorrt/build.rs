@@ -1,0 +1,344 @@
+//! From a package's ONNX graph to a plan and its entry in the manifest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::package::edit::{EditError, PackageEditor};
+use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
+use crate::package::{ModelPackage, PackageError};
+
+use super::ffi::{
+    BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
+};
+use super::plan::{default_profiles, model_file, size, tensors};
+
+/// What TensorRT-RTX 1.7 can build for without a GPU.
+const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
+
+/// How a plan is to be built.
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    pub flavour: PlanFlavour,
+    /// Folder of TensorRT's libraries; `None` searches the system.
+    pub library_dir: Option<PathBuf>,
+    /// Folder of the CUDA runtime; `None` searches the system.
+    pub cuda_library_dir: Option<PathBuf>,
+    /// `None` takes the default ones for the model's length.
+    pub profiles: Option<Vec<PlanProfile>>,
+    /// TensorRT-RTX only; empty is its default, 8.0 and later.
+    pub compute_capabilities: Vec<ComputeCapability>,
+    /// TensorRT only: runs on GPUs of later generations too, slower.
+    pub hardware_compatible: bool,
+    /// TensorRT only: runs with later versions too.
+    pub version_compatible: bool,
+}
+
+/// Why no plan was built; the package is as it was.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    #[error(transparent)]
+    Edit(#[from] EditError),
+    #[error("{}", .0)]
+    Options(String),
+    #[error("TensorRT builds on the GPU that the plan is for: {0}")]
+    NoDevice(String),
+    #[error("cannot use {flavour}: {source}", flavour = .flavour.name())]
+    Library { flavour: PlanFlavour, source: BridgeError },
+    #[error("cannot build a plan from {}", model.display())]
+    Build { model: PathBuf, source: BridgeError },
+    #[error(
+        "attention was not fused: the plan would take {scratch_bytes} bytes beside its weights, \
+         most of them for scores; export the graph with the scale inside the query's weights and \
+         an additive mask"
+    )]
+    NotFused { scratch_bytes: u64 },
+}
+
+impl BuildError {
+    /// Whether the observer asked for it.
+    pub const fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Build { source: BridgeError::Cancelled(_), .. })
+    }
+}
+
+/// A plan that is part of the package now.
+#[derive(Debug, Clone)]
+pub struct BuiltPlan {
+    pub entry: PlanEntry,
+    /// Sentences worth showing; the plan is right nevertheless.
+    pub warnings: Vec<String>,
+}
+
+/// Builds a plan and adds it to the package in `directory`, in place of an earlier one for the same
+/// flavour and compute capabilities. Blocks for seconds to minutes.
+///
+/// # Errors
+/// See [`BuildError`]. Whatever happens, a kill included, the package has either its old plans or
+/// the new one.
+pub fn build_engine(
+    directory: &Path,
+    options: &BuildOptions,
+    observer: &Observer,
+    clock: &dyn Clock,
+) -> Result<BuiltPlan, BuildError> {
+    let editor = PackageEditor::open(directory)?;
+    let package = ModelPackage::open(directory)?;
+    let device = find_device(options)?;
+    let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
+        .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;
+    let target = Target::new(&package, options, device, library.version())?;
+    let cache = target.timing_cache.as_ref().map(|name| directory.join(name));
+    let request = target.request(&package, options, cache.as_deref());
+    let model = package.directory().join(target.model_file);
+    if model.to_str().is_none() {
+        return Err(BuildError::Options(format!("the path {} is not UTF-8", model.display())));
+    }
+
+    let begin = clock.now();
+    let plan = library
+        .build_plan(&request, observer)
+        .map_err(|source| BuildError::Build { model, source })?;
+    let seconds = clock.now().since(begin);
+    let report = plan.report();
+    let mut warnings = report.warnings.clone();
+    warnings.extend(judge(&report)?);
+
+    if let Some(name) = target.timing_cache.as_ref().filter(|_| !report.timing_cache.is_empty()) {
+        editor.write(name, &report.timing_cache)?;
+    }
+    let entry = target.store(&editor, &package, &plan, seconds)?;
+    Ok(BuiltPlan { entry, warnings })
+}
+
+/// The first GPU. The data-centre flavour measures on it; RTX compiles for targets by name.
+fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError> {
+    let devices = Cuda::open(options.cuda_library_dir.as_deref())
+        .or_else(|_| Cuda::open(None))
+        .and_then(|cuda| cuda.devices());
+    match (options.flavour, devices) {
+        (_, Ok(devices)) if !devices.is_empty() => Ok(devices.into_iter().next()),
+        (PlanFlavour::TensorRtRtx, _) => Ok(None),
+        (PlanFlavour::TensorRt, Ok(_)) => {
+            Err(BuildError::NoDevice("the driver shows none".to_owned()))
+        }
+        (PlanFlavour::TensorRt, Err(error)) => Err(BuildError::NoDevice(error.to_string())),
+    }
+}
+
+/// Everything of the entry that is known before the build.
+struct Target {
+    flavour: PlanFlavour,
+    version: Version,
+    model_file: &'static str,
+    profiles: Vec<PlanProfile>,
+    compute_capabilities: Vec<ComputeCapability>,
+    device: Option<String>,
+    /// Its name in the package, for the flavour that measures.
+    timing_cache: Option<String>,
+    hardware_compatible: bool,
+    version_compatible: bool,
+}
+
+impl Target {
+    fn new(
+        package: &ModelPackage,
+        options: &BuildOptions,
+        device: Option<CudaDevice>,
+        version: Version,
+    ) -> Result<Self, BuildError> {
+        let manifest = package.manifest();
+        let profiles = match &options.profiles {
+            Some(profiles) => profiles.clone(),
+            None => default_profiles(manifest.max_input_tokens),
+        };
+        let rtx = options.flavour == PlanFlavour::TensorRtRtx;
+        let compute_capabilities = match &device {
+            Some(device) if !rtx => vec![device.capability],
+            _ => options.compute_capabilities.clone(),
+        };
+        if rtx {
+            check_rtx(options)?;
+        } else if !options.compute_capabilities.is_empty() {
+            let problem = "--compute-capability is for tensorrt-rtx; tensorrt builds for the GPU \
+                           it runs on";
+            return Err(BuildError::Options(problem.to_owned()));
+        }
+        let timing_cache = compute_capabilities
+            .first()
+            .filter(|_| !rtx)
+            .map(|capability| format!(".tensorrt-{version}-sm{capability}.timing"));
+        Ok(Self {
+            flavour: options.flavour,
+            version,
+            model_file: model_file(manifest),
+            profiles,
+            compute_capabilities,
+            device: device.map(|device| device.name),
+            timing_cache,
+            hardware_compatible: options.hardware_compatible,
+            version_compatible: options.version_compatible,
+        })
+    }
+
+    fn request(
+        &self,
+        package: &ModelPackage,
+        options: &BuildOptions,
+        cache: Option<&Path>,
+    ) -> BuildRequest {
+        let manifest = package.manifest();
+        let (inputs, outputs) = tensors(manifest);
+        let capability = |one: &ComputeCapability| size((one.major * 10 + one.minor) as usize);
+        BuildRequest {
+            model_path: package.directory().join(self.model_file).display().to_string(),
+            inputs,
+            outputs,
+            profiles: self.profiles.iter().map(Into::into).collect(),
+            length_max: size(manifest.max_input_tokens),
+            vocabulary_size: size(manifest.vocab_size),
+            hidden_size: size(manifest.hidden_size),
+            compute_capabilities: options.compute_capabilities.iter().map(capability).collect(),
+            hardware_compatible: self.hardware_compatible,
+            version_compatible: self.version_compatible,
+            // What an earlier build measured saves time only; without it all is measured anew.
+            timing_cache: cache.and_then(|path| fs::read(path).ok()).unwrap_or_default(),
+        }
+    }
+
+    fn store(
+        self,
+        editor: &PackageEditor,
+        package: &ModelPackage,
+        plan: &Plan,
+        seconds: Duration,
+    ) -> Result<PlanEntry, BuildError> {
+        let written = editor.write_plan(self.flavour, plan.bytes())?;
+        let report = plan.report();
+        let manifest = package.manifest();
+        let unsigned = |&bytes: &i64| u64::try_from(bytes).unwrap_or(0);
+        let scratch_bytes: Vec<u64> = report.scratch_bytes.iter().map(unsigned).collect();
+        let known = scratch_bytes.len() == self.profiles.len();
+        let entry = PlanEntry {
+            file: written.file,
+            sha256: written.sha256,
+            bytes: written.bytes,
+            flavour: self.flavour,
+            version: self.version.to_string(),
+            model_file: self.model_file.to_owned(),
+            model_sha256: manifest.files[self.model_file].sha256.clone(),
+            precision: report.precision,
+            profiles: self.profiles,
+            compute_capabilities: self.compute_capabilities,
+            device: self.device,
+            scratch_bytes: if known { scratch_bytes } else { Vec::new() },
+            hardware_compatible: self.hardware_compatible,
+            version_compatible: self.version_compatible,
+            build_seconds: (seconds.as_secs_f64() * 100.0).round() / 100.0,
+        };
+        let current = |plan: &&PlanEntry| {
+            let graph = manifest.files.get(&plan.model_file);
+            let same_graph = graph.is_some_and(|graph| graph.sha256 == plan.model_sha256);
+            let replaced = plan.flavour == entry.flavour
+                && plan.compute_capabilities == entry.compute_capabilities;
+            same_graph && !replaced
+        };
+        let kept = manifest.plans.iter().filter(current).cloned();
+        let plans: Vec<PlanEntry> = kept.chain([entry.clone()]).collect();
+        editor.replace_plans(&plans)?;
+        Ok(entry)
+    }
+}
+
+fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
+    if options.hardware_compatible || options.version_compatible {
+        let problem = "--hardware-compatibility and --version-compatible are for tensorrt; \
+                       tensorrt-rtx compiles for its GPU when it loads a plan";
+        return Err(BuildError::Options(problem.to_owned()));
+    }
+    let known = |one: &ComputeCapability| RTX_CAPABILITIES.contains(&(one.major, one.minor));
+    match options.compute_capabilities.iter().find(|one| !known(one)) {
+        None => Ok(()),
+        Some(capability) => Err(BuildError::Options(format!(
+            "TensorRT-RTX builds no plans for compute capability {capability}, only for {}",
+            RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ")
+        ))),
+    }
+}
+
+/// What of a finished plan is a fault, and what only worth saying.
+fn judge(report: &BuildReport) -> Result<Vec<String>, BuildError> {
+    let mut warnings = Vec::new();
+    let half = report.precision == "f16" || report.precision == "bf16";
+    if !half {
+        warnings.push(format!(
+            "the graph computes in {}: a half-precision graph (model.fp16.onnx) runs several \
+             times as fast",
+            report.precision
+        ));
+    }
+    if report.fusion == Fusion::NotFused && half {
+        let largest = report.scratch_bytes.iter().copied().max().unwrap_or(0);
+        return Err(BuildError::NotFused { scratch_bytes: u64::try_from(largest).unwrap_or(0) });
+    }
+    if report.position_rows == 0 {
+        warnings.push("no table of positions was found in the graph to check lengths with".into());
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(flavour: PlanFlavour) -> BuildOptions {
+        BuildOptions {
+            flavour,
+            library_dir: None,
+            cuda_library_dir: None,
+            profiles: None,
+            compute_capabilities: Vec::new(),
+            hardware_compatible: false,
+            version_compatible: false,
+        }
+    }
+
+    fn report(precision: &str, fusion: Fusion) -> BuildReport {
+        BuildReport {
+            precision: precision.to_owned(),
+            scratch_bytes: vec![5, 9, 7],
+            position_rows: 512,
+            fusion,
+            warnings: Vec::new(),
+            timing_cache: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn half_precision_must_be_fused() {
+        let error = judge(&report("f16", Fusion::NotFused)).expect_err("it is refused");
+        assert!(matches!(error, BuildError::NotFused { scratch_bytes: 9 }));
+        assert!(judge(&report("f16", Fusion::Unknown)).expect("it is taken").is_empty());
+        let warnings = judge(&report("f32", Fusion::NotFused)).expect("it is taken");
+        assert!(warnings[0].contains("computes in f32"), "{warnings:?}");
+    }
+
+    #[test]
+    fn rtx_knows_its_targets() {
+        let mut options = options(PlanFlavour::TensorRtRtx);
+        options.compute_capabilities = vec!["8.6".parse().expect("it is one")];
+        assert!(check_rtx(&options).is_ok());
+        options.compute_capabilities.push("9.0".parse().expect("it is one"));
+        let message = check_rtx(&options).expect_err("it has no such target").to_string();
+        assert!(message.contains("9.0, only for 7.5"), "{message}");
+        options.compute_capabilities.clear();
+        options.hardware_compatible = true;
+        assert!(check_rtx(&options).is_err());
+    }
+}
