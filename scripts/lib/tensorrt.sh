@@ -140,3 +140,13 @@ ensure_tensorrt() {
     part clang-format "$WHEEL_CLANG_FORMAT" fill_clang_format
     exec 8>&-
 }
+
+# ensure_tensorrt_binary: the release binary with both flavours in BINARY.
+ensure_tensorrt_binary() {
+    say "building the release binary with TensorRT (a few minutes the first time)"
+    (cd "$ROOT" &&
+        cargo build --release --locked --quiet --features tensorrt,tensorrt-rtx) ||
+        die "the release binary could not be built; the reason stands above"
+    # shellcheck disable=SC2034
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
+}

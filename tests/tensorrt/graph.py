@@ -1,0 +1,156 @@
+"""Small random encoders for the tests of plan building: the good graph, and ways to spoil it.
+
+The same arithmetic as a real export for TensorRT: half-precision weights and activations, fp32
+LayerNorm, fp32 outputs, the scale inside Wq, an additive mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a random encoder."""
+
+    hidden: int = 64
+    heads: int = 2
+    layers: int = 2
+    vocabulary: int = 500
+    positions: int = 128
+    half: bool = True
+    index_type: int = TensorProto.INT32
+
+
+class RandomEncoder:
+    """Collects nodes and initializers; `build` gives the model."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.random = np.random.RandomState(7)
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self.float_type = np.float16 if shape.half else np.float32
+        self.onnx_float = TensorProto.FLOAT16 if shape.half else TensorProto.FLOAT
+        self.uses_mask = True
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        # `ascontiguousarray` would turn a scalar into a list of one.
+        value = np.ascontiguousarray(value) if value.ndim else value
+        self.initializers.append(numpy_helper.from_array(value, name))
+        return name
+
+    def weights(self, name: str, *sizes: int, deviation: float = 0.05) -> str:
+        values = self.random.standard_normal(sizes) * deviation
+        return self.constant(name, values.astype(self.float_type))
+
+    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def cast(self, source: str, output: str, to: int) -> str:
+        return self.op("Cast", [source], output, to=to)
+
+    def linear(self, source: str, name: str, columns_in: int, columns_out: int) -> str:
+        product = self.op(
+            "MatMul", [source, self.weights(f"{name}.w", columns_in, columns_out)], f"{name}.mm"
+        )
+        return self.op("Add", [product, self.weights(f"{name}.b", columns_out)], name)
+
+    def norm(self, source: str, name: str) -> str:
+        """LayerNormalization in f32, back to the graph's type."""
+        wide = self.cast(source, f"{name}.in", TensorProto.FLOAT)
+        ones = self.constant(f"{name}.w", np.ones(self.shape.hidden, np.float32))
+        zeros = self.constant(f"{name}.b", np.zeros(self.shape.hidden, np.float32))
+        normed = self.op("LayerNormalization", [wide, ones, zeros], f"{name}.f32", axis=-1)
+        return self.cast(normed, name, self.onnx_float)
+
+    def attention(self, source: str, name: str, penalty: str | None) -> str:
+        hidden = self.shape.hidden
+        orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
+        parts = {}
+        for key, order in orders.items():
+            flat = self.linear(source, f"{name}.{key}", hidden, hidden)
+            split = self.op("Reshape", [flat, "split"], f"{name}.{key}.split")
+            parts[key] = self.op("Transpose", [split], f"{name}.{key}.heads", perm=order)
+        scores = self.op("MatMul", [parts["q"], parts["k"]], f"{name}.scores")
+        if penalty is not None:
+            scores = self.op("Add", [scores, penalty], f"{name}.masked")
+        shares = self.op("Softmax", [scores], f"{name}.shares", axis=-1)
+        mixed = self.op("MatMul", [shares, parts["v"]], f"{name}.mixed")
+        back = self.op("Transpose", [mixed], f"{name}.back", perm=[0, 2, 1, 3])
+        joined = self.op("Reshape", [back, "join"], f"{name}.joined")
+        return self.linear(joined, f"{name}.out", hidden, hidden)
+
+    def embeddings(self) -> str:
+        shape = self.shape
+        word_table = self.weights("word.table", shape.vocabulary, shape.hidden, deviation=1.0)
+        words = self.op("Gather", [word_table, "input_ids"], "word")
+        table = self.weights("position.table", shape.positions, shape.hidden, deviation=0.2)
+        length = self.op("Shape", ["input_ids"], "length", start=1, end=2)
+        start = self.constant("zero", np.asarray([0], np.int64))
+        axis = self.constant("axis0", np.asarray([0], np.int64))
+        places = self.op("Slice", [table, start, length, axis], "position")
+        return self.op("Add", [words, places], "embedded")
+
+    def penalty(self) -> str:
+        mask = self.cast("attention_mask", "mask", self.onnx_float)
+        one = self.constant("one", np.asarray(1.0, self.float_type))
+        low = self.constant("low", np.asarray(-10000.0, self.float_type))
+        scaled = self.op("Mul", [self.op("Sub", [one, mask], "padding"), low], "padding.low")
+        axes = self.constant("axes12", np.asarray([1, 2], np.int64))
+        return self.op("Unsqueeze", [scaled, axes], "penalty")
+
+    def outputs(self, hidden: str) -> None:
+        axis = self.constant("axis1", np.asarray([1], np.int64))
+        first = self.constant("first", np.asarray(0, np.int64))
+        wide = self.cast(hidden, "hidden.f32", TensorProto.FLOAT)
+        row = self.op("Gather", [wide, first], "row", axis=1)
+        length = self.op("ReduceL2", [row, axis], "row.norm", keepdims=1)
+        self.op("Div", [row, length], "dense")
+        head = self.linear(hidden, "sparse", self.shape.hidden, 1)
+        last = self.constant("axis2", np.asarray([2], np.int64))
+        flat = self.op("Squeeze", [head, last], "sparse.flat")
+        positive = self.op("Relu", [flat], "sparse.positive")
+        self.cast(positive, "token_weights", TensorProto.FLOAT)
+
+    def build(self) -> onnx.ModelProto:
+        shape = self.shape
+        head_size = shape.hidden // shape.heads
+        self.constant("split", np.asarray([0, 0, shape.heads, head_size], np.int64))
+        self.constant("join", np.asarray([0, 0, shape.hidden], np.int64))
+        penalty = self.penalty() if self.uses_mask else None
+        hidden = self.norm(self.embeddings(), "embedding.norm")
+        for layer in range(shape.layers):
+            name = f"layer{layer}"
+            attended = self.attention(hidden, f"{name}.attention", penalty)
+            hidden = self.norm(self.op("Add", [attended, hidden], f"{name}.a"), f"{name}.an")
+            wide = self.linear(hidden, f"{name}.up", shape.hidden, 4 * shape.hidden)
+            active = self.op("Gelu", [wide], f"{name}.gelu", approximate="none")
+            narrow = self.linear(active, f"{name}.down", 4 * shape.hidden, shape.hidden)
+            hidden = self.norm(self.op("Add", [narrow, hidden], f"{name}.f"), f"{name}.fn")
+        self.outputs(hidden)
+        return self._model()
+
+    def _model(self) -> onnx.ModelProto:
+        axes = ["batch", "length"]
+
+        def value(name: str, kind: int, dimensions: list[Any]) -> onnx.ValueInfoProto:
+            return helper.make_tensor_value_info(name, kind, dimensions)
+
+        inputs = [value(name, self.shape.index_type, axes) for name in INPUTS]
+        outputs = [
+            value("dense", TensorProto.FLOAT, ["batch", self.shape.hidden]),
+            value("token_weights", TensorProto.FLOAT, axes),
+        ]
+        graph = helper.make_graph(self.nodes, "encoder", inputs, outputs, self.initializers)
+        opsets = [helper.make_opsetid("", 20)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+INPUTS = ("input_ids", "attention_mask")
