@@ -18,6 +18,14 @@ esac
 [ -e "$1/manifest.json" ] || die "$1 is not a package: there is no manifest.json in it"
 
 need_tools
+# TensorRT computes in the types of the graph, and the default package's are f32.
+if [ "$(basename "$1")" = "$PACKAGE_NAME" ] && [ ! -e "$1/model.fp16.onnx" ]; then
+    need_cache
+    ensure_venv "$ROOT/scripts/requirements.txt"
+    say "adding the fp16 graph to $1"
+    "$PYTHON" "$ROOT/scripts/export_onnx.py" --fp16-of-package "$1" ||
+        die "the fp16 graph could not be added; the reason stands above"
+fi
 ensure_tensorrt
 ensure_tensorrt_binary
 # What is named on the command line comes first, then an installed library, then the fetched one.
