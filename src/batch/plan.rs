@@ -21,7 +21,7 @@ const ROWS: [usize; 18] =
 /// Every shape that a model of `max_length` tokens is run with, ascending by length and rows.
 ///
 /// Lengths step by 8 to 64, by 16 to 128, by 32 to 256, then by 64. A batch stays within both
-/// limits, but one row may always run.
+/// limits, but one row may always run; the most rows within them are always among the choices.
 pub fn bucket_ladder(
     max_length: usize,
     max_tokens: MaxBatchTokens,
@@ -29,10 +29,9 @@ pub fn bucket_ladder(
 ) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     for length in lengths(max_length) {
-        let fits =
-            |&rows: &usize| rows <= max_rows.as_usize() && rows * length <= max_tokens.as_usize();
-        let more = ROWS.into_iter().skip(1).filter(fits);
-        buckets.extend([1].into_iter().chain(more).map(|rows| Bucket { rows, length }));
+        let most = (max_tokens.as_usize() / length).clamp(1, max_rows.as_usize());
+        let fewer = ROWS.into_iter().take_while(|&rows| rows < most);
+        buckets.extend(fewer.chain([most]).map(|rows| Bucket { rows, length }));
     }
     buckets
 }

@@ -46,6 +46,19 @@ fn the_ladder_ends_at_the_models_limit_and_keeps_the_budget() {
 }
 
 #[test]
+fn the_most_rows_within_the_budget_are_a_choice() {
+    let tokens = MaxBatchTokens::new(512).expect("in range");
+    let rows = |length| {
+        let ladder = bucket_ladder(512, tokens, MaxBatchRows::DEFAULT);
+        let of_length = ladder.into_iter().filter(|bucket| bucket.length == length);
+        of_length.map(|bucket| bucket.rows).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(48), [1, 2, 3, 4, 6, 8, 10]);
+    assert_eq!(rows(64), [1, 2, 3, 4, 6, 8]);
+    assert_eq!(rows(320), [1]);
+}
+
+#[test]
 fn one_item_runs_at_once_in_the_smallest_bucket() {
     let plans = drain(&[13]);
     let bucket = Bucket { rows: 1, length: 16 };
