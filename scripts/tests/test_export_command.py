@@ -1,3 +1,5 @@
+"""The command export_onnx.py: packages, verification, refusals, interrupted runs."""
+
 import hashlib
 import json
 import os

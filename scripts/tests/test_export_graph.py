@@ -1,3 +1,5 @@
+"""The exported graphs: node types, fusion, positions, padding, fp16 twins."""
+
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,3 +1,5 @@
+"""Reading snapshots: families, poolings, missing and wrong tensors."""
+
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Reading safetensors and torch files, malicious and cut ones too."""
+
 import json
 import struct
 import sys
