@@ -22,11 +22,11 @@ class SparseHead:
 
 
 def load(path: Path = PATH) -> SparseHead:
-    """Reads the file that `fit_sparse_head.py` wrote."""
+    """Reads the file that `train_sparse_head.py` wrote."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return SparseHead(stored["weights"], stored["bias"], stored["method"])
     except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: run scripts/fit_sparse_head.py first") from error
+        raise PackageError(f"{path} is missing: run scripts/train_sparse_head.py first") from error
     except (json.JSONDecodeError, KeyError) as error:
         raise PackageError(f"{path} is not a sparse head: {error}") from error

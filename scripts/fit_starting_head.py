@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fits the default package's sparse head and writes default_package/sparse_head.json.
+"""Fits the head that training starts from and writes sparse_training/starting_head.json.
 
-    python scripts/fit_sparse_head.py
+    python scripts/fit_starting_head.py
 
-The head is linear: weight of a position = relu(w . hidden + b). There are no relevance labels to
-train it on here, so it learns how informative a token is: its surprisal in the Unigram vocabulary,
-scaled to the range of published lexical weights, and zero for punctuation and for the function
-words in function_words.json. Because it reads the hidden state and not the id, it carries over to
-context and to pieces the texts lack. The same texts and wheel give the same file.
+The head is linear: weight of a position = relu(w . hidden + b). It learns how informative a token
+is in general: its surprisal in the Unigram vocabulary, scaled to the range of published lexical
+weights, and zero for punctuation and for the function words in function_words.json. Because it
+reads the hidden state and not the id, it carries over to context and to pieces the texts lack. The
+same texts and wheel give the same file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
-from default_package import command, sparse_head, texts, weights
+from default_package import command, texts, weights
 from default_package.command import say
 from default_package.manifest import DEFAULT_PACKAGE
 from default_package.reference import META, ReferenceEncoder, ReferenceTokenizer
 from default_package.sparse_head import SparseHead
+from sparse_training.fit import START
 
 SURPRISAL_ZERO, SURPRISAL_FULL = 7.0, 15.0
 """In nats. At 7 and below lie inflections and single letters of every language here; from 15 on
@@ -65,7 +66,7 @@ class Samples:
 def main() -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=sparse_head.PATH, help="file to write")
+    parser.add_argument("--out", type=Path, default=START, help="file to write")
     command.add_wheel_options(parser)
     options = parser.parse_args()
     return command.guarded(lambda: make(options.out.resolve(), options))
@@ -82,7 +83,7 @@ def make(out: Path, options: argparse.Namespace) -> None:
         say(f"ridge {ridge:g}: R² {scores['r2_train']:.3f} train, {scores['r2_held_out']:.3f} out")
         content = {
             "method": METHOD,
-            "made_by": "scripts/fit_sparse_head.py",
+            "made_by": "scripts/fit_starting_head.py",
             "texts_sha256": hashlib.sha256(texts.PATH.read_bytes()).hexdigest(),
             "texts": len(texts.load()),
             "positions": len(samples.target),

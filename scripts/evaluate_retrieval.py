@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Measures how well the running server's vectors find passages, and draws two pictures.
+
+    scripts/serve.sh &
+    python scripts/evaluate_retrieval.py --url http://127.0.0.1:8080 --out docs/retrieval
+
+Two domains: manual pages held out by name, and Debian's guides, which training never saw. Methods:
+dense, sparse, both, BM25 and unweighted overlap on the same token ids. The weight of the hybrid is
+chosen on the validation pages. It writes results.json, tables.md, scores.png and tokens.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from default_package import command, texts
+from default_package.command import say
+from default_package.manifest import DEFAULT_PACKAGE
+from retrieval import evaluation, pictures, report
+from retrieval.embedder import HttpEmbedder
+from retrieval.pictures import Sentence
+from sparse_training import guide_collection, manual_collection, packages
+from sparse_training.collection import Collection
+from sparse_training.hidden_states import Package
+
+ROOT = Path(__file__).resolve().parent.parent
+DOMAINS = {
+    "held-out manual pages": "manuals",
+    "Debian guides, never trained on": "guides",
+}
+FONT_PACKAGE, FONT_FILE = "fonts-wqy-zenhei", "wqy-zenhei.ttc"
+"""Chinese, Japanese and Korean glyphs for the token picture; a Debian package."""
+PICTURED_GROUP = "t-train"
+"""The sentence of texts.jsonl whose translations are drawn."""
+UNDRAWN = {"ar", "hi", "th"}
+"""Languages whose glyphs the fonts lack."""
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the running server")
+    parser.add_argument(
+        "--package",
+        type=Path,
+        default=ROOT / "engines" / DEFAULT_PACKAGE.model_id,
+        help="the package that the server serves",
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "retrieval")
+    parser.add_argument("--cache", type=Path, default=packages.default_cache())
+    options = parser.parse_args()
+    return command.guarded(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Collects, asks the server, ranks, writes."""
+    package = Package.load(options.package)
+    embedder = HttpEmbedder(options.url, package)
+    manuals, guides = collections(options.cache)
+    share, shares = evaluation.choose_share(evaluation.embed_parts(manuals, "validation", embedder))
+    say(f"hybrid weight {share:g}, chosen on the validation pages")
+    domains: dict[str, Any] = {}
+    for name, source in DOMAINS.items():
+        collection = manuals if source == "manuals" else guides
+        parts = evaluation.embed_parts(collection, "test", embedder)
+        domains[name] = evaluation.summary(evaluation.evaluate(parts, share))
+    tuning = embedder.health["tuning"]
+    results = {
+        "model": embedder.model,
+        "engine": embedder.health["engine"],
+        "precision": tuning["precision"],
+        "hybrid_share": share,
+        "hybrid_share_validation_ndcg": {str(k): round(v, 4) for k, v in shares.items()},
+        "collections": {"manuals": manuals.digest(), "guides": guides.digest()},
+        "domains": domains,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    stored = json.dumps(results, ensure_ascii=False, indent=1)
+    (options.out / "results.json").write_text(stored + "\n", encoding="utf-8")
+    tables = report.markdown(results)
+    (options.out / "tables.md").write_text(tables, encoding="utf-8")
+    pictures.bars(results, options.out / "scores.png")
+    draw_tokens(embedder, package, options.cache, options.out / "tokens.png")
+    print(tables)
+    say(f"wrote {options.out}")
+
+
+def collections(cache: Path) -> tuple[Collection, Collection]:
+    """The manual pages and the guides, from Debian's packages."""
+    say("reading manual pages and guides")
+    manuals = packages.fetch_all((*packages.MANUALS, packages.RENDERER), cache)
+    guides = packages.fetch_all(packages.GUIDES, cache)
+    return manual_collection.make(manuals), guide_collection.make(guides)
+
+
+def draw_tokens(embedder: HttpEmbedder, package: Package, cache: Path, path: Path) -> None:
+    """One sentence in each language that the fonts can show, weights as the server gives them."""
+    lines = [
+        line for line in texts.load() if line.group == PICTURED_GROUP and line.lang not in UNDRAWN
+    ]
+    tokenizer = package.tokenizer()
+    sentences = []
+    for line, found in zip(
+        lines, embedder.embed([line.text for line in lines], "passage"), strict=True
+    ):
+        weights = dict(zip(found.ids.tolist(), found.weights.tolist(), strict=True))
+        pieces = [tokenizer.id_to_token(i) for i in found.tokens]
+        sentences.append(Sentence(line.lang, pieces, [weights.get(i, 0.0) for i in found.tokens]))
+    (fetched,) = packages.fetch_all((FONT_PACKAGE,), cache)
+    font = next(fetched.root.rglob(FONT_FILE))
+    pictures.tokens(sentences, font, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

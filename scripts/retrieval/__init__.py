@@ -1,0 +1,1 @@
+"""Measures retrieval: rankings by several methods, their scores with intervals, and pictures."""

@@ -1,0 +1,87 @@
+"""What both domains are made into: passages, and queries that say which passages answer them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One text of a pool."""
+
+    split: str
+    lang: str
+    group: str
+    """The page or section it comes from, the same for all translations."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question to the pool of `target_lang` in the same split."""
+
+    split: str
+    lang: str
+    target_lang: str
+    kind: str
+    group: str
+    text: str
+    relevant: tuple[int, ...]
+    """Positions in the collection's passages."""
+
+
+@dataclass
+class Collection:
+    """All passages and queries of one domain."""
+
+    passages: list[Passage] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
+
+    def pool(self, split: str, lang: str) -> list[int]:
+        """Positions of the passages that a query of this split and language ranks."""
+        every = enumerate(self.passages)
+        return [i for i, p in every if p.split == split and p.lang == lang]
+
+    def part(self, *splits: str) -> Collection:
+        """Only the given splits, renumbered."""
+        kept = [i for i, passage in enumerate(self.passages) if passage.split in splits]
+        new = {old: i for i, old in enumerate(kept)}
+        queries = [
+            Query(**{**asdict(query), "relevant": tuple(new[i] for i in query.relevant)})
+            for query in self.queries
+            if query.split in splits
+        ]
+        return Collection([self.passages[i] for i in kept], queries)
+
+    def digest(self) -> str:
+        """SHA-256 over everything in it."""
+        return hashlib.sha256(self.serialize().encode()).hexdigest()
+
+    def serialize(self) -> str:
+        """One JSON line for each passage, then one for each query."""
+        lines = [asdict(item) for item in [*self.passages, *self.queries]]
+        return "".join(
+            json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines
+        )
+
+
+def load(path: Path) -> Collection:
+    """Reads what `serialize` wrote."""
+    found = Collection()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        values = json.loads(line)
+        if "relevant" in values:
+            found.queries.append(Query(**{**values, "relevant": tuple(values["relevant"])}))
+        else:
+            found.passages.append(Passage(**values))
+    return found
+
+
+def share(name: str, seed: str) -> float:
+    """A number in [0, 1) that depends on the text only: the same on every machine and run."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8]) / 2.0**64

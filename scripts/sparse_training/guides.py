@@ -1,0 +1,118 @@
+"""Reads the second domain: Debian's guides, as HTML, in sections with language-free keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+BOOKS = ("debian-reference", "debian-faq", "developers-reference")
+HEADINGS = {"h1", "h2", "h3", "h4", "h5"}
+BLOCKS = {"p", "li", "dd", "dt", "pre", "td", "th", "div", "tr", "ul", "ol", "table", "section"}
+SKIPPED = {"head", "script", "style", "pre", "table"}
+"""Their text is no prose: code, output and lists of packages."""
+SKIPPED_CLASSES = {"toc", "navheader", "navfooter", "footnotes", "sphinxsidebar", "related"}
+SKIPPED_CLASSES |= {"toctree-wrapper", "contents", "footer", "titlepage-author", "headerlink"}
+NUMBERING = re.compile(r"^[\s\d.]*(?:(?:第\s*\d+\s*[章节])|(?:[^\W\d]{3,12}\s+\d+\.))?[\s\d.]*")
+"""`2.1.1. `, `Chapter 2. `, `第2章 ` before a heading."""
+
+
+@dataclass
+class GuideSection:
+    """One heading, its paragraphs, and the anchor that all translations share."""
+
+    key: str
+    heading: str
+    blocks: list[str] = field(default_factory=list)
+
+
+class GuideParser(HTMLParser):
+    """Collects headings and paragraphs of DocBook's and Sphinx's HTML."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.sections: list[GuideSection] = []
+        self._anchor = ""
+        self._text: list[str] = []
+        self._heading: str | None = None
+        self._skipping: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if self._skipping:
+            if tag == self._skipping[0]:
+                self._skipping.append(tag)
+            return
+        classes = set((values.get("class") or "").split())
+        if tag in SKIPPED or classes & SKIPPED_CLASSES or values.get("role") == "navigation":
+            if self._heading is None:
+                self._end_block()
+            self._skipping = [tag]
+            return
+        if tag in HEADINGS:
+            self._end_block()
+            self._heading = ""
+        elif tag in BLOCKS:
+            self._end_block()
+        anchored = tag == "section" or (tag == "a" and self._heading is not None)
+        if anchored and values.get("id"):
+            self._anchor = str(values["id"])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipping:
+            if tag == self._skipping[0]:
+                self._skipping.pop()
+            return
+        if tag in HEADINGS and self._heading is not None:
+            heading = NUMBERING.sub("", " ".join("".join(self._text).split()))
+            self.sections.append(GuideSection(self._anchor, heading))
+            self._text, self._heading, self._anchor = [], None, ""
+        elif tag in BLOCKS:
+            self._end_block()
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipping:
+            self._text.append(data)
+
+    def _end_block(self) -> None:
+        text = " ".join("".join(self._text).split())
+        self._text = []
+        if text and self.sections and self._heading is None:
+            self.sections[-1].blocks.append(text)
+
+
+def read(path: Path) -> list[GuideSection]:
+    """The sections of one HTML file that have an anchor and text."""
+    parser = GuideParser()
+    parser.feed(path.read_text(encoding="utf-8", errors="replace"))
+    parser.close()
+    return [section for section in parser.sections if section.key and section.blocks]
+
+
+def language(package: str) -> str:
+    """`debian-faq-zh-cn` -> `zh`, `debian-reference-pt-br` -> `pt`, `debian-faq` -> `en`."""
+    match = re.search(r"(?:reference|faq)-([a-z]{2})(?:-[a-z]{2})?$", package)
+    return match.group(1) if match else "en"
+
+
+def book(package: str) -> str:
+    """The part of a package's name that all its translations share."""
+    return next(name for name in BOOKS if package.startswith(name))
+
+
+def files(root: Path, package: str) -> list[Path]:
+    """The HTML files of one guide in one language, without indexes and duplicates."""
+    found = []
+    for path in sorted((root / "usr/share").rglob("*.html")):
+        in_docs = path.parent.name == "docs" or path.is_symlink()
+        plain_twin = path.with_suffix("").with_suffix(".en.html")
+        twin = path.suffixes == [".html"] and plain_twin != path and plain_twin.exists()
+        if not in_docs and not twin and not path.name.startswith(("index", "search", "genindex")):
+            found.append(path)
+    assert found, f"{package} has HTML files"
+    return found

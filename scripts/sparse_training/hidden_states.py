@@ -1,0 +1,176 @@
+"""The encoder's last hidden states, computed once with OpenVINO and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import openvino
+from tokenizers import Tokenizer
+
+from default_package.command import say
+from default_package.errors import PackageError
+from default_package.runtime import Runtime
+
+HEAD_NODE = "sparse.product"
+"""The node of the package's graph whose first input is the last hidden state."""
+HIDDEN_OUTPUT = "hidden"
+BATCH_TOKENS = 1024
+"""Padded tokens of one run; throughput is flat from about 300 on."""
+SAY_EVERY = 200
+"""Batches between two progress lines."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is read of a model package."""
+
+    root: Path
+    prompts: dict[str, str]
+    dropped: frozenset[int]
+    tokens_max: int
+
+    @classmethod
+    def load(cls, root: Path) -> Package:
+        """Reads the manifest."""
+        try:
+            stored = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise PackageError(
+                f"{root} is no package: run scripts/make_default_package.py first"
+            ) from error
+        dropped = frozenset(stored["sparse"]["dropped_token_ids"])
+        return cls(root, stored["prompts"], dropped, stored["max_input_tokens"])
+
+    def tokenizer(self) -> Tokenizer:
+        """The package's tokenizer, without padding or truncation."""
+        return Tokenizer.from_file(str(self.root / "tokenizer.json"))
+
+    def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
+        """Token ids behind the prompt, cut as the server cuts; and the text's first position."""
+        tokenizer, prompt = self.tokenizer(), self.prompts[kind]
+        first = len(tokenizer.encode(prompt).ids) - 1
+        encoded = tokenizer.encode_batch([prompt + text for text in texts])
+        rows = [list(one.ids) for one in encoded]
+        limit = self.tokens_max
+        return [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows], first
+
+
+@dataclass(frozen=True)
+class States:
+    """Positions of many texts, one text after the other; prompts and dropped ids are left out."""
+
+    ids: np.ndarray
+    """i32 `[positions]`."""
+    hidden: np.ndarray
+    """f16 `[positions, width]`."""
+    offsets: np.ndarray
+    """i64 `[texts + 1]`: text i has the positions offsets[i] to offsets[i + 1]."""
+    dense: np.ndarray
+    """f32 `[texts, width]`."""
+
+    def __len__(self) -> int:
+        """How many texts."""
+        return len(self.offsets) - 1
+
+
+def cached(package: Package, texts: list[str], kind: str, precision: str, cache: Path) -> States:
+    """From the cache folder, or computed and put there."""
+    key = hashlib.sha256()
+    for part in (_file_digest(package), kind, precision, *texts):
+        key.update(part.encode() + b"\0")
+    folder = cache / "states" / f"{kind}-{precision}-{key.hexdigest()[:20]}"
+    if not folder.exists():
+        part = folder.with_name(f".{folder.name}.{os.getpid()}")
+        part.mkdir(parents=True)
+        try:
+            _compute(package, texts, kind, precision, part)
+            os.replace(part, folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    names = ("ids", "hidden", "offsets", "dense")
+    return States(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
+
+
+def _file_digest(package: Package) -> str:
+    stored = json.loads((package.root / "manifest.json").read_text(encoding="utf-8"))
+    # The head is part of the graph's file, but the hidden states do not depend on it.
+    graph = onnx.load(str(package.root / "model.onnx"), load_external_data=False).graph
+    known = hashlib.sha256(stored["files"]["tokenizer.json"]["sha256"].encode())
+    for tensor in graph.initializer:
+        if not tensor.name.startswith("sparse."):
+            known.update(tensor.raw_data)
+    return known.hexdigest()
+
+
+def with_hidden_output(path: Path) -> onnx.ModelProto:
+    """The package's graph with its last hidden state as a third output."""
+    model = onnx.load(str(path))
+    nodes = [node for node in model.graph.node if node.name == HEAD_NODE]
+    if not nodes:
+        raise PackageError(f"{path} has no node {HEAD_NODE}: it was not made by this repository")
+    shape = ["batch", "length", "width"]
+    value = onnx.helper.make_tensor_value_info(HIDDEN_OUTPUT, onnx.TensorProto.FLOAT, shape)
+    copy = onnx.helper.make_node("Identity", [nodes[0].input[0]], [HIDDEN_OUTPUT])
+    model.graph.node.append(copy)
+    model.graph.output.append(value)
+    return model
+
+
+def resolve_precision(asked: str) -> str:
+    """`auto` is what the server would use: bf16 where the CPU computes in it."""
+    if asked != "auto":
+        return asked
+    return "bf16" if Runtime.supports("bf16") else "f32"
+
+
+def _compute(package: Package, texts: list[str], kind: str, precision: str, into: Path) -> None:
+    rows, first = package.encode(texts, kind)
+    keep = [
+        [at for at in range(first, len(row) - 1) if row[at] not in package.dropped] for row in rows
+    ]
+    offsets = np.concatenate([[0], np.cumsum([len(one) for one in keep])]).astype(np.int64)
+    core = openvino.Core()
+    model = core.read_model(with_hidden_output(package.root / "model.onnx").SerializeToString())
+    settings = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
+    compiled = core.compile_model(model, "CPU", settings)
+    width = compiled.output(HIDDEN_OUTPUT).partial_shape[2].get_length()
+    total = int(offsets[-1])
+    hidden = np.lib.format.open_memmap(
+        into / "hidden.npy", mode="w+", dtype=np.float16, shape=(total, width)
+    )
+    dense = np.zeros((len(rows), width), np.float32)
+    for number, batch in enumerate(batches(rows)):
+        length = max(len(rows[i]) for i in batch)
+        ids = np.ones((len(batch), length), np.int32)
+        mask = np.zeros((len(batch), length), np.int32)
+        for at, i in enumerate(batch):
+            ids[at, : len(rows[i])] = rows[i]
+            mask[at, : len(rows[i])] = 1
+        result = compiled({"input_ids": ids, "attention_mask": mask})
+        for at, i in enumerate(batch):
+            hidden[offsets[i] : offsets[i + 1]] = result[HIDDEN_OUTPUT][at, keep[i]]
+            dense[i] = result["dense"][at]
+        if number % SAY_EVERY == 0:
+            say(f"hidden states of {kind} texts, batch {number}")
+    hidden.flush()
+    kept = [row[at] for row, places in zip(rows, keep, strict=True) for at in places]
+    np.save(into / "ids.npy", np.asarray(kept, np.int32))
+    np.save(into / "offsets.npy", offsets)
+    np.save(into / "dense.npy", dense)
+
+
+def batches(rows: list[list[int]]) -> list[list[int]]:
+    """Neighbours in length, so that little is padding; at most BATCH_TOKENS padded tokens."""
+    found: list[list[int]] = []
+    for i in sorted(range(len(rows)), key=lambda i: (len(rows[i]), i)):
+        if not found or (len(found[-1]) + 1) * len(rows[i]) > BATCH_TOKENS:
+            found.append([])
+        found[-1].append(i)
+    return found
