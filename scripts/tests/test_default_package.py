@@ -15,6 +15,7 @@ from default_package import command, manifest, sparse_head, texts, tokenizer, wh
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
 from default_package.verify import cosine, sparse_distance
+from sparse_training.fit import START
 
 CHARSMAP_SHA256 = "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"
 GOLDEN = Path(__file__).resolve().parents[2] / "tests/golden/multilingual-e5-small.json"
@@ -101,10 +102,10 @@ def test_distances() -> None:
     assert sparse_distance({}, {}) == 0.0
 
 
-def test_the_head_belongs_to_the_texts() -> None:
-    stored = json.loads(sparse_head.PATH.read_text(encoding="utf-8"))
-    assert stored["texts_sha256"] == wheel.digest(texts.PATH), "run scripts/fit_sparse_head.py"
-    assert len(stored["weights"]) == 384
+def test_the_starting_head_belongs_to_the_texts() -> None:
+    stored = json.loads(START.read_text(encoding="utf-8"))
+    assert stored["texts_sha256"] == wheel.digest(texts.PATH), "run scripts/fit_starting_head.py"
+    assert len(stored["weights"]) == len(sparse_head.load().weights) == 384
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"weights": []}'])
