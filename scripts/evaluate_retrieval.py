@@ -63,30 +63,32 @@ def run(options: argparse.Namespace) -> None:
     manuals, guides = collections(options.cache)
     share, shares = evaluation.choose_share(evaluation.embed_parts(manuals, "validation", embedder))
     say(f"hybrid weight {share:g}, chosen on the validation pages")
-    domains: dict[str, Any] = {}
-    for name, source in DOMAINS.items():
-        collection = manuals if source == "manuals" else guides
-        parts = evaluation.embed_parts(collection, "test", embedder)
-        domains[name] = evaluation.summary(evaluation.evaluate(parts, share))
-    tuning = embedder.health["tuning"]
     results = {
         "model": embedder.model,
         "engine": embedder.health["engine"],
-        "precision": tuning["precision"],
+        "precision": embedder.health["tuning"]["precision"],
         "hybrid_share": share,
         "hybrid_share_validation_ndcg": {str(k): round(v, 4) for k, v in shares.items()},
         "collections": {"manuals": manuals.digest(), "guides": guides.digest()},
-        "domains": domains,
+        "domains": {},
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    stored = json.dumps(results, ensure_ascii=False, indent=1)
-    (options.out / "results.json").write_text(stored + "\n", encoding="utf-8")
-    tables = report.markdown(results)
-    (options.out / "tables.md").write_text(tables, encoding="utf-8")
-    pictures.bars(results, options.out / "scores.png")
+    for name, source in DOMAINS.items():
+        collection = manuals if source == "manuals" else guides
+        parts = evaluation.embed_parts(collection, "test", embedder)
+        results["domains"][name] = evaluation.summary(evaluation.evaluate(parts, share))
+        write(results, options.out)
     draw_tokens(embedder, package, options.cache, options.out / "tokens.png")
-    print(tables)
+    print(report.markdown(results))
     say(f"wrote {options.out}")
+
+
+def write(results: dict[str, Any], out: Path) -> None:
+    """JSON, tables and bars of the domains that are done."""
+    out.mkdir(parents=True, exist_ok=True)
+    stored = json.dumps(results, ensure_ascii=False, indent=1)
+    (out / "results.json").write_text(stored + "\n", encoding="utf-8")
+    (out / "tables.md").write_text(report.markdown(results), encoding="utf-8")
+    pictures.bars(results, out / "scores.png")
 
 
 def collections(cache: Path) -> tuple[Collection, Collection]:
