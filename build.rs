@@ -22,10 +22,11 @@ mod native {
     /// Set for the child process that only runs bindgen.
     const BINDGEN_STEP: &str = "DUOVEC_BINDGEN_STEP";
 
-    /// Sources that name no vendor type, compiled once.
-    const NEUTRAL_SOURCES: &[&str] = &["bridge", "fusion", "profile", "progress"];
+    /// Sources that name no type of TensorRT's, compiled once.
+    const NEUTRAL_SOURCES: &[&str] = &["bridge", "cuda", "fusion", "layout", "profile", "progress"];
     /// Sources that are compiled for each flavour.
-    const FLAVOUR_SOURCES: &[&str] = &["backend", "builder", "diagnostics", "library", "network"];
+    const FLAVOUR_SOURCES: &[&str] =
+        &["backend", "builder", "diagnostics", "engine", "library", "network", "session"];
 
     /// All that `src/engine/cuda.rs` calls; a library that lacks one of them is refused.
     const CUDA_FUNCTIONS: &[&str] = &[
@@ -84,7 +85,7 @@ mod native {
         if env::var_os(BINDGEN_STEP).is_some() {
             return bind_cuda(&cuda);
         }
-        compile_bridge();
+        compile_bridge(&cuda);
         if cfg!(feature = "tensorrt") {
             let headers = find(&root, &TENSORRT);
             compile_flavour("tensorrt", &headers, &cuda, &[]);
@@ -153,8 +154,9 @@ mod native {
             .flag("-Werror")
     }
 
-    fn compile_bridge() {
+    fn compile_bridge(cuda: &Path) {
         let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
+        build.flag("-isystem").flag(cuda.as_os_str());
         build.files(NEUTRAL_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
         if cfg!(feature = "tensorrt") {
             build.define("DUOVEC_WITH_TENSORRT", None);

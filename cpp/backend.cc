@@ -2,6 +2,7 @@
 
 #include "builder.h"
 #include "diagnostics.h"
+#include "engine.h"
 #include "library.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
@@ -18,6 +19,10 @@ class FlavourBackend final : public Backend {
     std::unique_ptr<Plan> build(BuildRequest const& request,
                                 BuildObserver& observer) const override {
         return build_plan(library_, request, observer);
+    }
+
+    std::unique_ptr<Engine> load(EngineRequest const& request) const override {
+        return std::make_unique<LoadedEngine>(library_, request);
     }
 
  private:

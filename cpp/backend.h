@@ -4,7 +4,8 @@
 // one Backend; the bridge knows this file alone. So both flavours live in one binary although
 // their class tables differ.
 //
-// Thread safety: a Backend may be used from all threads; its builds run one after the other.
+// Thread safety: a Backend may be used from all threads; its builds run one after the other. An
+// Engine may be used from all threads; a Session belongs to the thread that opened it.
 // Ownership: a Backend is shared; what it hands out keeps it alive as long as that needs it.
 // Preconditions: none; every function throws duovec::Error.
 
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "fusion.h"
+#include "layout.h"
 #include "profile.h"
 
 namespace duovec {
@@ -35,9 +37,6 @@ struct Version {
     std::int32_t patch = 0;
     std::int32_t build = 0;
 };
-
-/// Types that sessions can fill or read.
-enum class Element { kInt32, kInt64, kFloat32, kFloat16 };
 
 /// An input or output the graph must have, of rank 2. `columns` is the fixed second size, 0 when
 /// it is the length of the batch.
@@ -110,6 +109,95 @@ class Plan {
     virtual BuildReport const& report() const noexcept = 0;
 };
 
+struct EngineRequest {
+    /// A serialized plan; not needed after the call.
+    std::span<std::uint8_t const> plan;
+    /// What the manifest says of it, which it must be.
+    std::vector<Profile> profiles;
+    std::string input_ids;
+    std::string attention_mask;
+    std::string dense;
+    /// Empty when the model has no lexical weights.
+    std::string token_weights;
+    std::int32_t hidden_size = 0;
+    /// CUDA's number of the GPU.
+    std::int32_t device = 0;
+    /// Folder of the CUDA runtime; the loader looks for it when it is empty.
+    std::string cuda_directory;
+};
+
+/// What a session is to be ready for.
+struct SessionRequest {
+    /// Every shape that will be run; each must be covered by a profile.
+    std::vector<Shape> shapes;
+    /// Shapes of at most so many tokens run from a captured graph, when they can be captured.
+    std::int64_t captured_tokens_max = 0;
+};
+
+/// Pinned memory of the staged shape, to be filled: row-major [rows, length] each, of the type that
+/// the plan has.
+struct StagedInputs {
+    std::span<std::byte> input_ids;
+    std::span<std::byte> attention_mask;
+};
+
+/// Pinned memory with the rows of the last run: [rows, hidden] and [rows, length]; the second is
+/// empty when the model has no lexical weights. Valid until the next run.
+struct RunOutputs {
+    std::span<std::byte const> dense;
+    std::span<std::byte const> token_weights;
+};
+
+/// Nanoseconds on the device, by CUDA's events.
+struct RunTimes {
+    std::int64_t copy_in = 0;
+    std::int64_t compute = 0;
+    std::int64_t copy_out = 0;
+};
+
+/// How a session runs the shapes it has seen.
+struct SessionReport {
+    std::int32_t captured = 0;
+    std::int32_t plain = 0;
+    /// Why the first of the graphs that failed could not be captured; empty when none failed.
+    std::string refused;
+};
+
+/// One stream with its buffers and contexts.
+class Session {
+ public:
+    Session() = default;
+    virtual ~Session() = default;
+    Session(Session const&) = delete;
+    Session& operator=(Session const&) = delete;
+
+    /// Chooses the shape of the next run. Throws Error(kRequest) for one that was not requested.
+    virtual StagedInputs stage(Shape shape) = 0;
+
+    /// Runs what was staged and waits for it. The first run of a shape also captures its graph;
+    /// later ones allocate nothing on the host. Throws Error(kTransient) when only this run failed,
+    /// Error(kOutOfMemory), or Error(kPoisoned) when no run of this process will succeed again.
+    virtual RunTimes run() = 0;
+
+    virtual RunOutputs outputs() const noexcept = 0;
+    virtual SessionReport report() const = 0;
+};
+
+/// A deserialized plan on one device.
+class Engine {
+ public:
+    Engine() = default;
+    virtual ~Engine() = default;
+    Engine(Engine const&) = delete;
+    Engine& operator=(Engine const&) = delete;
+
+    virtual TensorElements elements() const noexcept = 0;
+
+    /// On the thread that will run it. Throws Error(kRequest) for a shape that no profile covers,
+    /// Error(kOutOfMemory) and others of CUDA's. The engine must outlive the session.
+    virtual std::unique_ptr<Session> open_session(SessionRequest const& request) const = 0;
+};
+
 class Backend {
  public:
     Backend() = default;
@@ -123,6 +211,11 @@ class Backend {
     /// Takes seconds to minutes and several times the model's size of host memory.
     virtual std::unique_ptr<Plan> build(BuildRequest const& request,
                                         BuildObserver& observer) const = 0;
+
+    /// Puts a plan on its device. Throws Error(kLibrary) without the CUDA runtime, Error(kDevice)
+    /// without a driver or that GPU, Error(kModel) when the plan cannot run there or is not what
+    /// the request says.
+    virtual std::unique_ptr<Engine> load(EngineRequest const& request) const = 0;
 };
 
 /// Each opens the flavour's libraries in `directory`, or where the loader looks when it is empty.

@@ -1,5 +1,6 @@
 #include "bridge.h"
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,29 @@ duovec::BuildRequest request_of(BuildRequest const& from) {
     return request;
 }
 
+Element element_to(duovec::Element element) {
+    switch (element) {
+        case duovec::Element::kInt32:
+            return Element::Int32;
+        case duovec::Element::kInt64:
+            return Element::Int64;
+        case duovec::Element::kFloat32:
+            return Element::Float32;
+        case duovec::Element::kFloat16:
+            return Element::Float16;
+    }
+    throw Error(ErrorKind::kInternal, "an unknown element type");
+}
+
+/// Bytes as numbers of the type that the plan must have there.
+template <typename Number, typename Byte>
+rust::Slice<Number> numbers(std::span<Byte> bytes, duovec::Element has, duovec::Element wanted) {
+    if (has != wanted) {
+        throw Error(ErrorKind::kInternal, "a tensor was asked for in another type than it has");
+    }
+    return {reinterpret_cast<Number*>(bytes.data()), bytes.size() / sizeof(Number)};
+}
+
 Fusion fusion_of(duovec::Fusion fusion) {
     switch (fusion) {
         case duovec::Fusion::kUnknown:
@@ -169,6 +193,94 @@ std::unique_ptr<Plan> Library::build_plan(BuildRequest const& request,
                                           Observer const& observer) const {
     RustObserver listener(observer);
     return std::make_unique<Plan>(backend_->build(request_of(request), listener));
+}
+
+std::shared_ptr<Engine> Library::load(EngineRequest const& from,
+                                      rust::Slice<std::uint8_t const> plan) const {
+    duovec::EngineRequest request;
+    request.plan = {plan.data(), plan.size()};
+    for (Profile const& profile : from.profiles) {
+        request.profiles.push_back(profile_of(profile));
+    }
+    request.input_ids = std::string(from.input_ids);
+    request.attention_mask = std::string(from.attention_mask);
+    request.dense = std::string(from.dense);
+    request.token_weights = std::string(from.token_weights);
+    request.hidden_size = from.hidden_size;
+    request.device = from.device;
+    request.cuda_directory = std::string(from.cuda_directory);
+    return std::make_shared<Engine>(backend_->load(request));
+}
+
+Engine::Engine(std::shared_ptr<duovec::Engine const> engine) : engine_(std::move(engine)) {}
+
+Elements Engine::elements() const {
+    TensorElements const elements = engine_->elements();
+    return {element_to(elements.inputs), element_to(elements.dense),
+            element_to(elements.token_weights), elements.has_token_weights};
+}
+
+std::unique_ptr<Session> Engine::open_session(SessionRequest const& from) const {
+    duovec::SessionRequest request;
+    for (Shape const& shape : from.shapes) {
+        request.shapes.push_back({shape.rows, shape.length});
+    }
+    request.captured_tokens_max = from.captured_tokens_max;
+    return std::make_unique<Session>(engine_, engine_->open_session(request));
+}
+
+Session::Session(std::shared_ptr<duovec::Engine const> engine,
+                 std::unique_ptr<duovec::Session> session)
+    : engine_(std::move(engine)), session_(std::move(session)) {}
+
+Session::~Session() = default;
+
+void Session::stage(std::int32_t rows, std::int32_t length) {
+    StagedInputs const staged = session_->stage({rows, length});
+    inputs_ = staged.input_ids.data();
+    auto const between = static_cast<std::size_t>(staged.attention_mask.data() - inputs_);
+    inputs_bytes_ = between + staged.attention_mask.size();
+}
+
+rust::Slice<std::int32_t> Session::inputs_i32() {
+    return numbers<std::int32_t>(std::span(inputs_, inputs_bytes_), engine_->elements().inputs,
+                                 duovec::Element::kInt32);
+}
+
+rust::Slice<std::int64_t> Session::inputs_i64() {
+    return numbers<std::int64_t>(std::span(inputs_, inputs_bytes_), engine_->elements().inputs,
+                                 duovec::Element::kInt64);
+}
+
+RunTimes Session::run() {
+    duovec::RunTimes const times = session_->run();
+    return {times.copy_in, times.compute, times.copy_out};
+}
+
+rust::Slice<float const> Session::dense_f32() const {
+    return numbers<float const>(session_->outputs().dense, engine_->elements().dense,
+                                duovec::Element::kFloat32);
+}
+
+rust::Slice<std::uint16_t const> Session::dense_f16() const {
+    return numbers<std::uint16_t const>(session_->outputs().dense, engine_->elements().dense,
+                                        duovec::Element::kFloat16);
+}
+
+rust::Slice<float const> Session::token_weights_f32() const {
+    return numbers<float const>(session_->outputs().token_weights,
+                                engine_->elements().token_weights, duovec::Element::kFloat32);
+}
+
+rust::Slice<std::uint16_t const> Session::token_weights_f16() const {
+    return numbers<std::uint16_t const>(session_->outputs().token_weights,
+                                        engine_->elements().token_weights,
+                                        duovec::Element::kFloat16);
+}
+
+SessionReport Session::report() const {
+    duovec::SessionReport const report = session_->report();
+    return {report.captured, report.plain, rust::String::lossy(report.refused)};
 }
 
 std::shared_ptr<Library> open_library(Flavour flavour, rust::Str directory) {

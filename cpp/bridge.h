@@ -1,12 +1,13 @@
 // The only file that cxx sees: the handles and functions of src/engine/tensorrt/ffi.rs.
 //
-// Thread safety: a Library may be used from all threads; a Plan is read-only. Ownership: Rust owns
-// the handles through the pointers it is given. Preconditions: what is passed in lives as long as
-// the call. Every function that can throw is `Result` on the Rust side, and its message starts with
-// the error's kind and a colon.
+// Thread safety: a Library and an Engine may be used from all threads, a Session from the thread
+// that opened it; a Plan is read-only. Ownership: Rust owns the handles through the pointers it is
+// given. Preconditions: what is passed in lives as long as the call. Every function that can throw
+// is `Result` on the Rust side, and its message starts with the error's kind and a colon.
 
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <new>
@@ -35,7 +36,9 @@ static void trycatch(Try&& body, Fail&& fail) noexcept try {
 
 namespace duovec {
 class Backend;
+class Engine;
 class Plan;
+class Session;
 }  // namespace duovec
 
 namespace duovec::bridge {
@@ -44,6 +47,11 @@ namespace duovec::bridge {
 enum class Flavour : std::uint8_t;
 struct BuildRequest;
 struct BuildReport;
+struct EngineRequest;
+struct SessionRequest;
+struct SessionReport;
+struct Elements;
+struct RunTimes;
 struct Version;
 struct Observer;
 
@@ -59,12 +67,52 @@ class Plan {
     std::unique_ptr<duovec::Plan> plan_;
 };
 
+/// What one worker runs. Its memory is handed out as numbers of the plan's own type; a slice of
+/// another type is an Error(kInternal).
+class Session {
+ public:
+    Session(std::shared_ptr<duovec::Engine const> engine, std::unique_ptr<duovec::Session> session);
+    ~Session();
+
+    void stage(std::int32_t rows, std::int32_t length);
+    /// Ids, then padding up to the second half, which begins with the mask.
+    rust::Slice<std::int32_t> inputs_i32();
+    rust::Slice<std::int64_t> inputs_i64();
+    RunTimes run();
+    rust::Slice<float const> dense_f32() const;
+    rust::Slice<std::uint16_t const> dense_f16() const;
+    rust::Slice<float const> token_weights_f32() const;
+    rust::Slice<std::uint16_t const> token_weights_f16() const;
+    SessionReport report() const;
+
+ private:
+    // Before the session: it must live longer.
+    std::shared_ptr<duovec::Engine const> engine_;
+    std::unique_ptr<duovec::Session> session_;
+    /// Both staged inputs and what lies between them.
+    std::byte* inputs_ = nullptr;
+    std::size_t inputs_bytes_ = 0;
+};
+
+class Engine {
+ public:
+    explicit Engine(std::shared_ptr<duovec::Engine const> engine);
+
+    Elements elements() const;
+    std::unique_ptr<Session> open_session(SessionRequest const& request) const;
+
+ private:
+    std::shared_ptr<duovec::Engine const> engine_;
+};
+
 class Library {
  public:
     explicit Library(std::shared_ptr<Backend const> backend);
 
     Version version() const;
     std::unique_ptr<Plan> build_plan(BuildRequest const& request, Observer const& observer) const;
+    std::shared_ptr<Engine> load(EngineRequest const& request,
+                                 rust::Slice<std::uint8_t const> plan) const;
 
  private:
     std::shared_ptr<Backend const> backend_;

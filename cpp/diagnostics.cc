@@ -139,7 +139,11 @@ nvinfer1::ILogger& logger() { return ProcessLogger::instance(); }
 
 void set_log_sink(LogSink sink) { ProcessLogger::instance().set_sink(sink); }
 
-Diagnostics::Diagnostics() { ProcessLogger::instance().attach(this); }
+Diagnostics::Diagnostics(Hearing hearing) {
+    if (hearing == Hearing::kLog) {
+        ProcessLogger::instance().attach(this);
+    }
+}
 
 Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
 

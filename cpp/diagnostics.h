@@ -23,11 +23,19 @@ nvinfer1::ILogger& logger();
 /// Where lines go; nowhere before the first call.
 void set_log_sink(LogSink sink);
 
-/// Gathers what is said while it lives. Errors and warnings then reach the sink as kVerbose only:
-/// whoever made the Diagnostics reports them once.
+/// What a Diagnostics gathers beside what it is given as recorder.
+enum class Hearing {
+    /// The process's log too. Errors and warnings then reach the sink as kVerbose only: whoever
+    /// made the Diagnostics reports them once.
+    kLog,
+    /// Nothing, so that it may live as long as an engine.
+    kRecorder,
+};
+
+/// Gathers what is said while it lives.
 class Diagnostics final : public nvinfer1::IErrorRecorder {
  public:
-    Diagnostics();
+    explicit Diagnostics(Hearing hearing = Hearing::kLog);
     ~Diagnostics() noexcept override;
     Diagnostics(Diagnostics const&) = delete;
     Diagnostics& operator=(Diagnostics const&) = delete;

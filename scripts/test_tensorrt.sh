@@ -67,6 +67,7 @@ run_test() {
 pure_tests() {
     local both=address,undefined
     run_test $both profile cpp/profile.cc cpp/profile_test.cc &&
+        run_test $both layout cpp/layout.cc cpp/layout_test.cc &&
         run_test $both fusion cpp/fusion.cc cpp/profile.cc cpp/fusion_test.cc &&
         run_test $both progress cpp/progress.cc cpp/progress_test.cc
 }

@@ -44,6 +44,12 @@ impl Bucket {
     }
 }
 
+/// The bucket of the fewest tokens that one text of `tokens` fits.
+pub fn smallest_for(buckets: &[Bucket], tokens: usize) -> Option<Bucket> {
+    let fits = buckets.iter().filter(|bucket| bucket.length >= tokens);
+    fits.min_by_key(|bucket| (bucket.tokens(), bucket.length)).copied()
+}
+
 /// A batch that does not fit its bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BatchError {
@@ -87,23 +93,23 @@ impl Batch {
         &self.items
     }
 
-    /// Writes ids and mask as row-major `[rows, length]` int32, the layout of every engine.
+    /// Writes ids and mask as row-major `[rows, length]`, int32 or int64: every engine's layout.
     ///
     /// A padding row repeats `pad_token_id` with an empty mask; the graph answers it with zeros.
     ///
     /// # Panics
     /// When a slice is not `bucket.tokens()` long: the session allocated it for another bucket.
-    pub fn fill(&self, pad_token_id: u32, ids: &mut [i32], mask: &mut [i32]) {
+    pub fn fill<N: Copy + From<i32>>(&self, pad_token_id: u32, ids: &mut [N], mask: &mut [N]) {
         let Bucket { rows, length } = self.bucket;
         assert!(ids.len() == rows * length && mask.len() == ids.len(), "buffers fit the bucket");
-        ids.fill(pad_token_id.cast_signed());
-        mask.fill(0);
+        ids.fill(pad_token_id.cast_signed().into());
+        mask.fill(0.into());
         for (row, item) in self.items.iter().enumerate() {
             let start = row * length;
             for (slot, &id) in ids[start..start + item.len()].iter_mut().zip(item.iter()) {
-                *slot = id.cast_signed();
+                *slot = id.cast_signed().into();
             }
-            mask[start..start + item.len()].fill(1);
+            mask[start..start + item.len()].fill(1.into());
         }
     }
 }

@@ -20,17 +20,21 @@ mod serve;
 const EXIT_USAGE: u8 = 2;
 
 /// Settings that `duovec check` needs.
-const CHECK_SETTINGS: [&str; 6] = [
+const CHECK_SETTINGS: [&str; 9] = [
     "engine",
     "precision",
     "threads-per-worker",
     "openvino-library-dir",
+    "devices",
+    "tensorrt-library-dir",
+    "cuda-library-dir",
     "log-format",
     "log-level",
 ];
 
 /// Settings that `duovec build-engine` needs.
-const BUILD_SETTINGS: [&str; 2] = ["log-format", "log-level"];
+const BUILD_SETTINGS: [&str; 4] =
+    ["tensorrt-library-dir", "cuda-library-dir", "log-format", "log-level"];
 
 /// Runs what was typed; prints the reason of a failure on standard error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use std::thread;
 
 use crate::limits::{
-    DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, HttpThreads, KeepAliveS, MaxAgeMs,
+    DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads, KeepAliveS, MaxAgeMs,
     MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs,
-    ThreadsPerWorker, Workers,
+    ThreadsPerWorker, Workers, WorkersPerDevice,
 };
 
 pub mod raw;
@@ -37,6 +37,8 @@ pub enum EngineChoice {
     /// The best one that this machine can run.
     Auto,
     OpenVino,
+    TensorRt,
+    TensorRtRtx,
     Fake,
 }
 
@@ -48,6 +50,18 @@ pub enum PrecisionChoice {
     F32,
     Bf16,
     F16,
+}
+
+impl PrecisionChoice {
+    /// As it is typed; `None` for `Auto`.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::F32 => Some("f32"),
+            Self::Bf16 => Some("bf16"),
+            Self::F16 => Some("f16"),
+        }
+    }
 }
 
 /// How log lines look.
@@ -99,18 +113,34 @@ impl Default for HttpConfig {
 pub struct EngineConfig {
     pub choice: EngineChoice,
     pub precision: PrecisionChoice,
-    pub workers: Workers,
+    /// `None` is the engine's own number.
+    pub workers: Option<Workers>,
     pub threads_per_worker: ThreadsPerWorker,
     /// `None` searches the system.
     pub openvino_library_dir: Option<PathBuf>,
+    pub tensorrt: TensorRtConfig,
     pub fake_run: FakeRunMs,
+}
+
+/// What decides how plans are run.
+#[derive(Debug, Clone)]
+pub struct TensorRtConfig {
+    /// CUDA's numbers of the GPUs, at least one, each once.
+    pub devices: Vec<usize>,
+    pub workers_per_device: WorkersPerDevice,
+    /// `None` searches the system.
+    pub library_dir: Option<PathBuf>,
+    /// `None` searches the system.
+    pub cuda_library_dir: Option<PathBuf>,
+    pub graph_tokens: GraphTokens,
 }
 
 /// What bounds the queue and the batches.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueConfig {
     pub capacity: QueueCapacity,
-    pub max_batch_tokens: MaxBatchTokens,
+    /// `None` is what suits the engine.
+    pub max_batch_tokens: Option<MaxBatchTokens>,
     pub max_batch_rows: MaxBatchRows,
     pub max_age: MaxAgeMs,
 }
@@ -217,8 +247,9 @@ impl Reader<'_> {
     }
 
     fn engine(&mut self, cores: u64) -> EngineConfig {
-        let workers = self.parsed_or_auto("workers", Workers::DEFAULT);
-        let share = (cores / workers.get()).clamp(ThreadsPerWorker::MIN, ThreadsPerWorker::MAX);
+        let workers: Option<Workers> = self.parsed_unless_auto("workers");
+        let share = (cores / workers.unwrap_or_default().get())
+            .clamp(ThreadsPerWorker::MIN, ThreadsPerWorker::MAX);
         let threads = ThreadsPerWorker::new(share).unwrap_or_default();
         EngineConfig {
             choice: self.one_of(
@@ -226,6 +257,8 @@ impl Reader<'_> {
                 &[
                     ("auto", EngineChoice::Auto),
                     ("openvino", EngineChoice::OpenVino),
+                    ("tensorrt", EngineChoice::TensorRt),
+                    ("tensorrt-rtx", EngineChoice::TensorRtRtx),
                     ("fake", EngineChoice::Fake),
                 ],
             ),
@@ -240,17 +273,37 @@ impl Reader<'_> {
             ),
             workers,
             threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),
-            openvino_library_dir: Some(self.text("openvino-library-dir"))
-                .filter(|text| !text.is_empty())
-                .map(PathBuf::from),
+            openvino_library_dir: self.folder("openvino-library-dir"),
+            tensorrt: TensorRtConfig {
+                devices: self.devices(),
+                workers_per_device: self.parsed("workers-per-device", WorkersPerDevice::DEFAULT),
+                library_dir: self.folder("tensorrt-library-dir"),
+                cuda_library_dir: self.folder("cuda-library-dir"),
+                graph_tokens: self.parsed("cuda-graph-tokens", GraphTokens::DEFAULT),
+            },
             fake_run: self.parsed("fake-run-ms", FakeRunMs::DEFAULT),
         }
+    }
+
+    fn devices(&mut self) -> Vec<usize> {
+        let mut devices: Vec<usize> = Vec::new();
+        for text in self.list("devices") {
+            match text.parse() {
+                Ok(device) if !devices.contains(&device) => devices.push(device),
+                Ok(_) => self.problem("devices", format!("GPU {text} is named twice")),
+                Err(_) => self.problem("devices", format!("'{text}' is not the number of a GPU")),
+            }
+        }
+        if devices.is_empty() {
+            self.problem("devices", "name at least one GPU, such as 0");
+        }
+        devices
     }
 
     fn queue(&mut self) -> QueueConfig {
         QueueConfig {
             capacity: self.parsed("queue-capacity", QueueCapacity::DEFAULT),
-            max_batch_tokens: self.parsed("max-batch-tokens", MaxBatchTokens::DEFAULT),
+            max_batch_tokens: self.parsed_unless_auto("max-batch-tokens"),
             max_batch_rows: self.parsed("max-batch-rows", MaxBatchRows::DEFAULT),
             max_age: self.parsed("max-age-ms", MaxAgeMs::DEFAULT),
         }
@@ -323,6 +376,18 @@ impl Reader<'_> {
         T::Err: fmt::Display,
     {
         if self.text(name) == "auto" { auto } else { self.parsed(name, auto) }
+    }
+
+    fn parsed_unless_auto<T>(&mut self, name: &str) -> Option<T>
+    where
+        T: FromStr + Default,
+        T::Err: fmt::Display,
+    {
+        (self.text(name) != "auto").then(|| self.parsed(name, T::default()))
+    }
+
+    fn folder(&self, name: &str) -> Option<PathBuf> {
+        Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
     /// The first choice stands in for a word that is none of them.

@@ -20,6 +20,10 @@ pub mod tensorrt;
 pub enum EngineKind {
     /// OpenVINO on the CPU.
     OpenVino,
+    /// TensorRT on data-centre GPUs.
+    TensorRt,
+    /// TensorRT-RTX on RTX GPUs.
+    TensorRtRtx,
     /// A deterministic function of the token ids; for tests and for measuring the server itself.
     Fake,
 }
@@ -29,8 +33,15 @@ impl EngineKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OpenVino => "openvino",
+            Self::TensorRt => "tensorrt",
+            Self::TensorRtRtx => "tensorrt-rtx",
             Self::Fake => "fake",
         }
+    }
+
+    /// Whether it runs plans on GPUs.
+    pub const fn is_tensorrt(self) -> bool {
+        matches!(self, Self::TensorRt | Self::TensorRtRtx)
     }
 }
 
@@ -57,6 +68,8 @@ pub struct EngineInfo {
     /// Every shape that may be run, ascending and unique; a session compiles nothing for them once
     /// it has run each of them.
     pub buckets: Vec<Bucket>,
+    /// Ranges of shapes that a plan was built for, as they were typed; empty without a plan.
+    pub profiles: Vec<String>,
 }
 
 /// How an engine fails; the kinds ask for different reactions.
@@ -89,6 +102,15 @@ pub struct StageTimes {
     pub copy_in: Duration,
     pub compute: Duration,
     pub copy_out: Duration,
+}
+
+impl StageTimes {
+    /// Adds the times of a further run.
+    pub fn add(&mut self, run: Self) {
+        self.copy_in += run.copy_in;
+        self.compute += run.compute;
+        self.copy_out += run.copy_out;
+    }
 }
 
 /// Rows of one run, reused from run to run so that the worker does not allocate.
@@ -131,6 +153,12 @@ pub trait Engine: Send + Sync {
 
     /// Opens what one worker needs. Called on the worker's own thread, which keeps the session.
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError>;
+
+    /// Numbers for operators that change while the engine runs; names carry their unit. Called from
+    /// any thread, must not wait for a run.
+    fn figures(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// What one worker owns to run an engine. Not `Send`: it never leaves the thread that opened it.
@@ -140,4 +168,7 @@ pub trait Session {
     /// # Errors
     /// See [`EngineError`]; after an error `output` must not be read.
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError>;
+
+    /// Every bucket has run; from now on a run should allocate nothing.
+    fn warmed_up(&mut self) {}
 }

@@ -114,9 +114,13 @@ bounded! {
 bounded! {
     /// Padded tokens (rows × length) of one batch. On two cores throughput is flat from about 300
     /// tokens and falls from 1500, where a batch no longer fits the cache; a small batch keeps
-    /// others waiting for less.
+    /// others waiting for less. A GPU wants more; see [`GPU_BATCH_TOKENS`].
     MaxBatchTokens: 16..=1_048_576, 512, "tokens"
 }
+/// Padded tokens of one batch on a GPU, where fewer leave arithmetic idle; a large model takes some
+/// ten milliseconds for so many.
+pub const GPU_BATCH_TOKENS: MaxBatchTokens = MaxBatchTokens(8192);
+
 bounded! {
     /// Rows of one batch.
     MaxBatchRows: 1..=4096, 64, "rows"
@@ -128,6 +132,16 @@ bounded! {
 bounded! {
     /// Threads that parse, tokenize and serialize.
     HttpThreads: 1..=1024, 2, "threads"
+}
+bounded! {
+    /// Worker threads of each GPU, each with one stream: while one copies, another computes.
+    WorkersPerDevice: 1..=64, 2, "workers"
+}
+bounded! {
+    /// Buckets of at most so many padded tokens run from a captured CUDA graph; 0 captures none.
+    /// A graph spares the time that launching a model's hundred kernels takes, which larger batches
+    /// hide behind computing.
+    GraphTokens: 0..=65_536, 1024, "tokens"
 }
 bounded! {
     /// Worker threads, each with one session.

@@ -11,6 +11,7 @@ pub mod canary;
 pub mod edit;
 pub mod manifest;
 
+use manifest::plan::PlanEntry;
 use manifest::{FileEntry, Manifest, ManifestError};
 
 /// Bytes read at once while a digest is made.
@@ -48,7 +49,7 @@ impl ModelPackage {
     pub fn open(directory: &Path) -> Result<Self, PackageError> {
         let package = Self::read_manifest(directory)?;
         for (name, entry) in &package.manifest.files {
-            verify(&package.directory.join(name), entry)?;
+            package.verify_file(name, entry)?;
         }
         Ok(package)
     }
@@ -80,6 +81,39 @@ impl ModelPackage {
         self.directory.join("model.onnx")
     }
 
+    /// Checks one of the files that the manifest lists.
+    ///
+    /// # Errors
+    /// When it is missing or differs.
+    pub fn verify_file(&self, name: &str, entry: &FileEntry) -> Result<(), PackageError> {
+        verify(&self.directory.join(name), entry)
+    }
+
+    /// A plan's bytes, verified. Needs as much memory as the plan has bytes.
+    ///
+    /// # Errors
+    /// When the file is missing or not what the manifest says.
+    pub fn read_plan(&self, plan: &PlanEntry) -> Result<Vec<u8>, PackageError> {
+        let path = self.directory.join(&plan.file);
+        let bytes = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => PackageError::MissingFile(path.clone()),
+            _ => PackageError::Read { path: path.clone(), source },
+        })?;
+        let found = bytes.len() as u64;
+        check_size(&path, found, plan.bytes)?;
+        check_digest(&path, &Sha256::digest(&bytes), &plan.sha256)?;
+        Ok(bytes)
+    }
+
+    /// Checks a plan's file without keeping it.
+    ///
+    /// # Errors
+    /// As [`Self::read_plan`].
+    pub fn verify_plan(&self, plan: &PlanEntry) -> Result<(), PackageError> {
+        let entry = FileEntry { sha256: plan.sha256.clone(), bytes: plan.bytes };
+        verify(&self.directory.join(&plan.file), &entry)
+    }
+
     /// The tokenizer, in the `tokenizers` library's JSON.
     pub fn tokenizer_path(&self) -> PathBuf {
         self.directory.join("tokenizer.json")
@@ -92,14 +126,7 @@ fn verify(path: &Path, expected: &FileEntry) -> Result<(), PackageError> {
         io::ErrorKind::NotFound => PackageError::MissingFile(path.to_owned()),
         _ => read(source),
     })?;
-    let found = file.metadata().map_err(read)?.len();
-    if found != expected.bytes {
-        return Err(PackageError::WrongSize {
-            path: path.to_owned(),
-            found,
-            expected: expected.bytes,
-        });
-    }
+    check_size(path, file.metadata().map_err(read)?.len(), expected.bytes)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     loop {
@@ -108,13 +135,21 @@ fn verify(path: &Path, expected: &FileEntry) -> Result<(), PackageError> {
             count => hasher.update(&buffer[..count]),
         }
     }
-    let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    if found == expected.sha256 {
+    check_digest(path, &hasher.finalize(), &expected.sha256)
+}
+
+fn check_size(path: &Path, found: u64, expected: u64) -> Result<(), PackageError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(PackageError::WrongSize { path: path.to_owned(), found, expected }),
+    }
+}
+
+fn check_digest(path: &Path, found: &[u8], expected: &str) -> Result<(), PackageError> {
+    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == expected {
         return Ok(());
     }
-    Err(PackageError::WrongDigest {
-        path: path.to_owned(),
-        found,
-        expected: expected.sha256.clone(),
-    })
+    let expected = expected.to_owned();
+    Err(PackageError::WrongDigest { path: path.to_owned(), found, expected })
 }

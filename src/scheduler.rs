@@ -16,7 +16,7 @@ use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, TokenIds};
 use crate::clock::{Clock, Moment};
 use crate::dense::is_finite;
-use crate::engine::{BatchOutput, EngineInfo};
+use crate::engine::{BatchOutput, EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 
 pub mod state;
@@ -93,6 +93,8 @@ pub struct Snapshot {
     /// Measured over predicted time of the batches of late.
     pub cost_correction: f64,
     pub counts: Counts,
+    /// Time of all batches so far, by stage.
+    pub stages: StageTimes,
 }
 
 /// One item of a job.
@@ -136,6 +138,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     workers: usize,
     restarts: AtomicU64,
+    stages: Mutex<StageTimes>,
 }
 
 /// Shared by the HTTP side and the workers; cheap to clone.
@@ -164,6 +167,7 @@ impl Scheduler {
             clock,
             workers,
             restarts: AtomicU64::new(0),
+            stages: Mutex::new(StageTimes::default()),
         }))
     }
 
@@ -205,6 +209,7 @@ impl Scheduler {
             cost_error,
             cost_correction,
             counts: locked.state.counts(),
+            stages: *self.0.stages.lock(),
         }
     }
 
@@ -293,6 +298,7 @@ impl Scheduler {
 
     /// Hands out the rows of a job that ran.
     pub fn complete(&self, worker: usize, job: Job, output: &BatchOutput) {
+        self.0.stages.lock().add(output.times);
         let finite = |(row, item): (usize, &JobItem)| {
             is_finite(output.dense_row(row)) && is_finite(output.weights_row(row, item.ids.len()))
         };

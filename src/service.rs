@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::TokenInput;
 use crate::dense;
-use crate::engine::EngineInfo;
+use crate::engine::Engine;
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
+use crate::limits::MaxBatchTokens;
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, Submission, WantedRows};
@@ -33,7 +34,11 @@ const INLINE_TOKENIZE_BYTES: usize = 16 * 1024;
 pub struct Resident {
     pub package: ModelPackage,
     pub tokenizer: TextTokenizer,
-    pub engine: EngineInfo,
+    pub engine: Arc<dyn Engine>,
+    /// Why it is this engine, and why no other.
+    pub engine_reason: String,
+    /// Padded tokens of one batch.
+    pub max_batch_tokens: MaxBatchTokens,
     pub scheduler: Scheduler,
     /// From the first session that was opened to the last bucket that was run.
     pub warm_up: Duration,
@@ -176,7 +181,7 @@ impl EmbeddingService {
         HealthReport {
             status: Status::of(state.phase, workers.live, workers.total),
             model: card.map(|card| card.id.clone()),
-            engine: resident.map(|resident| resident.engine.kind.name()),
+            engine: resident.map(|resident| resident.engine.info().kind.name()),
             workers,
             queue_depth: snapshot.as_ref().map_or(0, |s| s.queue_depth),
             queue_tokens: snapshot.as_ref().map_or(0, |s| s.queue_tokens),

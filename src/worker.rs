@@ -112,6 +112,7 @@ impl Worker {
     ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
         let buckets = &self.engine.info().buckets;
         self.time(buckets, session, output)?;
+        session.warmed_up();
         self.time(&sample(buckets), session, output)
     }
 

@@ -30,12 +30,6 @@ pub(super) fn command() -> Command {
         ))
         .arg(switch("hardware-compatibility", "tensorrt: a plan for later GPU generations too"))
         .arg(switch("version-compatible", "tensorrt: a plan for later versions too"))
-        .arg(value(
-            "tensorrt-library-dir",
-            "DIR",
-            "folder of TensorRT's libraries [default: the system's]",
-        ))
-        .arg(value("cuda-library-dir", "DIR", "folder of libcudart.so.13 [default: the system's]"))
 }
 
 #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
@@ -80,11 +74,11 @@ mod with_tensorrt {
         telemetry::init(&config.log);
         let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
         let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
-        let library_dir = text("tensorrt-library-dir").map(PathBuf::from);
+        let library_dir = config.engine.tensorrt.library_dir.clone();
         let options = BuildOptions {
             flavour: flavour(text("flavour"), library_dir.as_deref())?,
             library_dir,
-            cuda_library_dir: text("cuda-library-dir").map(PathBuf::from),
+            cuda_library_dir: config.engine.tensorrt.cuda_library_dir.clone(),
             profiles: text("profiles")
                 .map(|profiles| parse_profiles(profiles).map_err(|error| anyhow!(error)))
                 .transpose()

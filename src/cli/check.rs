@@ -1,30 +1,107 @@
 //! `duovec check`: is this package whole, and does this machine compute what it promises?
+//!
+//! One line for each file, plan, library, driver and GPU, and one for the engine; each line that is
+//! not well says what to do.
 
 use std::sync::Arc;
 
 use anyhow::bail;
 
-use crate::batch::{Batch, Bucket, TokenIds};
+use crate::batch::{Batch, TokenIds, smallest_for};
 use crate::clock::{Clock, RealClock};
 use crate::config::{Config, EngineChoice};
 use crate::engine::BatchOutput;
+use crate::package::ModelPackage;
 use crate::package::canary::compare;
 use crate::telemetry;
 
-use super::load::load;
+use super::load::{Loaded, load};
 
-/// Prints one line of what was found; any fault is the error.
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+mod gpu;
+
+/// What a line says of its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Well,
+    /// It is not there, and nothing that was asked for needs it.
+    NotNeeded,
+    /// It must be mended.
+    Bad,
+}
+
+/// The lines so far.
+#[derive(Debug, Default)]
+struct Findings {
+    bad: Vec<String>,
+}
+
+impl Findings {
+    fn say(&mut self, verdict: Verdict, subject: &str, text: &str) {
+        let word = match verdict {
+            Verdict::Well => "ok",
+            Verdict::NotNeeded => "none",
+            Verdict::Bad => "BAD",
+        };
+        if verdict == Verdict::Bad {
+            self.bad.push(format!("{subject}: {text}"));
+        }
+        println!("{word:<5} {subject}: {text}");
+    }
+}
+
+/// Prints a line for everything that was looked at; anything bad makes it an error.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     telemetry::init(&config.log);
+    let package = ModelPackage::read_manifest(&config.package)?;
+    let mut findings = Findings::default();
+    check_files(&package, &mut findings);
+    #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+    gpu::check(config, &package, &mut findings);
+    #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
+    for plan in &package.manifest().plans {
+        let text = "this program was built without TensorRT and leaves it alone";
+        findings.say(Verdict::NotNeeded, &format!("plan {}", plan.file), text);
+    }
+    if let Some(first) = findings.bad.first() {
+        let further = match findings.bad.len() {
+            1 => String::new(),
+            count => format!(" ({} more lines begin with BAD)", count - 1),
+        };
+        bail!("{} is not well: {first}{further}", config.package.display());
+    }
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let loaded = load(config, &clock)?;
+    check_engine(config, &loaded, &mut findings)
+}
+
+fn check_files(package: &ModelPackage, findings: &mut Findings) {
+    for (name, entry) in &package.manifest().files {
+        let subject = format!("file {name}");
+        match package.verify_file(name, entry) {
+            Ok(()) => {
+                let text = format!("{} bytes, digest as listed", entry.bytes);
+                findings.say(Verdict::Well, &subject, &text);
+            }
+            Err(error) => {
+                let text = format!("{:#}; make the package again", anyhow::Error::from(error));
+                findings.say(Verdict::Bad, &subject, &text);
+            }
+        }
+    }
+}
+
+fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> anyhow::Result<()> {
     let manifest = loaded.package.manifest();
-    let info = loaded.engine.info();
+    let info = loaded.chosen.engine.info();
     let tokens = TokenIds::new(&manifest.canary.token_ids);
     let length = tokens.len();
-    let batch = Batch::new(Bucket { rows: 1, length }, vec![tokens])?;
+    let Some(bucket) = smallest_for(&info.buckets, length) else {
+        bail!("the engine has no bucket for the canary's {length} tokens");
+    };
+    let batch = Batch::new(bucket, vec![tokens])?;
     let mut output = BatchOutput::default();
-    loaded.engine.open_session()?.run(&batch, &mut output)?;
+    loaded.chosen.engine.open_session()?.run(&batch, &mut output)?;
     let seen = compare(manifest, output.dense_row(0), output.weights_row(0, length));
     if !seen.passed() && config.engine.choice != EngineChoice::Fake {
         bail!(
@@ -33,20 +110,19 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             seen.sparse_error
         );
     }
+    let engine = format!("engine {} {}", info.kind, info.version);
+    let text = format!(
+        "{} on {}; canary: dense cosine {:.6}, largest difference of a lexical weight {:.4}; {}",
+        info.precision, info.device, seen.dense_cosine, seen.sparse_error, loaded.chosen.reason
+    );
+    findings.say(Verdict::Well, &engine, &text);
     println!(
-        "{} is whole: {} revision {}, {} dimensions, {} tokens; {} {} in {} on {}: canary dense \
-         cosine {:.6}, largest difference of a lexical weight {:.4}",
+        "{} is whole: {} revision {}, {} dimensions, {} tokens",
         loaded.package.directory().display(),
         manifest.model_id,
         manifest.revision,
         manifest.hidden_size,
-        manifest.max_input_tokens,
-        info.kind,
-        info.version,
-        info.precision,
-        info.device,
-        seen.dense_cosine,
-        seen.sparse_error
+        manifest.max_input_tokens
     );
     Ok(())
 }

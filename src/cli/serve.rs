@@ -19,7 +19,7 @@ use crate::shutdown::Signals;
 use crate::telemetry;
 use crate::worker::pool::WorkerPool;
 
-use super::load::load;
+use super::load::{Chosen, load};
 
 /// How long worker threads may take to end once nothing waits; they only drop their sessions.
 const WORKER_EXIT: Duration = Duration::from_secs(10);
@@ -130,18 +130,19 @@ fn start(
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
     let loaded = load(config, &clock)?;
-    let info = loaded.engine.info().clone();
+    let Chosen { engine, workers, max_batch_tokens, reason } = loaded.chosen;
+    let info = engine.info().clone();
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
-        max_batch_tokens: config.queue.max_batch_tokens,
+        max_batch_tokens,
         max_batch_rows: config.queue.max_batch_rows,
         max_age: config.queue.max_age,
-        workers: config.engine.workers,
+        workers,
     };
     let scheduler = Scheduler::new(scheduler_config, &info, Arc::clone(&clock));
     let opened = clock.now();
-    let workers = config.engine.workers;
-    let pool = WorkerPool::start(loaded.engine, scheduler.clone(), Arc::clone(&clock), workers);
+    let pool =
+        WorkerPool::start(Arc::clone(&engine), scheduler.clone(), Arc::clone(&clock), workers);
     pool.wait_ready().context("a worker cannot be opened")?;
     let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
@@ -149,7 +150,9 @@ fn start(
     service.install(Resident {
         package: loaded.package,
         tokenizer: loaded.tokenizer,
-        engine: info.clone(),
+        engine,
+        engine_reason: reason,
+        max_batch_tokens,
         scheduler,
         warm_up,
     });

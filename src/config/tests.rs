@@ -42,7 +42,7 @@ fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
     assert_eq!(config.http.truncate, TruncateDefault::Truncate);
     assert_eq!(config.drain_timeout, crate::limits::DrainTimeoutMs::DEFAULT);
     assert_eq!(config.queue.capacity, crate::limits::QueueCapacity::DEFAULT);
-    assert_eq!(config.queue.max_batch_tokens, crate::limits::MaxBatchTokens::DEFAULT);
+    assert_eq!(config.queue.max_batch_tokens, None);
     assert_eq!(config.queue.max_batch_rows, crate::limits::MaxBatchRows::DEFAULT);
     assert_eq!(config.queue.max_age, crate::limits::MaxAgeMs::DEFAULT);
     assert_eq!(config.engine.choice, EngineChoice::Auto);
@@ -76,7 +76,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
         "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
         "enableServiceLinks".to_owned(),
         "--host: 'nowhere' is not an IP address".to_owned(),
-        "--engine: 'magic' is none of auto, openvino, fake".to_owned(),
+        "--engine: 'magic' is none of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
         "--log-level: 'duovec=loud' is no level".to_owned(),
     ];
     for text in &expected {
@@ -104,8 +104,17 @@ fn the_queue_must_hold_the_largest_request() {
 fn cores_are_shared_between_workers() {
     let all = resolve(&[], &[], None).expect("valid").engine;
     let half = resolve(&[("workers", "2")], &[], None).expect("valid").engine;
-    assert_eq!(all.workers.get(), 1);
+    assert_eq!(all.workers, None);
     assert_eq!(half.threads_per_worker.get(), (all.threads_per_worker.get() / 2).max(1));
+}
+
+#[test]
+fn devices_are_numbers_each_named_once() {
+    let typed = |list| resolve(&[("devices", list)], &[], None);
+    assert_eq!(typed(" 1, 0 ").expect("valid").engine.tensorrt.devices, [1, 0]);
+    assert!(typed("0,0").expect_err("twice")[0].contains("named twice"));
+    assert!(typed("gpu0").expect_err("a name")[0].contains("not the number of a GPU"));
+    assert!(typed(",").expect_err("none")[0].contains("at least one"));
 }
 
 #[test]

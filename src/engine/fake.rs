@@ -119,6 +119,7 @@ impl FakeEngine {
                 threads_per_session: 0,
                 hidden_size,
                 buckets,
+                profiles: Vec::new(),
             },
             shared: Arc::new(FakeShared {
                 script,

@@ -99,6 +99,7 @@ impl OpenVinoEngine {
             threads_per_session: options.threads_per_session,
             hidden_size: package.manifest().hidden_size,
             buckets: options.buckets.clone(),
+            profiles: Vec::new(),
         };
         let mut refused = String::new();
         for precision in candidates {

@@ -1,5 +1,354 @@
 //! TensorRT and TensorRT-RTX: plans built from ONNX, behind the cxx bridge.
+//!
+//! One plan is put on each GPU once; a session is one CUDA stream on one of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::config::PrecisionChoice;
+use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::package::ModelPackage;
+use crate::package::canary::{Comparison, compare};
+use crate::package::manifest::Manifest;
+use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
 
 pub mod build;
+pub mod choose;
 pub mod ffi;
 pub mod plan;
+mod session;
+
+use ffi::{BridgeError, EngineRequest, Library, PlanEngine, SessionRequest, Shape};
+use plan::size;
+use session::TensorRtSession;
+
+/// How the engine is to run.
+#[derive(Debug, Clone)]
+pub struct TensorRtOptions {
+    pub flavour: PlanFlavour,
+    /// Folder of TensorRT's libraries; `None` searches the system.
+    pub library_dir: Option<PathBuf>,
+    /// Folder of the CUDA runtime; `None` searches the system.
+    pub cuda_library_dir: Option<PathBuf>,
+    /// CUDA's numbers of the GPUs, at least one, each once.
+    pub devices: Vec<usize>,
+    /// Buckets of at most so many padded tokens run from a captured CUDA graph.
+    pub graph_tokens: usize,
+    /// A named one must be the plan's own.
+    pub precision: PrecisionChoice,
+    /// Shapes that would be run; those that no profile of the plan covers are left out.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A plan on one GPU.
+struct Device {
+    index: usize,
+    engine: PlanEngine,
+}
+
+/// What sessions tell the engine; read by whoever asks for figures.
+#[derive(Default)]
+struct Shared {
+    /// Open sessions of each device.
+    sessions: Mutex<Vec<usize>>,
+    captured_graphs: AtomicU64,
+    refused_graphs: AtomicU64,
+}
+
+/// The model on its GPUs.
+pub struct TensorRtEngine {
+    info: EngineInfo,
+    devices: Vec<Device>,
+    cuda: Cuda,
+    pad_token_id: u32,
+    graph_tokens: usize,
+    shared: Arc<Shared>,
+}
+
+impl TensorRtEngine {
+    /// Opens the libraries, finds the plan that fits each GPU, puts it there and runs the canary.
+    /// Takes seconds.
+    ///
+    /// # Errors
+    /// `NotAvailable` without library, driver or GPU, or when no plan fits; `BadPackage` when a
+    /// plan's file is not what the manifest says or its numbers are off; `OutOfMemory`.
+    pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
+        let library =
+            Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;
+        let cuda = Cuda::open(options.cuda_library_dir.as_deref())
+            .map_err(|error| EngineError::NotAvailable(error.to_string()))?;
+        let found = find_devices(&cuda, &options.devices)?;
+        let manifest = package.manifest();
+        let mut devices = Vec::with_capacity(found.len());
+        let mut entry: Option<&PlanEntry> = None;
+        for device in &found {
+            let fitting = choose::fitting(manifest, options.flavour, library.version(), device)
+                .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
+            let bytes = package
+                .read_plan(fitting)
+                .map_err(|error| EngineError::BadPackage(error.to_string()))?;
+            let request = engine_request(manifest, fitting, device.index, options);
+            let engine = library.load(&request, &bytes).map_err(fault)?;
+            devices.push(Device { index: device.index, engine });
+            // Buckets and precision must be the same for all of a server's workers.
+            if entry.is_some_and(|entry| entry.profiles != fitting.profiles) {
+                return Err(EngineError::NotAvailable(
+                    "the GPUs need plans with different profiles; build them with the same ones"
+                        .to_owned(),
+                ));
+            }
+            entry = Some(fitting);
+        }
+        let entry = entry.ok_or_else(|| EngineError::NotAvailable("no GPU is named".to_owned()))?;
+        check_precision(options.precision, entry)?;
+        let engine = Self {
+            info: EngineInfo {
+                kind: kind(options.flavour),
+                version: library.version().to_string(),
+                device: names(&found),
+                precision: entry.precision.clone(),
+                threads_per_session: 0,
+                hidden_size: manifest.hidden_size,
+                buckets: covered(entry, &options.buckets),
+                profiles: entry.profiles.iter().map(ToString::to_string).collect(),
+            },
+            shared: Arc::new(Shared {
+                sessions: Mutex::new(vec![0; devices.len()]),
+                ..Shared::default()
+            }),
+            devices,
+            cuda,
+            pad_token_id: manifest.pad_token_id,
+            graph_tokens: options.graph_tokens,
+        };
+        engine.check_canary(manifest)?;
+        Ok(engine)
+    }
+
+    /// Runs the canary on every device.
+    fn check_canary(&self, manifest: &Manifest) -> Result<(), EngineError> {
+        let length = manifest.canary.token_ids.len();
+        let bucket = crate::batch::smallest_for(&self.info.buckets, length).ok_or_else(|| {
+            EngineError::BadPackage(format!(
+                "no profile of the plan covers the canary's {length} tokens; build it again with: \
+                 duovec build-engine"
+            ))
+        })?;
+        for (place, device) in self.devices.iter().enumerate() {
+            let seen = self.run_canary(place, bucket, manifest)?;
+            if !seen.passed() {
+                return Err(EngineError::BadPackage(format!(
+                    "on GPU {} the plan does not give the manifest's golden numbers: dense cosine \
+                     {:.6}, largest difference of a lexical weight {:.4}",
+                    device.index, seen.dense_cosine, seen.sparse_error
+                )));
+            }
+            tracing::info!(
+                device = device.index,
+                dense_cosine = seen.dense_cosine,
+                sparse_error = seen.sparse_error,
+                "the canary agrees with the golden numbers"
+            );
+        }
+        Ok(())
+    }
+
+    fn run_canary(
+        &self,
+        place: usize,
+        bucket: Bucket,
+        manifest: &Manifest,
+    ) -> Result<Comparison, EngineError> {
+        let ids = TokenIds::new(&manifest.canary.token_ids);
+        let tokens = ids.len();
+        let batch = Batch::new(bucket, vec![ids])
+            .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
+        let mut output = BatchOutput::default();
+        self.open(place, &[bucket])?.run(&batch, &mut output)?;
+        Ok(compare(manifest, output.dense_row(0), output.weights_row(0, tokens)))
+    }
+
+    fn open(&self, place: usize, buckets: &[Bucket]) -> Result<TensorRtSession, EngineError> {
+        let lease = Lease { shared: Arc::clone(&self.shared), place };
+        lease.shared.sessions.lock()[place] += 1;
+        let request = SessionRequest {
+            shapes: buckets.iter().copied().map(Shape::from).collect(),
+            captured_tokens_max: i64::try_from(self.graph_tokens).unwrap_or(i64::MAX),
+        };
+        let engine = &self.devices[place].engine;
+        let session = engine.open_session(&request).map_err(fault)?;
+        let (elements, hidden_size) = (engine.elements(), self.info.hidden_size);
+        Ok(TensorRtSession::new(session, elements, self.pad_token_id, hidden_size, lease))
+    }
+
+    /// The device with the fewest sessions.
+    fn emptiest(&self) -> usize {
+        let sessions = self.shared.sessions.lock();
+        (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0)
+    }
+}
+
+impl Engine for TensorRtEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+        Ok(Box::new(self.open(self.emptiest(), &self.info.buckets)?))
+    }
+
+    fn figures(&self) -> Vec<(String, u64)> {
+        let graphs = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut figures = vec![
+            ("captured_graphs".to_owned(), graphs(&self.shared.captured_graphs)),
+            ("refused_graphs".to_owned(), graphs(&self.shared.refused_graphs)),
+        ];
+        for device in &self.devices {
+            // A device that does not answer has no figures; health says elsewhere that it is lost.
+            if let Ok(memory) = self.cuda.memory(device.index) {
+                let name = |what: &str| format!("device_{}_memory_{what}_bytes", device.index);
+                figures.push((name("free"), memory.free_bytes));
+                figures.push((name("total"), memory.total_bytes));
+            }
+        }
+        figures
+    }
+}
+
+/// A session's place on its device, free again when it is dropped.
+struct Lease {
+    shared: Arc<Shared>,
+    place: usize,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shared.sessions.lock()[self.place] -= 1;
+    }
+}
+
+const fn kind(flavour: PlanFlavour) -> EngineKind {
+    match flavour {
+        PlanFlavour::TensorRt => EngineKind::TensorRt,
+        PlanFlavour::TensorRtRtx => EngineKind::TensorRtRtx,
+    }
+}
+
+fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, EngineError> {
+    let found = cuda.devices().map_err(|error| EngineError::NotAvailable(error.to_string()))?;
+    if found.is_empty() {
+        return Err(EngineError::NotAvailable("the driver shows no GPU".to_owned()));
+    }
+    let device = |&index: &usize| {
+        found.iter().find(|device| device.index == index).cloned().ok_or_else(|| {
+            let count = found.len();
+            EngineError::NotAvailable(format!("there is no GPU {index}: the driver shows {count}"))
+        })
+    };
+    wanted.iter().map(device).collect()
+}
+
+fn check_precision(choice: PrecisionChoice, plan: &PlanEntry) -> Result<(), EngineError> {
+    match choice.name() {
+        Some(name) if name != plan.precision => Err(EngineError::NotAvailable(format!(
+            "--precision {name}: {} computes in {}, as the graph it was built from",
+            plan.file, plan.precision
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn no_plan(flavour: PlanFlavour, package: &ModelPackage, refusal: &str) -> EngineError {
+    EngineError::NotAvailable(format!(
+        "no plan of {flavour} in {} fits: {refusal}; build one with: duovec build-engine {} \
+         --flavour {flavour}",
+        package.directory().display(),
+        package.directory().display()
+    ))
+}
+
+fn engine_request(
+    manifest: &Manifest,
+    entry: &PlanEntry,
+    device: usize,
+    options: &TensorRtOptions,
+) -> EngineRequest {
+    let folder = options.cuda_library_dir.as_ref();
+    let weights = manifest.outputs.token_weights.as_ref();
+    EngineRequest {
+        profiles: entry.profiles.iter().map(Into::into).collect(),
+        input_ids: manifest.inputs.input_ids.name.clone(),
+        attention_mask: manifest.inputs.attention_mask.name.clone(),
+        dense: manifest.outputs.dense.name.clone(),
+        token_weights: weights.map(|weights| weights.name.clone()).unwrap_or_default(),
+        hidden_size: size(manifest.hidden_size),
+        device: size(device),
+        cuda_directory: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
+    }
+}
+
+fn covered(entry: &PlanEntry, buckets: &[Bucket]) -> Vec<Bucket> {
+    let covers = |bucket: &&Bucket| {
+        entry.profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
+    };
+    buckets.iter().filter(covers).copied().collect()
+}
+
+/// "NVIDIA H200" or "2 x NVIDIA H200, NVIDIA L4".
+fn names(devices: &[CudaDevice]) -> String {
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for device in devices {
+        match counted.iter_mut().find(|(name, _)| *name == device.name) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((&device.name, 1)),
+        }
+    }
+    let text = |(name, count): &(&str, usize)| match count {
+        1 => (*name).to_owned(),
+        _ => format!("{count} x {name}"),
+    };
+    counted.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// What an error of the bridge asks the worker to do.
+fn fault(error: BridgeError) -> EngineError {
+    let text = error.to_string();
+    match error {
+        BridgeError::Library(_) | BridgeError::Device(_) => EngineError::NotAvailable(text),
+        BridgeError::Model(_) | BridgeError::Request(_) => EngineError::BadPackage(text),
+        BridgeError::OutOfMemory(memory) => EngineError::OutOfMemory(memory),
+        BridgeError::Transient(_) => EngineError::Transient(text),
+        BridgeError::Poisoned(_) => EngineError::ProcessPoisoned(text),
+        BridgeError::Cancelled(_) | BridgeError::Internal(_) => EngineError::SessionLost(text),
+    }
+}
+
+impl From<Bucket> for Shape {
+    fn from(bucket: Bucket) -> Self {
+        Self { rows: size(bucket.rows), length: size(bucket.length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::manifest::plan::ComputeCapability;
+
+    #[test]
+    fn equal_gpus_are_counted() {
+        let gpu = |index, name: &str| CudaDevice {
+            index,
+            name: name.to_owned(),
+            capability: ComputeCapability { major: 9, minor: 0 },
+            memory_bytes: 1,
+            multiprocessors: 1,
+        };
+        assert_eq!(names(&[gpu(0, "A")]), "A");
+        assert_eq!(names(&[gpu(0, "A"), gpu(1, "B"), gpu(2, "A")]), "2 x A, B");
+    }
+}

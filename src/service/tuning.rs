@@ -1,19 +1,32 @@
 //! `tuning` of `/health`: what the server runs with and what it measured.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::scheduler::Snapshot;
 use crate::service::Resident;
 
 /// A JSON object for the operator; its names carry their units.
 pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
-    let engine = &resident.engine;
+    let engine = resident.engine.info();
     let counts = &snapshot.counts;
     let (real, padded) = (counts.tokens_real, counts.tokens_padded);
     let mut lengths: Vec<usize> = engine.buckets.iter().map(|bucket| bucket.length).collect();
     lengths.sort_unstable();
     lengths.dedup();
+    let figures: Map<String, Value> =
+        resident.engine.figures().into_iter().map(|(name, value)| (name, value.into())).collect();
+    let batches = counts.batches.max(1) as f64;
+    let stages = &snapshot.stages;
     json!({
+        "engine_reason": resident.engine_reason,
+        "engine_figures": figures,
+        "profiles": engine.profiles,
+        "max_batch_tokens": resident.max_batch_tokens.get(),
+        "mean_batch_ms": {
+            "copy_in": millis(stages.copy_in) / batches,
+            "compute": millis(stages.compute) / batches,
+            "copy_out": millis(stages.copy_out) / batches,
+        },
         "engine_version": engine.version,
         "device": engine.device,
         "precision": engine.precision,

@@ -100,6 +100,7 @@ impl TestEngine {
             threads_per_session: 0,
             hidden_size: HIDDEN,
             buckets,
+            profiles: Vec::new(),
         };
         Self { info, controls }
     }

@@ -92,15 +92,17 @@ impl Model {
             max_age: MaxAgeMs::DEFAULT,
             workers: Workers::new(WORKERS).expect("in range"),
         };
-        let info = engine.info().clone();
-        let scheduler = Scheduler::new(config, &info, Arc::clone(clock));
+        let scheduler = Scheduler::new(config, engine.info(), Arc::clone(clock));
         let clock = Arc::clone(clock);
-        let pool = WorkerPool::start(engine, scheduler.clone(), clock, config.workers);
+        let shared = Arc::clone(&engine) as Arc<dyn Engine>;
+        let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers);
         pool.wait_ready().expect("the workers open");
         let resident = Resident {
             tokenizer: TextTokenizer::open(&package).expect("the tokenizer fits"),
             package,
-            engine: info,
+            engine,
+            engine_reason: "fake was asked for".to_owned(),
+            max_batch_tokens: config.max_batch_tokens,
             scheduler: scheduler.clone(),
             warm_up: Duration::from_millis(1),
         };

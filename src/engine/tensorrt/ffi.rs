@@ -9,7 +9,10 @@ use std::path::Path;
 use cxx::{SharedPtr, UniquePtr};
 use thiserror::Error;
 
-pub use bridge::{BuildReport, BuildRequest, Element, Flavour, Fusion, Profile, Tensor, Version};
+pub use bridge::{
+    BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, Profile,
+    RunTimes, SessionReport, SessionRequest, Shape, Tensor, Version,
+};
 
 #[cxx::bridge(namespace = "duovec::bridge")]
 mod bridge {
@@ -101,6 +104,58 @@ mod bridge {
         timing_cache: Vec<u8>,
     }
 
+    /// What a plan must be and where it runs; see `EngineRequest` in `cpp/backend.h`.
+    #[derive(Debug, Clone)]
+    struct EngineRequest {
+        profiles: Vec<Profile>,
+        input_ids: String,
+        attention_mask: String,
+        dense: String,
+        /// Empty when the model has no lexical weights.
+        token_weights: String,
+        hidden_size: i32,
+        device: i32,
+        cuda_directory: String,
+    }
+
+    /// The types of a plan's tensors.
+    #[derive(Debug, Clone, Copy)]
+    struct Elements {
+        inputs: Element,
+        dense: Element,
+        token_weights: Element,
+        has_token_weights: bool,
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    struct Shape {
+        rows: i32,
+        length: i32,
+    }
+
+    /// What a session is to be ready for; see `SessionRequest` in `cpp/backend.h`.
+    #[derive(Debug, Clone)]
+    struct SessionRequest {
+        shapes: Vec<Shape>,
+        captured_tokens_max: i64,
+    }
+
+    /// How a session runs the shapes it has seen.
+    #[derive(Debug, Clone)]
+    struct SessionReport {
+        captured: i32,
+        plain: i32,
+        refused: String,
+    }
+
+    /// Nanoseconds on the device.
+    #[derive(Debug, Clone, Copy)]
+    struct RunTimes {
+        copy_in: i64,
+        compute: i64,
+        copy_out: i64,
+    }
+
     extern "Rust" {
         type Observer;
         /// Called from the library's threads.
@@ -121,6 +176,24 @@ mod bridge {
             request: &BuildRequest,
             observer: &Observer,
         ) -> Result<UniquePtr<Plan>>;
+        fn load(self: &Library, request: &EngineRequest, plan: &[u8]) -> Result<SharedPtr<Engine>>;
+
+        /// A plan on its device.
+        type Engine;
+        fn elements(self: &Engine) -> Elements;
+        fn open_session(self: &Engine, request: &SessionRequest) -> Result<UniquePtr<Session>>;
+
+        /// A stream with its buffers and contexts.
+        type Session;
+        fn stage(self: Pin<&mut Session>, rows: i32, length: i32) -> Result<()>;
+        fn inputs_i32(self: Pin<&mut Session>) -> Result<&mut [i32]>;
+        fn inputs_i64(self: Pin<&mut Session>) -> Result<&mut [i64]>;
+        fn run(self: Pin<&mut Session>) -> Result<RunTimes>;
+        fn dense_f32(self: &Session) -> Result<&[f32]>;
+        fn dense_f16(self: &Session) -> Result<&[u16]>;
+        fn token_weights_f32(self: &Session) -> Result<&[f32]>;
+        fn token_weights_f16(self: &Session) -> Result<&[u16]>;
+        fn report(self: &Session) -> SessionReport;
 
         /// A serialized plan in host memory.
         type Plan;
@@ -234,6 +307,86 @@ impl Library {
         observer: &Observer,
     ) -> Result<Plan, BridgeError> {
         Ok(Plan { handle: self.handle.build_plan(request, observer)? })
+    }
+
+    /// Puts a plan on its device; makes that the calling thread's current one. Takes seconds.
+    pub fn load(&self, request: &EngineRequest, plan: &[u8]) -> Result<PlanEngine, BridgeError> {
+        Ok(PlanEngine { handle: self.handle.load(request, plan)? })
+    }
+}
+
+/// A plan on its device.
+pub struct PlanEngine {
+    handle: SharedPtr<bridge::Engine>,
+}
+
+// SAFETY: `cpp/backend.h` promises that an engine may be used from all threads: it is immutable
+// once loaded, and its destructor makes its device current before it frees anything.
+unsafe impl Send for PlanEngine {}
+// SAFETY: as above; all methods are const.
+unsafe impl Sync for PlanEngine {}
+
+impl PlanEngine {
+    pub fn elements(&self) -> Elements {
+        self.handle.elements()
+    }
+
+    /// On the thread that will run the session: device memory for its largest shape, and a context
+    /// for each profile.
+    pub fn open_session(&self, request: &SessionRequest) -> Result<PlanSession, BridgeError> {
+        Ok(PlanSession { handle: self.handle.open_session(request)? })
+    }
+}
+
+/// A stream with its buffers and contexts. Not `Send`: CUDA's current device is the thread's.
+pub struct PlanSession {
+    handle: UniquePtr<bridge::Session>,
+}
+
+impl PlanSession {
+    /// Chooses the shape of the next run.
+    pub fn stage(&mut self, shape: Shape) -> Result<(), BridgeError> {
+        Ok(self.handle.pin_mut().stage(shape.rows, shape.length)?)
+    }
+
+    /// Pinned memory of the staged shape, when the plan's inputs are int32: ids, then padding, then
+    /// the mask at the end.
+    pub fn inputs_i32(&mut self) -> Result<&mut [i32], BridgeError> {
+        Ok(self.handle.pin_mut().inputs_i32()?)
+    }
+
+    /// The same for int64.
+    pub fn inputs_i64(&mut self) -> Result<&mut [i64], BridgeError> {
+        Ok(self.handle.pin_mut().inputs_i64()?)
+    }
+
+    /// Runs what was staged and waits for it.
+    pub fn run(&mut self) -> Result<RunTimes, BridgeError> {
+        Ok(self.handle.pin_mut().run()?)
+    }
+
+    /// Dense rows of the last run, `[rows, hidden]`.
+    pub fn dense_f32(&self) -> Result<&[f32], BridgeError> {
+        Ok(self.handle.dense_f32()?)
+    }
+
+    /// The same as bits of half-precision numbers.
+    pub fn dense_f16(&self) -> Result<&[u16], BridgeError> {
+        Ok(self.handle.dense_f16()?)
+    }
+
+    /// Token weights of the last run, `[rows, length]`.
+    pub fn token_weights_f32(&self) -> Result<&[f32], BridgeError> {
+        Ok(self.handle.token_weights_f32()?)
+    }
+
+    /// The same as bits of half-precision numbers.
+    pub fn token_weights_f16(&self) -> Result<&[u16], BridgeError> {
+        Ok(self.handle.token_weights_f16()?)
+    }
+
+    pub fn report(&self) -> SessionReport {
+        self.handle.report()
     }
 }
 

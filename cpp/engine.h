@@ -1,0 +1,51 @@
+// A deserialized plan on one device: what all its sessions share.
+//
+// Thread safety: immutable once loaded. Ownership: it holds the vendor's runtime and engine, which
+// are destroyed after every context made from them; sessions must not outlive it. Preconditions:
+// the library outlives it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cuda.h"
+#include "diagnostics.h"
+#include "flavour.h"
+#include "library.h"
+
+namespace duovec::DUOVEC_FLAVOUR {
+
+class LoadedEngine final : public Engine {
+ public:
+    /// See Backend::load.
+    LoadedEngine(std::shared_ptr<Library const> library, EngineRequest const& request);
+    ~LoadedEngine() override;
+
+    TensorElements elements() const noexcept override { return elements_; }
+    std::unique_ptr<Session> open_session(SessionRequest const& request) const override;
+
+    Cuda const& cuda() const noexcept { return cuda_; }
+    std::int32_t device() const noexcept { return device_; }
+    std::vector<Profile> const& profiles() const noexcept { return profiles_; }
+    /// Tensors' names as the request gave them; its plan is empty.
+    EngineRequest const& names() const noexcept { return names_; }
+    nvinfer1::ICudaEngine& vendor() const noexcept { return *engine_; }
+
+ private:
+    void deserialize(std::span<std::uint8_t const> plan);
+
+    std::shared_ptr<Library const> library_;
+    Cuda cuda_;
+    std::int32_t device_;
+    std::vector<Profile> profiles_;
+    EngineRequest names_;
+    // Before what it is set on: it must live longer.
+    Diagnostics recorder_{Hearing::kRecorder};
+    std::unique_ptr<nvinfer1::IRuntime> runtime_;
+    std::unique_ptr<nvinfer1::ICudaEngine> engine_;
+    TensorElements elements_;
+};
+
+}  // namespace duovec::DUOVEC_FLAVOUR

@@ -1,0 +1,318 @@
+#include "session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "error.h"
+
+namespace duovec::DUOVEC_FLAVOUR {
+namespace {
+
+/// Graphs need no flag: they are launched on the session's stream alone.
+constexpr unsigned long long kNoFlags = 0;
+
+void* at(void* block, Place const& place) { return static_cast<std::byte*>(block) + place.offset; }
+
+std::span<std::byte> part(void* block, Place const& place) {
+    return {static_cast<std::byte*>(block) + place.offset, place.bytes};
+}
+
+}  // namespace
+
+StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& request)
+    : engine_(engine), cuda_(engine.cuda()) {
+    cuda_.use(engine.device());
+    stream_ = create_stream(cuda_);
+    for (Event* const event : {&started_, &copied_in_, &computed_, &copied_out_}) {
+        *event = create_event(cuda_);
+    }
+    add_buckets(request);
+    allocate();
+    for (std::size_t profile = 0; profile < engine.profiles().size(); ++profile) {
+        contexts_.push_back({create_context(profile, Kernels::kInTheBackground), nullptr});
+    }
+    synchronize();
+}
+
+StreamSession::~StreamSession() {
+    // Nothing may be freed while the device still uses it; on a lost device nothing runs.
+    static_cast<void>(cuda_.call().cudaStreamSynchronize(stream_.get()));
+}
+
+void StreamSession::add_buckets(SessionRequest const& request) {
+    for (Shape const shape : request.shapes) {
+        auto const profile = choose_profile(engine_.profiles(), shape.rows, shape.length);
+        if (!profile) {
+            throw Error(ErrorKind::kRequest, "no profile of the plan covers " +
+                                                 std::to_string(shape.rows) + "x" +
+                                                 std::to_string(shape.length));
+        }
+        Bucket bucket;
+        bucket.shape = shape;
+        bucket.profile = *profile;
+        bucket.layout = lay_out(shape, engine_.elements(), engine_.names().hidden_size);
+        bucket.wants_graph = tokens_of(shape) <= request.captured_tokens_max;
+        buckets_.emplace(shape, std::move(bucket));
+    }
+    if (buckets_.empty()) {
+        throw Error(ErrorKind::kRequest, "a session needs at least one shape");
+    }
+}
+
+void StreamSession::allocate() {
+    std::size_t inputs = 0;
+    std::size_t outputs = 0;
+    std::int64_t scratch = 0;
+    for (auto const& [shape, bucket] : buckets_) {
+        inputs = std::max(inputs, bucket.layout.inputs_bytes);
+        outputs = std::max(outputs, bucket.layout.outputs_bytes);
+    }
+    for (std::size_t profile = 0; profile < engine_.profiles().size(); ++profile) {
+        auto const index = static_cast<std::int32_t>(profile);
+        scratch = std::max(scratch, engine_.vendor().getDeviceMemorySizeForProfileV2(index));
+    }
+    pinned_inputs_ = allocate_pinned(cuda_, inputs, "inputs");
+    pinned_outputs_ = allocate_pinned(cuda_, outputs, "outputs");
+    inputs_ = allocate_device(cuda_, inputs, "inputs");
+    outputs_ = allocate_device(cuda_, outputs, "outputs");
+    if (scratch > 0) {
+        scratch_ = allocate_device(cuda_, static_cast<std::size_t>(scratch), "scratch");
+    }
+}
+
+StreamSession::Context StreamSession::create_context(std::size_t profile, Kernels kernels) {
+    using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
+    nvinfer1::ICudaEngine& engine = engine_.vendor();
+    recorder_.clear();
+#ifdef DUOVEC_RTX
+    using Specialization = nvinfer1::DynamicShapesKernelSpecializationStrategy;
+    std::unique_ptr<nvinfer1::IRuntimeConfig> const config(engine.createRuntimeConfig());
+    if (config == nullptr) {
+        throw Error(ErrorKind::kInternal, "TensorRT-RTX gives no runtime configuration");
+    }
+    config->setExecutionContextAllocationStrategy(Strategy::kUSER_MANAGED);
+    config->setDynamicShapesKernelSpecializationStrategy(
+        kernels == Kernels::kBeforeTheRun ? Specialization::kEAGER : Specialization::kLAZY);
+    if (kernel_cache_ == nullptr) {
+        kernel_cache_.reset(config->createRuntimeCache());
+    }
+    // Without the cache every context compiles its kernels anew, and is right all the same.
+    if (kernel_cache_ != nullptr) {
+        static_cast<void>(config->setRuntimeCache(*kernel_cache_));
+    }
+    Context context(engine.createExecutionContext(config.get()));
+#else
+    static_cast<void>(kernels);
+    Context context(engine.createExecutionContext(Strategy::kUSER_MANAGED));
+#endif
+    auto const index = static_cast<std::int32_t>(profile);
+    if (context != nullptr) {
+        context->setErrorRecorder(&recorder_);
+        context->setDeviceMemoryV2(scratch_.get(), engine.getDeviceMemorySizeForProfileV2(index));
+    }
+    if (context == nullptr || !context->setOptimizationProfileAsync(index, stream_.get())) {
+        cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
+        throw Error(recorder_.kind(ErrorKind::kOutOfMemory),
+                    std::string(kProduct) +
+                        " gives no execution context: " + recorder_.errors("it gives no reason"));
+    }
+    return context;
+}
+
+StagedInputs StreamSession::stage(Shape shape) {
+    auto const found = buckets_.find(shape);
+    if (found == buckets_.end()) {
+        throw Error(ErrorKind::kRequest, "the session was not opened for " +
+                                             std::to_string(shape.rows) + "x" +
+                                             std::to_string(shape.length));
+    }
+    staged_ = &found->second;
+    Layout const& layout = staged_->layout;
+    return {part(pinned_inputs_.get(), layout.input_ids),
+            part(pinned_inputs_.get(), layout.attention_mask)};
+}
+
+RunTimes StreamSession::run() {
+    if (staged_ == nullptr) {
+        throw Error(ErrorKind::kRequest, "no shape was staged");
+    }
+    if (recorder_.getNbErrors() > 0) {
+        recorder_.clear();
+    }
+    try {
+        if (staged_->wants_graph) {
+            try_capture(*staged_);
+        }
+        return execute();
+    } catch (Error const& error) {
+        if (error.kind() != ErrorKind::kPoisoned) {
+            settle();
+        }
+        throw;
+    }
+}
+
+RunOutputs StreamSession::outputs() const noexcept {
+    if (staged_ == nullptr) {
+        return {};
+    }
+    Layout const& layout = staged_->layout;
+    return {part(pinned_outputs_.get(), layout.dense),
+            part(pinned_outputs_.get(), layout.token_weights)};
+}
+
+SessionReport StreamSession::report() const {
+    SessionReport report;
+    report.refused = refused_;
+    for (auto const& [shape, bucket] : buckets_) {
+        ++(bucket.captured ? report.captured : report.plain);
+    }
+    return report;
+}
+
+RunTimes StreamSession::execute() {
+    CudaFunctions const& call = cuda_.call();
+    Layout const& layout = staged_->layout;
+    auto const record = [&](Event const& event) {
+        cuda_.check(call.cudaEventRecord(event.get(), stream_.get()), "record an event");
+    };
+    record(started_);
+    copy_in();
+    record(copied_in_);
+    compute();
+    record(computed_);
+    cuda_.check(call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(), layout.outputs_bytes,
+                                     cudaMemcpyDeviceToHost, stream_.get()),
+                "copy the outputs");
+    record(copied_out_);
+    synchronize();
+    return {nanoseconds(started_, copied_in_), nanoseconds(copied_in_, computed_),
+            nanoseconds(computed_, copied_out_)};
+}
+
+void StreamSession::copy_in() {
+    cuda_.check(cuda_.call().cudaMemcpyAsync(inputs_.get(), pinned_inputs_.get(),
+                                             staged_->layout.inputs_bytes, cudaMemcpyHostToDevice,
+                                             stream_.get()),
+                "copy the inputs");
+}
+
+void StreamSession::compute() {
+    if (staged_->captured) {
+        cuda_.check(cuda_.call().cudaGraphLaunch(staged_->captured->graph.get(), stream_.get()),
+                    "launch a captured graph");
+        return;
+    }
+    ProfileContext& profile = contexts_[staged_->profile];
+    if (profile.bound != staged_) {
+        profile.bound = nullptr;
+        bind(*profile.context, *staged_);
+        profile.bound = staged_;
+    }
+    enqueue(*profile.context);
+}
+
+void StreamSession::bind(nvinfer1::IExecutionContext& context, Bucket const& bucket) {
+    EngineRequest const& names = engine_.names();
+    Layout const& layout = bucket.layout;
+    nvinfer1::Dims shape{};
+    shape.nbDims = 2;
+    shape.d[0] = bucket.shape.rows;
+    shape.d[1] = bucket.shape.length;
+    auto const address = [&](std::string const& name, void* block, Place const& place) {
+        return context.setTensorAddress(name.c_str(), at(block, place));
+    };
+    bool done = context.setInputShape(names.input_ids.c_str(), shape) &&
+                context.setInputShape(names.attention_mask.c_str(), shape) &&
+                address(names.input_ids, inputs_.get(), layout.input_ids) &&
+                address(names.attention_mask, inputs_.get(), layout.attention_mask) &&
+                address(names.dense, outputs_.get(), layout.dense);
+    if (engine_.elements().has_token_weights) {
+        done = done && address(names.token_weights, outputs_.get(), layout.token_weights);
+    }
+    if (!done) {
+        throw Error(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape: " +
+                                               recorder_.errors("it gives no reason"));
+    }
+}
+
+void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
+    if (context.enqueueV3(stream_.get())) {
+        return;
+    }
+    cuda_.check(cuda_.call().cudaGetLastError(), "enqueue a batch");
+    throw Error(recorder_.kind(ErrorKind::kTransient),
+                std::string(kProduct) +
+                    " cannot enqueue a batch: " + recorder_.errors("it gives no reason"));
+}
+
+void StreamSession::try_capture(Bucket& bucket) {
+    bucket.wants_graph = false;
+    try {
+        bucket.captured = capture(bucket);
+    } catch (Error const& error) {
+        if (error.kind() == ErrorKind::kPoisoned) {
+            throw;
+        }
+        settle();
+        if (refused_.empty()) {
+            refused_ = error.what();
+        }
+        std::string const line = "the graph of " + std::to_string(bucket.shape.rows) + "x" +
+                                 std::to_string(bucket.shape.length) +
+                                 " cannot be captured, it runs without: " + error.what();
+        logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
+    }
+}
+
+StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
+    CudaFunctions const& call = cuda_.call();
+    Captured captured{create_context(bucket.profile, Kernels::kBeforeTheRun), {}};
+    bind(*captured.context, bucket);
+    // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
+    copy_in();
+    enqueue(*captured.context);
+    synchronize();
+    cuda_.check(call.cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
+                "begin a capture");
+    bool const enqueued = captured.context->enqueueV3(stream_.get());
+    // Whatever happened, the capture must end before the stream can be used again.
+    cudaGraph_t recorded = nullptr;
+    cudaError_t const ended = call.cudaStreamEndCapture(stream_.get(), &recorded);
+    Graph const graph(cuda_, recorded);
+    cuda_.check(ended, "end a capture");
+    if (!enqueued || recorded == nullptr) {
+        throw Error(ErrorKind::kTransient, std::string(kProduct) + " cannot be captured: " +
+                                               recorder_.errors("it gives no reason"));
+    }
+    cudaGraphExec_t launchable = nullptr;
+    cuda_.check(call.cudaGraphInstantiateWithFlags(&launchable, recorded, kNoFlags),
+                "instantiate a graph");
+    captured.graph = GraphExec(cuda_, launchable);
+    return captured;
+}
+
+void StreamSession::synchronize() {
+    cuda_.check(cuda_.call().cudaStreamSynchronize(stream_.get()), "wait for the device");
+}
+
+/// After a failure: nothing may run on, and an error that sticks shows itself again.
+void StreamSession::settle() {
+    for (ProfileContext& profile : contexts_) {
+        profile.bound = nullptr;
+    }
+    static_cast<void>(cuda_.call().cudaGetLastError());
+    cudaError_t const status = cuda_.call().cudaStreamSynchronize(stream_.get());
+    if (status != cudaSuccess) {
+        throw Error(ErrorKind::kPoisoned, "the device is lost: " + cuda_.describe(status));
+    }
+}
+
+std::int64_t StreamSession::nanoseconds(Event const& from, Event const& to) const {
+    float milliseconds = 0;
+    cuda_.check(cuda_.call().cudaEventElapsedTime(&milliseconds, from.get(), to.get()),
+                "read an event's time");
+    return static_cast<std::int64_t>(double(milliseconds) * 1e6);
+}
+
+}  // namespace duovec::DUOVEC_FLAVOUR

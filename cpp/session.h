@@ -1,0 +1,103 @@
+// One worker's stream: pinned and device memory for its largest shape, an execution context for
+// each profile, and one more with a captured graph for each small shape.
+//
+// All contexts of a session share one block of scratch memory, which is right because its stream
+// runs one batch at a time. A context that was captured is never touched again: the graph holds
+// what it had bound.
+//
+// Thread safety: none; it belongs to the thread that opened it. Ownership: it holds all that it
+// makes; the engine must outlive it. Preconditions: none.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda.h"
+#include "diagnostics.h"
+#include "engine.h"
+#include "flavour.h"
+
+namespace duovec::DUOVEC_FLAVOUR {
+
+class StreamSession final : public Session {
+ public:
+    /// See Engine::open_session.
+    StreamSession(LoadedEngine const& engine, SessionRequest const& request);
+    ~StreamSession() override;
+
+    StagedInputs stage(Shape shape) override;
+    RunTimes run() override;
+    RunOutputs outputs() const noexcept override;
+    SessionReport report() const override;
+
+ private:
+    using Context = std::unique_ptr<nvinfer1::IExecutionContext>;
+
+    /// Members are destroyed last first: the graph before the context that it uses.
+    struct Captured {
+        Context context;
+        GraphExec graph;
+    };
+
+    /// A shape that was asked for when the session was opened.
+    struct Bucket {
+        Shape shape;
+        std::size_t profile = 0;
+        Layout layout;
+        /// Until its graph is captured or refused.
+        bool wants_graph = false;
+        std::optional<Captured> captured;
+    };
+
+    /// A profile's context and the bucket that it is bound to.
+    struct ProfileContext {
+        Context context;
+        Bucket const* bound = nullptr;
+    };
+
+    /// How TensorRT-RTX, which compiles on the device, gets the best kernels of a shape.
+    enum class Kernels { kBeforeTheRun, kInTheBackground };
+
+    void add_buckets(SessionRequest const& request);
+    void allocate();
+    Context create_context(std::size_t profile, Kernels kernels);
+    void bind(nvinfer1::IExecutionContext& context, Bucket const& bucket);
+    void enqueue(nvinfer1::IExecutionContext& context);
+    void copy_in();
+    RunTimes execute();
+    void compute();
+    void try_capture(Bucket& bucket);
+    Captured capture(Bucket const& bucket);
+    void synchronize();
+    void settle();
+    std::int64_t nanoseconds(Event const& from, Event const& to) const;
+
+    // The order is that of destruction, last first: graphs and contexts go before the memory and
+    // the stream that they use, and all before what the library reports errors to.
+    LoadedEngine const& engine_;
+    Cuda const& cuda_;
+    Diagnostics recorder_{Hearing::kRecorder};
+    Stream stream_;
+    Event started_;
+    Event copied_in_;
+    Event computed_;
+    Event copied_out_;
+    PinnedMemory pinned_inputs_;
+    PinnedMemory pinned_outputs_;
+    DeviceMemory inputs_;
+    DeviceMemory outputs_;
+    DeviceMemory scratch_;
+#ifdef DUOVEC_RTX
+    std::unique_ptr<nvinfer1::IRuntimeCache> kernel_cache_;
+#endif
+    std::vector<ProfileContext> contexts_;
+    std::map<Shape, Bucket> buckets_;
+    Bucket* staged_ = nullptr;
+    std::string refused_;
+};
+
+}  // namespace duovec::DUOVEC_FLAVOUR

@@ -1,0 +1,164 @@
+//! The lines of plans, libraries, driver and GPUs.
+
+use crate::config::{Config, EngineChoice};
+use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::engine::tensorrt::choose::{fitting, stale};
+use crate::engine::tensorrt::ffi::{Library, Version};
+use crate::package::ModelPackage;
+use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+
+use super::{Findings, Verdict};
+
+/// Flavours that this program can run.
+const FLAVOURS: &[PlanFlavour] = &[
+    #[cfg(feature = "tensorrt")]
+    PlanFlavour::TensorRt,
+    #[cfg(feature = "tensorrt-rtx")]
+    PlanFlavour::TensorRtRtx,
+];
+
+pub(super) fn check(config: &Config, package: &ModelPackage, findings: &mut Findings) {
+    for plan in &package.manifest().plans {
+        check_plan(package, plan, findings);
+    }
+    let mut libraries = Vec::new();
+    for &flavour in FLAVOURS {
+        if let Some(version) = check_library(config, flavour, findings) {
+            libraries.push((flavour, version));
+        }
+    }
+    for device in check_driver(config, findings) {
+        check_device(config, package, &libraries, &device, findings);
+    }
+}
+
+/// What its absence means: nothing, unless it was asked for by name.
+fn absent(config: &Config, flavours: &[PlanFlavour]) -> Verdict {
+    let needed = match config.engine.choice {
+        EngineChoice::TensorRt => flavours.contains(&PlanFlavour::TensorRt),
+        EngineChoice::TensorRtRtx => flavours.contains(&PlanFlavour::TensorRtRtx),
+        EngineChoice::Auto | EngineChoice::OpenVino | EngineChoice::Fake => false,
+    };
+    if needed { Verdict::Bad } else { Verdict::NotNeeded }
+}
+
+fn check_plan(package: &ModelPackage, plan: &PlanEntry, findings: &mut Findings) {
+    let subject = format!("plan {}", plan.file);
+    let rebuild = format!(
+        "build it again with: duovec build-engine {} --flavour {}",
+        package.directory().display(),
+        plan.flavour
+    );
+    if let Some(problem) = stale(plan, package.manifest()) {
+        return findings.say(Verdict::Bad, &subject, &format!("it {problem}; {rebuild}"));
+    }
+    match package.verify_plan(plan) {
+        Ok(()) => {
+            let profiles: Vec<String> = plan.profiles.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "{} {}, {}, {} bytes, digest as listed, profiles {}",
+                plan.flavour,
+                plan.version,
+                plan.precision,
+                plan.bytes,
+                profiles.join(", ")
+            );
+            findings.say(Verdict::Well, &subject, &text);
+        }
+        Err(error) => {
+            let text = format!("{:#}; {rebuild}", anyhow::Error::from(error));
+            findings.say(Verdict::Bad, &subject, &text);
+        }
+    }
+}
+
+fn check_library(
+    config: &Config,
+    flavour: PlanFlavour,
+    findings: &mut Findings,
+) -> Option<Version> {
+    let subject = format!("library {flavour}");
+    match Library::open(flavour.into(), config.engine.tensorrt.library_dir.as_deref()) {
+        Ok(library) => {
+            let version = library.version();
+            findings.say(Verdict::Well, &subject, &version.to_string());
+            Some(version)
+        }
+        Err(error) => {
+            let text = format!("{error}; install it, or name its folder: --tensorrt-library-dir");
+            findings.say(absent(config, &[flavour]), &subject, &text);
+            None
+        }
+    }
+}
+
+fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
+    let verdict = absent(config, FLAVOURS);
+    let cuda = match Cuda::open(config.engine.tensorrt.cuda_library_dir.as_deref()) {
+        Ok(cuda) => cuda,
+        Err(error) => {
+            let text = format!("{error}; install it, or name its folder: --cuda-library-dir");
+            findings.say(verdict, "library cuda", &text);
+            return Vec::new();
+        }
+    };
+    match cuda.runtime_version() {
+        Ok(version) => findings.say(Verdict::Well, "library cuda", &version.to_string()),
+        Err(error) => findings.say(verdict, "library cuda", &error.to_string()),
+    }
+    match cuda.driver_version() {
+        Ok(Some(version)) => {
+            findings.say(Verdict::Well, "driver", &format!("for CUDA up to {version}"));
+        }
+        Ok(None) => findings.say(verdict, "driver", "none; a GPU needs NVIDIA's driver"),
+        Err(error) => findings.say(verdict, "driver", &error.to_string()),
+    }
+    match cuda.devices() {
+        Ok(devices) if devices.is_empty() => {
+            findings.say(verdict, "device", "the driver shows no GPU");
+            devices
+        }
+        Ok(devices) => devices,
+        Err(error) => {
+            let text = format!("{error}; look at what nvidia-smi says");
+            findings.say(verdict, "device", &text);
+            Vec::new()
+        }
+    }
+}
+
+fn check_device(
+    config: &Config,
+    package: &ModelPackage,
+    libraries: &[(PlanFlavour, Version)],
+    device: &CudaDevice,
+    findings: &mut Findings,
+) {
+    const MIB: u64 = 1 << 20;
+    let subject = format!("device {}", device.index);
+    let used = config.engine.tensorrt.devices.contains(&device.index);
+    let what = format!(
+        "{}, compute capability {}, {} MiB",
+        device.name,
+        device.capability,
+        device.memory_bytes / MIB
+    );
+    let mut verdict = Verdict::Well;
+    let mut texts = vec![what];
+    for (flavour, version) in libraries {
+        match fitting(package.manifest(), *flavour, *version, device) {
+            Ok(plan) => texts.push(format!("runs {}", plan.file)),
+            Err(refusal) => {
+                texts.push(format!(
+                    "no plan of {flavour} fits ({refusal}): duovec build-engine {} --flavour \
+                     {flavour}",
+                    package.directory().display()
+                ));
+                if used && absent(config, &[*flavour]) == Verdict::Bad {
+                    verdict = Verdict::Bad;
+                }
+            }
+        }
+    }
+    findings.say(verdict, &subject, &texts.join("; "));
+}

@@ -1,0 +1,137 @@
+//! One CUDA stream with its buffers: what one worker owns.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
+use super::ffi::{Element, Elements, PlanSession, RunTimes};
+use super::{Lease, fault};
+use crate::batch::Batch;
+use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
+
+/// Fields are dropped in their order: the stream before its place on the device.
+pub(super) struct TensorRtSession {
+    session: PlanSession,
+    elements: Elements,
+    pad_token_id: u32,
+    hidden_size: usize,
+    lease: Lease,
+    /// Graphs that the engine's figures know of: captured, refused.
+    counted: [u64; 2],
+}
+
+impl TensorRtSession {
+    pub(super) const fn new(
+        session: PlanSession,
+        elements: Elements,
+        pad_token_id: u32,
+        hidden_size: usize,
+        lease: Lease,
+    ) -> Self {
+        Self { session, elements, pad_token_id, hidden_size, lease, counted: [0, 0] }
+    }
+
+    /// Writes ids and mask straight into the pinned memory that the device copies from.
+    fn fill(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        let bucket = batch.bucket();
+        self.session.stage(bucket.into()).map_err(fault)?;
+        if self.elements.inputs == Element::Int64 {
+            let (ids, mask) = halves(self.session.inputs_i64().map_err(fault)?, bucket.tokens());
+            batch.fill(self.pad_token_id, ids, mask);
+        } else {
+            let (ids, mask) = halves(self.session.inputs_i32().map_err(fault)?, bucket.tokens());
+            batch.fill(self.pad_token_id, ids, mask);
+        }
+        Ok(())
+    }
+
+    fn read(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        let session = &self.session;
+        output.resize(batch.bucket(), self.hidden_size);
+        match self.elements.dense {
+            Element::Float16 => widen(session.dense_f16().map_err(fault)?, &mut output.dense),
+            _ => output.dense.copy_from_slice(session.dense_f32().map_err(fault)?),
+        }
+        let weights = &mut output.token_weights;
+        match self.elements.token_weights {
+            _ if !self.elements.has_token_weights => weights.fill(0.0),
+            Element::Float16 => widen(session.token_weights_f16().map_err(fault)?, weights),
+            _ => weights.copy_from_slice(session.token_weights_f32().map_err(fault)?),
+        }
+        Ok(())
+    }
+}
+
+impl Session for TensorRtSession {
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+        self.fill(batch)?;
+        let times = self.session.run().map_err(fault)?;
+        self.read(batch, output)?;
+        output.times = times.into();
+        Ok(())
+    }
+
+    fn warmed_up(&mut self) {
+        let report = self.session.report();
+        let refused = u64::from(!report.refused.is_empty());
+        let seen = [u64::try_from(report.captured).unwrap_or(0), refused];
+        let shared = &self.lease.shared;
+        for (counter, (seen, counted)) in [&shared.captured_graphs, &shared.refused_graphs]
+            .into_iter()
+            .zip(seen.into_iter().zip(&mut self.counted))
+        {
+            counter.fetch_add(seen.saturating_sub(*counted), Ordering::Relaxed);
+            *counted = seen;
+        }
+        tracing::debug!(captured = report.captured, plain = report.plain, "a session is warm");
+    }
+}
+
+impl Drop for TensorRtSession {
+    fn drop(&mut self) {
+        let shared = &self.lease.shared;
+        shared.captured_graphs.fetch_sub(self.counted[0], Ordering::Relaxed);
+        shared.refused_graphs.fetch_sub(self.counted[1], Ordering::Relaxed);
+    }
+}
+
+/// The ids in front and the mask at the end; what lies between is the device's alignment.
+fn halves<N>(inputs: &mut [N], tokens: usize) -> (&mut [N], &mut [N]) {
+    let (front, mask) = inputs.split_at_mut(inputs.len() - tokens);
+    (&mut front[..tokens], mask)
+}
+
+fn widen(bits: &[u16], floats: &mut [f32]) {
+    bits.reinterpret_cast::<half::f16>().convert_to_f32_slice(floats);
+}
+
+impl From<RunTimes> for StageTimes {
+    fn from(times: RunTimes) -> Self {
+        let span = |nanoseconds: i64| Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
+        Self {
+            copy_in: span(times.copy_in),
+            compute: span(times.compute),
+            copy_out: span(times.copy_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_lies_at_the_end() {
+        let mut inputs = [1, 2, 3, 0, 0, 4, 5, 6];
+        let (ids, mask) = halves(&mut inputs, 3);
+        assert_eq!((&*ids, &*mask), (&[1, 2, 3][..], &[4, 5, 6][..]));
+    }
+
+    #[test]
+    fn half_precision_is_widened() {
+        let mut floats = [0.0; 3];
+        widen(&[0x3c00, 0xb800, 0x7c00], &mut floats);
+        assert_eq!(floats, [1.0, -0.5, f32::INFINITY]);
+    }
+}
