@@ -1,0 +1,327 @@
+// The execution contexts of the TensorRT stand-ins.
+
+#include <algorithm>
+
+#include "testing/standin_tensorrt.h"
+
+namespace duovec::standin {
+namespace {
+
+bool within(Shape const& shape, ShapeRange const& range) {
+    return shape.rows >= range.min.rows && shape.rows <= range.max.rows &&
+           shape.length >= range.min.length && shape.length <= range.max.length;
+}
+
+void expect_aligned(void const* address, std::string const& what) {
+    if (reinterpret_cast<std::uintptr_t>(address) % kAlignment != 0) {
+        contract(what + " is not at a multiple of " + std::to_string(kAlignment) + " bytes");
+    }
+}
+
+}  // namespace
+
+// The flag is relaxed on purpose: it must not be what makes callers' threads take turns, or the
+// thread sanitizer could not see that they do not.
+class Context::Guard {
+ public:
+    explicit Guard(Context const& context) : context_(context) {
+        if (context_.busy_.exchange(true, std::memory_order_relaxed)) {
+            contract("context " + context_.use_->name + " is used by two threads at once");
+        }
+    }
+    ~Guard() { context_.busy_.store(false, std::memory_order_relaxed); }
+    Guard(Guard const&) = delete;
+    Guard& operator=(Guard const&) = delete;
+
+ private:
+    Context const& context_;
+};
+
+Context::Context(Engine const& engine, ILogger& logger, ExecutionContextAllocationStrategy strategy,
+                 std::atomic<int>& contexts)
+    : engine_(engine),
+      plan_(engine.plan()),
+      reporter_(logger),
+      strategy_(strategy),
+      contexts_(contexts),
+      bindings_(plan_->tensors.size()) {
+    static std::atomic<int> made = 0;
+    use_->name = std::to_string(++made);
+    use_->device = engine.device();
+    ++contexts_;
+}
+
+Context::~Context() noexcept {
+    Guard const guard(*this);
+    expect_unused(*use_, "is destroyed");
+    --contexts_;
+}
+
+void Context::setName(char const* name) noexcept {
+    Guard const guard(*this);
+    name_ = name;
+}
+
+char const* Context::getName() const noexcept { return name_.c_str(); }
+
+void Context::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+    Guard const guard(*this);
+    reporter_.set_recorder(recorder);
+}
+
+IErrorRecorder* Context::getErrorRecorder() const noexcept { return reporter_.recorder(); }
+
+bool Context::setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept {
+    Guard const guard(*this);
+    expect_usable(stream, "setOptimizationProfileAsync");
+    expect_not_captured(*use_, "setOptimizationProfileAsync");
+    if (static_cast<std::size_t>(profile) >= plan_->profiles.size()) {
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                              "setOptimizationProfileAsync: no such profile");
+    }
+    if (is_capturing(stream)) {
+        invalidate_capture(stream);
+        return reporter_.fail(ErrorCode::kFAILED_EXECUTION,
+                              "setOptimizationProfileAsync: the stream captures");
+    }
+    Operation change;
+    change.name = "change of profile";
+    change.context = use_;
+    cudaError_t const error = submit(stream, change);
+    if (error != cudaSuccess) {
+        return reporter_.fail(ErrorCode::kFAILED_EXECUTION, cudaGetErrorString(error));
+    }
+    profile_ = profile;
+    primed_ = false;
+    for (Binding& binding : bindings_) {
+        binding.shape.reset();
+        binding.refused = false;
+    }
+    return true;
+}
+
+std::int32_t Context::getOptimizationProfile() const noexcept {
+    Guard const guard(*this);
+    return profile_;
+}
+
+Context::Binding* Context::find(char const* name, bool input, bool output) {
+    Tensor const* const tensor = engine_.find(name);
+    if (tensor == nullptr || !(tensor->input ? input : output)) {
+        return nullptr;
+    }
+    return &bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())];
+}
+
+bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
+    Guard const guard(*this);
+    expect_not_captured(*use_, "setInputShape");
+    Binding* const binding = find(name, true, false);
+    if (binding == nullptr) {
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setInputShape: no such input");
+    }
+    if (profile_ < 0) {
+        contract("setInputShape before a profile is selected");
+    }
+    Shape const shape{dims.d[0], dims.d[1]};
+    binding->refused =
+        dims.nbDims != 2 || !within(shape, plan_->profiles[static_cast<std::size_t>(profile_)]);
+    if (binding->refused) {
+        primed_ = false;
+        return reporter_.fail(
+            ErrorCode::kINVALID_ARGUMENT,
+            std::string("setInputShape: the shape of ") + name + " does not satisfy the profile");
+    }
+    primed_ = primed_ && binding->shape == shape;
+    binding->shape = shape;
+    return true;
+}
+
+bool Context::all_shapes_set() const {
+    for (std::size_t index = 0; index < bindings_.size(); ++index) {
+        if (plan_->tensors[index].input && !bindings_[index].shape) {
+            return false;
+        }
+    }
+    return true;
+}
+
+Dims Context::getTensorShape(char const* name) const noexcept {
+    Guard const guard(*this);
+    Tensor const* const tensor = engine_.find(name);
+    if (tensor == nullptr) {
+        return no_dims();
+    }
+    std::optional<Shape> shape =
+        bindings_[static_cast<std::size_t>(tensor - &plan_->tensors[0])].shape;
+    if (!tensor->input && all_shapes_set()) {
+        auto const input = std::ranges::find(plan_->tensors, true, &Tensor::input);
+        shape = bindings_[static_cast<std::size_t>(input - plan_->tensors.begin())].shape;
+    }
+    if (!shape) {
+        return engine_.getTensorShape(name);
+    }
+    return dims_of(shape->rows, tensor->columns_of(*shape));
+}
+
+bool Context::allInputDimensionsSpecified() const noexcept {
+    Guard const guard(*this);
+    return all_shapes_set();
+}
+
+std::int32_t Context::inferShapes(std::int32_t count, char const** names) noexcept {
+    Guard const guard(*this);
+    std::int32_t missing = 0;
+    for (std::size_t index = 0; index < bindings_.size(); ++index) {
+        if (plan_->tensors[index].input && !bindings_[index].shape) {
+            if (missing < count && names != nullptr) {
+                names[missing] = plan_->tensors[index].name.c_str();
+            }
+            ++missing;
+        }
+    }
+    return missing;
+}
+
+bool Context::bind(char const* name, void const* data, bool input, bool output) {
+    Guard const guard(*this);
+    expect_not_captured(*use_, "setTensorAddress");
+    Binding* const binding = find(name, input, output);
+    if (binding == nullptr) {
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setTensorAddress: no such tensor");
+    }
+    expect_aligned(data, std::string("tensor ") + name);
+    primed_ = primed_ && binding->address == data;
+    binding->address = data;
+    return true;
+}
+
+bool Context::setTensorAddress(char const* name, void* data) noexcept {
+    return bind(name, data, true, true);
+}
+
+void const* Context::getTensorAddress(char const* name) const noexcept {
+    Guard const guard(*this);
+    Tensor const* const tensor = engine_.find(name);
+    return tensor == nullptr
+               ? nullptr
+               : bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())].address;
+}
+
+bool Context::setInputTensorAddress(char const* name, void const* data) noexcept {
+    return bind(name, data, true, false);
+}
+
+bool Context::setOutputTensorAddress(char const* name, void* data) noexcept {
+    return bind(name, data, false, true);
+}
+
+void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
+    Guard const guard(*this);
+    expect_not_captured(*use_, "setDeviceMemoryV2");
+    if (strategy_ != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
+        contract("setDeviceMemoryV2 of a context that manages its own memory");
+    }
+    expect_aligned(memory, "scratch");
+    primed_ = primed_ && scratch_ == memory && scratch_bytes_ == size;
+    scratch_ = memory;
+    scratch_bytes_ = size;
+}
+
+Shape Context::expect_shape() const {
+    if (profile_ < 0) {
+        contract("enqueueV3 before a profile is selected");
+    }
+    std::optional<Shape> shape;
+    for (std::size_t index = 0; index < bindings_.size(); ++index) {
+        Tensor const& tensor = plan_->tensors[index];
+        Binding const& binding = bindings_[index];
+        if (binding.address == nullptr) {
+            contract("enqueueV3 while tensor " + tensor.name + " has no address");
+        }
+        if (!tensor.input) {
+            continue;
+        }
+        if (!binding.shape || binding.refused) {
+            contract("enqueueV3 while input " + tensor.name + " has no shape, or a refused one");
+        }
+        if (shape && *shape != *binding.shape) {
+            contract("enqueueV3 while inputs have different shapes");
+        }
+        shape = binding.shape;
+    }
+    return shape.value_or(Shape{});
+}
+
+void Context::add_scratch(Operation& operation) const {
+    std::int64_t const needed = plan_->scratch[static_cast<std::size_t>(profile_)];
+    if (needed == 0 || strategy_ != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
+        return;
+    }
+    if (scratch_ == nullptr || scratch_bytes_ < needed) {
+        contract("enqueueV3 with " + std::to_string(scratch_bytes_) + " bytes of scratch, " +
+                 std::to_string(needed) + " are needed");
+    }
+    operation.ranges.push_back(
+        {scratch_, static_cast<std::size_t>(needed), true, Place::kDevice, "scratch"});
+}
+
+Operation Context::operation(Shape const& shape) const {
+    Operation run;
+    run.name = "execution of context " + use_->name;
+    run.context = use_;
+    run.execution = true;
+    for (std::size_t index = 0; index < bindings_.size(); ++index) {
+        Tensor const& tensor = plan_->tensors[index];
+        run.ranges.push_back({bindings_[index].address, tensor.bytes_of(shape), !tensor.input,
+                              Place::kDevice, "tensor " + tensor.name});
+    }
+    add_scratch(run);
+    run.body = [plan = plan_, shape](std::vector<void*> const& memory, bool nan) {
+        run_plan(*plan, shape, memory, nan);
+    };
+    return run;
+}
+
+bool Context::enqueueV3(cudaStream_t stream) noexcept {
+    Guard const guard(*this);
+    expect_usable(stream, "enqueueV3");
+    expect_not_captured(*use_, "enqueueV3");
+    bool const capturing = is_capturing(stream);
+    auto const fail = [&](std::string const& text) {
+        invalidate_capture(stream);
+        return reporter_.fail(ErrorCode::kFAILED_EXECUTION, "enqueueV3: " + text);
+    };
+    if (fires("enqueue_fails")) {
+        if (reporter_.recorder() != nullptr) {
+            reporter_.log(ILogger::Severity::kERROR, "enqueueV3: scripted: it fails");
+        }
+        return fail("scripted: it fails");
+    }
+    if (capturing && is_set("capture_enqueue_fails")) {
+        return fail("scripted: it cannot be captured");
+    }
+    Operation const run = operation(expect_shape());
+    if (capturing && !primed_) {
+        return fail("it cannot be captured before it ran once with these shapes and addresses");
+    }
+    cudaError_t const error = submit(stream, run);
+    if (error != cudaSuccess) {
+        return fail(cudaGetErrorString(error));
+    }
+    if (!capturing) {
+        primed_ = true;
+        add_count("enqueue");
+    }
+    return true;
+}
+
+#ifdef DUOVEC_RTX
+bool Context::isStreamCapturable(cudaStream_t stream) const noexcept {
+    Guard const guard(*this);
+    expect_usable(stream, "isStreamCapturable");
+    return true;
+}
+#endif
+
+}  // namespace duovec::standin

@@ -1,0 +1,362 @@
+// The stand-in for the CUDA runtime: libcudart.so.13 for tests without a GPU. Device memory is host
+// memory whose addresses host code cannot use, and each stream is a thread.
+//
+// Thread safety: all functions may be called from all threads. Ownership: as with the real library;
+// duovec_standin_live() counts what lives. Preconditions: what is undefined with the real library
+// ends the process with a line on stderr.
+
+#include <algorithm>
+#include <cstring>
+
+#include "testing/standin_call.h"
+
+namespace duovec::standin {
+
+cudaError_t& last_error() {
+    thread_local cudaError_t error = cudaSuccess;
+    return error;
+}
+
+}  // namespace duovec::standin
+
+namespace {
+
+using duovec::standin::call;
+using duovec::standin::contract;
+using duovec::standin::current_device_slot;
+using duovec::standin::destroy;
+using duovec::standin::kDeviceBytes;
+using duovec::standin::kDevices;
+using duovec::standin::kNoDevice;
+using duovec::standin::last_error;
+using duovec::standin::Lock;
+using duovec::standin::Operation;
+using duovec::standin::Place;
+using duovec::standin::state;
+using duovec::standin::State;
+using duovec::standin::Stream;
+using duovec::standin::wait;
+
+// Reads the environment when the library is loaded, not at the first call.
+[[maybe_unused]] State const& loaded = State::instance();
+
+/// Gives memory of the device, or of the host when that is kNoDevice.
+cudaError_t allocate(void** pointer, std::size_t bytes, int device, char const* count) {
+    *pointer = nullptr;
+    if (state().breaks_capture(true)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (bytes > 0) {
+        *pointer = state().allocate(bytes, device);
+        if (*pointer == nullptr) {
+            return cudaErrorMemoryAllocation;
+        }
+    }
+    ++state().counts[count];
+    return cudaSuccess;
+}
+
+cudaError_t free_memory(void* pointer, int device, char const* what) {
+    if (state().breaks_capture(true)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (pointer != nullptr) {
+        state().free(pointer, device, what);
+    }
+    return cudaSuccess;
+}
+
+Operation copy_operation(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
+    Operation copy;
+    copy.name = "copy";
+    Place source = Place::kAny;
+    Place target = Place::kAny;
+    switch (kind) {
+        case cudaMemcpyHostToDevice:
+            source = Place::kHost;
+            target = Place::kDevice;
+            break;
+        case cudaMemcpyDeviceToHost:
+            source = Place::kDevice;
+            target = Place::kHost;
+            break;
+        case cudaMemcpyDeviceToDevice:
+            source = target = Place::kDevice;
+            break;
+        case cudaMemcpyDefault:
+            break;
+        default:
+            contract("copy from host to host");
+    }
+    copy.ranges = {{to, bytes, true, target, "target"}, {from, bytes, false, source, "source"}};
+    copy.body = [bytes](std::vector<void*> const& memory, bool) {
+        std::memmove(memory[0], memory[1], bytes);
+    };
+    return copy;
+}
+
+struct ErrorText {
+    cudaError_t error;
+    char const* name;
+    char const* text;
+};
+
+ErrorText describe(cudaError_t error) {
+    static constexpr ErrorText kTexts[] = {
+        {cudaSuccess, "cudaSuccess", "no error"},
+        {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+        {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+        {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+         "CUDA driver version is insufficient for CUDA runtime version"},
+        {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+        {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+        {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
+         "invalid resource handle"},
+        {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation is not permitted now"},
+        {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+        {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+         "an illegal memory access was encountered"},
+        {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+         "too many resources requested for launch"},
+        {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+         "operation not permitted when stream is capturing"},
+        {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+         "operation failed due to a previous error during capture"},
+        {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+         "attempt to terminate a thread-local capture sequence from another thread"},
+        {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+         "operation not permitted on an event last recorded in a capturing stream"}};
+    auto const* const found =
+        std::ranges::find_if(kTexts, [&](ErrorText const& one) { return one.error == error; });
+    return found == std::end(kTexts)
+               ? ErrorText{error, "cudaErrorUnknown", "unrecognized error code"}
+               : *found;
+}
+
+}  // namespace
+
+long duovec_standin_live() {
+    Lock const lock(state().mutex);
+    std::size_t const live = state().allocations.size() + state().streams.all().size() +
+                             state().events.all().size() + state().graphs.all().size() +
+                             state().execs.all().size();
+    return static_cast<long>(live) + state().extra_live;
+}
+
+long duovec_standin_count(char const* what) {
+    static constexpr std::string_view kKnown[] = {"enqueue", "graph_launch", "capture",
+                                                  "malloc",  "host_alloc",   "copy"};
+    if (std::ranges::find(kKnown, what) == std::end(kKnown)) {
+        contract(std::string("nothing counts '") + what + "'");
+    }
+    Lock const lock(state().mutex);
+    return state().counts[what];
+}
+
+void duovec_standin_fault(char const* spec) {
+    Lock const lock(state().mutex);
+    state().faults.add(spec);
+}
+
+// The driver and its devices.
+
+cudaError_t cudaDriverGetVersion(int* version) {
+    Lock const lock(state().mutex);
+    *version = state().faults.find("no_driver") ? 0 : CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 0;
+    return call([&](Lock&) {
+        *count = kDevices;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    return call([&](Lock&) {
+        if (device < 0 || device >= kDevices) {
+            return cudaErrorInvalidDevice;
+        }
+        *properties = {};
+        std::strncpy(properties->name, "duovec stand-in", sizeof properties->name - 1);
+        properties->major = 9;
+        properties->minor = 0;
+        properties->totalGlobalMem = kDeviceBytes;
+        properties->multiProcessorCount = 4;
+        return cudaSuccess;
+    });
+}
+
+char const* cudaGetErrorName(cudaError_t error) { return describe(error).name; }
+
+char const* cudaGetErrorString(cudaError_t error) { return describe(error).text; }
+
+cudaError_t cudaGetLastError() {
+    Lock const lock(state().mutex);
+    cudaError_t const error = std::exchange(last_error(), cudaSuccess);
+    return state().sticky == cudaSuccess ? error : state().sticky;
+}
+
+cudaError_t cudaPeekAtLastError() {
+    Lock const lock(state().mutex);
+    return state().sticky == cudaSuccess ? last_error() : state().sticky;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    return call([&](Lock&) {
+        *total = kDeviceBytes;
+        *free = kDeviceBytes - state().used_bytes(current_device_slot());
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaSetDevice(int device) {
+    return call([&](Lock&) {
+        if (device < 0 || device >= kDevices) {
+            return cudaErrorInvalidDevice;
+        }
+        current_device_slot() = device;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+    return call([&](Lock&) {
+        *device = current_device_slot();
+        return cudaSuccess;
+    });
+}
+
+// Memory.
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+    return call([&](Lock&) {
+        std::optional<long> const limit = state().faults.find("malloc_fails_over");
+        if (state().faults.find("malloc_fails") ||
+            (limit && bytes > static_cast<std::size_t>(*limit))) {
+            *pointer = nullptr;
+            return cudaErrorMemoryAllocation;
+        }
+        return allocate(pointer, bytes, current_device_slot(), "malloc");
+    });
+}
+
+cudaError_t cudaFree(void* pointer) {
+    return destroy([&](Lock&) { return free_memory(pointer, current_device_slot(), "cudaFree"); });
+}
+
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
+    return call([&](Lock&) {
+        if (state().faults.find("host_alloc_fails")) {
+            *pointer = nullptr;
+            return cudaErrorMemoryAllocation;
+        }
+        return allocate(pointer, bytes, kNoDevice, "host_alloc");
+    });
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+    return destroy([&](Lock&) { return free_memory(pointer, kNoDevice, "cudaFreeHost"); });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    return call([&](Lock&) {
+        std::shared_ptr<Stream> const found = state().find_usable(stream, "cudaMemcpyAsync");
+        if (state().faults.fires("copy_fails")) {
+            return cudaErrorInvalidValue;
+        }
+        if (bytes > 0) {
+            state().submit(*found, copy_operation(to, from, bytes, kind));
+        }
+        ++state().counts["copy"];
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    return call([&](Lock&) {
+        std::shared_ptr<Stream> const found = state().find_usable(stream, "cudaMemsetAsync");
+        Operation fill;
+        fill.name = "fill";
+        fill.ranges = {{to, bytes, true, Place::kDevice, "target"}};
+        fill.body = [value, bytes](std::vector<void*> const& memory, bool) {
+            std::memset(memory[0], value, bytes);
+        };
+        if (bytes > 0) {
+            state().submit(*found, std::move(fill));
+        }
+        return cudaSuccess;
+    });
+}
+
+// Streams.
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
+    return call([&](Lock&) {
+        *stream = nullptr;
+        if (flags != cudaStreamNonBlocking) {
+            contract("a stream is not created non-blocking");
+        }
+        if (state().faults.find("stream_fails")) {
+            return cudaErrorMemoryAllocation;
+        }
+        auto const made = state().start_stream(current_device_slot());
+        *stream = static_cast<cudaStream_t>(state().streams.add(made));
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    return destroy([&](Lock& lock) {
+        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamDestroy");
+        bool const failed = state().sticky != cudaSuccess;
+        if (found->capture && !failed) {
+            contract("a stream is destroyed while it captures");
+        }
+        if (!found->queue.empty() && !failed) {
+            contract("a stream is destroyed with unfinished work");
+        }
+        bool const hangs = !found->queue.empty() && found->queue.front().hang;
+        state().streams.remove(stream);
+        found->stopping = true;
+        found->wake.notify_all();
+        lock.unlock();
+        hangs ? found->thread.detach() : found->thread.join();
+        lock.lock();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return call([&](Lock& lock) {
+        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamSynchronize");
+        if (state().breaks_capture(false)) {
+            return cudaErrorStreamCaptureUnsupported;
+        }
+        long const target = found->submitted;
+        return wait(lock, [&] { return found->finished >= target; });
+    });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return call([&](Lock&) {
+        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamQuery");
+        if (found->capture) {
+            found->capture->invalidated = true;
+            return cudaErrorStreamCaptureUnsupported;
+        }
+        return found->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+    });
+}

@@ -1,0 +1,264 @@
+#include "testing/standin_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+
+#include "testing/standin.h"
+
+namespace duovec::standin {
+namespace {
+
+constexpr std::uint64_t kStep = 0x9e37'79b9'7f4a'7c15;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::string header(std::string_view flavour) {
+    return "duovec stand-in plan 1\nflavour " + std::string(flavour) + "\n";
+}
+
+Element element_of(std::string const& name) {
+    static constexpr std::pair<std::string_view, Element> kNames[] = {
+        {"int32", Element::kInt32},
+        {"int64", Element::kInt64},
+        {"float32", Element::kFloat32},
+        {"float16", Element::kFloat16}};
+    for (auto const& [known, element] : kNames) {
+        if (known == name) {
+            return element;
+        }
+    }
+    throw std::runtime_error("unknown type '" + name + "'");
+}
+
+bool is_range(ShapeRange const& range) {
+    return range.min.rows > 0 && range.min.length > 0 && range.min.rows <= range.opt.rows &&
+           range.opt.rows <= range.max.rows && range.min.length <= range.opt.length &&
+           range.opt.length <= range.max.length;
+}
+
+void parse_line(Plan& plan, std::string const& line) {
+    std::istringstream words(line);
+    std::string kind;
+    std::string element;
+    Tensor tensor;
+    ShapeRange range;
+    std::int64_t bytes = -1;
+    words >> kind;
+    if (kind == "input" && words >> tensor.name >> element) {
+        tensor.input = true;
+        tensor.element = element_of(element);
+        plan.tensors.push_back(tensor);
+    } else if (kind == "output" && words >> tensor.name >> element >> tensor.columns) {
+        tensor.element = element_of(element);
+        plan.tensors.push_back(tensor);
+    } else if (kind == "profile" &&
+               words >> range.min.rows >> range.min.length >> range.opt.rows >> range.opt.length >>
+                   range.max.rows >> range.max.length &&
+               is_range(range)) {
+        plan.profiles.push_back(range);
+    } else if (kind == "scratch" && words >> bytes && bytes >= 0) {
+        plan.scratch.push_back(bytes);
+    } else {
+        throw std::runtime_error("bad line '" + line + "'");
+    }
+    if (words >> kind) {
+        throw std::runtime_error("too many words in '" + line + "'");
+    }
+}
+
+// One step of splitmix64.
+std::uint64_t mix(std::uint64_t state) {
+    state += kStep;
+    state = (state ^ (state >> 30)) * 0xbf58'476d'1ce4'e5b9;
+    state = (state ^ (state >> 27)) * 0x94d0'49bb'1331'11eb;
+    return state ^ (state >> 31);
+}
+
+// In the order of fake.rs, so that every bit is the same.
+void dense_row(std::span<std::uint32_t const> ids, std::span<float> row) {
+    std::uint64_t state = kStep;
+    for (std::uint32_t const id : ids) {
+        state = mix(state ^ id);
+    }
+    float squares = 0.0F;
+    for (float& value : row) {
+        state = mix(state);
+        value = static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1.0F;
+        squares += value * value;
+    }
+    float const length = std::max(std::sqrt(squares), std::numeric_limits<float>::min());
+    for (float& value : row) {
+        value /= length;
+    }
+}
+
+float weight(std::uint32_t id, std::size_t position) {
+    std::uint64_t const mixed = mix((std::uint64_t{id} << 20) ^ position);
+    return (mixed & 3) == 0 ? 0.0F : static_cast<float>(mixed >> 40) / static_cast<float>(1 << 25);
+}
+
+/// To the nearest half, of two to the even one.
+std::uint16_t half_of(float value) {
+    auto const bits = std::bit_cast<std::uint32_t>(value);
+    auto const sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
+    std::uint32_t const magnitude = bits & 0x7fff'ffff;
+    if (magnitude > 0x7f80'0000) {
+        return sign | 0x7e00;
+    }
+    if (magnitude >= 0x4780'0000) {
+        return sign | 0x7c00;
+    }
+    // How many bits of the significand a half of this size has no place for.
+    std::uint32_t const exponent = magnitude >> 23;
+    if (exponent < 102) {
+        return sign;
+    }
+    bool const normal = exponent >= 113;
+    std::uint32_t const cut = normal ? 13 : 126 - exponent;
+    std::uint32_t const whole =
+        normal ? magnitude - (112U << 23) : (magnitude & 0x7f'ffff) | 0x80'0000;
+    std::uint32_t const rest = whole & ((1U << cut) - 1);
+    std::uint32_t const middle = 1U << (cut - 1);
+    std::uint32_t half = whole >> cut;
+    half += rest > middle || (rest == middle && (half & 1) == 1) ? 1 : 0;
+    return static_cast<std::uint16_t>(sign | half);
+}
+
+std::int64_t read(Tensor const& tensor, void const* memory, std::int64_t index) {
+    switch (tensor.element) {
+        case Element::kInt32:
+            return static_cast<std::int32_t const*>(memory)[index];
+        case Element::kInt64:
+            return static_cast<std::int64_t const*>(memory)[index];
+        default:
+            contract("the plan's input " + tensor.name + " is not of an integer type");
+    }
+}
+
+void write(Tensor const& tensor, void* memory, std::int64_t index, float value) {
+    switch (tensor.element) {
+        case Element::kFloat32:
+            static_cast<float*>(memory)[index] = value;
+            return;
+        case Element::kFloat16:
+            static_cast<std::uint16_t*>(memory)[index] = half_of(value);
+            return;
+        default:
+            contract("the plan's output " + tensor.name + " is not of a floating type");
+    }
+}
+
+std::size_t index_of(Plan const& plan, std::string_view name) {
+    auto const found = std::ranges::find(plan.tensors, name, &Tensor::name);
+    if (found == plan.tensors.end() || !found->input) {
+        contract("a plan without input " + std::string(name) + " is run");
+    }
+    return static_cast<std::size_t>(found - plan.tensors.begin());
+}
+
+/// The ids of one row whose mask is 1.
+std::vector<std::uint32_t> ids_of_row(Plan const& plan, std::int64_t row, std::int64_t length,
+                                      std::vector<void*> const& memory) {
+    std::size_t const ids = index_of(plan, "input_ids");
+    std::size_t const mask = index_of(plan, "attention_mask");
+    std::vector<std::uint32_t> found;
+    for (std::int64_t position = 0; position < length; ++position) {
+        std::int64_t const index = row * length + position;
+        std::int64_t const bit = read(plan.tensors[mask], memory[mask], index);
+        bool const ended = static_cast<std::int64_t>(found.size()) < position;
+        if (bit < 0 || bit > 1 || (bit == 1 && ended)) {
+            contract("the mask is not ones and then zeros");
+        }
+        if (bit == 0) {
+            continue;
+        }
+        std::int64_t const id = read(plan.tensors[ids], memory[ids], index);
+        if (id < 0 || id > std::numeric_limits<std::uint32_t>::max()) {
+            contract("the id " + std::to_string(id) + " is out of range");
+        }
+        found.push_back(static_cast<std::uint32_t>(id));
+    }
+    return found;
+}
+
+void write_row(Tensor const& tensor, void* memory, std::int64_t row, std::int64_t columns,
+               std::span<std::uint32_t const> ids) {
+    std::vector<float> values(static_cast<std::size_t>(columns), kNan);
+    if (tensor.columns == 0) {
+        for (std::size_t position = 0; position < ids.size(); ++position) {
+            values[position] = weight(ids[position], position);
+        }
+    } else if (ids.empty()) {
+        std::ranges::fill(values, 0.0F);
+    } else {
+        dense_row(ids, values);
+    }
+    for (std::size_t column = 0; column < values.size(); ++column) {
+        write(tensor, memory, row * columns + static_cast<std::int64_t>(column), values[column]);
+    }
+}
+
+}  // namespace
+
+std::size_t bytes_of(Element element) {
+    switch (element) {
+        case Element::kInt64:
+            return 8;
+        case Element::kFloat16:
+            return 2;
+        case Element::kInt32:
+        case Element::kFloat32:
+            break;
+    }
+    return 4;
+}
+
+std::size_t Tensor::bytes_of(Shape const& shape) const {
+    return static_cast<std::size_t>(shape.rows * columns_of(shape)) * standin::bytes_of(element);
+}
+
+bool has_plan_header(std::string_view text, std::string_view flavour) {
+    return text.starts_with(header(flavour));
+}
+
+std::size_t plan_header_bytes(std::string_view flavour) { return header(flavour).size(); }
+
+Plan parse_plan(std::string_view text, std::string_view flavour) {
+    if (!has_plan_header(text, flavour)) {
+        throw std::runtime_error("it is no plan of " + std::string(flavour));
+    }
+    Plan plan;
+    std::istringstream lines{std::string(text.substr(plan_header_bytes(flavour)))};
+    for (std::string line; std::getline(lines, line);) {
+        parse_line(plan, line);
+    }
+    if (plan.tensors.empty() || plan.profiles.empty() ||
+        plan.profiles.size() != plan.scratch.size()) {
+        throw std::runtime_error("it is not whole");
+    }
+    return plan;
+}
+
+void run_plan(Plan const& plan, Shape const& shape, std::vector<void*> const& memory, bool nan) {
+    for (std::int64_t row = 0; row < shape.rows; ++row) {
+        std::vector<std::uint32_t> const ids = ids_of_row(plan, row, shape.length, memory);
+        for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
+            Tensor const& tensor = plan.tensors[index];
+            if (!tensor.input) {
+                write_row(tensor, memory[index], row, tensor.columns_of(shape), ids);
+            }
+        }
+    }
+    for (std::size_t index = 0; nan && index < plan.tensors.size(); ++index) {
+        Tensor const& tensor = plan.tensors[index];
+        for (std::int64_t column = 0; !tensor.input && column < tensor.columns; ++column) {
+            write(tensor, memory[index], column, kNan);
+        }
+    }
+}
+
+}  // namespace duovec::standin

@@ -1,0 +1,65 @@
+// The plan of the TensorRT stand-ins: a few lines of text, and the arithmetic of the engine that
+// they stand for, which is that of src/engine/fake.rs.
+//
+// Thread safety: everything may be called from all threads. Ownership: none. Preconditions: inputs
+// that break the engine's contract abort.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace duovec::standin {
+
+enum class Element { kInt32, kInt64, kFloat32, kFloat16 };
+
+std::size_t bytes_of(Element element);
+
+struct Shape {
+    std::int64_t rows = 0;
+    std::int64_t length = 0;
+
+    bool operator==(Shape const&) const = default;
+};
+
+struct Tensor {
+    std::string name;
+    bool input = false;
+    Element element = Element::kInt32;
+    /// Of an output; 0 is the batch's length.
+    std::int64_t columns = 0;
+
+    std::int64_t columns_of(Shape const& shape) const {
+        return columns == 0 ? shape.length : columns;
+    }
+    std::size_t bytes_of(Shape const& shape) const;
+};
+
+struct ShapeRange {
+    Shape min;
+    Shape opt;
+    Shape max;
+};
+
+struct Plan {
+    std::vector<Tensor> tensors;
+    std::vector<ShapeRange> profiles;
+    /// Bytes for each profile.
+    std::vector<std::int64_t> scratch;
+};
+
+/// Throws std::runtime_error when the text is no plan of this flavour.
+Plan parse_plan(std::string_view text, std::string_view flavour);
+
+/// Whether this begins as every plan of the flavour does.
+bool has_plan_header(std::string_view text, std::string_view flavour);
+std::size_t plan_header_bytes(std::string_view flavour);
+
+/// Fills the outputs; `memory` has an address for each tensor. With `nan` the first dense row is
+/// not a number.
+void run_plan(Plan const& plan, Shape const& shape, std::vector<void*> const& memory, bool nan);
+
+}  // namespace duovec::standin

@@ -1,0 +1,429 @@
+#include "testing/standin_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace duovec::standin {
+namespace {
+
+/// Larger memory stays as the system gives it, so that tests need not pay for it.
+constexpr std::size_t kFilledMax = std::size_t{64} << 20;
+/// Floats of these bytes are not numbers, integers are negative.
+constexpr int kFilling = 0xff;
+
+/// Whether the fault needs a number.
+std::map<std::string, bool> const& known_faults() {
+    static std::map<std::string, bool> const known = {{"no_device", false},
+                                                      {"no_driver", false},
+                                                      {"malloc_fails", false},
+                                                      {"malloc_fails_over", true},
+                                                      {"host_alloc_fails", false},
+                                                      {"stream_fails", false},
+                                                      {"enqueue_fails", true},
+                                                      {"launch_fails", true},
+                                                      {"copy_fails", true},
+                                                      {"sticky", true},
+                                                      {"capture_fails", false},
+                                                      {"capture_enqueue_fails", false},
+                                                      {"instantiate_fails", false},
+                                                      {"runtime_0x228", false},
+                                                      {"version", true},
+                                                      {"deserialize_fails", false},
+                                                      {"context_fails", false},
+                                                      {"unsupported_device", false},
+                                                      {"run_us", true},
+                                                      {"hang", true},
+                                                      {"nan", true}};
+    return known;
+}
+
+bool overlap(Range const& left, Range const& right) {
+    auto const first = reinterpret_cast<std::uintptr_t>(left.address);
+    auto const second = reinterpret_cast<std::uintptr_t>(right.address);
+    return first < second + right.bytes && second < first + left.bytes;
+}
+
+std::string device_name(int device) { return "device " + std::to_string(device); }
+
+}  // namespace
+
+void Faults::add(std::string const& spec) {
+    if (spec.empty()) {
+        values_.clear();
+    }
+    for (std::size_t start = 0; start < spec.size();) {
+        std::size_t const end = std::min(spec.find(',', start), spec.size());
+        add_one(spec.substr(start, end - start));
+        start = end + 1;
+    }
+}
+
+void Faults::add_one(std::string const& text) {
+    std::size_t const equals = text.find('=');
+    std::string const name = text.substr(0, equals);
+    auto const known = known_faults().find(name);
+    if (known == known_faults().end() || known->second != (equals != std::string::npos)) {
+        contract("unknown fault '" + text + "'");
+    }
+    values_[name] = known->second ? std::strtol(text.c_str() + equals + 1, nullptr, 10) : 1;
+}
+
+std::optional<long> Faults::find(std::string const& name) const {
+    if (!known_faults().contains(name)) {
+        contract("unknown fault '" + name + "'");
+    }
+    auto const found = values_.find(name);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool Faults::fires(std::string const& name) {
+    if (!find(name)) {
+        return false;
+    }
+    bool const now = --values_[name] <= 0;
+    if (now) {
+        values_.erase(name);
+    }
+    return now;
+}
+
+int& current_device_slot() {
+    thread_local int device = 0;
+    return device;
+}
+
+State& State::instance() {
+    static State* const state = new State();
+    return *state;
+}
+
+State::State() {
+    char const* const spec = std::getenv("DUOVEC_STANDIN_FAULTS");
+    faults.add(spec == nullptr ? "" : spec);
+}
+
+cudaError_t State::device_error() const {
+    if (faults.find("no_driver")) {
+        return cudaErrorInsufficientDriver;
+    }
+    return faults.find("no_device") ? cudaErrorNoDevice : sticky;
+}
+
+std::size_t State::used_bytes(int device) const {
+    std::size_t used = 0;
+    for (auto const& [address, allocation] : allocations) {
+        used += allocation.device == device ? allocation.bytes : 0;
+    }
+    return used;
+}
+
+void* State::allocate(std::size_t bytes, int device) {
+    std::size_t const rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (device != kNoDevice && rounded > kDeviceBytes - used_bytes(device)) {
+        return nullptr;
+    }
+    void* const memory = std::aligned_alloc(kAlignment, rounded);
+    if (memory == nullptr) {
+        return nullptr;
+    }
+    if (bytes <= kFilledMax) {
+        std::memset(memory, kFilling, rounded);
+    }
+    auto const real = reinterpret_cast<std::uintptr_t>(memory);
+    std::uintptr_t const address = device == kNoDevice ? real : real ^ kFlipped;
+    allocations[address] = {address, bytes, memory, device, ++allocations_made_};
+    return reinterpret_cast<void*>(address);
+}
+
+void State::free(void* address, int device_or_none, char const* what) {
+    auto const found = allocations.find(reinterpret_cast<std::uintptr_t>(address));
+    bool const host = device_or_none == kNoDevice;
+    if (found == allocations.end() || (found->second.device == kNoDevice) != host) {
+        contract(std::string(what) + " of an address that is not allocated");
+    }
+    long const number = found->second.number;
+    auto const uses = [&](Item const& item) {
+        return std::ranges::any_of(item.operation.ranges,
+                                   [&](Range const& range) { return range.allocation == number; });
+    };
+    expect_no_work(uses, std::string("memory freed by ") + what);
+    if (sticky == cudaSuccess) {
+        std::free(found->second.memory);
+    } else {
+        abandoned_.push_back(found->second.memory);
+    }
+    allocations.erase(found);
+}
+
+std::shared_ptr<Stream> State::find_stream(cudaStream_t stream, char const* what) const {
+    if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+        contract(std::string(what) + " uses the default stream");
+    }
+    return streams.find(stream, what);
+}
+
+std::shared_ptr<Stream> State::find_usable(cudaStream_t stream, char const* what) const {
+    std::shared_ptr<Stream> found = find_stream(stream, what);
+    if (found->device != current_device_slot()) {
+        contract(std::string(what) + " on a stream of " + device_name(found->device) + " while " +
+                 device_name(current_device_slot()) + " is current");
+    }
+    return found;
+}
+
+std::shared_ptr<Stream> State::start_stream(int device) {
+    auto stream = std::make_shared<Stream>();
+    stream->device = device;
+    stream->thread = std::thread([this, stream] { run_items(*stream); });
+    return stream;
+}
+
+Allocation const& State::find_memory(Range const& range, std::string const& name) const {
+    auto const start = reinterpret_cast<std::uintptr_t>(range.address);
+    auto after = allocations.upper_bound(start);
+    std::string const subject = name + ": " + range.what;
+    if (after == allocations.begin()) {
+        contract(subject + " is not in allocated memory");
+    }
+    Allocation const& found = std::prev(after)->second;
+    std::size_t const offset = start - found.address;
+    if (offset >= found.bytes) {
+        contract(subject + " is not in allocated memory (host memory must be page-locked)");
+    }
+    if (range.bytes > found.bytes - offset) {
+        contract(subject + " needs " + std::to_string(range.bytes) + " bytes, " +
+                 std::to_string(found.bytes - offset) + " are there");
+    }
+    bool const host = found.device == kNoDevice;
+    if (range.place != Place::kAny && host != (range.place == Place::kHost)) {
+        contract(subject + (host ? " is host memory" : " is device memory"));
+    }
+    return found;
+}
+
+void State::resolve(Stream const& stream, Item& item, bool replayed) const {
+    Operation& operation = item.operation;
+    for (Range& range : operation.ranges) {
+        Allocation const& found = find_memory(range, operation.name);
+        if (found.device != kNoDevice && found.device != stream.device) {
+            contract(operation.name + ": " + range.what + " of " + device_name(found.device) +
+                     " is used on a stream of " + device_name(stream.device));
+        }
+        if (replayed && range.allocation != found.number) {
+            contract(operation.name + ": the graph uses " + range.what + " that was freed");
+        }
+        range.allocation = found.number;
+        std::size_t const offset = reinterpret_cast<std::uintptr_t>(range.address) - found.address;
+        item.memory.push_back(static_cast<char*>(found.memory) + offset);
+    }
+    if (operation.context != nullptr && operation.context->device != stream.device) {
+        contract(operation.name + ": a context of " + device_name(operation.context->device) +
+                 " on a stream of " + device_name(stream.device));
+    }
+}
+
+void State::expect_no_conflict(Stream const& stream, Item const& item) const {
+    for (auto const& [handle, other] : streams.all()) {
+        if (other.get() == &stream) {
+            continue;
+        }
+        for (Item const& busy : other->queue) {
+            Operation const& first = busy.operation;
+            Operation const& second = item.operation;
+            if (second.context != nullptr && first.context == second.context) {
+                contract("context " + second.context->name + " is used on two streams at once");
+            }
+            for (Range const& left : first.ranges) {
+                for (Range const& right : second.ranges) {
+                    if ((left.written || right.written) && overlap(left, right)) {
+                        contract(second.name + " and " + first.name +
+                                 " are in flight on two streams and share " + right.what + " (" +
+                                 left.what + ")");
+                    }
+                }
+            }
+        }
+    }
+}
+
+void State::submit(Stream& stream, Operation operation, std::shared_ptr<GraphExec> exec) {
+    bool const replayed = exec != nullptr;
+    Item item;
+    item.operation = std::move(operation);
+    item.exec = std::move(exec);
+    resolve(stream, item, replayed);
+    if (stream.capture) {
+        stream.capture->operations.push_back(std::move(item.operation));
+        return;
+    }
+    expect_no_conflict(stream, item);
+    if (item.operation.execution) {
+        item.nan = faults.fires("nan");
+        item.hang = faults.fires("hang");
+        item.sticky = faults.fires("sticky");
+    }
+    push(stream, std::move(item));
+}
+
+void State::submit_event(Stream& stream, std::shared_ptr<Event> event) {
+    Item item;
+    item.operation.name = "event";
+    item.request = ++event->requested;
+    item.event = std::move(event);
+    push(stream, std::move(item));
+}
+
+void State::push(Stream& stream, Item item) {
+    stream.queue.push_back(std::move(item));
+    ++stream.submitted;
+    stream.wake.notify_all();
+}
+
+void State::finish(Stream& stream) {
+    Item const& item = stream.queue.front();
+    if (item.event != nullptr) {
+        item.event->completed = std::max(item.event->completed, item.request);
+        item.event->at = std::chrono::steady_clock::now();
+    }
+    stream.queue.pop_front();
+    ++stream.finished;
+    done.notify_all();
+}
+
+bool State::breaks_capture(bool any_thread) {
+    bool broken = false;
+    for (auto const& [handle, stream] : streams.all()) {
+        if (!stream->capture || stream->capture->mode == cudaStreamCaptureModeRelaxed) {
+            continue;
+        }
+        bool const own = stream->capture->thread == std::this_thread::get_id();
+        bool const global = stream->capture->mode == cudaStreamCaptureModeGlobal;
+        if (own || (any_thread && global)) {
+            stream->capture->invalidated = true;
+            broken = true;
+        }
+    }
+    return broken;
+}
+
+void State::run_items(Stream& stream) {
+    std::unique_lock lock(mutex);
+    for (;;) {
+        stream.wake.wait(lock, [&] { return stream.stopping || !stream.queue.empty(); });
+        if (stream.queue.empty()) {
+            return;
+        }
+        Item const& item = stream.queue.front();
+        bool const run = sticky == cudaSuccess;
+        long const pause = item.operation.execution ? faults.find("run_us").value_or(0) : 0;
+        lock.unlock();
+        while (run && item.hang) {
+            std::this_thread::sleep_for(std::chrono::hours(1));
+        }
+        if (run && pause > 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(pause));
+        }
+        if (run && !item.sticky && item.operation.body) {
+            item.operation.body(item.memory, item.nan);
+        }
+        lock.lock();
+        if (run && item.sticky) {
+            sticky = cudaErrorIllegalAddress;
+        }
+        finish(stream);
+    }
+}
+
+// What the other stand-ins use.
+
+bool is_set(char const* fault) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    return state.faults.find(fault).has_value();
+}
+
+long value_of(char const* fault, long otherwise) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    return state.faults.find(fault).value_or(otherwise);
+}
+
+bool fires(char const* fault) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    return state.faults.fires(fault);
+}
+
+void add_count(char const* what) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    ++state.counts[what];
+}
+
+void add_live(long objects) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    state.extra_live += objects;
+}
+
+cudaError_t device_error() {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    return state.device_error();
+}
+
+int current_device() { return current_device_slot(); }
+
+void expect_usable(cudaStream_t stream, char const* what) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    static_cast<void>(state.find_usable(stream, what));
+}
+
+bool is_capturing(cudaStream_t stream) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    return state.find_stream(stream, "enqueue")->capture.has_value();
+}
+
+void invalidate_capture(cudaStream_t stream) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    std::shared_ptr<Stream> const found = state.find_stream(stream, "enqueue");
+    if (found->capture) {
+        found->capture->invalidated = true;
+    }
+}
+
+cudaError_t submit(cudaStream_t stream, Operation const& operation) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    std::shared_ptr<Stream> const found = state.find_usable(stream, operation.name.c_str());
+    cudaError_t const error = state.device_error();
+    if (error == cudaSuccess) {
+        state.submit(*found, operation);
+    }
+    return error;
+}
+
+void expect_not_captured(ContextUse const& context, char const* what) {
+    State& state = State::instance();
+    std::lock_guard const lock(state.mutex);
+    if (context.graphs > 0) {
+        contract("context " + context.name + ": " + what +
+                 " while an executable graph that captured it lives");
+    }
+}
+
+void expect_unused(ContextUse const& context, char const* what) {
+    State& state = State::instance();
+    {
+        std::lock_guard const lock(state.mutex);
+        state.expect_no_work(
+            [&](Item const& item) { return item.operation.context.get() == &context; },
+            std::string("context ") + what);
+    }
+    expect_not_captured(context, what);
+}
+
+}  // namespace duovec::standin

@@ -1,0 +1,206 @@
+// All that the stand-in for the CUDA runtime knows: memory, streams, graphs, events, faults.
+//
+// Thread safety: everything is guarded by State::mutex; functions of State expect it held unless
+// they say otherwise. Bodies of operations run without it. Ownership: the state is never destroyed,
+// since streams' threads may run while the process ends. Preconditions: a broken contract aborts.
+
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "testing/standin.h"
+
+namespace duovec::standin {
+
+constexpr int kDevices = 2;
+constexpr int kNoDevice = -1;
+constexpr std::size_t kDeviceBytes = std::size_t{8} << 30;
+/// Makes a device address one that no host code can use: not canonical.
+constexpr std::uintptr_t kFlipped = 0x2a50'0000'0000'0000;
+
+struct Allocation {
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
+    void* memory = nullptr;
+    int device = kNoDevice;
+    long number = 0;
+};
+
+struct Event;
+struct GraphExec;
+
+/// An operation on a stream's queue.
+struct Item {
+    Operation operation;
+    std::vector<void*> memory;
+    std::shared_ptr<GraphExec> exec;
+    /// Set for the recording of an event, which has no body.
+    std::shared_ptr<Event> event;
+    long request = 0;
+    bool nan = false;
+    bool hang = false;
+    bool sticky = false;
+};
+
+struct Capture {
+    std::thread::id thread;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    bool invalidated = false;
+    std::vector<Operation> operations;
+};
+
+struct Stream {
+    int device = 0;
+    /// The first one is running or about to; it stays until it has finished.
+    std::deque<Item> queue;
+    long submitted = 0;
+    long finished = 0;
+    bool stopping = false;
+    std::optional<Capture> capture;
+    std::condition_variable wake;
+    std::thread thread;
+};
+
+struct Event {
+    int device = 0;
+    bool timed = true;
+    bool captured = false;
+    long requested = 0;
+    long completed = 0;
+    std::chrono::steady_clock::time_point at;
+};
+
+struct Graph {
+    int device = 0;
+    std::vector<Operation> operations;
+};
+
+struct GraphExec {
+    int device = 0;
+    std::vector<Operation> operations;
+};
+
+/// Living objects by handle. Handles are never used twice and crash host code that follows them.
+template <typename Object>
+class Table {
+ public:
+    Table(std::uintptr_t first, char const* kind) : next_(first), kind_(kind) {}
+
+    void* add(std::shared_ptr<Object> object) {
+        next_ += 16;
+        objects_[next_] = std::move(object);
+        return reinterpret_cast<void*>(next_);
+    }
+
+    std::shared_ptr<Object> find(void const* handle, char const* what) const {
+        auto const found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
+        if (found == objects_.end()) {
+            contract(std::string(what) + ": no " + kind_ + " or a destroyed one");
+        }
+        return found->second;
+    }
+
+    void remove(void const* handle) { objects_.erase(reinterpret_cast<std::uintptr_t>(handle)); }
+
+    std::map<std::uintptr_t, std::shared_ptr<Object>> const& all() const { return objects_; }
+
+ private:
+    std::uintptr_t next_;
+    char const* kind_;
+    std::map<std::uintptr_t, std::shared_ptr<Object>> objects_;
+};
+
+/// Scripted faults by name. A number is a value or what is left of a countdown.
+class Faults {
+ public:
+    /// An empty text clears all.
+    void add(std::string const& spec);
+    std::optional<long> find(std::string const& name) const;
+    /// Counts down; true for the call that ends it.
+    bool fires(std::string const& name);
+
+ private:
+    void add_one(std::string const& text);
+
+    std::map<std::string, long> values_;
+};
+
+class State {
+ public:
+    static State& instance();
+
+    std::mutex mutex;
+    /// Told when work has finished or the device has failed.
+    std::condition_variable done;
+    Faults faults;
+    std::map<std::string, long> counts;
+    long extra_live = 0;
+    /// For ever, once it is not cudaSuccess.
+    cudaError_t sticky = cudaSuccess;
+    std::map<std::uintptr_t, Allocation> allocations;
+    Table<Stream> streams{kFlipped + (std::uintptr_t{1} << 48), "stream"};
+    Table<Event> events{kFlipped + (std::uintptr_t{2} << 48), "event"};
+    Table<Graph> graphs{kFlipped + (std::uintptr_t{3} << 48), "graph"};
+    Table<GraphExec> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
+
+    /// What every call gives that needs a working device.
+    cudaError_t device_error() const;
+
+    std::size_t used_bytes(int device) const;
+    /// Null when there is no memory left.
+    void* allocate(std::size_t bytes, int device);
+    /// Aborts when `address` is none of them or is in use.
+    void free(void* address, int device_or_none, char const* what);
+
+    std::shared_ptr<Stream> find_stream(cudaStream_t stream, char const* what) const;
+    /// As find_stream; its device must be the current one.
+    std::shared_ptr<Stream> find_usable(cudaStream_t stream, char const* what) const;
+    std::shared_ptr<Stream> start_stream(int device);
+    void submit(Stream& stream, Operation operation, std::shared_ptr<GraphExec> exec = nullptr);
+    void submit_event(Stream& stream, std::shared_ptr<Event> event);
+
+    /// Aborts when unfinished work satisfies the condition; a failed device drops its work.
+    template <typename Condition>
+    void expect_no_work(Condition const& condition, std::string const& what) const {
+        if (sticky != cudaSuccess) {
+            return;
+        }
+        for (auto const& [handle, stream] : streams.all()) {
+            for (Item const& item : stream->queue) {
+                if (condition(item)) {
+                    contract(what + " while unfinished work uses it (" + item.operation.name + ")");
+                }
+            }
+        }
+    }
+
+    /// For calls that no thread may make while it captures: whether they are refused. `any_thread`
+    /// is for those that a capture in global mode forbids to all threads.
+    bool breaks_capture(bool any_thread);
+
+ private:
+    State();
+
+    Allocation const& find_memory(Range const& range, std::string const& name) const;
+    void resolve(Stream const& stream, Item& item, bool replayed) const;
+    void expect_no_conflict(Stream const& stream, Item const& item) const;
+    void push(Stream& stream, Item item);
+    void run_items(Stream& stream);
+    void finish(Stream& stream);
+
+    /// Memory freed after the device failed: what ran at that moment may still use it.
+    std::vector<void*> abandoned_;
+    long allocations_made_ = 0;
+};
+
+/// Of this thread.
+int& current_device_slot();
+
+}  // namespace duovec::standin

@@ -1,0 +1,331 @@
+// The stand-ins for TensorRT and TensorRT-RTX, for tests without a GPU; compiled once for each
+// flavour. They run the plans of standin_plan.h on the streams of the stand-in for CUDA.
+
+#include "testing/standin_tensorrt.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace duovec::standin {
+namespace {
+
+constexpr std::int32_t kLayers = 3;
+
+DataType type_of(Element element) {
+    switch (element) {
+        case Element::kInt32:
+            return DataType::kINT32;
+        case Element::kInt64:
+            return DataType::kINT64;
+        case Element::kFloat16:
+            return DataType::kHALF;
+        case Element::kFloat32:
+            break;
+    }
+    return DataType::kFLOAT;
+}
+
+}  // namespace
+
+Dims dims_of(std::int64_t rows, std::int64_t columns) {
+    Dims dims{};
+    dims.nbDims = 2;
+    dims.d[0] = rows;
+    dims.d[1] = columns;
+    return dims;
+}
+
+Dims no_dims() {
+    Dims dims{};
+    dims.nbDims = -1;
+    return dims;
+}
+
+void Reporter::set_recorder(IErrorRecorder* recorder) {
+    std::lock_guard const lock(mutex_);
+    if (recorder != nullptr) {
+        recorder->incRefCount();
+    }
+    if (recorder_ != nullptr) {
+        recorder_->decRefCount();
+    }
+    recorder_ = recorder;
+}
+
+IErrorRecorder* Reporter::recorder() const {
+    std::lock_guard const lock(mutex_);
+    return recorder_;
+}
+
+bool Reporter::fail(ErrorCode code, std::string const& text) const {
+    IErrorRecorder* const recorder = this->recorder();
+    if (recorder != nullptr) {
+        recorder->reportError(code, text.c_str());
+    } else {
+        log(ILogger::Severity::kERROR, text);
+    }
+    return false;
+}
+
+void Reporter::log(ILogger::Severity severity, std::string const& text) const {
+    logger_.log(severity, text.c_str());
+}
+
+Runtime::Runtime(ILogger& logger) : reporter_(logger) {
+    reporter_.log(ILogger::Severity::kINFO, std::string("stand-in runtime of ") + kFlavourName);
+}
+
+Runtime::~Runtime() noexcept {
+    if (engines_ != 0) {
+        contract("a runtime is destroyed before its engine");
+    }
+}
+
+ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) noexcept {
+    auto const fail = [&](ErrorCode code, std::string const& text) {
+        reporter_.fail(code, "deserializeCudaEngine: " + text);
+        return nullptr;
+    };
+    cudaError_t const error = device_error();
+    if (error != cudaSuccess) {
+        return fail(ErrorCode::kFAILED_INITIALIZATION, cudaGetErrorString(error));
+    }
+    if (is_set("unsupported_device")) {
+        return fail(ErrorCode::kFAILED_INITIALIZATION,
+                    "the plan does not support this compute capability");
+    }
+    if (is_set("deserialize_fails")) {
+        return fail(ErrorCode::kFAILED_INITIALIZATION, "scripted: the plan cannot be read");
+    }
+    try {
+        std::string_view const text(static_cast<char const*>(blob), blob == nullptr ? 0 : size);
+        return new Owner<ICudaEngine, Engine>(parse_plan(text, kFlavourName), reporter_.logger(),
+                                              engines_);
+    } catch (std::runtime_error const& problem) {
+        return fail(ErrorCode::kINVALID_ARGUMENT,
+                    std::string("the plan cannot be read: ") + problem.what());
+    }
+}
+
+void Runtime::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+    reporter_.set_recorder(recorder);
+}
+
+IErrorRecorder* Runtime::getErrorRecorder() const noexcept { return reporter_.recorder(); }
+
+ILogger* Runtime::getLogger() const noexcept { return &reporter_.logger(); }
+
+#ifdef DUOVEC_RTX
+std::int64_t Runtime::getEngineHeaderSize() const noexcept {
+    return static_cast<std::int64_t>(plan_header_bytes(kFlavourName));
+}
+
+EngineValidity Runtime::getEngineValidity(void const* blob, std::int64_t size,
+                                          std::uint64_t* diagnostics) const noexcept {
+    std::uint64_t found = 0;
+    std::string_view const text(static_cast<char const*>(blob), static_cast<std::size_t>(size));
+    if (!has_plan_header(text, kFlavourName)) {
+        found |= static_cast<std::uint64_t>(EngineInvalidityDiagnostics::kMALFORMED_ENGINE);
+    }
+    if (is_set("unsupported_device")) {
+        found |= static_cast<std::uint64_t>(EngineInvalidityDiagnostics::kUNSUPPORTED_CC);
+    }
+    if (device_error() != cudaSuccess) {
+        found |= static_cast<std::uint64_t>(EngineInvalidityDiagnostics::kCUDA_ERROR);
+    }
+    if (diagnostics != nullptr) {
+        *diagnostics = found;
+    }
+    return found == 0 ? EngineValidity::kVALID : EngineValidity::kINVALID;
+}
+#endif
+
+void RuntimeConfig::setExecutionContextAllocationStrategy(
+    ExecutionContextAllocationStrategy strategy) noexcept {
+    allocation_ = strategy;
+}
+
+ExecutionContextAllocationStrategy RuntimeConfig::getExecutionContextAllocationStrategy()
+    const noexcept {
+    return allocation_;
+}
+
+#ifdef DUOVEC_RTX
+IRuntimeCache* RuntimeConfig::createRuntimeCache() const noexcept {
+    return new Owner<IRuntimeCache, RuntimeCache>();
+}
+
+bool RuntimeConfig::setRuntimeCache(IRuntimeCache const& cache) noexcept {
+    cache_ = &cache;
+    return true;
+}
+
+IRuntimeCache* RuntimeConfig::getRuntimeCache() const noexcept {
+    return const_cast<IRuntimeCache*>(cache_);
+}
+
+void RuntimeConfig::setDynamicShapesKernelSpecializationStrategy(
+    DynamicShapesKernelSpecializationStrategy strategy) noexcept {
+    kernels_ = strategy;
+}
+
+DynamicShapesKernelSpecializationStrategy
+RuntimeConfig::getDynamicShapesKernelSpecializationStrategy() const noexcept {
+    return kernels_;
+}
+
+bool RuntimeConfig::setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept {
+    graphs_ = strategy;
+    return true;
+}
+
+CudaGraphStrategy RuntimeConfig::getCudaGraphStrategy() const noexcept { return graphs_; }
+#endif
+
+Engine::Engine(Plan plan, ILogger& logger, std::atomic<int>& engines)
+    : reporter_(logger), plan_(std::make_shared<Plan>(std::move(plan))), engines_(engines) {
+    ++engines_;
+}
+
+Engine::~Engine() noexcept {
+    if (contexts_ != 0) {
+        contract("an engine is destroyed before its context");
+    }
+    --engines_;
+}
+
+Tensor const* Engine::find(char const* name) const {
+    auto const found =
+        std::ranges::find(plan_->tensors, name == nullptr ? "" : name, &Tensor::name);
+    return found == plan_->tensors.end() ? nullptr : &*found;
+}
+
+std::int32_t Engine::getNbLayers() const noexcept { return kLayers; }
+
+std::int32_t Engine::getNbAuxStreams() const noexcept { return 0; }
+
+std::int32_t Engine::getNbIOTensors() const noexcept {
+    return static_cast<std::int32_t>(plan_->tensors.size());
+}
+
+char const* Engine::getIOTensorName(std::int32_t index) const noexcept {
+    auto const at = static_cast<std::size_t>(index);
+    return at < plan_->tensors.size() ? plan_->tensors[at].name.c_str() : nullptr;
+}
+
+TensorIOMode Engine::getTensorIOMode(char const* name) const noexcept {
+    Tensor const* const tensor = find(name);
+    if (tensor == nullptr) {
+        return TensorIOMode::kNONE;
+    }
+    return tensor->input ? TensorIOMode::kINPUT : TensorIOMode::kOUTPUT;
+}
+
+DataType Engine::getTensorDataType(char const* name) const noexcept {
+    Tensor const* const tensor = find(name);
+    return tensor == nullptr ? DataType::kFLOAT : type_of(tensor->element);
+}
+
+Dims Engine::getTensorShape(char const* name) const noexcept {
+    Tensor const* const tensor = find(name);
+    if (tensor == nullptr) {
+        return no_dims();
+    }
+    return dims_of(-1, tensor->columns == 0 ? -1 : tensor->columns);
+}
+
+TensorLocation Engine::getTensorLocation(char const*) const noexcept {
+    return TensorLocation::kDEVICE;
+}
+
+std::int32_t Engine::getNbOptimizationProfiles() const noexcept {
+    return static_cast<std::int32_t>(plan_->profiles.size());
+}
+
+Dims Engine::getProfileShape(char const* name, std::int32_t profile,
+                             OptProfileSelector select) const noexcept {
+    Tensor const* const tensor = find(name);
+    auto const index = static_cast<std::size_t>(profile);
+    if (tensor == nullptr || !tensor->input || index >= plan_->profiles.size()) {
+        return no_dims();
+    }
+    ShapeRange const& range = plan_->profiles[index];
+    Shape const& shape = select == OptProfileSelector::kMIN   ? range.min
+                         : select == OptProfileSelector::kOPT ? range.opt
+                                                              : range.max;
+    return dims_of(shape.rows, shape.length);
+}
+
+std::int64_t Engine::getDeviceMemorySizeV2() const noexcept {
+    return std::ranges::max(plan_->scratch);
+}
+
+std::int64_t Engine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept {
+    auto const index = static_cast<std::size_t>(profile);
+    return index < plan_->scratch.size() ? plan_->scratch[index] : 0;
+}
+
+IExecutionContext* Engine::createExecutionContext(
+    ExecutionContextAllocationStrategy strategy) noexcept {
+    cudaError_t const error = device_error();
+    if (error != cudaSuccess || is_set("context_fails")) {
+        reporter_.fail(
+            ErrorCode::kFAILED_ALLOCATION,
+            std::string("createExecutionContext: ") +
+                cudaGetErrorString(error == cudaSuccess ? cudaErrorMemoryAllocation : error));
+        return nullptr;
+    }
+    if (current_device() != device_) {
+        contract("a context is created while another device than the engine's is current");
+    }
+    return new Owner<IExecutionContext, Context>(*this, reporter_.logger(), strategy, contexts_);
+}
+
+IRuntimeConfig* Engine::createRuntimeConfig() noexcept {
+    return new Owner<IRuntimeConfig, RuntimeConfig>();
+}
+
+IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
+    IRuntimeConfig* config) noexcept {
+    if (config == nullptr) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "createExecutionContext: no configuration");
+        return nullptr;
+    }
+    return createExecutionContext(config->getExecutionContextAllocationStrategy());
+}
+
+void Engine::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+    reporter_.set_recorder(recorder);
+}
+
+IErrorRecorder* Engine::getErrorRecorder() const noexcept { return reporter_.recorder(); }
+
+}  // namespace duovec::standin
+
+extern "C" {
+
+TENSORRTAPI std::int32_t getInferLibVersion() noexcept {
+    return static_cast<std::int32_t>(duovec::standin::value_of("version", NV_TENSORRT_VERSION));
+}
+
+TENSORRTAPI std::int32_t getInferLibBuildVersion() noexcept { return NV_TENSORRT_BUILD; }
+
+TENSORRTAPI void* createInferRuntime_INTERNAL(void* logger, std::int32_t version) noexcept {
+    using duovec::standin::Owner;
+    using duovec::standin::Runtime;
+    if (duovec::standin::is_set("runtime_0x228")) {
+        return reinterpret_cast<void*>(std::uintptr_t{0x228});
+    }
+    if (logger == nullptr) {
+        duovec::standin::contract("a runtime is created without a logger");
+    }
+    auto& lines = *static_cast<nvinfer1::ILogger*>(logger);
+    if (version / 10000 != NV_TENSORRT_MAJOR) {
+        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferRuntime: another version");
+        return nullptr;
+    }
+    nvinfer1::IRuntime* const runtime = new Owner<nvinfer1::IRuntime, Runtime>(lines);
+    return runtime;
+}
+
+}  // extern "C"

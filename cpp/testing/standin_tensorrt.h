@@ -1,0 +1,229 @@
+// The classes of the TensorRT stand-ins. Each overrides what duovec uses; the rest are traps.
+//
+// Thread safety: as with the real library: a context belongs to one thread at a time, which is
+// checked, and everything else may be used from all threads. Ownership: objects are destroyed with
+// delete by whoever asked for them, users before what they use, which is checked. Preconditions:
+// what is undefined with the real library ends the process with a line on stderr.
+
+#pragma once
+
+#include <NvInfer.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "standin_traps.h"
+#include "testing/standin.h"
+#include "testing/standin_plan.h"
+
+namespace duovec::standin {
+
+#ifdef DUOVEC_RTX
+constexpr char const* kFlavourName = "tensorrt-rtx";
+#else
+constexpr char const* kFlavourName = "tensorrt";
+#endif
+
+/// The vendor's public class over one of the classes below.
+template <typename Public, typename Implementation>
+class Owner final : public Public {
+ public:
+    template <typename... Arguments>
+    explicit Owner(Arguments&&... arguments)
+        : implementation_(std::forward<Arguments>(arguments)...) {
+        this->mImpl = &implementation_;
+        add_live(1);
+    }
+    ~Owner() noexcept override { add_live(-1); }
+
+    Implementation const& implementation() const { return implementation_; }
+
+ private:
+    Implementation implementation_;
+};
+
+/// Where an object's errors go: to its recorder, or without one to the logger.
+class Reporter {
+ public:
+    explicit Reporter(ILogger& logger) : logger_(logger) {}
+    ~Reporter() { set_recorder(nullptr); }
+    Reporter(Reporter const&) = delete;
+    Reporter& operator=(Reporter const&) = delete;
+
+    void set_recorder(IErrorRecorder* recorder);
+    IErrorRecorder* recorder() const;
+    ILogger& logger() const { return logger_; }
+
+    /// False, for callers to give on.
+    bool fail(ErrorCode code, std::string const& text) const;
+    void log(ILogger::Severity severity, std::string const& text) const;
+
+ private:
+    ILogger& logger_;
+    mutable std::mutex mutex_;
+    IErrorRecorder* recorder_ = nullptr;
+};
+
+class Runtime final : public TrapRuntime {
+ public:
+    explicit Runtime(ILogger& logger);
+    ~Runtime() noexcept override;
+
+    ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept override;
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+    IErrorRecorder* getErrorRecorder() const noexcept override;
+    ILogger* getLogger() const noexcept override;
+#ifdef DUOVEC_RTX
+    std::int64_t getEngineHeaderSize() const noexcept override;
+    EngineValidity getEngineValidity(void const* blob, std::int64_t size,
+                                     std::uint64_t* diagnostics) const noexcept override;
+#endif
+
+ private:
+    Reporter reporter_;
+    std::atomic<int> engines_ = 0;
+};
+
+#ifdef DUOVEC_RTX
+class RuntimeCache final : public TrapRuntimeCache {};
+#endif
+
+class RuntimeConfig final : public TrapRuntimeConfig {
+ public:
+    void setExecutionContextAllocationStrategy(
+        ExecutionContextAllocationStrategy strategy) noexcept override;
+    ExecutionContextAllocationStrategy getExecutionContextAllocationStrategy()
+        const noexcept override;
+#ifdef DUOVEC_RTX
+    IRuntimeCache* createRuntimeCache() const noexcept override;
+    bool setRuntimeCache(IRuntimeCache const& cache) noexcept override;
+    IRuntimeCache* getRuntimeCache() const noexcept override;
+    void setDynamicShapesKernelSpecializationStrategy(
+        DynamicShapesKernelSpecializationStrategy strategy) noexcept override;
+    DynamicShapesKernelSpecializationStrategy getDynamicShapesKernelSpecializationStrategy()
+        const noexcept override;
+    bool setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept override;
+    CudaGraphStrategy getCudaGraphStrategy() const noexcept override;
+#endif
+
+ private:
+    ExecutionContextAllocationStrategy allocation_ = ExecutionContextAllocationStrategy::kSTATIC;
+#ifdef DUOVEC_RTX
+    IRuntimeCache const* cache_ = nullptr;
+    DynamicShapesKernelSpecializationStrategy kernels_ =
+        DynamicShapesKernelSpecializationStrategy::kLAZY;
+    CudaGraphStrategy graphs_ = CudaGraphStrategy::kDISABLED;
+#endif
+};
+
+class Engine final : public TrapCudaEngine {
+ public:
+    Engine(Plan plan, ILogger& logger, std::atomic<int>& engines);
+    ~Engine() noexcept override;
+
+    std::shared_ptr<Plan const> const& plan() const { return plan_; }
+    int device() const { return device_; }
+    /// Null when there is none.
+    Tensor const* find(char const* name) const;
+
+    std::int32_t getNbLayers() const noexcept override;
+    std::int32_t getNbAuxStreams() const noexcept override;
+    std::int32_t getNbIOTensors() const noexcept override;
+    char const* getIOTensorName(std::int32_t index) const noexcept override;
+    TensorIOMode getTensorIOMode(char const* name) const noexcept override;
+    DataType getTensorDataType(char const* name) const noexcept override;
+    Dims getTensorShape(char const* name) const noexcept override;
+    TensorLocation getTensorLocation(char const* name) const noexcept override;
+    std::int32_t getNbOptimizationProfiles() const noexcept override;
+    Dims getProfileShape(char const* name, std::int32_t profile,
+                         OptProfileSelector select) const noexcept override;
+    std::int64_t getDeviceMemorySizeV2() const noexcept override;
+    std::int64_t getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept override;
+    IExecutionContext* createExecutionContext(
+        ExecutionContextAllocationStrategy strategy) noexcept override;
+    IRuntimeConfig* createRuntimeConfig() noexcept override;
+    IExecutionContext* createExecutionContextWithRuntimeConfig(
+        IRuntimeConfig* config) noexcept override;
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+    IErrorRecorder* getErrorRecorder() const noexcept override;
+
+ private:
+    Reporter reporter_;
+    std::shared_ptr<Plan const> plan_;
+    int device_ = current_device();
+    std::atomic<int>& engines_;
+    std::atomic<int> contexts_ = 0;
+};
+
+class Context final : public TrapExecutionContext {
+ public:
+    Context(Engine const& engine, ILogger& logger, ExecutionContextAllocationStrategy strategy,
+            std::atomic<int>& contexts);
+    ~Context() noexcept override;
+
+    void setName(char const* name) noexcept override;
+    char const* getName() const noexcept override;
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+    IErrorRecorder* getErrorRecorder() const noexcept override;
+    bool setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept override;
+    std::int32_t getOptimizationProfile() const noexcept override;
+    bool setInputShape(char const* name, Dims const& dims) noexcept override;
+    Dims getTensorShape(char const* name) const noexcept override;
+    bool allInputDimensionsSpecified() const noexcept override;
+    std::int32_t inferShapes(std::int32_t count, char const** names) noexcept override;
+    bool setTensorAddress(char const* name, void* data) noexcept override;
+    void const* getTensorAddress(char const* name) const noexcept override;
+    bool setInputTensorAddress(char const* name, void const* data) noexcept override;
+    bool setOutputTensorAddress(char const* name, void* data) noexcept override;
+    void setDeviceMemoryV2(void* memory, std::int64_t size) noexcept override;
+    bool enqueueV3(cudaStream_t stream) noexcept override;
+#ifdef DUOVEC_RTX
+    bool isStreamCapturable(cudaStream_t stream) const noexcept override;
+#endif
+
+ private:
+    /// What was set for a tensor.
+    struct Binding {
+        std::optional<Shape> shape;
+        bool refused = false;
+        void const* address = nullptr;
+    };
+
+    /// Aborts when another thread is in the context.
+    class Guard;
+
+    Binding* find(char const* name, bool input, bool output);
+    bool bind(char const* name, void const* data, bool input, bool output);
+    bool all_shapes_set() const;
+    /// Of all inputs; aborts when they have none or different ones.
+    Shape expect_shape() const;
+    Operation operation(Shape const& shape) const;
+    void add_scratch(Operation& operation) const;
+
+    Engine const& engine_;
+    std::shared_ptr<Plan const> plan_;
+    Reporter reporter_;
+    ExecutionContextAllocationStrategy strategy_;
+    std::atomic<int>& contexts_;
+    std::shared_ptr<ContextUse> use_ = std::make_shared<ContextUse>();
+    mutable std::atomic<bool> busy_ = false;
+    std::string name_;
+    std::vector<Binding> bindings_;
+    std::int32_t profile_ = -1;
+    void* scratch_ = nullptr;
+    std::int64_t scratch_bytes_ = 0;
+    /// Whether it ran since the last change, so that its run can be captured.
+    bool primed_ = false;
+};
+
+/// A shape of rank 2.
+Dims dims_of(std::int64_t rows, std::int64_t columns);
+/// What is given for a name that is not known.
+Dims no_dims();
+
+}  // namespace duovec::standin

@@ -1,0 +1,385 @@
+// What the stand-ins do when they are used rightly, and each scripted fault.
+
+#include <algorithm>
+#include <vector>
+
+#include "testing/standin_rig.h"
+
+namespace {
+
+using namespace duovec::testing;
+
+constexpr std::int64_t kLength = 32;
+
+/// Of ids 101, 250001 and 7, computed apart from both implementations.
+constexpr std::uint32_t kDenseBits[] = {
+    0x3ecd5171, 0xbc264e7e, 0x3d092fd1, 0x3df00bf1, 0x3e38ac94, 0x3c3af4a8, 0xbeeb9ba3, 0x3eac6b14,
+    0xbcfa13d3, 0xbe20880c, 0xbe98bb32, 0xbe6ab693, 0xbebc0b41, 0xbec1ad1c, 0xbe108b8e, 0x3d1d2bc6};
+constexpr std::uint32_t kWeightBits[] = {0x3d8efc48, 0x3e885218, 0x3dcc3458};
+constexpr std::uint16_t kDenseHalves[] = {0x366b, 0xa132, 0x2849, 0x2f80, 0x31c5, 0x21d8,
+                                          0xb75d, 0x3563, 0xa7d1, 0xb104, 0xb4c6, 0xb356,
+                                          0xb5e0, 0xb60d, 0xb084, 0x28e9};
+
+/// Two rows, the first one with the three ids, the second one with its length of them.
+template <typename Id>
+void write_inputs(Rig const& rig) {
+    constexpr Id kIds[] = {101, 250001, 7};
+    std::memset(rig.host, 0, Layout::kDense);
+    for (std::size_t position = 0; position < 3; ++position) {
+        rig.at<Id>(Layout::kIds)[position] = kIds[position];
+        rig.at<std::int32_t>(Layout::kMask)[position] = 1;
+    }
+    for (std::size_t position = kLength; position < 2 * kLength; ++position) {
+        rig.at<Id>(Layout::kIds)[position] = static_cast<Id>(position);
+        rig.at<std::int32_t>(Layout::kMask)[position] = 1;
+    }
+}
+
+bool has_golden_row(Rig const& rig) {
+    return std::memcmp(rig.host + Layout::kDense, kDenseBits, sizeof kDenseBits) == 0 &&
+           std::memcmp(rig.host + Layout::kWeights, kWeightBits, sizeof kWeightBits) == 0;
+}
+
+void prepare(Rig& rig) {
+    write_inputs<std::int32_t>(rig);
+    CHECK(rig.prepare(2, kLength));
+}
+
+}  // namespace
+
+TEST(library_says_what_it_is) {
+    CHECK(nvinfer<std::int32_t()>("getInferLibVersion")() == NV_TENSORRT_VERSION);
+    CHECK(nvinfer<std::int32_t()>("getInferLibBuildVersion")() == NV_TENSORRT_BUILD);
+    fault("version=990100");
+    CHECK(nvinfer<std::int32_t()>("getInferLibVersion")() == 990100);
+    fault("");
+}
+
+TEST(engine_describes_its_plan) {
+    Rig const rig(plan_text("float16", "int64"));
+    trt::ICudaEngine const& engine = *rig.engine;
+    CHECK(engine.getNbIOTensors() == 4);
+    CHECK(std::string(engine.getIOTensorName(3)) == "token_weights");
+    CHECK(engine.getTensorIOMode("input_ids") == trt::TensorIOMode::kINPUT);
+    CHECK(engine.getTensorIOMode("dense") == trt::TensorIOMode::kOUTPUT);
+    CHECK(engine.getTensorIOMode("other") == trt::TensorIOMode::kNONE);
+    CHECK(engine.getTensorDataType("input_ids") == trt::DataType::kINT64);
+    CHECK(engine.getTensorDataType("dense") == trt::DataType::kHALF);
+    CHECK(engine.getTensorShape("dense").d[1] == kColumns);
+    CHECK(engine.getTensorShape("token_weights").d[1] == -1);
+    CHECK(engine.getNbOptimizationProfiles() == 2);
+    CHECK(engine.getProfileShape("input_ids", 1, trt::OptProfileSelector::kMAX).d[1] == 512);
+    CHECK(engine.getProfileShape("input_ids", 0, trt::OptProfileSelector::kOPT).d[1] == 32);
+    CHECK(engine.getDeviceMemorySizeForProfileV2(0) == kScratch);
+    CHECK(engine.getDeviceMemorySizeV2() == 2 * kScratch);
+    CHECK(engine.getNbAuxStreams() == 0);
+}
+
+TEST(plan_of_another_flavour_is_refused) {
+    std::string plan = plan_text();
+    plan.replace(plan.find("tensorrt"), 8, "something");
+    CHECK(contains(thrown([&] { Rig const rig(plan); }), "it is no plan of"));
+    CHECK(contains(thrown([] { Rig const rig(plan_text() + "more\n"); }), "bad line 'more'"));
+    CHECK(live() == 0);
+}
+
+TEST(plain_run_gives_expected_rows) {
+    Rig rig;
+    prepare(rig);
+    CHECK(rig.context->getTensorShape("dense").d[0] == 2);
+    CHECK(rig.context->getTensorShape("token_weights").d[1] == kLength);
+    CHECK(rig.context->allInputDimensionsSpecified());
+    CHECK(rig.context->inferShapes(0, nullptr) == 0);
+    long const before = count("enqueue");
+    rig.run();
+    CHECK(count("enqueue") == before + 1);
+    CHECK(has_golden_row(rig));
+    float const* const weights = rig.at<float>(Layout::kWeights);
+    CHECK(std::isnan(weights[3]) && std::isnan(weights[kLength - 1]));
+    CHECK(!std::isnan(weights[kLength]) && !std::isnan(weights[2 * kLength - 1]));
+}
+
+TEST(rows_do_not_depend_on_padding) {
+    Rig rig;
+    write_inputs<std::int32_t>(rig);
+    CHECK(rig.prepare(1, 5));
+    rig.run();
+    CHECK(has_golden_row(rig));
+    rig.at<std::int32_t>(Layout::kMask)[0] = 0;
+    rig.at<std::int32_t>(Layout::kMask)[1] = 0;
+    rig.at<std::int32_t>(Layout::kMask)[2] = 0;
+    rig.run();
+    float const* const dense = rig.at<float>(Layout::kDense);
+    CHECK(std::all_of(dense, dense + kColumns, [](float value) { return value == 0; }));
+}
+
+TEST(halves_and_wide_ids) {
+    Rig rig(plan_text("float16", "int64"));
+    write_inputs<std::int64_t>(rig);
+    CHECK(rig.prepare(2, kLength));
+    rig.run();
+    CHECK(std::memcmp(rig.host + Layout::kDense, kDenseHalves, sizeof kDenseHalves) == 0);
+}
+
+TEST(replay_equals_plain_run) {
+    Rig rig;
+    prepare(rig);
+    rig.run();
+    std::vector<char> const plain(rig.host + Layout::kDense, rig.host + Layout::kBytes);
+    long const captures = count("capture");
+    CHECK(rig.capture() == cudaSuccess);
+    CHECK(count("capture") == captures + 1);
+    std::memset(rig.host + Layout::kDense, 0, Layout::kBytes - Layout::kDense);
+    long const launches = count("graph_launch");
+    for (int round = 0; round < 3; ++round) {
+        CHECK(CUDA(cudaMemsetAsync)(rig.device + Layout::kDense, 0, Layout::kBytes - Layout::kDense,
+                                    rig.stream) == cudaSuccess);
+        CHECK(CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess);
+    }
+    expect(rig.copy_out());
+    expect(rig.synchronize());
+    CHECK(count("graph_launch") == launches + 3);
+    CHECK(has_golden_row(rig));
+    CHECK(std::memcmp(rig.host + Layout::kDense, plain.data(), 2 * kColumns * 4) == 0);
+}
+
+TEST(capture_needs_a_run_before) {
+    Rig rig;
+    prepare(rig);
+    CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
+    CHECK(contains(rig.listener.recorded, "cannot be captured before it ran"));
+    rig.run();
+    rig.context->setInputShape("input_ids", dims(1, 5));
+    rig.context->setInputShape("attention_mask", dims(1, 5));
+    CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
+    rig.run();
+    CHECK(rig.capture() == cudaSuccess);
+}
+
+TEST(calls_that_break_a_capture) {
+    Rig rig;
+    cudaGraph_t graph = nullptr;
+    void* memory = nullptr;
+    cudaEvent_t event = nullptr;
+    expect(CUDA(cudaEventCreateWithFlags)(&event, 0U));
+    auto const broken = [&](auto const& body) {
+        expect(CUDA(cudaStreamBeginCapture)(rig.stream, cudaStreamCaptureModeThreadLocal));
+        bool const refused = body() == cudaErrorStreamCaptureUnsupported;
+        return CUDA(cudaStreamEndCapture)(rig.stream, &graph) ==
+                   cudaErrorStreamCaptureInvalidated &&
+               graph == nullptr && refused;
+    };
+    CHECK(broken([&] { return CUDA(cudaMalloc)(&memory, std::size_t{8}); }));
+    CHECK(broken([&] { return CUDA(cudaFree)(static_cast<void*>(rig.device)); }));
+    CHECK(broken([&] { return CUDA(cudaHostAlloc)(&memory, std::size_t{8}, 0U); }));
+    CHECK(broken([&] { return rig.synchronize(); }));
+    CHECK(broken([&] { return CUDA(cudaEventSynchronize)(event); }));
+    CHECK(!broken([&] { return CUDA(cudaGetLastError)(); }));
+    CHECK(graph != nullptr);
+    expect(CUDA(cudaGraphDestroy)(graph));
+    expect(CUDA(cudaEventDestroy)(event));
+}
+
+TEST(events_tell_the_time) {
+    Rig rig;
+    prepare(rig);
+    rig.run();
+    cudaEvent_t start = nullptr;
+    cudaEvent_t end = nullptr;
+    float milliseconds = 0;
+    expect(CUDA(cudaEventCreateWithFlags)(&start, 0U));
+    expect(CUDA(cudaEventCreateWithFlags)(&end, 0U));
+    CHECK(CUDA(cudaEventElapsedTime)(&milliseconds, start, end) == cudaErrorInvalidResourceHandle);
+    fault("run_us=20000");
+    expect(CUDA(cudaEventRecord)(start, rig.stream));
+    CHECK(rig.context->enqueueV3(rig.stream));
+    expect(CUDA(cudaEventRecord)(end, rig.stream));
+    CHECK(CUDA(cudaEventElapsedTime)(&milliseconds, start, end) == cudaErrorNotReady);
+    CHECK(CUDA(cudaStreamQuery)(rig.stream) == cudaErrorNotReady);
+    expect(CUDA(cudaEventSynchronize)(end));
+    expect(CUDA(cudaEventElapsedTime)(&milliseconds, start, end));
+    CHECK(milliseconds >= 20 && milliseconds < 2000);
+    CHECK(CUDA(cudaStreamQuery)(rig.stream) == cudaSuccess);
+    fault("");
+    expect(CUDA(cudaEventDestroy)(start));
+    expect(CUDA(cudaEventDestroy)(end));
+}
+
+TEST(shape_outside_the_profile_is_refused) {
+    Rig rig;
+    CHECK(!rig.prepare(9, kLength));
+    CHECK(contains(rig.listener.recorded, "does not satisfy the profile"));
+    CHECK(!rig.prepare(1, 129));
+    CHECK(rig.prepare(8, 128));
+    CHECK(!rig.context->setOptimizationProfileAsync(2, rig.stream));
+    CHECK(!rig.context->setInputShape("dense", dims(1, 1)));
+}
+
+TEST(recorder_is_counted) {
+    Rig rig;
+    CHECK(rig.listener.references == 1);
+    rig.engine->setErrorRecorder(&static_cast<trt::IErrorRecorder&>(rig.listener));
+    CHECK(rig.listener.references == 2);
+    rig.context.reset();
+    rig.engine.reset();
+    CHECK(rig.listener.references == 0);
+}
+
+TEST(runtime_config_makes_contexts) {
+    Rig rig;
+    std::unique_ptr<trt::IRuntimeConfig> const config(rig.engine->createRuntimeConfig());
+    config->setExecutionContextAllocationStrategy(
+        trt::ExecutionContextAllocationStrategy::kUSER_MANAGED);
+#ifdef DUOVEC_RTX
+    std::unique_ptr<trt::IRuntimeCache> const cache(config->createRuntimeCache());
+    CHECK(config->setRuntimeCache(*cache));
+    CHECK(config->setCudaGraphStrategy(trt::CudaGraphStrategy::kDISABLED));
+    config->setDynamicShapesKernelSpecializationStrategy(
+        trt::DynamicShapesKernelSpecializationStrategy::kEAGER);
+    CHECK(rig.context->isStreamCapturable(rig.stream));
+    std::string const plan = plan_text();
+    std::uint64_t problems = 0;
+    CHECK(rig.runtime->getEngineHeaderSize() < static_cast<std::int64_t>(plan.size()));
+    CHECK(rig.runtime->getEngineValidity(plan.data(), rig.runtime->getEngineHeaderSize(),
+                                         &problems) == trt::EngineValidity::kVALID);
+    fault("unsupported_device");
+    CHECK(rig.runtime->getEngineValidity(plan.data(), 60, &problems) ==
+          trt::EngineValidity::kINVALID);
+    CHECK(problems ==
+          static_cast<std::uint64_t>(trt::EngineInvalidityDiagnostics::kUNSUPPORTED_CC));
+    fault("");
+#endif
+    rig.context.reset(rig.engine->createExecutionContext(config.get()));
+    prepare(rig);
+    rig.run();
+    CHECK(has_golden_row(rig));
+}
+
+TEST(faults_of_the_device) {
+    int devices = 0;
+    fault("no_device");
+    CHECK(CUDA(cudaGetDeviceCount)(&devices) == cudaErrorNoDevice);
+    fault("");
+    fault("no_driver");
+    CHECK(CUDA(cudaGetDeviceCount)(&devices) == cudaErrorInsufficientDriver);
+    CHECK(CUDA(cudaSetDevice)(0) == cudaErrorInsufficientDriver);
+    fault("");
+    CHECK(CUDA(cudaGetDeviceCount)(&devices) == cudaSuccess && devices == 2);
+    CHECK(CUDA(cudaGetLastError)() == cudaErrorInsufficientDriver);
+    CHECK(CUDA(cudaGetLastError)() == cudaSuccess);
+    fault("runtime_0x228");
+    Listener listener;
+    std::unique_ptr<trt::IRuntime> runtime = make_runtime(listener);
+    CHECK(reinterpret_cast<std::uintptr_t>(runtime.release()) == 0x228);
+    fault("");
+}
+
+TEST(faults_of_memory_and_streams) {
+    void* memory = nullptr;
+    cudaStream_t stream = nullptr;
+    fault("malloc_fails,host_alloc_fails,stream_fails");
+    CHECK(CUDA(cudaMalloc)(&memory, std::size_t{8}) == cudaErrorMemoryAllocation);
+    CHECK(CUDA(cudaHostAlloc)(&memory, std::size_t{8}, 0U) == cudaErrorMemoryAllocation);
+    CHECK(CUDA(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking) != cudaSuccess);
+    fault("");
+    fault("malloc_fails_over=100");
+    CHECK(CUDA(cudaMalloc)(&memory, std::size_t{101}) == cudaErrorMemoryAllocation);
+    CHECK(CUDA(cudaMalloc)(&memory, std::size_t{100}) == cudaSuccess);
+    expect(CUDA(cudaFree)(memory));
+    fault("");
+    CHECK(CUDA(cudaMalloc)(&memory, std::size_t{9} << 30) == cudaErrorMemoryAllocation);
+    CHECK(live() == 0);
+}
+
+TEST(faults_of_the_engine) {
+    fault("deserialize_fails");
+    CHECK(contains(thrown([] { Rig const rig; }), "scripted"));
+    fault("");
+    fault("unsupported_device");
+    CHECK(contains(thrown([] { Rig const rig; }), "does not support this compute capability"));
+    fault("");
+    Rig const rig;
+    fault("context_fails");
+    CHECK(rig.engine->createExecutionContext() == nullptr);
+    fault("");
+    CHECK(contains(rig.listener.logged, "out of memory"));
+}
+
+TEST(faults_of_single_calls) {
+    Rig rig;
+    prepare(rig);
+    fault("enqueue_fails=2");
+    rig.run();
+    CHECK(contains(thrown([&] { rig.run(); }), "scripted: it fails"));
+    CHECK(contains(rig.listener.logged, "scripted: it fails"));
+    expect(rig.synchronize());
+    rig.run();
+    fault("copy_fails=1");
+    CHECK(rig.copy_in() == cudaErrorInvalidValue);
+    CHECK(rig.copy_in() == cudaSuccess);
+    fault("nan=2");
+    rig.run();
+    CHECK(has_golden_row(rig));
+    rig.run();
+    CHECK(std::isnan(rig.at<float>(Layout::kDense)[0]) &&
+          std::isnan(rig.at<float>(Layout::kDense)[kColumns - 1]) &&
+          !std::isnan(rig.at<float>(Layout::kDense)[kColumns]));
+}
+
+TEST(faults_of_graphs) {
+    Rig rig;
+    prepare(rig);
+    rig.run();
+    fault("capture_fails");
+    CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
+    fault("");
+    fault("capture_enqueue_fails");
+    CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
+    fault("");
+    fault("instantiate_fails");
+    CHECK(rig.capture() == cudaErrorMemoryAllocation);
+    fault("");
+    CHECK(rig.capture() == cudaSuccess);
+    fault("launch_fails=2");
+    CHECK(CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess);
+    CHECK(CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaErrorLaunchOutOfResources);
+    CHECK(CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess);
+    expect(rig.synchronize());
+}
+
+// In processes of their own, which they spoil; "done" is how they say that all was as expected.
+TEST(faults_that_stay) {
+    auto const done = [](bool holds) {
+        if (holds) {
+            duovec::standin::contract("done");
+        }
+    };
+    auto const sticky = aborted([&] {
+        bool failed = false;
+        {
+            Rig rig;
+            prepare(rig);
+            fault("sticky=2");
+            rig.run();
+            rig.context->enqueueV3(rig.stream);
+            failed = rig.synchronize() == cudaErrorIllegalAddress &&
+                     CUDA(cudaGetLastError)() == cudaErrorIllegalAddress &&
+                     CUDA(cudaGetLastError)() == cudaErrorIllegalAddress &&
+                     rig.copy_in() == cudaErrorIllegalAddress &&
+                     !rig.context->enqueueV3(rig.stream);
+        }
+        done(failed && live() == 0);
+    });
+    CHECK(contains(sticky, "contract: done"));
+    auto const hang = aborted([&] {
+        Rig rig;
+        prepare(rig);
+        fault("hang=1");
+        rig.context->enqueueV3(rig.stream);
+        usleep(50000);
+        done(CUDA(cudaStreamQuery)(rig.stream) == cudaErrorNotReady);
+    });
+    CHECK(contains(hang, "contract: done"));
+}
+
+TEST(nothing_is_left) { CHECK(live() == 0); }
