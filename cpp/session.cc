@@ -31,7 +31,6 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
     for (std::size_t profile = 0; profile < engine.profiles().size(); ++profile) {
         contexts_.push_back({create_context(profile, Kernels::kInTheBackground), nullptr});
     }
-    synchronize();
 }
 
 StreamSession::~StreamSession() {
@@ -116,6 +115,8 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
                     std::string(kProduct) +
                         " gives no execution context: " + recorder_.errors("it gives no reason"));
     }
+    // The profile is changed on the stream; the context may not be destroyed before that is done.
+    synchronize();
     return context;
 }
 
@@ -267,7 +268,8 @@ void StreamSession::try_capture(Bucket& bucket) {
 
 StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     CudaFunctions const& call = cuda_.call();
-    Captured captured{create_context(bucket.profile, Kernels::kBeforeTheRun), {}};
+    Captured captured;
+    captured.context = create_context(bucket.profile, Kernels::kBeforeTheRun);
     bind(*captured.context, bucket);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
     copy_in();

@@ -7,6 +7,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 # shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
+# shellcheck source=scripts/lib/standin.sh
+. "$ROOT/scripts/lib/standin.sh"
 cd "$ROOT"
 
 FEATURES=tensorrt,tensorrt-rtx
@@ -85,6 +87,27 @@ flavour_tests() {
             cpp/diagnostics.cc cpp/diagnostics_test.cc
 }
 
+# standin_tests SANITIZERS: the stand-ins, then engine and session of each flavour on them.
+standin_tests() {
+    local sanitizers=$1 name
+    local libraries="$WORK/standins-$1"
+    make_standins "$libraries" "-fsanitize=$sanitizers" || return
+    for name in tensorrt rtx; do
+        flavour_arguments "$name"
+        ARGUMENTS+=("-DDUOVEC_TEST_STANDINS=\"$libraries\"")
+        run_test "$sanitizers" "standin-$name" "${ARGUMENTS[@]}" cpp/testing/standin_test.cc &&
+            run_test "$sanitizers" "contract-$name" "${ARGUMENTS[@]}" \
+                cpp/testing/standin_contract_test.cc &&
+            run_test "$sanitizers" "session-$name" "${ARGUMENTS[@]}" cpp/cuda.cc \
+                cpp/diagnostics.cc cpp/engine.cc cpp/layout.cc cpp/library.cc cpp/profile.cc \
+                cpp/session.cc cpp/session_test.cc || return
+    done
+}
+
+planted_mistakes() {
+    "$PYTHON" tests/tensorrt/planted_mistakes.py "$WORK/standins" "$WORK/mistakes"
+}
+
 # archive NAME: of the last build.
 archive() {
     local -a found
@@ -125,6 +148,10 @@ step "c++: format" third_party/clang-format/clang-format --dry-run --Werror \
 step "c++: tests of the pure parts" pure_tests
 step "c++: tests of the data-centre flavour" flavour_tests tensorrt libnvinfer.so.11 tensorrt
 step "c++: tests of the RTX flavour" flavour_tests rtx libtensorrt_rtx.so.1 tensorrt-rtx
+step "c++: engine and session under ASan and UBSan" standin_tests address,undefined
+step "c++: engine and session under TSan" standin_tests thread
+step "make the stand-in libraries" make_standins "$WORK/standins"
+step "c++: planted mistakes are caught" planted_mistakes
 step "rust: clippy" \
     cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
 step "rust: clippy, data-centre flavour alone" \
@@ -137,5 +164,7 @@ export DUOVEC_TEST_TENSORRT_PACKAGES="$WORK/packages"
 export DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR="$ROOT/third_party/tensorrt-rtx/lib"
 export DUOVEC_TEST_CUDA_LIBRARY_DIR="$ROOT/third_party/cuda/lib"
 step "rust: unit tests" cargo test --locked --features "$FEATURES" --lib -- engine:: package::
+export DUOVEC_TEST_STANDIN_DIR="$WORK/standins"
+step "the server on stand-ins" cargo test --locked --features "$FEATURES" --test tensorrt_serve
 step "real builds" cargo test --locked --features "$FEATURES" --test tensorrt_build
 say "all TensorRT tests passed in $SECONDS s"

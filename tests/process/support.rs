@@ -55,9 +55,13 @@ pub struct Server {
 impl Server {
     /// Starts `duovec serve` and waits until it says where it listens.
     pub fn start(arguments: &[&str]) -> Self {
-        let mut child = duovec()
-            .args(["serve", "--port", "0", "--log-format", "json"])
-            .args(arguments)
+        Self::spawn(duovec().args(["serve"]).args(arguments))
+    }
+
+    /// The same with a command that may have variables.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .args(["--port", "0", "--log-format", "json"])
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");

@@ -1,0 +1,491 @@
+// Engine and session on the stand-in libraries: every branch that a GPU could take us to.
+
+#include "session.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "engine.h"
+#include "error.h"
+#include "library.h"
+#include "testing/check.h"
+
+using duovec::Element;
+using duovec::EngineRequest;
+using duovec::Error;
+using duovec::ErrorKind;
+using duovec::Profile;
+using duovec::Session;
+using duovec::SessionRequest;
+using duovec::Shape;
+using duovec::DUOVEC_FLAVOUR::kFlavour;
+using duovec::DUOVEC_FLAVOUR::Library;
+using duovec::DUOVEC_FLAVOUR::LoadedEngine;
+using duovec::testing::contains;
+
+namespace {
+
+constexpr std::int32_t kHidden = 8;
+constexpr Shape kLargest{16, 64};
+constexpr std::int64_t kAllGraphs = 1 << 20;
+
+std::vector<Shape> const kShapes = {{1, 8}, {2, 8}, {4, 32}, {8, 16}, {16, 64}};
+
+/// A function that the stand-in offers to tests.
+template <typename Function>
+Function* standin(char const* name) {
+    static void* const library =
+        dlopen((std::string(DUOVEC_TEST_STANDINS) + "/libcudart.so.13").c_str(), RTLD_NOW);
+    auto* const function = reinterpret_cast<Function*>(dlsym(library, name));
+    if (function == nullptr) {
+        throw std::runtime_error(std::string("the stand-in has no ") + name);
+    }
+    return function;
+}
+
+void fault(char const* spec) { standin<void(char const*)>("duovec_standin_fault")(spec); }
+
+long count(char const* what) { return standin<long(char const*)>("duovec_standin_count")(what); }
+
+long live() { return standin<long()>("duovec_standin_live")(); }
+
+/// Sets faults, and clears them at its end.
+class Faults {
+ public:
+    explicit Faults(char const* spec) { fault(spec); }
+    ~Faults() { fault(""); }
+    Faults(Faults const&) = delete;
+    Faults& operator=(Faults const&) = delete;
+};
+
+struct PlanText {
+    std::string flavour = kFlavour == duovec::Flavour::kTensorRt ? "tensorrt" : "tensorrt-rtx";
+    std::string inputs = "int32";
+    std::string outputs = "float32";
+    std::string dense = "dense";
+    std::string weights = "output token_weights float32 0\n";
+    std::string latency = "profile 1 1 1 8 8 32\n";
+
+    std::string text() const {
+        return "duovec stand-in plan 1\nflavour " + flavour + "\ninput input_ids " + inputs +
+               "\ninput attention_mask " + inputs + "\noutput " + dense + " " + outputs + " " +
+               std::to_string(kHidden) + "\n" + weights + latency +
+               "profile 1 1 8 32 16 64\nscratch 4096\nscratch 65536\n";
+    }
+};
+
+EngineRequest request(std::string const& plan) {
+    EngineRequest request;
+    request.plan = {reinterpret_cast<std::uint8_t const*>(plan.data()), plan.size()};
+    request.profiles = {{"latency", {1, 1, 8}, {1, 8, 32}},
+                        {"throughput", {1, 8, 16}, {1, 32, 64}}};
+    request.input_ids = "input_ids";
+    request.attention_mask = "attention_mask";
+    request.dense = "dense";
+    request.token_weights = "token_weights";
+    request.hidden_size = kHidden;
+    request.cuda_directory = DUOVEC_TEST_STANDINS;
+    return request;
+}
+
+std::unique_ptr<LoadedEngine> load(PlanText const& plan = {}) {
+    auto library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    std::string const text = plan.text();
+    return std::make_unique<LoadedEngine>(std::move(library), request(text));
+}
+
+SessionRequest wanted(std::int64_t captured_tokens_max) { return {kShapes, captured_tokens_max}; }
+
+/// The error of `body`, or nothing.
+std::optional<Error> failure(std::function<void()> const& body) {
+    try {
+        body();
+    } catch (Error const& error) {
+        return error;
+    }
+    return std::nullopt;
+}
+
+bool failed_with(std::optional<Error> const& error, ErrorKind kind, char const* part) {
+    if (!error) {
+        std::fprintf(stderr, "nothing failed where '%s' was due\n", part);
+        return false;
+    }
+    bool const right = error->kind() == kind && contains(error->what(), part);
+    if (!right) {
+        std::fprintf(stderr, "%s: %s\n", duovec::name_of(error->kind()), error->what());
+    }
+    return right;
+}
+
+/// A row's ids: 1 to `length` of them, other ones for each seed.
+std::vector<std::int32_t> ids_of(std::int32_t seed, std::int32_t length) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(1 + seed % length));
+    for (std::size_t at = 0; at < ids.size(); ++at) {
+        ids[at] = seed * 31 + static_cast<std::int32_t>(at) * 7 + 4;
+    }
+    return ids;
+}
+
+template <typename Number>
+void fill(Session& session, Shape shape, std::int32_t seed) {
+    duovec::StagedInputs const staged = session.stage(shape);
+    auto* const ids = reinterpret_cast<Number*>(staged.input_ids.data());
+    auto* const mask = reinterpret_cast<Number*>(staged.attention_mask.data());
+    std::fill_n(ids, duovec::tokens_of(shape), Number{1});
+    std::fill_n(mask, duovec::tokens_of(shape), Number{0});
+    for (std::int32_t row = 0; row < shape.rows; ++row) {
+        std::vector<std::int32_t> const row_ids = ids_of(seed + row, shape.length);
+        std::copy(row_ids.begin(), row_ids.end(), ids + row * shape.length);
+        std::fill_n(mask + row * shape.length, row_ids.size(), Number{1});
+    }
+}
+
+/// What is read of a batch: its dense rows, then the weights of its real tokens.
+template <typename Number = float>
+std::vector<Number> rows(Session const& session, Shape shape, std::int32_t seed) {
+    duovec::RunOutputs const outputs = session.outputs();
+    auto const* const dense = reinterpret_cast<Number const*>(outputs.dense.data());
+    auto const* const weights = reinterpret_cast<Number const*>(outputs.token_weights.data());
+    std::vector<Number> read;
+    for (std::int32_t row = 0; row < shape.rows; ++row) {
+        auto const tokens = ids_of(seed + row, shape.length).size();
+        read.insert(read.end(), dense + row * kHidden, dense + (row + 1) * kHidden);
+        auto const* const first = weights + row * shape.length;
+        read.insert(read.end(), first, first + tokens);
+    }
+    return read;
+}
+
+std::vector<float> run(Session& session, Shape shape, std::int32_t seed) {
+    fill<std::int32_t>(session, shape, seed);
+    static_cast<void>(session.run());
+    return rows(session, shape, seed);
+}
+
+/// The same texts, each alone in a batch of one row of its shape's length.
+std::vector<float> run_alone(LoadedEngine const& engine, Shape shape, std::int32_t seed) {
+    Shape const single{1, shape.length};
+    auto const session = engine.open_session({{single}, 0});
+    std::vector<float> read;
+    for (std::int32_t row = 0; row < shape.rows; ++row) {
+        std::vector<float> const one = run(*session, single, seed + row);
+        read.insert(read.end(), one.begin(), one.end());
+    }
+    return read;
+}
+
+void warm_up(Session& session) {
+    for (Shape const shape : kShapes) {
+        run(session, shape, 1);
+    }
+}
+
+/// Runs `body` in a process of its own, which may lose its device; whether its checks hold.
+bool holds_in_child(std::function<void()> const& body) {
+    pid_t const child = fork();
+    if (child == 0) {
+        body();
+        _exit(duovec::testing::failures() == 0 ? 0 : 1);
+    }
+    int status = -1;
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/// A refusal of the plan that `change` makes.
+std::optional<Error> refusal(std::function<void(PlanText&)> const& change) {
+    PlanText plan;
+    change(plan);
+    return failure([&] { load(plan); });
+}
+
+}  // namespace
+
+TEST(rows_are_those_of_each_text_alone) {
+    auto const engine = load();
+    for (std::int64_t const captured_tokens_max : {std::int64_t{0}, kAllGraphs}) {
+        auto const session = engine->open_session(wanted(captured_tokens_max));
+        for (std::int32_t seed = 0; seed < 3; ++seed) {
+            for (Shape const shape : kShapes) {
+                CHECK(run(*session, shape, seed) == run_alone(*engine, shape, seed));
+            }
+        }
+    }
+}
+
+TEST(a_graph_gives_what_a_plain_enqueue_gives) {
+    auto const engine = load();
+    auto const captured = engine->open_session(wanted(kAllGraphs));
+    auto const plain = engine->open_session(wanted(0));
+    for (std::int32_t seed = 5; seed < 25; ++seed) {
+        for (Shape const shape : kShapes) {
+            CHECK(run(*captured, shape, seed) == run(*plain, shape, seed));
+        }
+    }
+    CHECK(captured->report().captured == 5 && captured->report().plain == 0);
+    CHECK(plain->report().captured == 0 && plain->report().plain == 5);
+}
+
+TEST(small_shapes_are_captured_and_large_ones_are_not) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(128));
+    warm_up(*session);
+    CHECK(session->report().captured == 4 && session->report().plain == 1);
+    CHECK(session->report().refused.empty());
+}
+
+TEST(nothing_is_allocated_or_captured_after_warm_up) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(128));
+    warm_up(*session);
+    std::vector<char const*> const still = {"malloc", "host_alloc", "capture"};
+    std::vector<long> before;
+    std::ranges::transform(still, std::back_inserter(before), count);
+    long const launched = count("graph_launch");
+    long const enqueued = count("enqueue");
+    long const copied = count("copy");
+    long const alive = live();
+    for (int round = 0; round < 10; ++round) {
+        warm_up(*session);
+    }
+    for (std::size_t at = 0; at < still.size(); ++at) {
+        CHECK(count(still[at]) == before[at]);
+    }
+    CHECK(live() == alive);
+    CHECK(count("graph_launch") - launched == 40);
+    CHECK(count("enqueue") - enqueued == 10);
+    CHECK(count("copy") - copied == 100);
+}
+
+TEST(stages_are_timed) {
+    Faults const slow("run_us=3000");
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(kAllGraphs));
+    for (int round = 0; round < 2; ++round) {
+        fill<std::int32_t>(*session, kLargest, round);
+        duovec::RunTimes const times = session->run();
+        CHECK(times.compute >= 2'900'000);
+        CHECK(times.copy_in >= 0 && times.copy_out >= 0);
+    }
+}
+
+TEST(sessions_of_many_threads_do_not_touch_each_other) {
+    auto const engine = load();
+    auto const work = [&](std::int32_t first) {
+        auto const session = engine->open_session(wanted(128));
+        for (std::int32_t seed = first; seed < first + 12; ++seed) {
+            for (Shape const shape : kShapes) {
+                CHECK(run(*session, shape, seed) == run_alone(*engine, shape, seed));
+            }
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (std::int32_t thread = 0; thread < 3; ++thread) {
+        threads.emplace_back(work, thread * 100);
+    }
+}
+
+TEST(sessions_run_on_the_device_of_their_engine) {
+    std::string const text = PlanText{}.text();
+    EngineRequest second = request(text);
+    second.device = 1;
+    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    LoadedEngine const one(library, second);
+    LoadedEngine const zero(library, request(text));
+    // The thread's current device is now another than that of the first engine.
+    auto const session = one.open_session(wanted(128));
+    CHECK(run(*session, kLargest, 3) == run_alone(one, kLargest, 3));
+}
+
+TEST(wide_inputs_and_half_precision_outputs_are_read_from_the_plan) {
+    PlanText half;
+    half.inputs = "int64";
+    half.outputs = "float16";
+    half.weights = "output token_weights float16 0\n";
+    auto const engine = load(half);
+    CHECK(engine->elements().inputs == Element::kInt64);
+    CHECK(engine->elements().dense == Element::kFloat16);
+    CHECK(engine->elements().token_weights == Element::kFloat16);
+    auto const session = engine->open_session(wanted(128));
+    auto const alone = engine->open_session({{{1, 32}}, 0});
+    Shape const shape{4, 32};
+    fill<std::int64_t>(*session, shape, 9);
+    static_cast<void>(session->run());
+    std::vector<std::uint16_t> const together = rows<std::uint16_t>(*session, shape, 9);
+    std::vector<std::uint16_t> apart;
+    for (std::int32_t row = 0; row < shape.rows; ++row) {
+        fill<std::int64_t>(*alone, {1, 32}, 9 + row);
+        static_cast<void>(alone->run());
+        std::ranges::copy(rows<std::uint16_t>(*alone, {1, 32}, 9 + row), std::back_inserter(apart));
+    }
+    CHECK(together == apart);
+}
+
+TEST(a_model_without_lexical_weights_gives_none) {
+    PlanText plan;
+    plan.weights = "";
+    std::string const text = plan.text();
+    EngineRequest dense_only = request(text);
+    dense_only.token_weights = "";
+    LoadedEngine const engine(std::make_shared<Library const>(DUOVEC_TEST_STANDINS), dense_only);
+    auto const session = engine.open_session(wanted(128));
+    fill<std::int32_t>(*session, {2, 8}, 3);
+    static_cast<void>(session->run());
+    CHECK(session->outputs().dense.size() == 2 * kHidden * sizeof(float));
+    CHECK(session->outputs().token_weights.empty());
+}
+
+TEST(a_plan_that_is_not_what_the_manifest_says_is_refused) {
+    ErrorKind const model = ErrorKind::kModel;
+    auto const renamed = refusal([](PlanText& plan) { plan.dense = "pooled"; });
+    CHECK(failed_with(renamed, model, "it has no output 'dense'"));
+    auto const typed = refusal([](PlanText& plan) { plan.inputs = "float32"; });
+    CHECK(failed_with(typed, model, "tensor 'input_ids' has the wrong type"));
+    auto const missing = refusal([](PlanText& plan) { plan.weights = ""; });
+    CHECK(failed_with(missing, model, "it has no output 'token_weights'"));
+    auto const wider =
+        refusal([](PlanText& plan) { plan.weights = "output token_weights float32 9\n"; });
+    CHECK(failed_with(wider, model, "tensor 'token_weights' is not [rows, length]"));
+    auto const longer = refusal([](PlanText& plan) { plan.latency = "profile 1 1 1 8 8 48\n"; });
+    CHECK(failed_with(longer, model, "its profile latency=1x1:1x8:8x48 is latency=1x1:1x8:8x32"));
+    auto const more = refusal([](PlanText& plan) { plan.weights += "output extra float32 8\n"; });
+    CHECK(failed_with(more, model, "it has 5 tensors, the manifest 4"));
+}
+
+TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {
+    auto const other = refusal([](PlanText& plan) { plan.flavour = "tensorrt-for-toasters"; });
+    CHECK(failed_with(other, ErrorKind::kModel, "cannot run this plan here"));
+    CHECK(failed_with(other, ErrorKind::kModel, "duovec build-engine"));
+    {
+        Faults const faults("unsupported_device");
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kModel, "compute capability"));
+    }
+    {
+        Faults const faults("deserialize_fails");
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kModel, "cannot run this plan"));
+    }
+    CHECK(live() == 0);
+}
+
+TEST(without_driver_or_device_it_says_so) {
+    for (char const* const spec : {"no_device", "no_driver"}) {
+        Faults const faults(spec);
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "cannot count the GPUs"));
+    }
+    {
+        Faults const faults("runtime_0x228");
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "gives no runtime"));
+    }
+    std::string const text = PlanText{}.text();
+    EngineRequest third = request(text);
+    third.device = 2;
+    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    auto const error = failure([&] { LoadedEngine(library, third); });
+    CHECK(failed_with(error, ErrorKind::kDevice, "there is no GPU 2: the driver shows 2"));
+    third.cuda_directory = "/nonexistent";
+    auto const missing = failure([&] { LoadedEngine(library, third); });
+    CHECK(failed_with(missing, ErrorKind::kLibrary, "cannot open /nonexistent/libcudart.so.13"));
+}
+
+TEST(memory_that_is_not_there_is_named) {
+    auto const engine = load();
+    auto const open = [&] { engine->open_session(wanted(kAllGraphs)); };
+    {
+        Faults const faults("malloc_fails_over=60000");
+        CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "device memory for scratch"));
+    }
+    {
+        Faults const faults("host_alloc_fails");
+        CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "pinned memory for inputs"));
+    }
+    {
+        Faults const faults("stream_fails");
+        CHECK(failure(open).has_value());
+    }
+    {
+        Faults const faults("context_fails");
+        CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "gives no execution context"));
+    }
+    CHECK(!failure(open));
+}
+
+TEST(a_failed_run_leaves_the_session_usable) {
+    auto const engine = load();
+    for (char const* const spec : {"enqueue_fails=1", "launch_fails=1", "copy_fails=1"}) {
+        bool const graphs = contains(spec, "launch");
+        auto const session = engine->open_session(wanted(graphs ? kAllGraphs : 0));
+        warm_up(*session);
+        {
+            Faults const faults(spec);
+            auto const error = failure([&] { run(*session, kLargest, 4); });
+            CHECK(error && error->kind() == ErrorKind::kTransient);
+        }
+        CHECK(run(*session, kLargest, 4) == run_alone(*engine, kLargest, 4));
+    }
+}
+
+TEST(what_the_library_says_of_a_failed_run_is_in_the_error) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(0));
+    Faults const faults("enqueue_fails=1");
+    auto const error = failure([&] { run(*session, kLargest, 4); });
+    CHECK(error && !contains(error->what(), "no reason"));
+    CHECK(error && contains(error->what(), "cannot enqueue a batch: "));
+}
+
+TEST(a_graph_that_cannot_be_captured_runs_plainly) {
+    auto const engine = load();
+    for (char const* const spec :
+         {"capture_fails", "capture_enqueue_fails", "instantiate_fails", "enqueue_fails=1"}) {
+        auto const session = engine->open_session(wanted(kAllGraphs));
+        std::vector<float> plainly;
+        {
+            Faults const faults(spec);
+            plainly = run(*session, {2, 8}, 7);
+        }
+        CHECK(plainly == run_alone(*engine, {2, 8}, 7));
+        CHECK(run(*session, {2, 8}, 8) == run_alone(*engine, {2, 8}, 8));
+        CHECK(session->report().captured == 0);
+        CHECK(!session->report().refused.empty());
+        // Others are captured all the same.
+        run(*session, {1, 8}, 9);
+        CHECK(session->report().captured == 1);
+    }
+}
+
+TEST(shapes_that_were_not_requested_are_refused) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(0));
+    ErrorKind const wrong = ErrorKind::kRequest;
+    CHECK(failed_with(failure([&] { static_cast<void>(session->run()); }), wrong, "no shape"));
+    CHECK(failed_with(failure([&] { session->stage({3, 8}); }), wrong, "not opened for 3x8"));
+    auto const uncovered = failure([&] { engine->open_session({{{17, 8}}, 0}); });
+    CHECK(failed_with(uncovered, wrong, "no profile of the plan covers 17x8"));
+    CHECK(failed_with(failure([&] { engine->open_session({{}, 0}); }), wrong, "at least one"));
+}
+
+TEST(an_error_that_sticks_poisons_the_session_for_ever) {
+    for (std::int64_t const captured_tokens_max : {std::int64_t{0}, kAllGraphs}) {
+        CHECK(holds_in_child([&] {
+            auto const engine = load();
+            auto const session = engine->open_session(wanted(captured_tokens_max));
+            warm_up(*session);
+            fault("sticky=1");
+            for (int round = 0; round < 3; ++round) {
+                auto const error = failure([&] { run(*session, kLargest, 4); });
+                CHECK(failed_with(error, ErrorKind::kPoisoned, "cudaErrorIllegalAddress"));
+            }
+        }));
+    }
+}
+
+TEST(nothing_is_left_behind) { CHECK(live() == 0); }

@@ -1,0 +1,235 @@
+"""Plants mistakes in a copy of cpp/, one at a time: the session's tests must catch each of them.
+
+What it proves is the rig, not the code: a test that no mistake can fail would show here.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ["cuda", "diagnostics", "engine", "layout", "library", "profile", "session"]
+TEST = "session_test"
+COMPILE = [
+    *("c++", "-std=c++20", "-O0", "-w", "-fvisibility=hidden", "-pthread"),
+    *("-isystem", str(ROOT / "third_party/cuda/include")),
+    *("-isystem", str(ROOT / "third_party/headers/tensorrt")),
+    "-DDUOVEC_FLAVOUR=tensorrt",
+]
+#: A test program that waits for ever has caught its mistake too.
+SECONDS_MAX = 60
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """`old` stands once in `file`; with `new` in its place the tests must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MISTAKES = [
+    Mistake(
+        "tensors are not aligned",
+        "layout.cc",
+        "return {aligned(place.offset + place.bytes), bytes};",
+        "return {place.offset + place.bytes, bytes};",
+    ),
+    Mistake(
+        "the mask is not copied",
+        "session.cc",
+        "staged_->layout.inputs_bytes, cudaMemcpyHostToDevice",
+        "staged_->layout.input_ids.bytes, cudaMemcpyHostToDevice",
+    ),
+    Mistake(
+        "the lexical weights are not copied",
+        "session.cc",
+        "layout.outputs_bytes,\n",
+        "layout.dense.bytes,\n",
+    ),
+    Mistake(
+        "the rows are read before the device is done",
+        "session.cc",
+        "    record(copied_out_);\n    synchronize();\n",
+        "    record(copied_out_);\n",
+    ),
+    Mistake(
+        "a context keeps the shape of the batch before",
+        "session.cc",
+        "if (profile.bound != staged_) {",
+        "if (profile.bound == nullptr) {",
+    ),
+    Mistake(
+        "every shape runs with the first profile",
+        "session.cc",
+        "bucket.profile = *profile;",
+        "bucket.profile = 0;",
+    ),
+    Mistake(
+        "scratch memory is that of the first profile",
+        "session.cc",
+        "scratch = std::max(scratch, engine_.vendor().getDeviceMemorySizeForProfileV2(index));",
+        "scratch = engine_.vendor().getDeviceMemorySizeForProfileV2(0 * index);",
+    ),
+    Mistake(
+        "contexts get no scratch memory",
+        "session.cc",
+        "context->setDeviceMemoryV2(scratch_.get(),",
+        "context->setDeviceMemoryV2(nullptr,",
+    ),
+    Mistake(
+        "the mask's address is not set",
+        "session.cc",
+        "address(names.attention_mask, inputs_.get(), layout.attention_mask) &&",
+        "",
+    ),
+    Mistake(
+        "a graph is captured without a plain run before",
+        "session.cc",
+        "    copy_in();\n    enqueue(*captured.context);\n    synchronize();\n",
+        "",
+    ),
+    Mistake(
+        "a capture that fails is not ended",
+        "session.cc",
+        "    // Whatever happened, the capture must end",
+        '    if (!enqueued) throw Error(ErrorKind::kTransient, "early");\n    //',
+    ),
+    Mistake(
+        "every run captures anew",
+        "session.cc",
+        "    bucket.wants_graph = false;\n    try {",
+        "    try {",
+    ),
+    Mistake(
+        "a captured context is touched again",
+        "session.cc",
+        "    if (staged_->captured) {\n",
+        "    if (staged_->captured) {\n        bind(*staged_->captured->context, *staged_);\n",
+    ),
+    Mistake(
+        "a graph goes after the context that it uses",
+        "session.h",
+        "        Context context;\n        GraphExec graph;\n    };\n\n    /// A shape",
+        "        GraphExec graph;\n        Context context;\n    };\n\n    /// A shape",
+    ),
+    Mistake(
+        "the stream waits for the default stream",
+        "cuda.cc",
+        "&stream, cudaStreamNonBlocking)",
+        "&stream, cudaStreamDefault)",
+    ),
+    Mistake(
+        "the thread's device is not that of the session",
+        "session.cc",
+        "    cuda_.use(engine.device());\n",
+        "",
+    ),
+    Mistake(
+        "the runtime goes before its engine",
+        "engine.h",
+        "    std::unique_ptr<nvinfer1::IRuntime> runtime_;\n"
+        "    std::unique_ptr<nvinfer1::ICudaEngine> engine_;\n",
+        "    std::unique_ptr<nvinfer1::ICudaEngine> engine_;\n"
+        "    std::unique_ptr<nvinfer1::IRuntime> runtime_;\n",
+    ),
+    Mistake(
+        "a context may be destroyed while the stream still changes its profile",
+        "session.cc",
+        "    synchronize();\n    return context;",
+        "    return context;",
+    ),
+    Mistake(
+        "stages are measured between the wrong events",
+        "session.cc",
+        "nanoseconds(copied_in_, computed_),",
+        "nanoseconds(computed_, copied_out_),",
+    ),
+    Mistake(
+        "a failed allocation is taken for a failed run",
+        "cuda.cc",
+        "            return ErrorKind::kOutOfMemory;",
+        "            return ErrorKind::kTransient;",
+    ),
+    Mistake(
+        "the tensors' types are not those of the plan",
+        "engine.cc",
+        "        case DataType::kINT64:\n            return Element::kInt64;",
+        "        case DataType::kINT64:\n            return Element::kInt32;",
+    ),
+    Mistake(
+        "the plan's profiles are not compared",
+        "engine.cc",
+        "            if (found != wanted) {",
+        "            if (false) {",
+    ),
+]
+
+
+def objects(source: Path, folder: Path, names: list[str], standins: Path) -> None:
+    """Compiles `names` from `source` into `folder`."""
+    for name in names:
+        command = [*COMPILE, f"-I{source}", f'-DDUOVEC_TEST_STANDINS="{standins}"']
+        command += ["-c", str(source / f"{name}.cc"), "-o", str(folder / f"{name}.o")]
+        subprocess.run(command, check=True)
+
+
+def passes(program: Path, parts: list[Path]) -> bool:
+    """Links the parts and runs the tests."""
+    subprocess.run(["c++", "-pthread", *map(str, parts), "-o", str(program), "-ldl"], check=True)
+    try:
+        done = subprocess.run([str(program)], capture_output=True, timeout=SECONDS_MAX, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def caught(mistake: Mistake, work: Path, good: Path, standins: Path) -> bool:
+    """Whether the tests fail with the mistake; what uses the changed file is compiled anew."""
+    folder = work / mistake.name.replace(" ", "-").replace("'", "")
+    shutil.copytree(ROOT / "cpp", folder / "cpp")
+    target = folder / "cpp" / mistake.file
+    text = target.read_text()
+    if text.count(mistake.old) != 1:
+        sys.exit(f"{mistake.name}: its place is not found once in cpp/{mistake.file}")
+    target.write_text(text.replace(mistake.old, mistake.new))
+    header = mistake.file.endswith(".h")
+    changed = ["engine", "session", TEST] if header else [target.stem]
+    objects(folder / "cpp", folder, changed, standins)
+    parts = [(folder if name in changed else good) / f"{name}.o" for name in [*SOURCES, TEST]]
+    found = not passes(folder / "test", parts)
+    shutil.rmtree(folder)
+    return found
+
+
+def main() -> None:
+    """Exits with 1 when a mistake passes, or when the tests fail without one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("standins", type=Path, help="folder of the stand-in libraries")
+    parser.add_argument("work", type=Path, help="folder to work in")
+    arguments = parser.parse_args()
+    good = arguments.work / "good"
+    good.mkdir(parents=True)
+    objects(ROOT / "cpp", good, [*SOURCES, TEST], arguments.standins)
+    if not passes(good / "test", [good / f"{name}.o" for name in [*SOURCES, TEST]]):
+        sys.exit("the tests fail without any mistake")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = pool.map(
+            lambda one: caught(one, arguments.work, good, arguments.standins), MISTAKES
+        )
+        results = list(zip(MISTAKES, found, strict=True))
+    for mistake, is_caught in results:
+        print(f"{'caught' if is_caught else 'MISSED'}  {mistake.name}")
+    missed = sum(not is_caught for _, is_caught in results)
+    print(f"{len(results) - missed} of {len(results)} planted mistakes were caught")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

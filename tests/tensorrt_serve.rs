@@ -1,0 +1,401 @@
+//! The whole server on TensorRT through the real C++, with stand-ins for NVIDIA's libraries.
+//!
+//! `scripts/test_tensorrt.sh` builds the stand-ins and names their folder in a variable. They prove
+//! what this project does with TensorRT, not what TensorRT does.
+
+#![cfg(all(feature = "tensorrt", feature = "tensorrt-rtx"))]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use duovec::engine::fake::{expected_dense, expected_weights};
+use duovec::engine::tensorrt::ffi::Library;
+use duovec::package::ModelPackage;
+use duovec::package::manifest::plan::PlanFlavour;
+use duovec::sparse::{self, Selection};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+#[path = "process/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the process")]
+mod support;
+
+use support::{Broken, Ended, Server, client, duovec, run};
+
+const STANDINS: &str = "DUOVEC_TEST_STANDIN_DIR";
+const FAULTS: &str = "DUOVEC_STANDIN_FAULTS";
+const HIDDEN: usize = 8;
+const MAX_TOKENS: u32 = 64;
+/// More executions than any warm-up needs; requests take the rest.
+const AFTER_WARM_UP: usize = 1000;
+/// Requests after which a scripted fault must have shown itself.
+const REQUESTS_MAX: usize = 2000;
+
+fn standins() -> PathBuf {
+    let named = std::env::var_os(STANDINS);
+    PathBuf::from(named.unwrap_or_else(|| panic!("run scripts/test_tensorrt.sh: {STANDINS}")))
+}
+
+/// What is done to the manifest's entry of a plan.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+/// The tiny package with a plan of the stand-ins and the canary's numbers that they give.
+struct Package {
+    package: Broken,
+    flavour: PlanFlavour,
+}
+
+impl Package {
+    fn new(flavour: PlanFlavour) -> Self {
+        Self::of_types(flavour, "int32", "float32")
+    }
+
+    fn of_types(flavour: PlanFlavour, inputs: &str, outputs: &str) -> Self {
+        let package = Broken::new();
+        let library = Library::open(flavour.into(), Some(&standins())).expect("a stand-in");
+        let text = format!(
+            "duovec stand-in plan 1\nflavour {flavour}\ninput input_ids {inputs}\ninput \
+             attention_mask {inputs}\noutput dense {outputs} {HIDDEN}\noutput token_weights \
+             {outputs} 0\nprofile 1 1 1 32 8 {MAX_TOKENS}\nprofile 1 1 32 32 64 {MAX_TOKENS}\n\
+             scratch 65536\nscratch 524288\n"
+        );
+        fs::write(package.file("standin.plan"), &text).expect("it is written");
+        let graph = ModelPackage::open(package.path()).expect("it is whole");
+        let profile = |name: &str, rows: [u32; 3], length: [u32; 3]| {
+            let range = |[min, opt, max]: [u32; 3]| json!({"min": min, "opt": opt, "max": max});
+            json!({"name": name, "rows": range(rows), "length": range(length)})
+        };
+        let digest: String = Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
+        let entry = json!({
+            "file": "standin.plan", "sha256": digest, "bytes": text.len(),
+            "flavour": flavour.name(), "version": library.version().to_string(),
+            "model_file": "model.onnx",
+            "model_sha256": graph.manifest().files["model.onnx"].sha256,
+            "precision": "f16", "compute_capabilities": ["9.0"], "build_seconds": 1.0,
+            "profiles": [
+                profile("latency", [1, 1, 8], [1, 32, MAX_TOKENS]),
+                profile("throughput", [1, 32, 64], [1, 32, MAX_TOKENS]),
+            ],
+        });
+        let ids = graph.manifest().canary.token_ids.clone();
+        let dense = expected_dense(&ids, HIDDEN);
+        let sparse = expected_sparse(&ids);
+        package.manifest(|manifest| {
+            manifest["plans"] = json!([entry]);
+            manifest["canary"]["dense"] = json!(dense);
+            manifest["canary"]["sparse"] = json!(sparse);
+        });
+        Self { package, flavour }
+    }
+
+    /// A command with the stand-ins' folder and, when there are any, faults.
+    fn command(&self, subcommand: &str, engine: &str, faults: &str) -> Command {
+        let mut command = duovec();
+        if subcommand == "serve" {
+            command.args(["serve", "--package"]);
+        } else {
+            command.arg(subcommand);
+        }
+        command.arg(self.package.path()).args(["--engine", engine]);
+        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+            command.arg(flag).arg(standins());
+        }
+        if !faults.is_empty() {
+            command.env(FAULTS, faults);
+        }
+        command
+    }
+
+    fn serve(&self, faults: &str, more: &[&str]) -> Server {
+        let mut command = self.command("serve", self.flavour.name(), faults);
+        let mut server = Server::spawn(command.args(more));
+        server.wait_for("ready");
+        server
+    }
+
+    /// A start that must fail: its one sentence.
+    fn refusal(&self, faults: &str) -> String {
+        let mut command = self.command("serve", self.flavour.name(), faults);
+        let ended = run(command.args(["--port", "0", "--log-level", "off"]));
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let lines: Vec<&str> = ended.stderr.lines().collect();
+        assert_eq!(lines.len(), 1, "{}", ended.stderr);
+        lines[0].to_owned()
+    }
+
+    fn check(&self, faults: &str) -> Ended {
+        run(self.command("check", self.flavour.name(), faults).args(["--log-level", "off"]))
+    }
+}
+
+fn flavours() -> [PlanFlavour; 2] {
+    [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx]
+}
+
+/// What is left of a text's weights, as the manifest's canary has it.
+fn expected_sparse(ids: &[u32]) -> Vec<(u32, f32)> {
+    let weights = expected_weights(ids);
+    sparse::select(ids, &weights, &[0, 1, 2, 3], Selection::default()).pairs().collect()
+}
+
+/// Ids of a text, special tokens included, so that they are run as they are.
+fn ids_of(seed: u32) -> Vec<u32> {
+    let words = (0..seed % (MAX_TOKENS - 1)).map(|at| 4 + (seed * 31 + at * 7) % 400);
+    std::iter::once(0).chain(words).chain([2]).collect()
+}
+
+/// Asks for `items` texts in one request and compares every number.
+async fn ask(client: &reqwest::Client, server: &Server, seed: u32, items: u32) -> StatusCode {
+    let inputs: Vec<Vec<u32>> = (seed..seed + items).map(ids_of).collect();
+    let request = client.post(server.url("/v1/embeddings%3Aboth")).json(&json!({"input": inputs}));
+    let answer = request.send().await.expect("an answer");
+    let status = answer.status();
+    let body: Value = answer.json().await.expect("JSON");
+    if status == StatusCode::OK {
+        for (ids, item) in inputs.iter().zip(body["data"].as_array().expect("a list")) {
+            compare(ids, item);
+        }
+    }
+    status
+}
+
+fn compare(ids: &[u32], item: &Value) {
+    let floats = |value: &Value| -> Vec<f32> {
+        let list = value.as_array().expect("a list");
+        list.iter().map(|number| number.as_f64().expect("a number") as f32).collect()
+    };
+    assert_eq!(floats(&item["embedding"]), expected_dense(ids, HIDDEN));
+    let expected = expected_sparse(ids);
+    let indices: Vec<u32> = expected.iter().map(|pair| pair.0).collect();
+    let values: Vec<f32> = expected.iter().map(|pair| pair.1).collect();
+    assert_eq!(item["sparse_values"]["indices"], json!(indices));
+    assert_eq!(floats(&item["sparse_values"]["values"]), values);
+}
+
+async fn get(client: &reqwest::Client, server: &Server, path: &str) -> (StatusCode, Value) {
+    let answer = client.get(server.url(path)).send().await.expect("an answer");
+    (answer.status(), answer.json().await.expect("JSON"))
+}
+
+#[tokio::test]
+async fn both_flavours_serve_what_the_plan_gives() {
+    for flavour in flavours() {
+        let package = Package::new(flavour);
+        let server = package.serve("", &["--devices", "0,1"]);
+        let client = client();
+        for (seed, items) in [(1, 1), (2, 3), (5, 40), (50, 200)] {
+            assert_eq!(ask(&client, &server, seed, items).await, StatusCode::OK);
+        }
+        let (status, health) = get(&client, &server, "/health").await;
+        assert_eq!((status, &health["engine"]), (StatusCode::OK, &json!(flavour.name())));
+        assert_eq!(health["workers"], json!({"live": 4, "total": 4, "busy": 0}));
+        let tuning = &health["tuning"];
+        assert_eq!(tuning["device"], "2 x duovec stand-in");
+        assert_eq!(tuning["max_batch_tokens"], 8192);
+        assert_eq!(tuning["profiles"][0], "latency=1x1:1x32:8x64");
+        assert!(tuning["engine_figures"]["captured_graphs"].as_u64() > Some(0), "{tuning}");
+        assert_eq!(tuning["engine_figures"]["refused_graphs"], 0);
+        assert!(tuning["engine_figures"]["device_1_memory_total_bytes"].as_u64() > Some(0));
+        let (status, deep) = get(&client, &server, "/health/deep").await;
+        assert_eq!((status, deep["checks"].as_array().map(Vec::len)), (StatusCode::OK, Some(4)));
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn wide_ids_and_half_precision_rows_pass() {
+    let package = Package::of_types(PlanFlavour::TensorRt, "int64", "float16");
+    let server = package.serve("", &[]);
+    let body = json!({"input": [ids_of(7), ids_of(20)]});
+    let request = client().post(server.url("/v1/embeddings")).json(&body);
+    let answer: Value = request.send().await.expect("one").json().await.expect("JSON");
+    for (seed, item) in [7, 20].into_iter().zip(answer["data"].as_array().expect("a list")) {
+        let expected = expected_dense(&ids_of(seed), HIDDEN);
+        for (value, expected) in item["embedding"].as_array().expect("a list").iter().zip(expected)
+        {
+            let difference = (value.as_f64().expect("a number") - f64::from(expected)).abs();
+            assert!(difference < 5e-4, "{difference}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_clients_get_their_own_rows() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let server = std::sync::Arc::new(package.serve("run_us=300", &["--workers-per-device", "3"]));
+    let work = (0..16).map(|number| {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move {
+            let client = client();
+            for round in 0..12 {
+                let seed = number * 100 + round * 5;
+                assert_eq!(ask(&client, &server, seed, 1 + round * 3).await, StatusCode::OK);
+            }
+        })
+    });
+    for one in work.collect::<Vec<_>>() {
+        one.await.expect("every answer is right");
+    }
+}
+
+#[tokio::test]
+async fn graphs_that_cannot_be_captured_are_run_without() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let server = package.serve("capture_fails", &[]);
+    let client = client();
+    assert_eq!(ask(&client, &server, 3, 30).await, StatusCode::OK);
+    let (_, health) = get(&client, &server, "/health").await;
+    assert_eq!(health["tuning"]["engine_figures"]["captured_graphs"], 0);
+    assert_eq!(health["tuning"]["engine_figures"]["refused_graphs"], 2);
+}
+
+/// Asks until something else than success comes back.
+async fn first_failure(client: &reqwest::Client, server: &Server) -> StatusCode {
+    for seed in 0..REQUESTS_MAX {
+        let status = ask(client, server, u32::try_from(seed).expect("small"), 60).await;
+        if status != StatusCode::OK {
+            return status;
+        }
+    }
+    panic!("the fault did not show itself in {REQUESTS_MAX} requests");
+}
+
+#[tokio::test]
+async fn a_run_that_fails_once_fails_one_request() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    for fault in ["enqueue_fails", "copy_fails"] {
+        let fault = format!("{fault}={AFTER_WARM_UP}");
+        let server = package.serve(&fault, &["--cuda-graph-tokens", "0"]);
+        let client = client();
+        assert_eq!(first_failure(&client, &server).await, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(ask(&client, &server, 1, 60).await, StatusCode::OK);
+        let (_, health) = get(&client, &server, "/health").await;
+        assert_eq!(health["tuning"]["worker_restarts"], 0);
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_sticks_ends_the_process() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    let server = package.serve(&format!("sticky={AFTER_WARM_UP}"), &[]);
+    let client = client();
+    // The failing batch's request gets 500, one that waits 503; then the port is closed.
+    let status = first_failure(&client, &server).await;
+    let ends = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE];
+    assert!(ends.contains(&status), "{status}");
+    let code = tokio::task::spawn_blocking(|| server.wait().code());
+    let code = tokio::time::timeout(Duration::from_secs(30), code).await.expect("it ends");
+    assert_eq!(code.expect("it is waited for"), Some(1));
+}
+
+#[tokio::test]
+async fn auto_takes_the_gpu_and_says_so() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    let mut server = Server::spawn(&mut package.command("serve", "auto", ""));
+    let chosen = server.wait_for("the engine is chosen");
+    let reason = chosen["reason"].as_str().expect("a text").to_owned();
+    assert!(reason.starts_with("the first that can be had is tensorrt-rtx; not tensorrt: no plan"));
+    server.wait_for("ready");
+    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(health["engine"], "tensorrt-rtx");
+    assert_eq!(health["tuning"]["engine_reason"], reason);
+}
+
+#[tokio::test]
+async fn auto_without_a_gpu_takes_the_cpu_and_says_why() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    // OpenVINO must give the fixture's own numbers.
+    let fixture = fs::read(support::tiny().join("manifest.json")).expect("it is there");
+    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
+    package.package.manifest(|manifest| manifest["canary"] = fixture["canary"].clone());
+    let mut server = Server::spawn(&mut package.command("serve", "auto", "no_device"));
+    server.wait_for("ready");
+    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(health["engine"], "openvino");
+    let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
+    assert!(reason.contains("; not tensorrt: the driver shows no GPU; not tensorrt-rtx"));
+}
+
+#[test]
+fn a_named_engine_that_cannot_be_had_is_an_error() {
+    for flavour in flavours() {
+        let package = Package::new(flavour);
+        for (fault, words) in [
+            ("no_device", "the driver shows no GPU"),
+            ("no_driver", "cudaErrorInsufficientDriver"),
+            ("runtime_0x228", "gives no runtime"),
+            ("version=20000", "this program needs TensorRT"),
+            ("unsupported_device", "compute capability"),
+            ("malloc_fails", "out of memory"),
+            ("host_alloc_fails", "out of memory"),
+            ("context_fails", "gives no execution context"),
+        ] {
+            let said = package.refusal(fault);
+            assert!(said.contains(words), "{fault}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
+    let refused = |change: Change<'_>| {
+        let package = Package::new(PlanFlavour::TensorRt);
+        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
+        package.refusal("")
+    };
+    let cases: [(&str, Change<'_>); 6] = [
+        ("was built by version 10.0.0.1", &|plan| plan["version"] = "10.0.0.1".into()),
+        ("was built for compute capability 8.6", &|plan| {
+            plan["compute_capabilities"] = json!(["8.6"]);
+        }),
+        ("was built from another model.onnx", &|plan| {
+            plan["model_sha256"] = "0".repeat(64).into();
+        }),
+        ("has SHA-256", &|plan| plan["sha256"] = "0".repeat(64).into()),
+        ("its profile latency=1x1:1x32:8x64 is latency=1x1:1x32:9x64", &|plan| {
+            plan["profiles"][0]["rows"]["max"] = 9.into();
+        }),
+        ("no plan of tensorrt", &|plan| plan["flavour"] = "tensorrt-rtx".into()),
+    ];
+    for (words, change) in cases {
+        let said = refused(change);
+        assert!(said.contains(words), "'{words}' is not in: {said}");
+    }
+    assert!(refused(cases[0].1).contains("duovec build-engine"));
+    let short = Package::new(PlanFlavour::TensorRt);
+    short.package.manifest(|manifest| {
+        for profile in 0..2 {
+            manifest["plans"][0]["profiles"][profile]["length"]["max"] = 32.into();
+        }
+    });
+    assert!(short.refusal("").contains("ends at 32 tokens, the model takes 64"));
+}
+
+#[test]
+fn check_prints_a_line_for_everything() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let well = package.check("");
+    assert_eq!(well.code, Some(0), "{}{}", well.stdout, well.stderr);
+    for line in [
+        "ok    file model.onnx: ",
+        "ok    file tokenizer.json: ",
+        "ok    plan standin.plan: tensorrt ",
+        "ok    library tensorrt: 11.",
+        "ok    library tensorrt-rtx: 1.",
+        "ok    library cuda: 13.",
+        "ok    driver: for CUDA up to ",
+        "ok    device 0: duovec stand-in, compute capability 9.0",
+        "ok    device 1: ",
+        "ok    engine tensorrt 11.",
+    ] {
+        assert!(well.stdout.lines().any(|one| one.starts_with(line)), "{line}: {}", well.stdout);
+    }
+    let ill = package.check("no_device");
+    assert_eq!(ill.code, Some(1));
+    assert!(ill.stdout.contains("BAD   device: the driver shows no GPU"), "{}", ill.stdout);
+    assert!(ill.stderr.contains("is not well: device: "), "{}", ill.stderr);
+}
