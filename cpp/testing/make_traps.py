@@ -1,4 +1,4 @@
-"""Prints a C++ header with a class of traps for each interface of NvInferImpl.h that has a stand-in.
+"""Prints a C++ header with a class of traps for each interface that has a stand-in.
 
 A trap overrides every pure function of its interface; a call to it names the function and aborts.
 So a stand-in defines the few functions that are used, and still has the vendor's whole class table.

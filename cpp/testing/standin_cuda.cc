@@ -342,7 +342,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return call([&](Lock& lock) {
         std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamSynchronize");
-        if (state().breaks_capture(false)) {
+        if (found->capture) {
+            found->capture->invalidated = true;
+        }
+        if (state().breaks_capture(false) || found->capture) {
             return cudaErrorStreamCaptureUnsupported;
         }
         long const target = found->submitted;

@@ -1,7 +1,10 @@
 #include "testing/standin_state.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 namespace duovec::standin {
 namespace {
@@ -11,30 +14,35 @@ constexpr std::size_t kFilledMax = std::size_t{64} << 20;
 /// Floats of these bytes are not numbers, integers are negative.
 constexpr int kFilling = 0xff;
 
-/// Whether the fault needs a number.
-std::map<std::string, bool> const& known_faults() {
-    static std::map<std::string, bool> const known = {{"no_device", false},
-                                                      {"no_driver", false},
-                                                      {"malloc_fails", false},
-                                                      {"malloc_fails_over", true},
-                                                      {"host_alloc_fails", false},
-                                                      {"stream_fails", false},
-                                                      {"enqueue_fails", true},
-                                                      {"launch_fails", true},
-                                                      {"copy_fails", true},
-                                                      {"sticky", true},
-                                                      {"capture_fails", false},
-                                                      {"capture_enqueue_fails", false},
-                                                      {"instantiate_fails", false},
-                                                      {"runtime_0x228", false},
-                                                      {"version", true},
-                                                      {"deserialize_fails", false},
-                                                      {"context_fails", false},
-                                                      {"unsupported_device", false},
-                                                      {"run_us", true},
-                                                      {"hang", true},
-                                                      {"nan", true}};
-    return known;
+/// Its names, and whether each needs a number. Not an object that the end of the process destroys:
+/// streams may still run then.
+constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
+                                                         {"no_driver", false},
+                                                         {"malloc_fails", false},
+                                                         {"malloc_fails_over", true},
+                                                         {"host_alloc_fails", false},
+                                                         {"stream_fails", false},
+                                                         {"enqueue_fails", true},
+                                                         {"launch_fails", true},
+                                                         {"copy_fails", true},
+                                                         {"sticky", true},
+                                                         {"capture_fails", false},
+                                                         {"capture_enqueue_fails", false},
+                                                         {"instantiate_fails", false},
+                                                         {"runtime_0x228", false},
+                                                         {"version", true},
+                                                         {"deserialize_fails", false},
+                                                         {"context_fails", false},
+                                                         {"unsupported_device", false},
+                                                         {"run_us", true},
+                                                         {"hang", true},
+                                                         {"nan", true}};
+
+/// Whether the fault needs a number; nothing when there is no such fault.
+std::optional<bool> needs_number(std::string_view name) {
+    auto const* const found =
+        std::ranges::find(kFaults, name, [](auto const& fault) { return fault.first; });
+    return found == std::end(kFaults) ? std::nullopt : std::optional(found->second);
 }
 
 bool overlap(Range const& left, Range const& right) {
@@ -59,17 +67,21 @@ void Faults::add(std::string const& spec) {
 }
 
 void Faults::add_one(std::string const& text) {
-    std::size_t const equals = text.find('=');
+    std::size_t const equals = std::min(text.find('='), text.size());
     std::string const name = text.substr(0, equals);
-    auto const known = known_faults().find(name);
-    if (known == known_faults().end() || known->second != (equals != std::string::npos)) {
+    bool const numbered = equals < text.size();
+    long number = 1;
+    char const* const end = text.data() + text.size();
+    bool const read =
+        !numbered || std::from_chars(text.data() + equals + 1, end, number).ptr == end;
+    if (needs_number(name) != numbered || !read || number < 0) {
         contract("unknown fault '" + text + "'");
     }
-    values_[name] = known->second ? std::strtol(text.c_str() + equals + 1, nullptr, 10) : 1;
+    values_[name] = number;
 }
 
 std::optional<long> Faults::find(std::string const& name) const {
-    if (!known_faults().contains(name)) {
+    if (!needs_number(name)) {
         contract("unknown fault '" + name + "'");
     }
     auto const found = values_.find(name);

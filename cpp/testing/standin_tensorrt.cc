@@ -123,7 +123,8 @@ std::int64_t Runtime::getEngineHeaderSize() const noexcept {
 EngineValidity Runtime::getEngineValidity(void const* blob, std::int64_t size,
                                           std::uint64_t* diagnostics) const noexcept {
     std::uint64_t found = 0;
-    std::string_view const text(static_cast<char const*>(blob), static_cast<std::size_t>(size));
+    std::string_view const text(static_cast<char const*>(blob),
+                                blob == nullptr || size < 0 ? 0 : static_cast<std::size_t>(size));
     if (!has_plan_header(text, kFlavourName)) {
         found |= static_cast<std::uint64_t>(EngineInvalidityDiagnostics::kMALFORMED_ENGINE);
     }

@@ -41,8 +41,6 @@ class Owner final : public Public {
     }
     ~Owner() noexcept override { add_live(-1); }
 
-    Implementation const& implementation() const { return implementation_; }
-
  private:
     Implementation implementation_;
 };

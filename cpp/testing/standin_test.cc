@@ -1,6 +1,8 @@
 // What the stand-ins do when they are used rightly, and each scripted fault.
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "testing/standin_rig.h"
@@ -178,6 +180,36 @@ TEST(calls_that_break_a_capture) {
     CHECK(graph != nullptr);
     expect(CUDA(cudaGraphDestroy)(graph));
     expect(CUDA(cudaEventDestroy)(event));
+}
+
+TEST(threads_and_devices_work_beside_each_other) {
+    std::atomic<int> right = 0;
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 4; ++number) {
+        threads.emplace_back([&right, number] {
+            CUDA(cudaSetDevice)(number % 2);
+            Rig rig;
+            write_inputs<std::int32_t>(rig);
+            bool golden = rig.prepare(2, kLength);
+            for (int round = 0; round < 20; ++round) {
+                rig.run();
+                golden = golden && has_golden_row(rig);
+            }
+            golden = golden && rig.capture() == cudaSuccess;
+            for (int round = 0; golden && round < 20; ++round) {
+                std::memset(rig.host + Layout::kDense, 0, Layout::kBytes - Layout::kDense);
+                golden = CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess &&
+                         rig.copy_out() == cudaSuccess && rig.synchronize() == cudaSuccess &&
+                         has_golden_row(rig);
+            }
+            right += golden ? 1 : 0;
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    CHECK(right == 4);
+    CHECK(live() == 0);
 }
 
 TEST(events_tell_the_time) {
