@@ -13,7 +13,7 @@
 namespace duovec::standin {
 
 cudaError_t& last_error() {
-    thread_local cudaError_t error = cudaSuccess;
+    STANDIN_THREAD_LOCAL cudaError_t error = cudaSuccess;
     return error;
 }
 

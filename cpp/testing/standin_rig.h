@@ -229,13 +229,15 @@ class Rig {
     char* host = nullptr;
 };
 
-/// What `body` says on stderr before it aborts; "" when it does not.
+/// What `body` says on stderr before it aborts; when it does not, "not aborted: " and that.
 template <typename Body>
 std::string aborted(Body const& body) {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) {
-        return "";
+        return "not aborted: no pipe";
     }
+    // Or the child would print what waits to be printed once more.
+    std::fflush(nullptr);
     pid_t const child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
@@ -251,7 +253,8 @@ std::string aborted(Body const& body) {
     close(ends[0]);
     int status = 0;
     waitpid(child, &status, 0);
-    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? text : "";
+    bool const abort = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    return abort ? text : "not aborted: " + text.substr(0, 200);
 }
 
 }  // namespace duovec::testing

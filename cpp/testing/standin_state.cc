@@ -51,6 +51,25 @@ bool overlap(Range const& left, Range const& right) {
     return first < second + right.bytes && second < first + left.bytes;
 }
 
+bool shares_memory(Operation const& operation, Range const& range) {
+    return std::ranges::any_of(operation.ranges,
+                               [&](Range const& one) { return overlap(one, range); });
+}
+
+/// Of the host memory that the item reads.
+std::uint64_t digest_of(Item const& item) {
+    std::uint64_t digest = 0;
+    for (std::size_t index = 0; index < item.memory.size(); ++index) {
+        Range const& range = item.operation.ranges[index];
+        bool const host = item.memory[index] == range.address;
+        if (host && !range.written) {
+            std::string_view const bytes(static_cast<char const*>(item.memory[index]), range.bytes);
+            digest = digest * 31 + std::hash<std::string_view>()(bytes);
+        }
+    }
+    return digest;
+}
+
 std::string device_name(int device) { return "device " + std::to_string(device); }
 
 }  // namespace
@@ -100,7 +119,7 @@ bool Faults::fires(std::string const& name) {
 }
 
 int& current_device_slot() {
-    thread_local int device = 0;
+    STANDIN_THREAD_LOCAL int device = 0;
     return device;
 }
 
@@ -269,12 +288,33 @@ void State::submit(Stream& stream, Operation operation, std::shared_ptr<GraphExe
         return;
     }
     expect_no_conflict(stream, item);
+    watch_host_memory(stream, item);
     if (item.operation.execution) {
         item.nan = faults.fires("nan");
         item.hang = faults.fires("hang");
         item.sticky = faults.fires("sticky");
     }
     push(stream, std::move(item));
+}
+
+// Work may use host memory at any time from now on: who changes what it reads is found by the
+// digest, and who reads too early what it writes finds no numbers.
+void State::watch_host_memory(Stream const& stream, Item& item) const {
+    bool settled = true;
+    for (std::size_t index = 0; index < item.memory.size(); ++index) {
+        Range const& range = item.operation.ranges[index];
+        bool const host = item.memory[index] == range.address;
+        bool const used = std::ranges::any_of(stream.queue, [&](Item const& earlier) {
+            return shares_memory(earlier.operation, range);
+        });
+        settled = settled && !(host && used);
+        if (host && range.written && !used) {
+            std::memset(item.memory[index], kFilling, range.bytes);
+        }
+    }
+    if (settled) {
+        item.digest = digest_of(item);
+    }
 }
 
 void State::submit_event(Stream& stream, std::shared_ptr<Event> event) {
@@ -334,6 +374,9 @@ void State::run_items(Stream& stream) {
         }
         if (run && pause > 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(pause));
+        }
+        if (run && item.digest && *item.digest != digest_of(item)) {
+            contract(item.operation.name + ": its host memory was changed before it ran");
         }
         if (run && !item.sticky && item.operation.body) {
             item.operation.body(item.memory, item.nan);

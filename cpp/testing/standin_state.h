@@ -17,6 +17,10 @@
 
 #include "testing/standin.h"
 
+/// Found without a call of the loader, which the thread sanitizer cannot follow in libraries that
+/// are loaded late.
+#define STANDIN_THREAD_LOCAL thread_local __attribute__((tls_model("initial-exec")))
+
 namespace duovec::standin {
 
 constexpr int kDevices = 2;
@@ -44,6 +48,9 @@ struct Item {
     /// Set for the recording of an event, which has no body.
     std::shared_ptr<Event> event;
     long request = 0;
+    /// Of the host memory that it reads, when it was submitted; nothing when earlier work writes
+    /// it.
+    std::optional<std::uint64_t> digest;
     bool nan = false;
     bool hang = false;
     bool sticky = false;
@@ -191,6 +198,7 @@ class State {
     Allocation const& find_memory(Range const& range, std::string const& name) const;
     void resolve(Stream const& stream, Item& item, bool replayed) const;
     void expect_no_conflict(Stream const& stream, Item const& item) const;
+    void watch_host_memory(Stream const& stream, Item& item) const;
     void push(Stream& stream, Item item);
     void run_items(Stream& stream);
     void finish(Stream& stream);

@@ -115,6 +115,20 @@ TEST(rows_do_not_depend_on_padding) {
     CHECK(std::all_of(dense, dense + kColumns, [](float value) { return value == 0; }));
 }
 
+TEST(outputs_read_too_early_are_no_numbers) {
+    Rig rig;
+    prepare(rig);
+    rig.run();
+    fault("run_us=100000");
+    CHECK(rig.context->enqueueV3(rig.stream));
+    expect(rig.copy_out());
+    // No race although the copy is under way: it cannot have begun.
+    CHECK(std::isnan(rig.at<float>(Layout::kDense)[0]));
+    fault("");
+    expect(rig.synchronize());
+    CHECK(has_golden_row(rig));
+}
+
 TEST(halves_and_wide_ids) {
     Rig rig(plan_text("float16", "int64"));
     write_inputs<std::int64_t>(rig);
