@@ -216,6 +216,11 @@ class Backend {
     /// without a driver or that GPU, Error(kModel) when the plan cannot run there or is not what
     /// the request says.
     virtual std::unique_ptr<Engine> load(EngineRequest const& request) const = 0;
+
+    /// Half-precision operations a second of large matrix products on an idle GPU; takes seconds
+    /// and 400 MB of its memory. Throws as load does.
+    virtual double measure_ceiling(std::int32_t device,
+                                   std::string const& cuda_directory) const = 0;
 };
 
 /// Each opens the flavour's libraries in `directory`, or where the loader looks when it is empty.

@@ -212,6 +212,10 @@ std::shared_ptr<Engine> Library::load(EngineRequest const& from,
     return std::make_shared<Engine>(backend_->load(request));
 }
 
+double Library::measure_ceiling(std::int32_t device, rust::Str cuda_directory) const {
+    return backend_->measure_ceiling(device, std::string(cuda_directory));
+}
+
 Engine::Engine(std::shared_ptr<duovec::Engine const> engine) : engine_(std::move(engine)) {}
 
 Elements Engine::elements() const {

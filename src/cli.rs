@@ -11,6 +11,7 @@ use crate::config::raw::RawConfig;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::{Config, ConfigError};
 
+mod bench;
 mod build_engine;
 mod check;
 mod load;
@@ -28,6 +29,21 @@ const CHECK_SETTINGS: [&str; 9] = [
     "devices",
     "tensorrt-library-dir",
     "cuda-library-dir",
+    "log-format",
+    "log-level",
+];
+
+/// Settings that `duovec bench` needs.
+const BENCH_SETTINGS: [&str; 11] = [
+    "engine",
+    "precision",
+    "threads-per-worker",
+    "openvino-library-dir",
+    "devices",
+    "tensorrt-library-dir",
+    "cuda-library-dir",
+    "cuda-graph-tokens",
+    "max-batch-tokens",
     "log-format",
     "log-level",
 ];
@@ -51,6 +67,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(("check", typed)) => {
             let package = typed.get_one::<String>("PACKAGE").cloned();
             resolve(typed, package).and_then(|config| check::check(&config))
+        }
+        Some(("bench", typed)) => {
+            let package = typed.get_one::<String>("PACKAGE").cloned();
+            resolve(typed, package).and_then(|config| bench::bench(&config, typed))
         }
         Some(("build-engine", typed)) => {
             resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
@@ -88,6 +108,9 @@ pub fn command() -> Command {
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
         .arg(config.clone())
         .args(SETTINGS.iter().filter(|setting| CHECK_SETTINGS.contains(&setting.name)).map(flag));
+    let bench = bench::command()
+        .arg(config.clone())
+        .args(SETTINGS.iter().filter(|setting| BENCH_SETTINGS.contains(&setting.name)).map(flag));
     let build = build_engine::command()
         .arg(config)
         .args(SETTINGS.iter().filter(|setting| BUILD_SETTINGS.contains(&setting.name)).map(flag));
@@ -98,6 +121,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(serve)
         .subcommand(check)
+        .subcommand(bench)
         .subcommand(build)
 }
 

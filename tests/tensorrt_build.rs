@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use duovec::clock::RealClock;
 use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};
-use duovec::engine::tensorrt::ffi::{BridgeError, Observer};
+use duovec::engine::tensorrt::ffi::{BridgeError, Flavour, Library, Observer};
 use duovec::engine::tensorrt::plan::parse_profiles;
 use duovec::package::ModelPackage;
 use duovec::package::edit::{EditError, PackageEditor};
@@ -329,6 +329,16 @@ fn the_cuda_runtime_answers_with_and_without_a_driver() {
                 assert!(device.capability.major >= 5, "{device:?}");
             }
         }
+    }
+}
+
+#[test]
+fn the_ceilings_matrices_build_and_ask_for_a_gpu() {
+    let library = Library::open(Flavour::TensorRtRtx, Some(&folder(LIBRARIES))).expect("fetched");
+    match library.measure_ceiling(0, Some(&folder(CUDA_LIBRARIES))) {
+        // The plan was built, or the GPU would not be asked for.
+        Err(error) => assert!(error.to_string().contains("cannot count the GPUs"), "{error}"),
+        Ok(flops) => assert!(flops > 1e12, "{flops}"),
     }
 }
 

@@ -376,6 +376,27 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn bench_compares_graphs_with_plain_runs() {
+    for flavour in flavours() {
+        let package = Package::new(flavour);
+        let mut command = package.command("bench", flavour.name(), "");
+        command.args(["--json", "--compare-graphs", "--ms-per-shape", "1", "--log-level", "off"]);
+        let ended = run(&mut command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        assert_eq!(report["engine"], flavour.name());
+        assert_eq!(report["graphs"]["equal"], true);
+        assert!(report["graphs"]["captured"].as_u64() > Some(50), "{report}");
+        assert!(report["shapes"].as_array().map(Vec::len) > Some(10));
+    }
+    let package = Package::new(PlanFlavour::TensorRt);
+    let mut command = package.command("bench", "tensorrt", "nan=700");
+    let ended = run(command.args(["--compare-graphs", "--no-table", "--log-level", "off"]));
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stderr.contains("captured graphs and plain runs differ"), "{}", ended.stderr);
+}
+
+#[test]
 fn check_prints_a_line_for_everything() {
     let package = Package::new(PlanFlavour::TensorRt);
     let well = package.check("");

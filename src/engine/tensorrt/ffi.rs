@@ -178,6 +178,8 @@ mod bridge {
         ) -> Result<UniquePtr<Plan>>;
         fn load(self: &Library, request: &EngineRequest, plan: &[u8]) -> Result<SharedPtr<Engine>>;
 
+        fn measure_ceiling(self: &Library, device: i32, cuda_directory: &str) -> Result<f64>;
+
         /// A plan on its device.
         type Engine;
         fn elements(self: &Engine) -> Elements;
@@ -312,6 +314,17 @@ impl Library {
     /// Puts a plan on its device; makes that the calling thread's current one. Takes seconds.
     pub fn load(&self, request: &EngineRequest, plan: &[u8]) -> Result<PlanEngine, BridgeError> {
         Ok(PlanEngine { handle: self.handle.load(request, plan)? })
+    }
+
+    /// Half-precision operations a second of large matrix products on an idle GPU. Takes seconds.
+    pub fn measure_ceiling(
+        &self,
+        device: usize,
+        cuda_directory: Option<&Path>,
+    ) -> Result<f64, BridgeError> {
+        let folder = cuda_directory.map(|folder| folder.display().to_string());
+        let device = i32::try_from(device).unwrap_or(i32::MAX);
+        Ok(self.handle.measure_ceiling(device, &folder.unwrap_or_default())?)
     }
 }
 

@@ -1,0 +1,200 @@
+//! `duovec bench`: the engine alone, without HTTP and scheduler. What it reaches is the limit that
+//! the server is held to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
+
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::clock::{Clock, RealClock};
+use crate::config::Config;
+use crate::engine::{BatchOutput, Engine, EngineInfo, Session};
+use crate::telemetry;
+
+use super::load::{Loaded, load};
+
+mod ceiling;
+mod graphs;
+mod shapes;
+mod texts;
+
+use ceiling::CeilingReport;
+use graphs::GraphReport;
+use shapes::ShapeReport;
+use texts::TextsReport;
+
+/// Ids of measured texts: special tokens, which every vocabulary has.
+const FILLER_IDS: u32 = 4;
+
+/// What can be typed besides the settings.
+pub(super) fn command() -> Command {
+    let value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    Command::new("bench")
+        .about("Measures the engine alone: a table of shapes, and the ceiling for a file of texts")
+        .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
+        .arg(value(
+            "shapes",
+            "LIST",
+            "ROWSxLENGTH, with commas, each rounded up to a bucket [default: powers of two]",
+        ))
+        .arg(value(
+            "texts",
+            "FILE",
+            "a text a line, or JSON lines of a text or an object with `text`: the most texts/s",
+        ))
+        .arg(value("ms-per-shape", "MS", "how long each shape is measured [default: 300]"))
+        .arg(switch("compare-graphs", "run every bucket with and without CUDA graphs, and compare"))
+        .arg(switch("ceiling", "measure the GPU's matrix units too, which bound every shape"))
+        .arg(switch("no-table", "leave the table of shapes out"))
+        .arg(switch("json", "print one JSON object instead of tables"))
+}
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    engine: &'static str,
+    version: String,
+    device: String,
+    precision: String,
+    package: String,
+    /// Why this engine.
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ceiling: Option<CeilingReport>,
+    shapes: Vec<ShapeReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    texts: Option<TextsReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graphs: Option<GraphReport>,
+}
+
+/// Measures and prints; progress goes to the log.
+pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
+    telemetry::init(&config.log);
+    let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+    let loaded = load(config, &clock)?;
+    let info = loaded.chosen.engine.info().clone();
+    let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
+    let span = text("ms-per-shape").unwrap_or("300");
+    let span = span.parse().with_context(|| format!("--ms-per-shape: '{span}' is no number"))?;
+    let rig = Rig { config, clock: Arc::clone(&clock), span: Duration::from_millis(span) };
+    let ceiling = match typed.get_flag("ceiling") {
+        true => Some(rig.ceiling(&loaded)?),
+        false => None,
+    };
+    let wanted = shapes::wanted(text("shapes"), &info.buckets)?;
+    let table = !typed.get_flag("no-table");
+    let mut shapes = if table { rig.shapes(&loaded, &wanted)? } else { Vec::new() };
+    for shape in &mut shapes {
+        let part = |ceiling: &CeilingReport| ceiling.part(shape.tokens_per_s);
+        shape.of_ceiling = ceiling.as_ref().and_then(part);
+    }
+    let graphs = match typed.get_flag("compare-graphs") {
+        true => Some(rig.graphs(&loaded)?),
+        false => None,
+    };
+    let file = text("texts").map(PathBuf::from);
+    let texts = file.map(|file| rig.texts(&loaded, &file)).transpose()?;
+    let report = Report {
+        engine: info.kind.name(),
+        version: info.version,
+        device: info.device,
+        precision: info.precision,
+        package: config.package.display().to_string(),
+        reason: loaded.chosen.reason,
+        ceiling,
+        shapes,
+        texts,
+        graphs,
+    };
+    if typed.get_flag("json") {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    match &report.graphs {
+        Some(graphs) if !graphs.equal => bail!("captured graphs and plain runs differ"),
+        _ => Ok(()),
+    }
+}
+
+impl Report {
+    fn print(&self) {
+        println!(
+            "{}: {} {}, {}, on {}",
+            self.package, self.engine, self.version, self.precision, self.device
+        );
+        if let Some(ceiling) = &self.ceiling {
+            ceiling.print();
+        }
+        if !self.shapes.is_empty() {
+            shapes::print(&self.shapes);
+        }
+        if let Some(graphs) = &self.graphs {
+            graphs.print();
+        }
+        if let Some(texts) = &self.texts {
+            texts.print();
+        }
+    }
+}
+
+/// What all measurements need.
+struct Rig<'a> {
+    config: &'a Config,
+    clock: Arc<dyn Clock>,
+    /// How long each thing is measured.
+    span: Duration,
+}
+
+impl Rig<'_> {
+    /// Seconds of one call.
+    fn seconds<T>(&self, call: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
+        let start = self.clock.now();
+        let value = call()?;
+        Ok((self.clock.now().since(start).as_secs_f64(), value))
+    }
+
+    /// The same package with other settings.
+    fn reload(&self, config: &Config) -> anyhow::Result<Loaded> {
+        load(config, &self.clock)
+    }
+}
+
+/// A full batch whose texts all have the bucket's length.
+fn full_batch(bucket: Bucket) -> anyhow::Result<Batch> {
+    let ids: Vec<u32> = (0..FILLER_IDS).cycle().take(bucket.length).collect();
+    Ok(Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])?)
+}
+
+/// A session that has run every bucket of `buckets` once.
+fn warm_session(
+    engine: &dyn Engine,
+    buckets: &[Bucket],
+) -> anyhow::Result<(Box<dyn Session>, BatchOutput)> {
+    let mut session = engine.open_session()?;
+    let mut output = BatchOutput::default();
+    for &bucket in buckets {
+        session.run(&full_batch(bucket)?, &mut output)?;
+    }
+    session.warmed_up();
+    Ok((session, output))
+}
+
+fn tokens_per_second(tokens: usize, seconds: f64) -> f64 {
+    tokens as f64 / seconds.max(f64::MIN_POSITIVE)
+}
+
+/// The engine in one line, for log and tables.
+fn named(info: &EngineInfo) -> String {
+    format!("{} {}", info.kind, info.precision)
+}

@@ -1,0 +1,110 @@
+//! Every bucket with its captured CUDA graph against a plain run of the same plan.
+
+use anyhow::bail;
+use serde::Serialize;
+
+use super::{Loaded, Rig, warm_session};
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::engine::BatchOutput;
+use crate::limits::GraphTokens;
+
+/// Graphs replay the same kernels in the same order; what differs is a fault.
+const DIFFERENCE_MAX: f32 = 0.0;
+
+/// Runs of each bucket.
+const ROUNDS: usize = 5;
+
+/// What the comparison found.
+#[derive(Debug, Serialize)]
+pub(super) struct GraphReport {
+    pub buckets: usize,
+    pub captured: u64,
+    /// Sessions of which a graph could not be captured.
+    pub refused: u64,
+    /// Of any dense float or token weight.
+    pub largest_difference: f32,
+    pub equal: bool,
+    /// Median time of a run with its graph as a part of that without, over the captured buckets.
+    pub time_ratio: f64,
+}
+
+impl GraphReport {
+    pub(super) fn print(&self) {
+        println!(
+            "graphs: {} of {} buckets captured ({} sessions refused one), largest difference to \
+             plain runs {}, {:.2} of their time",
+            self.captured, self.buckets, self.refused, self.largest_difference, self.time_ratio
+        );
+    }
+}
+
+impl Rig<'_> {
+    pub(super) fn graphs(&self, loaded: &Loaded) -> anyhow::Result<GraphReport> {
+        let engine = &loaded.chosen.engine;
+        if !engine.info().kind.is_tensorrt() {
+            bail!("--compare-graphs: {} has no CUDA graphs", engine.info().kind);
+        }
+        let mut config = self.config.clone();
+        config.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
+        let plainly = self.reload(&config)?;
+        let buckets = engine.info().buckets.clone();
+        let (mut captured, mut output) = warm_session(&**engine, &buckets)?;
+        let (mut plain, mut expected) = warm_session(&*plainly.chosen.engine, &buckets)?;
+        let mut worst = 0.0_f32;
+        let mut ratios = Vec::new();
+        for &bucket in &buckets {
+            let batch = mixed_batch(bucket)?;
+            let (mut with_s, mut without_s) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                with_s.push(self.seconds(|| Ok(captured.run(&batch, &mut output)?))?.0);
+                without_s.push(self.seconds(|| Ok(plain.run(&batch, &mut expected)?))?.0);
+                worst = worst.max(difference(&batch, &output, &expected));
+            }
+            if bucket.tokens() <= self.config.engine.tensorrt.graph_tokens.as_usize() {
+                ratios.push(median(with_s) / median(without_s));
+            }
+        }
+        let figure = |name: &str| {
+            let figures = engine.figures();
+            figures.into_iter().find(|(one, _)| one == name).map_or(0, |(_, value)| value)
+        };
+        Ok(GraphReport {
+            buckets: buckets.len(),
+            captured: figure("captured_graphs"),
+            refused: figure("refused_graphs"),
+            largest_difference: worst,
+            equal: worst <= DIFFERENCE_MAX,
+            time_ratio: median(ratios),
+        })
+    }
+}
+
+/// 1 without any number: nothing is faster or slower.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(1.0)
+}
+
+/// Rows of different lengths and ids, the last one shorter than the bucket where it can be.
+fn mixed_batch(bucket: Bucket) -> anyhow::Result<Batch> {
+    let row = |row: usize| {
+        let length = bucket.length - row % bucket.length.div_ceil(2);
+        let id = |at: usize| u32::try_from(at * 7 + row * 13).unwrap_or(0) % 200 + 4;
+        let ids: Vec<u32> = (0..length).map(id).collect();
+        TokenIds::new(&ids)
+    };
+    Ok(Batch::new(bucket, (0..bucket.rows).map(row).collect())?)
+}
+
+fn difference(batch: &Batch, a: &BatchOutput, b: &BatchOutput) -> f32 {
+    let apart = |(a, b): (&f32, &f32)| {
+        let apart = (a - b).abs();
+        // What is not a number differs from everything.
+        if apart.is_nan() { f32::INFINITY } else { apart }
+    };
+    let rows = batch.items().iter().enumerate().flat_map(|(row, ids)| {
+        let dense = a.dense_row(row).iter().zip(b.dense_row(row));
+        dense.chain(a.weights_row(row, ids.len()).iter().zip(b.weights_row(row, ids.len())))
+    });
+    rows.map(apart).fold(0.0, f32::max)
+}

@@ -1,0 +1,313 @@
+//! The ceiling for a file of texts: the best that sorted packing gives, without HTTP or scheduler.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, anyhow, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Loaded, Rig, named, tokens_per_second, warm_session};
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::config::{Config, EngineChoice, PrecisionChoice};
+use crate::engine::{BatchOutput, Engine, EngineKind, Session};
+use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
+
+/// Padded tokens of a batch that are tried, ascending.
+const BUDGETS: [u64; 4] = [256, 512, 1024, 2048];
+const GPU_BUDGETS: [u64; 5] = [512, 2048, 8192, 16_384, 32_768];
+/// Each packing runs so often; the best counts, since other programs only ever slow it down.
+const ROUNDS: usize = 2;
+
+/// The file, and every way of running it that was tried, best first.
+#[derive(Debug, Serialize)]
+pub(super) struct TextsReport {
+    pub texts: usize,
+    pub tokens: usize,
+    pub mean_tokens: f64,
+    pub ways: Vec<WayReport>,
+}
+
+/// One way of running the file.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct WayReport {
+    pub engine: String,
+    pub workers: usize,
+    pub threads_per_worker: usize,
+    /// Padded tokens of a batch at most.
+    pub batch_tokens: u64,
+    pub batches: usize,
+    pub real_per_padded_token: f64,
+    pub texts_per_s: f64,
+    pub tokens_per_s: f64,
+}
+
+impl TextsReport {
+    pub(super) fn print(&self) {
+        println!(
+            "{} texts, {} tokens, {:.1} on average; sorted by length and packed:",
+            self.texts, self.tokens, self.mean_tokens
+        );
+        println!(
+            "         engine  workers x threads  batch tokens  batches  real/padded  texts/s  \
+             tokens/s"
+        );
+        for way in &self.ways {
+            let workers = format!("{} x {}", way.workers, way.threads_per_worker);
+            println!(
+                "{:>15} {workers:>18} {:>13} {:>8} {:>12.3} {:>8.1} {:>9.0}",
+                way.engine,
+                way.batch_tokens,
+                way.batches,
+                way.real_per_padded_token,
+                way.texts_per_s,
+                way.tokens_per_s
+            );
+        }
+    }
+}
+
+impl Rig<'_> {
+    pub(super) fn texts(&self, loaded: &Loaded, file: &Path) -> anyhow::Result<TextsReport> {
+        let prompt = loaded.package.manifest().default_prompt;
+        let mut items = Vec::new();
+        for text in read(file)? {
+            items.push(loaded.tokenizer.tokenize(&text, prompt)?.ids);
+        }
+        if items.is_empty() {
+            bail!("{} has no text", file.display());
+        }
+        items.sort_by_key(|ids| ids.len());
+        let tokens = items.iter().map(|ids| ids.len()).sum();
+        let mut ways = Vec::new();
+        let kind = loaded.chosen.engine.info().kind;
+        for config in self.ways(kind)? {
+            ways.extend(self.run_ways(&config, budgets(kind), &items)?);
+        }
+        ways.sort_by(|a, b| b.texts_per_s.total_cmp(&a.texts_per_s));
+        Ok(TextsReport {
+            texts: items.len(),
+            tokens,
+            mean_tokens: tokens as f64 / items.len() as f64,
+            ways,
+        })
+    }
+
+    /// Settings worth trying on this machine.
+    fn ways(&self, kind: EngineKind) -> anyhow::Result<Vec<Config>> {
+        let engine = &self.config.engine;
+        let with = |precision, workers: u64, threads: u64| -> anyhow::Result<Config> {
+            let mut config = self.config.clone();
+            config.engine.choice = choice(kind);
+            config.engine.precision = precision;
+            config.engine.workers = Some(Workers::new(workers)?);
+            config.engine.threads_per_worker = ThreadsPerWorker::new(threads)?;
+            Ok(config)
+        };
+        let precision = engine.precision;
+        if kind != EngineKind::OpenVino {
+            return [1, 2, 4].map(|workers| with(precision, workers, 1)).into_iter().collect();
+        }
+        let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let mut ways = vec![with(precision, 1, cores)?];
+        if cores > 1 {
+            ways.push(with(precision, cores, 1)?);
+        }
+        if precision == PrecisionChoice::Auto {
+            ways.push(with(PrecisionChoice::F32, 1, cores)?);
+        }
+        Ok(ways)
+    }
+
+    /// One configuration with every budget.
+    fn run_ways(
+        &self,
+        config: &Config,
+        budgets: &[u64],
+        items: &[TokenIds],
+    ) -> anyhow::Result<Vec<WayReport>> {
+        let mut config = config.clone();
+        // Buckets for the largest budget hold those of all others.
+        let most = *budgets.last().expect("there is at least one");
+        config.queue.max_batch_tokens = Some(MaxBatchTokens::new(most)?);
+        let loaded = self.reload(&config)?;
+        let engine = &*loaded.chosen.engine;
+        let workers = loaded.chosen.workers.as_usize();
+        let mut ways = Vec::new();
+        for &budget in budgets {
+            let batches = pack(items, &engine.info().buckets, budget)?;
+            let seconds = self.run_batches(engine, workers, &batches)?;
+            let real: usize = items.iter().map(|ids| ids.len()).sum();
+            let padded: usize = batches.iter().map(|batch| batch.bucket().tokens()).sum();
+            ways.push(WayReport {
+                engine: named(engine.info()),
+                workers,
+                threads_per_worker: engine.info().threads_per_session,
+                batch_tokens: budget,
+                batches: batches.len(),
+                real_per_padded_token: real as f64 / padded as f64,
+                texts_per_s: items.len() as f64 / seconds,
+                tokens_per_s: tokens_per_second(real, seconds),
+            });
+        }
+        Ok(ways)
+    }
+
+    /// Seconds of the best round over all batches; each worker takes the next one.
+    fn run_batches(
+        &self,
+        engine: &dyn Engine,
+        workers: usize,
+        batches: &[Batch],
+    ) -> anyhow::Result<f64> {
+        let mut buckets: Vec<Bucket> = batches.iter().map(Batch::bucket).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        let gate = Barrier::new(workers + 1);
+        let next = AtomicUsize::new(0);
+        let work = || -> anyhow::Result<()> {
+            // A worker that cannot open or run passes the gates all the same: others wait there.
+            let mut opened = warm_session(engine, &buckets);
+            let mut outcome = Ok(());
+            for _ in 0..ROUNDS {
+                gate.wait();
+                if let (Ok((session, output)), Ok(())) = (&mut opened, &outcome) {
+                    outcome = run_all(&mut **session, output, batches, &next);
+                }
+                gate.wait();
+            }
+            opened.map(|_| ()).and(outcome)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let mut best = f64::INFINITY;
+            for _ in 0..ROUNDS {
+                next.store(0, Ordering::SeqCst);
+                gate.wait();
+                let start = self.clock.now();
+                gate.wait();
+                best = best.min(self.clock.now().since(start).as_secs_f64());
+            }
+            for thread in threads {
+                thread.join().map_err(|_| anyhow!("a worker panicked"))??;
+            }
+            Ok(best)
+        })
+    }
+}
+
+/// Large batches fall out of a processor's cache; measuring them there would take long for nothing.
+const fn budgets(kind: EngineKind) -> &'static [u64] {
+    if kind.is_tensorrt() { &GPU_BUDGETS } else { &BUDGETS }
+}
+
+/// What names the engine that was chosen.
+const fn choice(kind: EngineKind) -> EngineChoice {
+    match kind {
+        EngineKind::OpenVino => EngineChoice::OpenVino,
+        EngineKind::TensorRt => EngineChoice::TensorRt,
+        EngineKind::TensorRtRtx => EngineChoice::TensorRtRtx,
+        EngineKind::Fake => EngineChoice::Fake,
+    }
+}
+
+fn run_all(
+    session: &mut dyn Session,
+    output: &mut BatchOutput,
+    batches: &[Batch],
+    next: &AtomicUsize,
+) -> anyhow::Result<()> {
+    while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+        session.run(batch, output)?;
+    }
+    Ok(())
+}
+
+/// Sorted items in batches of at most `budget` padded tokens, the longest first, so that no worker
+/// ends with a long batch alone.
+fn pack(items: &[TokenIds], buckets: &[Bucket], budget: u64) -> anyhow::Result<Vec<Batch>> {
+    let fits = |bucket: &&Bucket, length: usize| {
+        bucket.length >= length && (bucket.rows == 1 || bucket.tokens() as u64 <= budget)
+    };
+    let mut batches = Vec::new();
+    let mut end = items.len();
+    while end > 0 {
+        let longest = items[end - 1].len();
+        let lengths = buckets.iter().filter(|bucket| fits(bucket, longest));
+        let length = lengths.clone().map(|bucket| bucket.length).min();
+        let of_length = lengths.filter(|bucket| Some(bucket.length) == length);
+        // The fewest rows that hold what is left, or the most there are.
+        let best = of_length.min_by_key(|bucket| (bucket.rows < end, bucket.rows.abs_diff(end)));
+        let bucket = *best.ok_or_else(|| anyhow!("no bucket holds {longest} tokens"))?;
+        let start = end.saturating_sub(bucket.rows);
+        batches.push(Batch::new(bucket, items[start..end].to_vec())?);
+        end = start;
+    }
+    Ok(batches)
+}
+
+/// A text a line, or JSON lines of a text or of an object with `text`.
+fn read(file: &Path) -> anyhow::Result<Vec<String>> {
+    let content =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let lines = content.lines().filter(|line| !line.trim().is_empty());
+    let text = |line: &str| match serde_json::from_str::<Value>(line) {
+        Ok(Value::String(text)) => text,
+        Ok(Value::Object(mut fields)) => match fields.remove("text") {
+            Some(Value::String(text)) => text,
+            _ => line.to_owned(),
+        },
+        _ => line.to_owned(),
+    };
+    Ok(lines.map(text).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::plan::bucket_ladder;
+    use crate::limits::MaxBatchRows;
+
+    fn items(lengths: &[usize]) -> Vec<TokenIds> {
+        lengths.iter().map(|&length| TokenIds::new(&vec![5; length])).collect()
+    }
+
+    fn buckets() -> Vec<Bucket> {
+        let tokens = MaxBatchTokens::new(2048).expect("in range");
+        bucket_ladder(512, tokens, MaxBatchRows::DEFAULT)
+    }
+
+    #[test]
+    fn every_item_is_packed_once_within_the_budget() {
+        let lengths: Vec<usize> = (0..300).map(|at| 2 + at * at % 511).collect();
+        let mut sorted = items(&lengths);
+        sorted.sort_by_key(|ids| ids.len());
+        for budget in [256, 512, 2048] {
+            let batches = pack(&sorted, &buckets(), budget).expect("they fit");
+            let packed: usize = batches.iter().map(|batch| batch.items().len()).sum();
+            assert_eq!(packed, sorted.len());
+            let within = |batch: &Batch| {
+                batch.bucket().rows == 1 || batch.bucket().tokens() as u64 <= budget
+            };
+            assert!(batches.iter().all(within));
+        }
+    }
+
+    #[test]
+    fn equal_lengths_are_packed_without_padding() {
+        let batches = pack(&items(&[16; 64]), &buckets(), 512).expect("they fit");
+        assert!(batches.iter().all(|batch| batch.items().len() == batch.bucket().rows));
+        assert_eq!(batches.len(), 2);
+    }
+
+    #[test]
+    fn lines_are_texts_or_json() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), "plain\n\"quoted\"\n{\"text\": \"inside\"}\n\n12\n")
+            .expect("written");
+        assert_eq!(read(file.path()).expect("read"), ["plain", "quoted", "inside", "12"]);
+    }
+}
