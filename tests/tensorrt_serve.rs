@@ -6,7 +6,7 @@
 #![cfg(all(feature = "tensorrt", feature = "tensorrt-rtx"))]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -394,6 +394,40 @@ fn bench_compares_graphs_with_plain_runs() {
     let ended = run(command.args(["--compare-graphs", "--no-table", "--log-level", "off"]));
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("captured graphs and plain runs differ"), "{}", ended.stderr);
+}
+
+/// What the GPU check says on the stand-ins with these faults: exit code and report.
+fn gpu_check(package: &Package, faults: &str) -> (Option<i32>, String) {
+    let report = package.package.file("report.md");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu_check.sh");
+    let mut command = Command::new(script);
+    command.args(["--seconds", "2", "--binary", env!("CARGO_BIN_EXE_duovec"), "--flavour"]);
+    command.arg(package.flavour.name()).arg("--package").arg(package.package.path());
+    command.arg("--library-dir").arg(standins()).arg("--cuda-library-dir").arg(standins());
+    let ended = run(command.arg("--report").arg(&report).env(FAULTS, faults));
+    (ended.code, fs::read_to_string(report).unwrap_or(ended.stderr))
+}
+
+#[test]
+fn the_gpu_check_passes_on_the_stand_ins_and_fails_without_a_gpu() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    let (code, report) = gpu_check(&package, "run_us=1");
+    assert_eq!(code, Some(0), "{report}");
+    for line in [
+        "- PASS library, driver, device and plan are well",
+        "- PASS 77 of 96 buckets captured, largest difference to a plain run 0.0",
+        "- PASS every shape is measured",
+        "- PASS the server is ready after",
+        "requests in 2 s, 0 errors",
+        "- PASS the deep check passes after the load",
+        "- PASS it drains and ends with exit code 0",
+    ] {
+        assert!(report.contains(line), "'{line}' is not in: {report}");
+    }
+    let (code, report) = gpu_check(&package, "no_device");
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("- FAIL library, driver, device"), "{report}");
+    assert!(report.contains("the driver shows no GPU"), "{report}");
 }
 
 #[test]
