@@ -193,6 +193,12 @@ bool is_float(DataType type) {
     return type == DataType::kFLOAT || type == DataType::kHALF || type == DataType::kBF16;
 }
 
+/// A head that makes one number of each token; its arithmetic is nothing beside the layers'.
+bool has_one_column(ITensor const& product) {
+    Dims const dims = product.getDimensions();
+    return dims.nbDims > 0 && dims.d[dims.nbDims - 1] == 1;
+}
+
 /// A softmax over [rows, heads, length, length] is the middle of an attention.
 AttentionShape attention_of(ITensor const& shares, std::int32_t hidden_size) {
     Dims const dims = shares.getDimensions();
@@ -228,7 +234,8 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
     for (std::int32_t index = 0; index < network.getNbLayers(); ++index) {
         ILayer const& layer = *network.getLayer(index);
         ITensor const& output = *layer.getOutput(0);
-        if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType())) {
+        if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType()) &&
+            !has_one_column(output)) {
             products.insert(output.getType());
         } else if (layer.getType() == LayerType::kSOFTMAX && facts.attention.heads == 0) {
             facts.attention = attention_of(output, request.hidden_size);

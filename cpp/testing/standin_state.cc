@@ -35,6 +35,7 @@ constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
                                                          {"context_fails", false},
                                                          {"unsupported_device", false},
                                                          {"run_us", true},
+                                                         {"other_us", true},
                                                          {"hang", true},
                                                          {"nan", true}};
 
@@ -367,7 +368,8 @@ void State::run_items(Stream& stream) {
         }
         Item const& item = stream.queue.front();
         bool const run = sticky == cudaSuccess;
-        long const pause = item.operation.execution ? faults.find("run_us").value_or(0) : 0;
+        long const pause =
+            faults.find(item.operation.execution ? "run_us" : "other_us").value_or(0);
         lock.unlock();
         while (run && item.hang) {
             std::this_thread::sleep_for(std::chrono::hours(1));
