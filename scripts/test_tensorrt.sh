@@ -98,7 +98,8 @@ standin_tests() {
         run_test "$sanitizers" "standin-$name" "${ARGUMENTS[@]}" cpp/testing/standin_test.cc &&
             run_test "$sanitizers" "contract-$name" "${ARGUMENTS[@]}" \
                 cpp/testing/standin_contract_test.cc &&
-            run_test "$sanitizers" "session-$name" "${ARGUMENTS[@]}" cpp/cuda.cc \
+            run_test "$sanitizers" "session-$name" "${ARGUMENTS[@]}" -Wl,--wrap=_Znwm \
+                -Wl,--version-script=cpp/testing/own_symbols.map cpp/cuda.cc \
                 cpp/diagnostics.cc cpp/engine.cc cpp/layout.cc cpp/library.cc cpp/profile.cc \
                 cpp/session.cc cpp/session_test.cc || return
     done

@@ -20,6 +20,10 @@ COMPILE = [
     *("-isystem", str(ROOT / "third_party/headers/tensorrt")),
     "-DDUOVEC_FLAVOUR=tensorrt",
 ]
+LINK = [
+    *("c++", "-pthread", "-Wl,--wrap=_Znwm"),
+    f"-Wl,--version-script={ROOT / 'cpp/testing/own_symbols.map'}",
+]
 #: A test program that waits for ever has caught its mistake too.
 SECONDS_MAX = 60
 
@@ -164,6 +168,12 @@ MISTAKES = [
         "        case DataType::kINT64:\n            return Element::kInt32;",
     ),
     Mistake(
+        "every run allocates on the host",
+        "session.cc",
+        "    record(started_);\n",
+        "    record(started_);\n    delete new int(staged_->shape.rows);\n",
+    ),
+    Mistake(
         "the plan's profiles are not compared",
         "engine.cc",
         "            if (found != wanted) {",
@@ -182,7 +192,7 @@ def objects(source: Path, folder: Path, names: list[str], standins: Path) -> Non
 
 def passes(program: Path, parts: list[Path]) -> bool:
     """Links the parts and runs the tests."""
-    subprocess.run(["c++", "-pthread", *map(str, parts), "-o", str(program), "-ldl"], check=True)
+    subprocess.run([*LINK, *map(str, parts), "-o", str(program), "-ldl"], check=True)
     try:
         done = subprocess.run([str(program)], capture_output=True, timeout=SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
