@@ -91,6 +91,7 @@ impl EmbeddingService {
             aliases,
             revision: manifest.revision.clone(),
             hidden_size: manifest.hidden_size,
+            vocab_size: manifest.vocab_size,
             max_input_tokens: manifest.max_input_tokens,
             dimensions: manifest.dimensions(),
             has_sparse: manifest.sparse.is_some(),

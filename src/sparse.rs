@@ -104,12 +104,18 @@ mod tests {
         assert_eq!(kept.indices, [5, 7]);
     }
 
+    /// Few weights, so that ties, zeros and both signs of zero are common.
+    fn weight() -> impl Strategy<Value = f32> {
+        let few = prop::sample::select(vec![-0.5, -0.0, 0.0, 0.125, 0.25, 0.375, 0.5]);
+        prop_oneof![3 => few, 1 => -1.0_f32..1.0]
+    }
+
     proptest! {
         #[test]
         fn selection_equals_its_definition(
-            positions in prop::collection::vec((0_u32..12, -1.0_f32..1.0), 0..40),
+            positions in prop::collection::vec((0_u32..12, weight()), 0..40),
             top_k in prop::option::of(1_usize..12),
-            min_weight in prop::option::of(0.0_f32..0.5),
+            min_weight in prop::option::of(prop_oneof![Just(0.25_f32), 0.0_f32..0.5]),
         ) {
             let (ids, weights): (Vec<u32>, Vec<f32>) = positions.iter().copied().unzip();
             let got = select(&ids, &weights, &DROPPED, Selection { top_k, min_weight });
@@ -124,6 +130,23 @@ mod tests {
             expected.truncate(top_k.unwrap_or(usize::MAX));
             expected.sort_by_key(|pair| pair.0);
             prop_assert_eq!(got.pairs().collect::<Vec<_>>(), expected);
+        }
+
+        #[test]
+        fn the_order_of_the_positions_does_not_count(
+            positions in prop::collection::vec((0_u32..12, weight()), 0..40),
+            turn in any::<prop::sample::Index>(),
+            top_k in prop::option::of(1_usize..12),
+        ) {
+            let chosen = Selection { top_k, min_weight: None };
+            let (ids, weights): (Vec<u32>, Vec<f32>) = positions.iter().copied().unzip();
+            let mut turned = positions;
+            let start = turn.index(turned.len() + 1);
+            turned.rotate_left(start);
+            turned.reverse();
+            let (turned_ids, turned_weights): (Vec<u32>, Vec<f32>) = turned.into_iter().unzip();
+            let got = select(&turned_ids, &turned_weights, &DROPPED, chosen);
+            prop_assert_eq!(got, select(&ids, &weights, &DROPPED, chosen));
         }
     }
 }

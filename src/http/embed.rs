@@ -120,14 +120,18 @@ async fn write(
     form: Form,
 ) -> Result<Answer, ApiError> {
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
-    let model = state.service.model_card().map(|card| card.id).unwrap_or_default();
-    let body = if reply::numbers(&answer) < MANY_NUMBERS {
-        reply::write(&answer, vectors, form, &model, |id| state.service.piece(id))
-    } else {
-        let service = Arc::clone(&state.service);
-        off_thread(move || reply::write(&answer, vectors, form, &model, |id| service.piece(id)))
-            .await?
+    let large = reply::numbers(&answer) >= MANY_NUMBERS;
+    let service = Arc::clone(&state.service);
+    let work = move || {
+        let card = service.model_card();
+        let resident = reply::Resident {
+            id: card.as_ref().map_or("", |card| &card.id),
+            vocab_size: card.as_ref().map_or(0, |card| card.vocab_size),
+            piece: |id| service.piece(id),
+        };
+        reply::write(&answer, vectors, form, resident)
     };
+    let body = if large { off_thread(work).await? } else { work() };
     Ok(Answer { items, tokens, ..Answer::new(OK, body) })
 }
 

@@ -24,6 +24,9 @@ pub(super) enum SparseFormat {
     Dict,
     /// `{"<vocabulary piece>": weight}`
     Tokens,
+    /// `"{index:weight,…}/vocabulary size"`, the text of pgvector's type `sparsevec`, whose indices
+    /// start at 1.
+    PgVector,
 }
 
 /// How the vectors of an answer are written.
@@ -51,16 +54,24 @@ fn item_numbers(item: &EmbeddedItem) -> usize {
     dense + item.sparse.as_ref().map_or(0, |sparse| 2 * sparse.indices.len())
 }
 
-/// The body of an answer; `model` is the resident model's id, `piece` the vocabulary.
-pub(super) fn write(
+/// What an answer tells of the resident model.
+pub(super) struct Resident<'a, P> {
+    pub(super) id: &'a str,
+    /// Above every token id.
+    pub(super) vocab_size: usize,
+    /// The vocabulary piece of a token id.
+    pub(super) piece: P,
+}
+
+/// The body of an answer.
+pub(super) fn write<P: Fn(u32) -> Option<String>>(
     reply: &EmbedReply,
     vectors: Vectors,
     form: Form,
-    model: &str,
-    piece: impl Fn(u32) -> Option<String>,
+    resident: Resident<'_, P>,
 ) -> Vec<u8> {
     let capacity = numbers(reply) * DECIMAL_BYTES + (reply.items.len() + 1) * FRAME_BYTES;
-    let mut writer = Writer { out: Vec::with_capacity(capacity), form, piece };
+    let mut writer = Writer { out: Vec::with_capacity(capacity), form, resident };
     let object = match vectors {
         Vectors::Dense => "embedding",
         Vectors::Sparse => "sparse_embedding",
@@ -76,19 +87,19 @@ pub(super) fn write(
         writer.put("}");
     }
     writer.put(r#"],"model":"#);
-    writer.string(model);
+    writer.string(writer.resident.id);
     let tokens = reply.prompt_tokens;
     writer.put(&format!(r#","usage":{{"prompt_tokens":{tokens},"total_tokens":{tokens}}}}}"#));
     writer.out
 }
 
-struct Writer<P> {
+struct Writer<'a, P> {
     out: Vec<u8>,
     form: Form,
-    piece: P,
+    resident: Resident<'a, P>,
 }
 
-impl<P: Fn(u32) -> Option<String>> Writer<P> {
+impl<P: Fn(u32) -> Option<String>> Writer<'_, P> {
     fn put(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
@@ -99,6 +110,10 @@ impl<P: Fn(u32) -> Option<String>> Writer<P> {
 
     fn string(&mut self, text: &str) {
         serde_json::to_writer(&mut self.out, text).expect("a Vec takes all bytes");
+    }
+
+    fn float(&mut self, float: f32) {
+        serde_json::to_writer(&mut self.out, &float).expect("a Vec takes all bytes");
     }
 
     fn floats(&mut self, floats: &[f32]) {
@@ -128,29 +143,50 @@ impl<P: Fn(u32) -> Option<String>> Writer<P> {
     }
 
     fn sparse(&mut self, vector: &SparseVector) {
-        if self.form.sparse == SparseFormat::Indices {
-            self.put(r#"{"indices":"#);
-            serde_json::to_writer(&mut self.out, &vector.indices).expect("a Vec takes all bytes");
-            self.put(r#","values":"#);
-            self.floats(&vector.values);
-            self.put("}");
-            return;
+        match self.form.sparse {
+            SparseFormat::Indices => self.indices(vector),
+            SparseFormat::Dict => self.object(vector, |_, id| id.to_string()),
+            SparseFormat::Tokens => {
+                // The service gives ids of its own vocabulary, so that each has a piece.
+                self.object(vector, |resident, id| {
+                    (resident.piece)(id).unwrap_or_else(|| id.to_string())
+                });
+            }
+            SparseFormat::PgVector => self.pgvector(vector),
         }
+    }
+
+    fn indices(&mut self, vector: &SparseVector) {
+        self.put(r#"{"indices":"#);
+        serde_json::to_writer(&mut self.out, &vector.indices).expect("a Vec takes all bytes");
+        self.put(r#","values":"#);
+        self.floats(&vector.values);
+        self.put("}");
+    }
+
+    fn object(&mut self, vector: &SparseVector, key: impl Fn(&Resident<'_, P>, u32) -> String) {
         self.put("{");
         for (position, (id, weight)) in vector.pairs().enumerate() {
-            if position > 0 {
-                self.put(",");
-            }
-            // The service gives ids of its own vocabulary, so that each has a piece.
-            let piece = match self.form.sparse {
-                SparseFormat::Tokens => (self.piece)(id),
-                SparseFormat::Indices | SparseFormat::Dict => None,
-            };
-            self.string(&piece.unwrap_or_else(|| id.to_string()));
+            self.put(if position == 0 { "" } else { "," });
+            let key = key(&self.resident, id);
+            self.string(&key);
             self.put(":");
-            serde_json::to_writer(&mut self.out, &weight).expect("a Vec takes all bytes");
+            self.float(weight);
         }
         self.put("}");
+    }
+
+    fn pgvector(&mut self, vector: &SparseVector) {
+        self.put("\"{");
+        for (position, (id, weight)) in vector.pairs().enumerate() {
+            self.put(if position == 0 { "" } else { "," });
+            self.number(u64::from(id) + 1);
+            self.put(":");
+            self.float(weight);
+        }
+        self.put("}/");
+        self.number(self.resident.vocab_size);
+        self.put("\"");
     }
 }
 
@@ -178,7 +214,8 @@ mod tests {
 
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
         let piece = |id: u32| (id == 7).then(|| "▁\"a\\".to_owned());
-        let bytes = write(&reply(), Vectors::Both, Form { dense, sparse }, "a/\"b", piece);
+        let resident = Resident { id: "a/\"b", vocab_size: 20, piece };
+        let bytes = write(&reply(), Vectors::Both, Form { dense, sparse }, resident);
         String::from_utf8(bytes).expect("it is UTF-8")
     }
 
@@ -204,6 +241,9 @@ mod tests {
         assert!(dict.contains(r#""sparse_values":{},"truncated_from":700"#));
         let tokens = written(DenseFormat::Float, SparseFormat::Tokens);
         assert!(tokens.contains(r#"{"▁\"a\\":0.25,"12":1e-7}"#), "{tokens}");
+        let pgvector = written(DenseFormat::Float, SparseFormat::PgVector);
+        assert!(pgvector.contains(r#""sparse_values":"{8:0.25,13:1e-7}/20"}"#), "{pgvector}");
+        assert!(pgvector.contains(r#""sparse_values":"{}/20","truncated_from":700"#));
     }
 
     /// The significant digits of a decimal.
@@ -226,7 +266,8 @@ mod tests {
             };
             let reply = EmbedReply { items: vec![item], prompt_tokens: 1 };
             let form = Form { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
-            let text = write(&reply, Vectors::Dense, form, "m", |_| None);
+            let resident = Resident { id: "m", vocab_size: 1, piece: |_| None };
+            let text = write(&reply, Vectors::Dense, form, resident);
             let text = String::from_utf8(text).expect("it is UTF-8");
             let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
             let (decimal, _) = rest.split_once(']').expect("it ends");

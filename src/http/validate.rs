@@ -54,6 +54,7 @@ impl Fields {
                     ("indices", SparseFormat::Indices),
                     ("dict", SparseFormat::Dict),
                     ("tokens", SparseFormat::Tokens),
+                    ("pgvector", SparseFormat::PgVector),
                 ];
                 self.sparse_format = Some(word(key, &value, &words)?);
             }

@@ -134,6 +134,8 @@ pub struct ModelCard {
     pub aliases: Vec<String>,
     pub revision: String,
     pub hidden_size: usize,
+    /// Above every token id.
+    pub vocab_size: usize,
     pub max_input_tokens: usize,
     /// Ascending; the hidden size is the last.
     pub dimensions: Vec<usize>,

@@ -34,6 +34,8 @@ struct Behaviour {
     waiting: usize,
     fault: Option<Fault>,
     distorted: bool,
+    /// Token weights by position, in place of those by id.
+    weights: Option<Vec<f32>>,
     closed_for_new_sessions: bool,
 }
 
@@ -69,6 +71,16 @@ impl Controls {
 
     pub(crate) fn distort(&self) {
         self.behaviour.lock().distorted = true;
+    }
+
+    /// From now on every row has these token weights, one for each of its positions.
+    pub(crate) fn set_weights(&self, weights: &[f32]) {
+        self.behaviour.lock().weights = Some(weights.to_vec());
+    }
+
+    fn weights(&self, ids: &TokenIds) -> Vec<f32> {
+        let weights = self.behaviour.lock().weights.clone();
+        weights.unwrap_or_else(|| weights_of(ids))
     }
 
     /// Waits while runs are held; what this run is to do.
@@ -143,7 +155,7 @@ impl Session for TestSession {
             }
             let length = batch.bucket().length;
             let weights = &mut output.token_weights[row * length..][..ids.len()];
-            weights.copy_from_slice(&weights_of(ids));
+            weights.copy_from_slice(&self.controls.weights(ids));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod models;
 mod package;
 mod requests;
 mod sparse;
+mod sparse_rules;
 mod support;
 mod trouble;
 mod wire;

@@ -19,6 +19,9 @@ pub(crate) const CUT: usize = 4;
 pub(crate) const VOCAB: usize = 1000;
 pub(crate) const MAX_TOKENS: usize = 16;
 
+/// The id of `<mask>`: special, but it carries weight.
+pub(crate) const MASK: u32 = 999;
+
 /// Ids of words start here; below are the special tokens and pieces that no text has.
 const FIRST_WORD: usize = 100;
 /// Words of the tests; all others are one unknown word.
@@ -83,10 +86,12 @@ fn tokenizer() -> Value {
         FIRST_WORD.. if id - FIRST_WORD < WORDS.len() => WORDS[id - FIRST_WORD].to_owned(),
         // The texts of the order test: "text 0" to "text 49".
         200..250 => (id - 200).to_string(),
+        _ if id == MASK as usize => "<mask>".to_owned(),
         _ => piece(id as u32),
     };
     let vocab: Map<String, Value> = (0..VOCAB).map(|id| (word(id), json!(id))).collect();
-    let added = special.iter().enumerate().map(|(id, content)| {
+    let specials = (0..).zip(special).chain([(MASK, "<mask>")]);
+    let added = specials.map(|(id, content)| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false,
                "rstrip": false, "normalized": false, "special": true})
     });

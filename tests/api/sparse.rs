@@ -41,6 +41,7 @@ fn empty_text_has_empty_lists() {
         (Value::Null, json!({"indices": [], "values": []})),
         (json!("dict"), json!({})),
         (json!("tokens"), json!({})),
+        (json!("pgvector"), json!("{}/1000")),
     ] {
         let body = server.post(SPARSE, &json!({"input": "", "sparse_format": format})).ok();
         assert_eq!(body["data"][0]["sparse_values"], empty);

@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Controls, Fault, TestEngine};
 use crate::package::package;
-pub(crate) use crate::package::{ALIAS, CUT, HIDDEN, MAX_TOKENS, MODEL, VOCAB, piece};
+pub(crate) use crate::package::{ALIAS, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece};
 
 /// A text of more than `MAX_TOKENS` tokens.
 pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";
@@ -218,6 +218,11 @@ impl Server {
     /// From now on the model gives other numbers.
     pub(crate) fn break_numbers(&self) {
         self.model.controls.distort();
+    }
+
+    /// From now on every item has these token weights, one for each of its positions.
+    pub(crate) fn set_weights(&self, weights: &[f32]) {
+        self.model.controls.set_weights(weights);
     }
 
     /// Makes the next request end in trouble.
