@@ -24,6 +24,15 @@ pub enum TokenInput {
     Reject,
 }
 
+/// What a special token that is written in a text (`<s>`) becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecialTokenText {
+    /// That token, as in XLM-R's reference tokenizer.
+    Special,
+    /// The tokens of its characters.
+    Plain,
+}
+
 /// What happens to over-long items when a request does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TruncateDefault {
@@ -161,6 +170,7 @@ pub struct Config {
     /// Names besides the manifest's.
     pub model_aliases: Vec<String>,
     pub token_input: TokenInput,
+    pub special_token_text: SpecialTokenText,
     pub drain_timeout: DrainTimeoutMs,
     pub http: HttpConfig,
     pub engine: EngineConfig,
@@ -197,6 +207,10 @@ impl Config {
             token_input: reader.one_of(
                 "token-input",
                 &[("accept", TokenInput::Accept), ("reject", TokenInput::Reject)],
+            ),
+            special_token_text: reader.one_of(
+                "escape-special-tokens",
+                &[("false", SpecialTokenText::Special), ("true", SpecialTokenText::Plain)],
             ),
             drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
             http: reader.http(cores),

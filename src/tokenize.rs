@@ -1,13 +1,23 @@
 //! Text → token ids: prompts, special tokens, truncation, counts.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use tokenizers::Tokenizer;
 
 use crate::batch::TokenIds;
+use crate::config::SpecialTokenText;
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
+
+mod charsmap;
+mod pipeline;
+mod unigram;
+
+use pipeline::Pipeline;
+
+/// Stands for a space in sentencepiece's pieces.
+const META: char = '▁';
 
 /// Why a package's tokenizer cannot be used, or a text not be tokenized.
 #[derive(Debug, Error)]
@@ -53,7 +63,7 @@ struct Prompt {
 /// The package's tokenizer; used by many threads at once.
 #[derive(Debug)]
 pub struct TextTokenizer {
-    tokenizer: Tokenizer,
+    pipeline: Pipeline,
     bos: u32,
     eos: u32,
     limit: usize,
@@ -63,26 +73,30 @@ pub struct TextTokenizer {
 
 impl TextTokenizer {
     /// Reads `tokenizer.json` and checks it against the manifest.
-    pub fn open(package: &ModelPackage) -> Result<Self, TokenizeError> {
-        Self::read(&package.tokenizer_path(), package.manifest())
+    pub fn open(package: &ModelPackage, special: SpecialTokenText) -> Result<Self, TokenizeError> {
+        Self::read(&package.tokenizer_path(), package.manifest(), special)
     }
 
-    fn read(path: &Path, manifest: &Manifest) -> Result<Self, TokenizeError> {
-        let unreadable = |error: tokenizers::Error| TokenizeError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        };
-        let mut tokenizer = Tokenizer::from_file(path).map_err(unreadable)?;
-        // Cutting and padding are ours: the answer reports the full count.
-        tokenizer.with_truncation(None).map_err(unreadable)?;
-        tokenizer.with_padding(None);
-        let found = tokenizer.get_vocab_size(true);
+    fn read(
+        path: &Path,
+        manifest: &Manifest,
+        special: SpecialTokenText,
+    ) -> Result<Self, TokenizeError> {
+        let unreadable =
+            |reason: String| TokenizeError::Unreadable { path: path.to_owned(), reason };
+        let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+        let mut pipeline = pipeline::read(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        pipeline.set_encode_special_tokens(match special {
+            SpecialTokenText::Special => false,
+            SpecialTokenText::Plain => true,
+        });
+        let found = pipeline.get_vocab_size(true);
         if found != manifest.vocab_size {
             let (path, expected) = (path.to_owned(), manifest.vocab_size);
             return Err(TokenizeError::Vocabulary { path, found, expected });
         }
         let mut this = Self {
-            tokenizer,
+            pipeline,
             bos: manifest.bos_token_id,
             eos: manifest.eos_token_id,
             limit: manifest.max_input_tokens,
@@ -143,17 +157,17 @@ impl TextTokenizer {
 
     /// The vocabulary piece of an id.
     pub fn piece(&self, id: u32) -> Option<String> {
-        self.tokenizer.id_to_token(id)
+        self.pipeline.id_to_token(id)
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizeError> {
-        let encoding = self.tokenizer.encode_fast(text, true);
+        let encoding = self.pipeline.encode_fast(text, true);
         let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn tokens_within(&self, text: &str, bytes: usize) -> Result<usize, TokenizeError> {
-        let encoding = self.tokenizer.encode(text, true);
+        let encoding = self.pipeline.encode(text, true);
         let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
         let offsets = encoding.get_offsets().iter().skip(1);
         Ok(offsets.take_while(|&&(start, end)| start < end && end <= bytes).count())
@@ -191,7 +205,7 @@ mod tests {
     fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeError> {
         let (path, mut manifest) = tiny();
         change(&mut manifest);
-        TextTokenizer::read(&path, &manifest)
+        TextTokenizer::read(&path, &manifest, SpecialTokenText::Special)
     }
 
     #[test]
@@ -251,6 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn special_tokens_in_a_text_are_special_unless_they_are_escaped() {
+        let (path, manifest) = tiny();
+        let mask = (manifest.vocab_size - 1) as u32;
+        let ids = |special, text| {
+            let tokenizer = TextTokenizer::read(&path, &manifest, special).expect("it fits");
+            tokenizer.tokenize(text, None).expect("legal").ids.to_vec()
+        };
+        assert_eq!(ids(SpecialTokenText::Special, "<mask>"), [0, mask, 2]);
+        assert_eq!(ids(SpecialTokenText::Special, "a<s></s>b")[2..4], [0, 2]);
+        for text in ["<mask>", "a <s> b", "<unk><pad>", "a</s>"] {
+            let plain = ids(SpecialTokenText::Plain, text);
+            assert!(plain[1..plain.len() - 1].iter().all(|id| (4..mask).contains(id)), "{text}");
+            assert_ne!(plain, ids(SpecialTokenText::Special, text));
+        }
+        // Their normal form is that of a special token, but they are none.
+        let wide = "\u{ff1c}mask\u{ff1e}";
+        for special in [SpecialTokenText::Special, SpecialTokenText::Plain] {
+            assert_eq!(ids(special, wide), ids(SpecialTokenText::Plain, "<mask>"));
+        }
+    }
+
+    #[test]
     fn a_tokenizer_of_another_vocabulary_is_refused() {
         let error = with(|manifest| manifest.vocab_size += 1).expect_err("one is missing");
         assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");
@@ -262,7 +298,8 @@ mod tests {
     fn a_file_that_is_no_tokenizer_is_refused() {
         let (_, manifest) = tiny();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let error = TextTokenizer::read(&path, &manifest).expect_err("it is TOML");
+        let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special)
+            .expect_err("it is TOML");
         assert!(error.to_string().contains("Cargo.toml"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use duovec::batch::plan::bucket_ladder;
 use duovec::batch::{Batch, Bucket};
 use duovec::clock::RealClock;
-use duovec::config::PrecisionChoice;
+use duovec::config::{PrecisionChoice, SpecialTokenText};
 use duovec::dense::cosine;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
@@ -101,7 +101,8 @@ fn engine(package: &ModelPackage, precision: PrecisionChoice) -> OpenVinoEngine 
 }
 
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
-    let tokenizer = TextTokenizer::open(package).expect("the tokenizer is read");
+    let tokenizer =
+        TextTokenizer::open(package, SpecialTokenText::Special).expect("the tokenizer is read");
     let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.prompt()));
     golden.items.iter().map(|item| one(item).expect("it is tokenized")).collect()
 }

@@ -34,7 +34,7 @@ pub(super) struct Chosen {
 /// Verifies the package's files, reads its tokenizer and loads the engine. Takes seconds.
 pub(super) fn load(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Loaded> {
     let package = ModelPackage::open(&config.package)?;
-    let tokenizer = TextTokenizer::open(&package)?;
+    let tokenizer = TextTokenizer::open(&package, config.special_token_text)?;
     let loader = Loader { config, package: &package, clock };
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;

@@ -90,6 +90,13 @@ pub const SETTINGS: &[Setting] = &[
     flag("model-aliases", "A,B", "", "further names that clients may send as `model`"),
     flag("token-input", "MODE", "accept", "accept or reject lists of token ids as input"),
     flag(
+        "escape-special-tokens",
+        "BOOL",
+        "false",
+        "whether `<s>`, `</s>`, `<mask>` and the like in a text are plain text; false makes them \
+        the special tokens",
+    ),
+    flag(
         "truncate",
         "BOOL",
         "true",

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
-use super::{Config, EngineChoice, LogFormat, TokenInput, TruncateDefault};
+use super::{Config, EngineChoice, LogFormat, SpecialTokenText, TokenInput, TruncateDefault};
 
 fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -46,8 +46,17 @@ fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
     assert_eq!(config.queue.max_batch_rows, crate::limits::MaxBatchRows::DEFAULT);
     assert_eq!(config.queue.max_age, crate::limits::MaxAgeMs::DEFAULT);
     assert_eq!(config.engine.choice, EngineChoice::Auto);
+    assert_eq!(config.special_token_text, SpecialTokenText::Special);
     assert_eq!(config.address.host.to_string(), "127.0.0.1");
     assert_eq!(config.address.port, 8080);
+}
+
+#[test]
+fn special_tokens_are_escaped_when_asked_for() {
+    let config = resolve(&[("escape-special-tokens", "true")], &[], None).expect("valid");
+    assert_eq!(config.special_token_text, SpecialTokenText::Plain);
+    let problems = resolve(&[("escape-special-tokens", "yes")], &[], None).expect_err("no word");
+    assert_eq!(problems, ["--escape-special-tokens: 'yes' is none of false, true"]);
 }
 
 #[test]

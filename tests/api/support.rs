@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use duovec::batch::TokenIds;
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{HttpConfig, TokenInput};
+use duovec::config::{HttpConfig, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http;
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
@@ -98,7 +98,8 @@ impl Model {
         let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers);
         pool.wait_ready().expect("the workers open");
         let resident = Resident {
-            tokenizer: TextTokenizer::open(&package).expect("the tokenizer fits"),
+            tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special)
+                .expect("the tokenizer fits"),
             package,
             engine,
             engine_reason: "fake was asked for".to_owned(),

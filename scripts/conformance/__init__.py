@@ -1,0 +1,1 @@
+"""Independent ways to what the server answers, for golden files and tests."""

@@ -1,0 +1,76 @@
+//! The real package's tokenizer against sentencepiece's own library.
+//!
+//! `tests/golden/xlm-r-token-ids.json` comes from `scripts/make_tokenizer_golden.py`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use duovec::config::SpecialTokenText;
+use duovec::package::ModelPackage;
+use duovec::tokenize::TextTokenizer;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Golden {
+    texts: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    rule: String,
+    text: String,
+    /// Without the special tokens around them.
+    ids: Vec<u32>,
+    /// Absent when they are the same.
+    escaped_ids: Option<Vec<u32>>,
+}
+
+fn golden() -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/xlm-r-token-ids.json");
+    let bytes = fs::read(path).expect("the golden file is there");
+    let golden: Golden = serde_json::from_slice(&bytes).expect("it is JSON");
+    golden.texts
+}
+
+fn package() -> ModelPackage {
+    let default =
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("engines/multilingual-e5-small");
+    let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
+    ModelPackage::open(&directory).expect("the default package is there: run scripts/test.sh")
+}
+
+#[test]
+fn hard_texts_have_the_token_ids_of_the_reference() {
+    let (package, texts) = (package(), golden());
+    let limit = package.manifest().max_input_tokens;
+    let (bos, eos) = (package.manifest().bos_token_id, package.manifest().eos_token_id);
+    let mut different = Vec::new();
+    for special in [SpecialTokenText::Special, SpecialTokenText::Plain] {
+        let tokenizer = TextTokenizer::open(&package, special).expect("the tokenizer is read");
+        for row in &texts {
+            let ids = match special {
+                SpecialTokenText::Special => &row.ids,
+                SpecialTokenText::Plain => row.escaped_ids.as_ref().unwrap_or(&row.ids),
+            };
+            let cut = ids.iter().copied().take(limit - 2);
+            let expected: Vec<u32> = [bos].into_iter().chain(cut).chain([eos]).collect();
+            let seen = tokenizer.tokenize(&row.text, None).expect("it is tokenized");
+            if *seen.ids != expected || seen.full_count != ids.len() + 2 {
+                let (text, rule) = (&row.text, &row.rule);
+                let seen = &*seen.ids;
+                different.push(format!("{rule}, {special:?}: {text:?}\n{seen:?}\n{expected:?}"));
+            }
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+}
+
+#[test]
+fn the_table_has_every_kind_of_hard_text() {
+    let texts = golden();
+    let rules: BTreeSet<&str> = texts.iter().map(|row| row.rule.as_str()).collect();
+    assert!(texts.len() >= 120 && rules.len() >= 15, "{} texts, {rules:?}", texts.len());
+    assert!(texts.iter().filter(|row| row.escaped_ids.is_some()).count() >= 10);
+    assert!(texts.iter().any(|row| row.ids.len() > 510));
+}
