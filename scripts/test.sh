@@ -35,5 +35,8 @@ step "build the release binary" ensure_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 step "clients against the real binary" "$PYTHON" -m pytest -q -rP tests/clients
+step "build the conformance program" cargo build --locked --quiet --example conformance
+export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
+step "conformance against other runtimes" "$PYTHON" -m pytest -q -rP tests/conformance
 step "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 say "all tests passed in $SECONDS s"

@@ -1,0 +1,30 @@
+"""Asks examples/conformance.rs: the server's own code, without a server around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEFAULT = Path(__file__).resolve().parents[2] / "target/debug/examples/conformance"
+
+Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+"""Questions -> one answer for each."""
+
+
+def asking(package: Path) -> Ask:
+    """Asks about a package; its forms stand in examples/conformance.rs."""
+    command = [os.environ.get("DUOVEC_TEST_CONFORMANCE", str(DEFAULT)), str(package)]
+
+    def ask(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        lines = "".join(json.dumps(question) + "\n" for question in questions)
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(answers) == len(questions)
+        return answers
+
+    return ask
