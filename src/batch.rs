@@ -5,8 +5,30 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
+
 pub mod cost;
 pub mod plan;
+
+/// The class of a request. Interactive items go first; bulk items have a guaranteed share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Somebody waits for the answer.
+    Interactive,
+    /// Much is to be done; throughput counts.
+    Bulk,
+}
+
+impl Priority {
+    /// The class of a request that does not name one: interactive when it is small.
+    pub const fn of(items: usize, tokens: usize) -> Self {
+        if items <= INTERACTIVE_ITEMS && tokens <= INTERACTIVE_TOKENS {
+            Self::Interactive
+        } else {
+            Self::Bulk
+        }
+    }
+}
 
 /// Token ids of one text, special tokens included. Cheap to clone: the request keeps a copy for the
 /// sparse selection while the batch runs.

@@ -129,6 +129,16 @@ bounded! {
     /// An item that has waited longer than this leads the next batch, whatever its length.
     MaxAgeMs: 1..=600_000, 50, "milliseconds"
 }
+/// A request of at most so many items and tokens is interactive when it does not say: a question
+/// with its variants, or one text; together they fit one batch of the CPU.
+pub const INTERACTIVE_ITEMS: usize = 8;
+/// See [`INTERACTIVE_ITEMS`].
+pub const INTERACTIVE_TOKENS: usize = 512;
+/// Part of the workers' time that bulk items get while interactive ones wait, at least.
+pub const BULK_SHARE: f64 = 0.2;
+/// Part of a request's time over which the turns of its items are spread, at most.
+pub const TURNS_PART: f64 = 0.25;
+
 bounded! {
     /// Threads that parse, tokenize and serialize.
     HttpThreads: 1..=1024, 2, "threads"

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, Sequence};
-use crate::batch::{Bucket, TokenIds};
+use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::{Clock, Moment};
 use crate::dense::is_finite;
 use crate::engine::{BatchOutput, EngineInfo, StageTimes};
@@ -50,6 +50,8 @@ pub struct Submission {
     /// At least one; none longer than the engine's longest bucket.
     pub items: Vec<TokenIds>,
     pub rows: WantedRows,
+    /// `None` lets the request's size decide.
+    pub priority: Option<Priority>,
     /// Items that wait at this moment are not run any more.
     pub deadline: Moment,
 }
@@ -57,7 +59,7 @@ pub struct Submission {
 /// Why a request is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Try again after this time.
+    /// Too much waits already; try again after this time.
     QueueFull {
         retry_after: Duration,
     },
@@ -83,6 +85,10 @@ pub struct WorkerCounts {
 pub struct Snapshot {
     /// Items that wait.
     pub queue_depth: usize,
+    /// Interactive ones of them.
+    pub queue_interactive: usize,
+    /// Bulk ones of them.
+    pub queue_bulk: usize,
     /// Their tokens, without padding.
     pub queue_tokens: usize,
     pub predicted_wait: Duration,
@@ -180,7 +186,8 @@ impl Scheduler {
         let longest = tokens.iter().copied().max().expect("a request has at least one item");
         let mut locked = self.0.locked.lock();
         assert!(longest <= locked.state.max_length(), "an item fits the longest bucket");
-        let event = Event::Submit { tokens: &tokens, deadline: submission.deadline };
+        let Submission { priority, deadline, .. } = submission;
+        let event = Event::Submit { tokens: &tokens, priority, deadline };
         let actions = locked.state.handle(self.0.clock.now(), &event);
         self.enter(locked, actions, submission.items, submission.rows)
     }
@@ -202,6 +209,8 @@ impl Scheduler {
         let restarts = self.0.restarts.load(Ordering::Relaxed);
         Snapshot {
             queue_depth: locked.state.queue_depth(),
+            queue_interactive: locked.state.queue_depth_of(Priority::Interactive),
+            queue_bulk: locked.state.queue_depth_of(Priority::Bulk),
             queue_tokens: locked.state.queue_tokens(),
             predicted_wait: locked.state.predicted_wait(now),
             workers: WorkerCounts { live, total: self.0.workers, busy, restarts },
@@ -337,14 +346,23 @@ impl Scheduler {
             Action::Refuse(refused) => Some(Err(Refusal::from(*refused))),
             _ => None,
         });
-        let items = accepted.expect("a submission is accepted or refused")?;
+        let items = match accepted.expect("a submission is accepted or refused") {
+            Ok(items) => items,
+            Err(refusal) => {
+                let (_, ended) = self.carry_out(&mut locked, actions);
+                drop(locked);
+                tell(ended);
+                return Err(refusal);
+            }
+        };
         let (pending, answer) = Pending::new(ids.len());
         for (slot, (item, ids)) in items.clone().zip(ids).enumerate() {
             let entry = Entry { ids, rows, slot, pending: Arc::clone(&pending) };
             locked.entries.insert(item, entry);
         }
-        self.carry_out(&mut locked, actions);
+        let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
+        tell(ended);
         Ok(Ticket::new(self.clone(), items, answer))
     }
 
@@ -405,7 +423,7 @@ impl Scheduler {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Full { predicted_wait } => Self::QueueFull { retry_after: predicted_wait },
+            Refused::Full { retry_after } => Self::QueueFull { retry_after },
             Refused::Draining => Self::Draining,
             Refused::NoWorker => Self::NoWorker,
         }

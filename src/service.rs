@@ -325,7 +325,8 @@ async fn run(
         Vectors::Both => WantedRows::Both,
     };
     let items = tokenized.iter().map(|item| item.ids.clone()).collect();
-    let ticket = resident.scheduler.submit(Submission { items, rows, deadline });
+    let priority = request.priority;
+    let ticket = resident.scheduler.submit(Submission { items, rows, priority, deadline });
     let ticket = ticket.map_err(|refusal| match refusal {
         Refusal::QueueFull { retry_after } => EmbedError::QueueFull { retry_after },
         Refusal::Draining => EmbedError::Unavailable(Unavailable::Draining),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderValue};
 use actix_web::{rt, web};
 
 use super::body::{self, Packing};
@@ -13,6 +13,7 @@ use super::payload;
 use super::reply::{self, Form, MANY_NUMBERS};
 use super::validate::{Defaults, Fields, validate};
 use super::{Answer, State};
+use crate::batch::Priority;
 use crate::clock::{Clock, Moment};
 use crate::health::Phase;
 use crate::limits::{MaxBodyBytes, RequestTimeoutMs};
@@ -20,6 +21,9 @@ use crate::service::{EmbedReply, Unavailable, Vectors};
 
 /// The header with which a client shortens or lengthens its request's time.
 const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
+
+/// The header with which a client names its request's class.
+const X_PRIORITY: &str = "x-priority";
 
 /// Bodies from this size are parsed on the blocking pool: their milliseconds would be felt by the
 /// other connections of the thread, the hand-over of a smaller one would cost more than it saves.
@@ -73,6 +77,7 @@ pub(super) async fn embed(
 ) -> Result<Answer, ApiError> {
     require_ready(state)?;
     let budget = Budget::of(headers, state.config.request_timeout, arrival)?;
+    let priority = priority(headers)?;
     let limit = state.config.max_body_bytes;
     let packing = body::check_headers(headers, limit)?;
     let reading = body::read(headers, payload, limit);
@@ -81,10 +86,24 @@ pub(super) async fn embed(
     let fields = parse(state, bytes, packing, limit).await?;
     let defaults = Defaults { truncate: state.config.truncate };
     let (mut request, form) = validate(fields, vectors, defaults, &state.service)?;
+    request.priority = priority;
     request.timeout = budget.left(state.clock.now())?;
     let answer = state.service.embed(request).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, budget.timeout))?;
     write(state, answer, vectors, form).await
+}
+
+/// `None` without the header: the request's size decides.
+fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
+    match headers.get(X_PRIORITY).map(HeaderValue::as_bytes) {
+        None => Ok(None),
+        Some(b"interactive") => Ok(Some(Priority::Interactive)),
+        Some(b"bulk") => Ok(Some(Priority::Bulk)),
+        Some(_) => {
+            let message = "send interactive or bulk, or leave the header out";
+            Err(ApiError::of(Code::InvalidValue, X_PRIORITY, message))
+        }
+    }
 }
 
 fn require_ready(state: &State) -> Result<(), ApiError> {

@@ -123,7 +123,7 @@ pub(super) struct Defaults {
 
 /// Makes the request of the application; refuses one without input or for another model.
 ///
-/// Its timeout is still open; the caller sets it last.
+/// What its headers say, priority and timeout, is still open; the caller sets it.
 pub(super) fn validate(
     fields: Fields,
     vectors: Vectors,
@@ -150,6 +150,7 @@ pub(super) fn validate(
         over_long: if truncate { OverLong::Truncate } else { OverLong::Refuse },
         dimensions: fields.dimensions,
         selection: fields.selection,
+        priority: None,
         timeout: Duration::ZERO,
     };
     let form = Form {

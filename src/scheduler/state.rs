@@ -7,10 +7,16 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::batch::Bucket;
 use crate::batch::cost::{CostModel, Fit};
-use crate::batch::plan::{BucketTable, Sequence, WaitingItems};
+use crate::batch::plan::{BucketTable, Sequence, WaitingItem, WaitingItems};
+use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
+
+mod admission;
+mod counts;
+
+use admission::Candidate;
+pub use counts::Counts;
 
 /// Checks that may wait for one worker; health checks come one at a time or a few at once.
 const PROBES_MAX: usize = 64;
@@ -34,8 +40,8 @@ pub struct StateConfig {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
-    /// A request with the token counts of its items.
-    Submit { tokens: &'a [usize], deadline: Moment },
+    /// A request with the token counts of its items; without a priority its size decides.
+    Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits.
     Probe { worker: usize, tokens: usize, deadline: Moment },
     /// Nobody wants the items of this range any more.
@@ -87,36 +93,13 @@ pub enum Action {
 /// Why a request is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Try again after about this time.
+    /// There is no room for so many items before this time.
     Full {
-        predicted_wait: Duration,
+        retry_after: Duration,
     },
     Draining,
     /// No worker will come back, or the named one has no session.
     NoWorker,
-}
-
-/// How many items ended how, since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub accepted: u64,
-    pub replied: u64,
-    pub failed: u64,
-    pub expired: u64,
-    pub cancelled: u64,
-    pub abandoned: u64,
-    /// Requests that were not taken.
-    pub refused: u64,
-    pub batches: u64,
-    pub tokens_real: u64,
-    pub tokens_padded: u64,
-}
-
-impl Counts {
-    /// Items that have ended.
-    pub const fn ended(&self) -> u64 {
-        self.replied + self.failed + self.expired + self.cancelled + self.abandoned
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,9 +112,18 @@ enum Phase {
 #[derive(Debug)]
 struct ItemState {
     tokens: usize,
+    priority: Priority,
+    turn: Moment,
     deadline: Moment,
     /// Nobody wants it, but it runs already.
     cancelled: bool,
+}
+
+impl ItemState {
+    const fn waiting(&self, sequence: Sequence) -> WaitingItem {
+        let Self { tokens, priority, turn, .. } = *self;
+        WaitingItem { sequence, tokens, priority, turn }
+    }
 }
 
 #[derive(Debug)]
@@ -170,15 +162,16 @@ pub struct State {
 impl State {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, table: BucketTable) -> Self {
+        let cost = CostModel::default();
         Self {
             config,
-            waiting: WaitingItems::new(table),
+            waiting: WaitingItems::new(table, &cost),
             items: HashMap::new(),
             deadlines: BTreeSet::new(),
             workers: (0..config.workers).map(|_| WorkerState::default()).collect(),
             next: 0,
             phase: Phase::Open,
-            cost: CostModel::default(),
+            cost,
             cost_error: None,
             correction: 1.0,
             counts: Counts::default(),
@@ -188,8 +181,14 @@ impl State {
     /// Takes in what happened at `now` and says what is to be done.
     pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
         match event {
-            Event::Submit { tokens, deadline } => self.submit(now, tokens, *deadline),
-            Event::Probe { worker, tokens, deadline } => self.probe(*worker, *tokens, *deadline),
+            Event::Submit { tokens, priority, deadline } => {
+                let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
+                let priority = priority.unwrap_or_else(by_size);
+                self.submit(now, Candidate { tokens, priority, deadline: *deadline })
+            }
+            Event::Probe { worker, tokens, deadline } => {
+                self.probe(now, *worker, *tokens, *deadline)
+            }
             Event::Cancel { items } => self.cancel(items),
             Event::WorkerOpened { worker } => {
                 self.workers[*worker].live = true;
@@ -210,6 +209,7 @@ impl State {
     /// Takes over a model that was fitted to measurements.
     pub fn set_cost(&mut self, fit: Fit) {
         self.cost = fit.model;
+        self.waiting.set_cost(&fit.model);
         self.cost_error = Some(fit.median_error);
         self.correction = 1.0;
     }
@@ -222,6 +222,11 @@ impl State {
     /// Items that wait, probes left out.
     pub fn queue_depth(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Items of one priority that wait, probes left out.
+    pub fn queue_depth_of(&self, priority: Priority) -> usize {
+        self.waiting.len_of(priority)
     }
 
     /// Tokens that wait, without padding.
@@ -256,63 +261,59 @@ impl State {
         self.phase == Phase::Closed
     }
 
-    /// Time that a new item would wait before it runs, were it the last of the queue.
-    pub fn predicted_wait(&self, now: Moment) -> Duration {
-        let left_us = |running: &Running| {
-            let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
-            (running.predicted_us * self.correction - elapsed_us).max(0.0)
-        };
-        let idle = self.workers.iter().any(|worker| worker.live && worker.running.is_none());
-        if idle && self.waiting.is_empty() {
-            return Duration::ZERO;
-        }
-        let running: f64 =
-            self.workers.iter().filter_map(|w| w.running.as_ref()).map(left_us).sum();
-        let backlog_us = self.waiting.backlog_us(&self.cost) * self.correction;
-        let live = self.live_and_busy().0.max(1) as f64;
-        Duration::from_nanos(((running + backlog_us) / live * 1e3) as u64)
-    }
-
-    fn submit(&mut self, now: Moment, tokens: &[usize], deadline: Moment) -> Vec<Action> {
-        let refused = match self.phase {
-            Phase::Draining => Some(Refused::Draining),
-            Phase::Closed => Some(Refused::NoWorker),
-            Phase::Open if self.items.len() + tokens.len() > self.config.capacity => {
-                Some(Refused::Full { predicted_wait: self.predicted_wait(now) })
+    fn submit(&mut self, now: Moment, new: Candidate<'_>) -> Vec<Action> {
+        // What is late neither takes a place nor counts as work before this request.
+        let expired = self.expire(now);
+        let mut actions = match self.admit(now, new) {
+            Ok(()) => vec![Action::Accept { items: self.enter(now, new) }],
+            Err(refused) => {
+                self.counts.refused += 1;
+                vec![Action::Refuse(refused)]
             }
-            Phase::Open => None,
         };
-        if let Some(refused) = refused {
-            self.counts.refused += 1;
-            return vec![Action::Refuse(refused)];
-        }
-        let items = self.next..self.next + tokens.len() as u64;
-        self.next = items.end;
-        self.counts.accepted += tokens.len() as u64;
-        for (item, &tokens) in items.clone().zip(tokens) {
-            self.items.insert(item, ItemState { tokens, deadline, cancelled: false });
-            self.deadlines.insert((deadline, item));
-            self.waiting.insert(item, tokens, now);
-        }
-        let mut actions = vec![Action::Accept { items }];
-        actions.extend(self.wake());
+        let accepted = matches!(actions[0], Action::Accept { .. });
+        actions.extend(expired);
+        actions.extend(self.wake().filter(|_| accepted));
         actions
     }
 
-    fn probe(&mut self, worker: usize, tokens: usize, deadline: Moment) -> Vec<Action> {
+    fn enter(&mut self, now: Moment, new: Candidate<'_>) -> Range<Sequence> {
+        let Candidate { tokens, priority, deadline } = new;
+        let items = self.next..self.next + tokens.len() as u64;
+        self.next = items.end;
+        self.counts.accepted += tokens.len() as u64;
+        let turns = self.turns(now, new);
+        for ((item, &tokens), turn) in items.clone().zip(tokens).zip(turns) {
+            let state = ItemState { tokens, priority, turn, deadline, cancelled: false };
+            self.waiting.insert(state.waiting(item));
+            self.deadlines.insert((deadline, item));
+            self.items.insert(item, state);
+        }
+        items
+    }
+
+    fn probe(
+        &mut self,
+        now: Moment,
+        worker: usize,
+        tokens: usize,
+        deadline: Moment,
+    ) -> Vec<Action> {
         let closed = self.phase == Phase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
         let Some(state) = live else {
             return vec![Action::Refuse(Refused::NoWorker)];
         };
         if state.probes.len() >= PROBES_MAX {
-            return vec![Action::Refuse(Refused::Full { predicted_wait: Duration::ZERO })];
+            return vec![Action::Refuse(Refused::Full { retry_after: Duration::ZERO })];
         }
         let item = self.next;
         self.next += 1;
         self.counts.accepted += 1;
         state.probes.push_back(item);
-        self.items.insert(item, ItemState { tokens, deadline, cancelled: false });
+        let priority = Priority::Interactive;
+        let entry = ItemState { tokens, priority, turn: now, deadline, cancelled: false };
+        self.items.insert(item, entry);
         self.deadlines.insert((deadline, item));
         vec![Action::Accept { items: item..item + 1 }, Action::WakeAll]
     }
@@ -335,7 +336,7 @@ impl State {
         if !self.deadlines.remove(&(state.deadline, item)) {
             return false;
         }
-        if !self.waiting.remove(item) {
+        if !self.waiting.remove(&state.waiting(item)) {
             for worker in &mut self.workers {
                 worker.probes.retain(|&probe| probe != item);
             }
@@ -356,7 +357,7 @@ impl State {
     fn abandon(&mut self, item: Sequence) -> Option<Action> {
         let state = self.items.remove(&item)?;
         self.deadlines.remove(&(state.deadline, item));
-        self.waiting.remove(item);
+        self.waiting.remove(&state.waiting(item));
         self.counts.abandoned += 1;
         Some(Action::Abandon { item })
     }
@@ -367,8 +368,7 @@ impl State {
         let (bucket, items) = match self.workers[worker].probes.pop_front() {
             Some(probe) => (self.waiting.table().single(self.items[&probe].tokens), vec![probe]),
             None => {
-                let cost = self.cost;
-                let Some(plan) = self.waiting.take(&cost, now, self.config.max_age) else {
+                let Some(plan) = self.waiting.take(now, self.config.max_age) else {
                     self.workers[worker].idle = true;
                     return actions;
                 };

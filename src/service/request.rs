@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::batch::Priority;
 use crate::sparse::{Selection, SparseVector};
 
 /// One text of a request, as it came.
@@ -66,6 +67,8 @@ pub struct EmbedRequest {
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
     pub selection: Selection,
+    /// `None` lets the request's size decide.
+    pub priority: Option<Priority>,
     /// Time from now until the answer must be ready.
     pub timeout: Duration,
 }

@@ -49,6 +49,8 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
             "cancelled": counts.cancelled,
             "abandoned": counts.abandoned,
         },
+        "queue_interactive": snapshot.queue_interactive,
+        "queue_bulk": snapshot.queue_bulk,
         "requests_refused": counts.refused,
         "worker_restarts": snapshot.workers.restarts,
         "batches": counts.batches,

@@ -150,3 +150,17 @@ fn a_timeout_header_that_is_no_number_in_range_is_refused() {
         ask(value).ok();
     }
 }
+
+#[test]
+fn the_priority_header_is_one_of_two_words() {
+    let server = Server::ready();
+    let ask =
+        |value: &str| server.post_with(DENSE, &[("x-priority", value)], r#"{"input":["a","b"]}"#);
+    for value in ["", "high", "Bulk", "interactive,bulk", "1"] {
+        let error = ask(value).error();
+        error.is(400, "invalid_request_error", "invalid_value", Some("x-priority"));
+        assert!(error.message.contains("interactive or bulk"), "{}", error.message);
+    }
+    let answers = ["interactive", "bulk"].map(|value| ask(value).ok());
+    assert_eq!(answers[0], answers[1]);
+}

@@ -122,7 +122,7 @@ impl Model {
         let items = vec![TokenIds::new(&[0, 9, 2]); items];
         let deadline = RealClock::new().now() + PATIENCE * 10;
         let rows = WantedRows::Dense;
-        let ticket = self.scheduler.submit(Submission { items, rows, deadline });
+        let ticket = self.scheduler.submit(Submission { items, rows, priority: None, deadline });
         self.plugs.lock().push(ticket.expect("there is room"));
     }
 }

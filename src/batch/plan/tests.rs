@@ -1,10 +1,15 @@
 //! Properties of the planner: every item once, limits kept, nothing starves, little padding.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::batch::Priority;
+use crate::batch::cost::CostModel;
+use crate::clock::Moment;
+use crate::limits::BULK_SHARE;
 
 const MAX_AGE: Duration = Duration::from_millis(50);
 
@@ -16,10 +21,22 @@ fn ladder() -> Vec<Bucket> {
     bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT)
 }
 
+fn empty() -> WaitingItems {
+    WaitingItems::new(table(), &CostModel::default())
+}
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::START + Duration::from_millis(milliseconds)
+}
+
+fn item(sequence: Sequence, tokens: usize, priority: Priority) -> WaitingItem {
+    WaitingItem { sequence, tokens, priority, turn: Moment::START }
+}
+
 fn waiting(tokens: &[usize]) -> WaitingItems {
-    let mut waiting = WaitingItems::new(table());
+    let mut waiting = empty();
     for (sequence, &tokens) in tokens.iter().enumerate() {
-        waiting.insert(sequence as u64, tokens, Moment::START);
+        waiting.insert(item(sequence as u64, tokens, Priority::Interactive));
     }
     waiting
 }
@@ -27,8 +44,7 @@ fn waiting(tokens: &[usize]) -> WaitingItems {
 /// All plans until nothing waits, at a time when nothing is old.
 fn drain(tokens: &[usize]) -> Vec<Plan> {
     let mut waiting = waiting(tokens);
-    let cost = CostModel::default();
-    std::iter::from_fn(|| waiting.take(&cost, Moment::START, MAX_AGE)).collect()
+    std::iter::from_fn(|| waiting.take(Moment::START, MAX_AGE)).collect()
 }
 
 #[test]
@@ -90,26 +106,25 @@ fn full_batches_come_from_one_class() {
 
 #[test]
 fn an_item_over_the_age_bound_leads_the_next_batch() {
-    let cost = CostModel::default();
-    let mut waiting = WaitingItems::new(table());
-    waiting.insert(0, 500, Moment::START);
+    let mut waiting = empty();
+    waiting.insert(item(0, 500, Priority::Interactive));
     let later = Moment::START + MAX_AGE;
     for sequence in 1..200 {
-        waiting.insert(sequence, 16, later);
+        waiting.insert(WaitingItem { turn: later, ..item(sequence, 16, Priority::Interactive) });
     }
-    let plan = waiting.take(&cost, later, MAX_AGE).expect("something waits");
-    assert!(plan.items.contains(&0), "{plan:?}");
+    let plan = waiting.take(later, MAX_AGE).expect("something waits");
+    assert_eq!(plan.items[0], 0, "{plan:?}");
 }
 
 #[test]
 fn removed_items_are_never_planned() {
     let mut waiting = waiting(&[10, 20, 30]);
-    assert!(waiting.remove(1));
-    assert!(!waiting.remove(1));
+    let gone = item(1, 20, Priority::Interactive);
+    assert!(waiting.remove(&gone));
+    assert!(!waiting.remove(&gone));
     assert_eq!((waiting.len(), waiting.tokens()), (2, 40));
-    let cost = CostModel::default();
     let mut seen = Vec::new();
-    while let Some(plan) = waiting.take(&cost, Moment::START, MAX_AGE) {
+    while let Some(plan) = waiting.take(Moment::START, MAX_AGE) {
         seen.extend(plan.items);
     }
     seen.sort_unstable();
@@ -134,40 +149,140 @@ fn little_is_padded_when_much_waits() {
     assert!(ratio >= 0.88, "{ratio:.3}");
 }
 
-proptest! {
-    #[test]
-    fn every_item_runs_once_within_the_limits(
-        lengths in prop::collection::vec(2_usize..=512, 1..300),
-        age_ms in 0_u64..100,
-    ) {
-        let mut waiting = waiting(&lengths);
-        let cost = CostModel::default();
-        let now = Moment::START + Duration::from_millis(age_ms);
-        let ladder = ladder();
-        let mut seen = BTreeSet::new();
-        let mut oldest = 0;
-        while let Some(plan) = waiting.take(&cost, now, MAX_AGE) {
-            prop_assert!(ladder.contains(&plan.bucket));
-            prop_assert!((1..=plan.bucket.rows).contains(&plan.items.len()));
-            if age_ms >= 50 {
-                prop_assert!(plan.items.contains(&oldest), "the oldest leads");
-            }
-            for item in plan.items {
-                prop_assert!(lengths[item as usize] <= plan.bucket.length);
-                prop_assert!(seen.insert(item), "{item} twice");
-            }
-            while seen.contains(&oldest) {
-                oldest += 1;
+/// Plans until `batches` ran, with as many waiting items of each priority as at first; returns the
+/// predicted time of those led by interactive and by bulk items.
+fn flood(interactive: usize, bulk: usize, batches: usize) -> (f64, f64) {
+    let mut waiting = empty();
+    let (mut next, mut now) = (0, Moment::START);
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut priorities = Vec::new();
+    let (mut interactive_us, mut bulk_us) = (0.0, 0.0);
+    for _ in 0..batches {
+        for (priority, wanted) in [(Priority::Interactive, interactive), (Priority::Bulk, bulk)] {
+            while waiting.len_of(priority) < wanted {
+                let tokens = random.usize(2..=512);
+                waiting.insert(WaitingItem { turn: now, ..item(next, tokens, priority) });
+                priorities.push(priority);
+                next += 1;
             }
         }
-        prop_assert_eq!(seen.len(), lengths.len());
-        prop_assert_eq!(waiting.tokens(), 0);
+        let plan = waiting.take(now, MAX_AGE).expect("something waits");
+        let cost = CostModel::default();
+        now = now + cost.predict(plan.bucket);
+        match priorities[plan.items[0] as usize] {
+            Priority::Interactive => interactive_us += cost.predict_us(plan.bucket),
+            Priority::Bulk => bulk_us += cost.predict_us(plan.bucket),
+        }
+    }
+    (interactive_us, bulk_us)
+}
+
+#[test]
+fn bulk_items_have_their_share_of_an_interactive_flood() {
+    let (interactive_us, bulk_us) = flood(100, 100, 2000);
+    let share = bulk_us / (interactive_us + bulk_us);
+    assert!((share - BULK_SHARE).abs() < 0.01, "{share:.3}");
+}
+
+#[test]
+fn interactive_items_go_first_in_a_bulk_flood() {
+    let mut waiting = empty();
+    for sequence in 0..1000 {
+        waiting.insert(item(sequence, 16 + sequence as usize % 100, Priority::Bulk));
+    }
+    for (round, now) in (0..50).map(|round| (round, at(1000 + round * 60))) {
+        let fresh = WaitingItem { turn: now, ..item(5000 + round, 30, Priority::Interactive) };
+        waiting.insert(fresh);
+        let plan = waiting.take(now, MAX_AGE).expect("something waits");
+        assert_eq!(plan.items[0], fresh.sequence, "{plan:?}");
+        let plan = waiting.take(now, MAX_AGE).expect("something waits");
+        assert!(plan.items[0] < 1000, "{plan:?}");
+    }
+}
+
+#[test]
+fn rows_that_cost_next_to_nothing_are_filled_with_the_other_priority() {
+    let cost = CostModel { fixed_us: 10_000.0, per_token_us: 1.0, per_token_length_us: 0.0 };
+    let mut waiting = WaitingItems::new(table(), &cost);
+    for sequence in 0..5 {
+        waiting.insert(item(sequence, 16, Priority::Interactive));
+    }
+    for (sequence, tokens) in [(5, 17), (6, 8), (7, 16), (8, 14)] {
+        waiting.insert(item(sequence, tokens, Priority::Bulk));
+    }
+    let plan = waiting.take(Moment::START, MAX_AGE).expect("something waits");
+    let bucket = Bucket { rows: 8, length: 16 };
+    assert_eq!(plan, Plan { bucket, items: vec![0, 1, 2, 3, 4, 7, 8, 6] });
+}
+
+#[test]
+fn an_earlier_turn_goes_first_whatever_the_arrival() {
+    let mut waiting = empty();
+    waiting.insert(WaitingItem { turn: at(10), ..item(0, 16, Priority::Bulk) });
+    waiting.insert(WaitingItem { turn: at(5), ..item(1, 500, Priority::Bulk) });
+    let now = at(10) + MAX_AGE;
+    assert_eq!(waiting.take(now, MAX_AGE).map(|plan| plan.items), Some(vec![1]));
+}
+
+fn mixed() -> impl Strategy<Value = Vec<(usize, Priority, u64)>> {
+    let priority = prop_oneof![Just(Priority::Interactive), Just(Priority::Bulk)];
+    prop::collection::vec((2_usize..=512, priority, 0_u64..300), 1..300)
+}
+
+fn mixed_waiting(items: &[(usize, Priority, u64)]) -> (WaitingItems, Vec<WaitingItem>) {
+    let mut waiting = empty();
+    let all: Vec<WaitingItem> = (0..)
+        .zip(items)
+        .map(|(sequence, &(tokens, priority, turn_ms))| WaitingItem {
+            turn: at(turn_ms),
+            ..item(sequence, tokens, priority)
+        })
+        .collect();
+    all.iter().for_each(|&item| waiting.insert(item));
+    (waiting, all)
+}
+
+proptest! {
+    #[test]
+    fn every_item_runs_once_within_the_limits(items in mixed(), now_ms in 0_u64..500) {
+        let (mut waiting, all) = mixed_waiting(&items);
+        let ladder = ladder();
+        let mut left: Vec<WaitingItem> = all.clone();
+        let mut passed_us = [0.0; 2];
+        while let Some(plan) = waiting.take(at(now_ms), MAX_AGE) {
+            prop_assert!(ladder.contains(&plan.bucket));
+            prop_assert!((1..=plan.bucket.rows).contains(&plan.items.len()));
+            let lead = all[plan.items[0] as usize];
+            let index = usize::from(lead.priority == Priority::Bulk);
+            // The age bound: within a priority, the earliest turn leads once it is old.
+            let of_priority = left.iter().filter(|item| item.priority == lead.priority);
+            let first = of_priority.min_by_key(|item| (item.turn, item.sequence));
+            let first = first.expect("the lead waits");
+            prop_assert!(at(now_ms).since(first.turn) < MAX_AGE || first == &lead);
+            // Between the priorities: neither waits for more than its share of the other.
+            let cost_us = CostModel::default().predict_us(plan.bucket);
+            let other = 1 - index;
+            passed_us[index] = 0.0;
+            let other_waits = left.iter().any(|item| item.priority != lead.priority);
+            passed_us[other] = if other_waits { passed_us[other] + cost_us } else { 0.0 };
+            prop_assert!(passed_us[0] < 200_000.0, "interactive items wait for two bulk batches");
+            prop_assert!(passed_us[1] < 100_000.0 / BULK_SHARE, "bulk items are left out");
+            for item in plan.items {
+                prop_assert!(all[item as usize].tokens <= plan.bucket.length);
+                let before = left.len();
+                left.retain(|waiting| waiting.sequence != item);
+                prop_assert_eq!(left.len(), before - 1, "{} twice", item);
+            }
+        }
+        prop_assert_eq!((left.len(), waiting.len(), waiting.tokens()), (0, 0, 0));
     }
 
     #[test]
-    fn the_same_waiting_items_give_the_same_plans(
-        lengths in prop::collection::vec(2_usize..=512, 1..100),
-    ) {
-        prop_assert_eq!(drain(&lengths), drain(&lengths));
+    fn the_same_waiting_items_give_the_same_plans(items in mixed(), now_ms in 0_u64..500) {
+        let plans = || {
+            let (mut waiting, _) = mixed_waiting(&items);
+            std::iter::from_fn(move || waiting.take(at(now_ms), MAX_AGE)).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(plans(), plans());
     }
 }

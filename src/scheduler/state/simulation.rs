@@ -16,7 +16,6 @@ const MAX_AGE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 struct Item {
     tokens: usize,
-    arrived: Moment,
     deadline: Moment,
     is_probe: bool,
     is_running: bool,
@@ -88,10 +87,15 @@ impl World {
     fn submit(&mut self) {
         let count = if self.random.u32(0..10) == 0 { 60 } else { self.random.usize(1..=5) };
         let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(2..=512)).collect();
-        let deadline = self.now + Duration::from_millis(self.random.u64(0..200));
+        let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
+        let choices = [None, Some(Priority::Interactive), Some(Priority::Bulk)];
+        let priority = choices[self.random.usize(0..choices.len())];
+        let event = Event::Submit { tokens: &tokens, priority, deadline };
+        let actions = self.state.handle(self.now, &event);
+        let (answer, others) = actions.split_first().expect("a submission is answered");
+        self.carry_out(0, others.to_vec());
         let outstanding = self.items.len();
-        let actions = self.state.handle(self.now, &Event::Submit { tokens: &tokens, deadline });
-        match &actions[0] {
+        match answer {
             Action::Accept { items } => {
                 assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
                 for (item, &tokens) in items.clone().zip(&tokens) {
@@ -116,8 +120,7 @@ impl World {
     }
 
     fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, is_probe: bool) {
-        let arrived = self.now;
-        let entry = Item { tokens, arrived, deadline, is_probe, is_running: false };
+        let entry = Item { tokens, deadline, is_probe, is_running: false };
         assert!(self.items.insert(item, entry).is_none(), "{self}");
     }
 
@@ -167,23 +170,29 @@ impl World {
         if !self.live[worker] || self.running[worker].is_some() {
             return;
         }
-        let oldest = self.oldest_over_age();
+        let old = [Priority::Interactive, Priority::Bulk].map(|class| self.oldest_over_age(class));
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();
-        if let Some(oldest) = oldest
-            && !ran.iter().any(|item| self.items[item].is_probe)
-        {
-            assert!(ran.contains(&oldest), "{oldest} is over the age bound and waits {self}");
+        let Some(&lead) = ran.first().filter(|lead| !self.items[lead].is_probe) else { return };
+        let [interactive, bulk] = old;
+        let oldest = match self.state.items[&lead].priority {
+            Priority::Interactive => interactive,
+            Priority::Bulk => bulk,
+        };
+        if let Some(oldest) = oldest {
+            assert_eq!(lead, oldest, "{oldest} is over the age bound and waits {self}");
             self.led_by_age += 1;
         }
     }
 
-    /// The oldest item of the queue, when its wait is over the bound and it can still run.
-    fn oldest_over_age(&self) -> Option<Sequence> {
-        let mut queued = self.items.iter();
-        let (&sequence, item) =
-            queued.find(|(_, item)| item.is_queued() && item.deadline > self.now)?;
-        (self.now.since(item.arrived) >= MAX_AGE).then_some(sequence)
+    /// The item of the earliest turn, when its age is over the bound and it can still run.
+    fn oldest_over_age(&self, priority: Priority) -> Option<Sequence> {
+        let queued = self.items.iter().filter(|(_, item)| item.is_queued());
+        let alive = queued.filter(|(_, item)| item.deadline > self.now);
+        let turns = alive.map(|(item, _)| (&self.state.items[item], *item));
+        let same = turns.filter(|(state, _)| state.priority == priority);
+        let (state, item) = same.min_by_key(|(state, item)| (state.turn, *item))?;
+        (self.now.since(state.turn) >= MAX_AGE).then_some(item)
     }
 
     fn carry_out(&mut self, worker: usize, actions: Vec<Action>) -> Option<Vec<Sequence>> {

@@ -22,7 +22,7 @@ fn state(capacity: usize, workers: usize) -> State {
 }
 
 fn submit(state: &mut State, tokens: &[usize]) -> Vec<Action> {
-    state.handle(at(0), &Event::Submit { tokens, deadline: LATER })
+    state.handle(at(0), &Event::Submit { tokens, priority: None, deadline: LATER })
 }
 
 fn ask(state: &mut State, now: Moment) -> Vec<Action> {
@@ -34,10 +34,10 @@ fn a_request_that_does_not_fit_is_refused_whole() {
     let mut state = state(3, 1);
     assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 0..2 }]);
     let refused = submit(&mut state, &[5, 5]);
-    let [Action::Refuse(Refused::Full { predicted_wait })] = refused[..] else {
+    let [Action::Refuse(Refused::Full { retry_after })] = refused[..] else {
         panic!("{refused:?}")
     };
-    assert!(predicted_wait > Duration::ZERO);
+    assert!(retry_after > Duration::ZERO && retry_after <= state.predicted_wait(at(0)));
     assert_eq!(state.queue_depth(), 2);
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
 }
@@ -67,8 +67,9 @@ fn an_idle_worker_is_woken_and_only_then() {
 #[test]
 fn an_expired_item_costs_nothing() {
     let mut state = state(10, 1);
-    state.handle(at(0), &Event::Submit { tokens: &[5], deadline: at(10) });
-    state.handle(at(0), &Event::Submit { tokens: &[6], deadline: at(11) });
+    for (tokens, deadline) in [(&[5], at(10)), (&[6], at(11))] {
+        state.handle(at(0), &Event::Submit { tokens, priority: None, deadline });
+    }
     let actions = ask(&mut state, at(10));
     assert_eq!(actions[0], Action::Expire { item: 0 });
     assert!(matches!(&actions[1], Action::Run { items, .. } if items == &[1]));

@@ -51,7 +51,7 @@ impl Rig {
 
     fn submit(&self, items: &[TokenIds]) -> Result<Ticket, Refusal> {
         let (items, rows) = (items.to_vec(), WantedRows::Both);
-        self.scheduler.submit(Submission { items, rows, deadline: self.deadline() })
+        self.scheduler.submit(Submission { items, rows, priority: None, deadline: self.deadline() })
     }
 
     async fn run(&self, items: &[TokenIds]) -> Result<Vec<ItemRows>, RunError> {
@@ -256,8 +256,8 @@ async fn an_item_whose_deadline_passed_is_not_run() {
     let rig = Rig::new(1, 100, gated(&gate));
     let held = rig.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let submission =
-        Submission { items: vec![ids(1, 9)], rows: WantedRows::Dense, deadline: rig.clock.now() };
+    let (items, rows, priority) = (vec![ids(1, 9)], WantedRows::Dense, None);
+    let submission = Submission { items, rows, priority, deadline: rig.clock.now() };
     let late = rig.scheduler.submit(submission).expect("room");
     gate.open();
     within(held).await.expect("it runs");
@@ -272,7 +272,8 @@ async fn only_the_wanted_rows_are_copied() {
         [(WantedRows::Dense, HIDDEN, 0), (WantedRows::Weights, 0, 9), (WantedRows::Both, HIDDEN, 9)]
     {
         let items = vec![ids(1, 9)];
-        let submission = Submission { items, rows: wanted, deadline: rig.deadline() };
+        let (rows, priority) = (wanted, None);
+        let submission = Submission { items, rows, priority, deadline: rig.deadline() };
         let ticket = rig.scheduler.submit(submission).expect("room");
         let rows = within(ticket).await.expect("it runs");
         assert_eq!((rows[0].dense.len(), rows[0].weights.len()), (dense, weights));

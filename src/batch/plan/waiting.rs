@@ -1,0 +1,354 @@
+//! Waiting items, and which of them run next.
+//!
+//! A plan is judged by its *waste*: its predicted time less what its items would cost if each
+//! length class ran on its own. Padding and half-empty rows make it positive, sharing the fixed
+//! cost of a run makes it negative. While no item of a priority is over its age bound, the least
+//! waste wins; then the item of the earliest turn leads, whatever it wastes.
+//!
+//! Interactive items lead, unless bulk items are owed a batch: what they are owed grows by
+//! `BULK_SHARE` of every batch they have to let pass. Rows that cost next to nothing are filled
+//! with items of the other priority. So nothing starves, and an idle worker never
+//! waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::BucketTable;
+use crate::batch::cost::CostModel;
+use crate::batch::{Bucket, Priority};
+use crate::clock::Moment;
+use crate::limits::BULK_SHARE;
+
+/// A batch may take this much longer to run items of the other priority too.
+const FILL_COST_MAX: f64 = 1.1;
+
+/// Arrival number of an item: smaller is older, unique.
+pub type Sequence = u64;
+
+/// An item that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingItem {
+    pub sequence: Sequence,
+    pub tokens: usize,
+    pub priority: Priority,
+    /// Items of one priority run in this order, as far as their lengths allow; its age counts from
+    /// here.
+    pub turn: Moment,
+}
+
+/// The next batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub bucket: Bucket,
+    /// At least one, at most `bucket.rows`; each fits `bucket.length`. The first one leads.
+    pub items: Vec<Sequence>,
+}
+
+/// Waiting items by priority, length class and turn.
+#[derive(Debug)]
+pub struct WaitingItems {
+    table: BucketTable,
+    /// Predicted time of each bucket of the table, by class.
+    costs_us: Vec<Vec<f64>>,
+    interactive: Queue,
+    bulk: Queue,
+    /// Time of workers that bulk items are owed by interactive ones.
+    owed_us: f64,
+}
+
+/// Order of items within a queue.
+type Turn = (Moment, Sequence);
+
+/// Items of one priority.
+#[derive(Debug)]
+struct Queue {
+    /// Tokens of each item, by length class.
+    by_class: Vec<BTreeMap<Turn, usize>>,
+    /// Length class of each item.
+    by_turn: BTreeMap<Turn, usize>,
+    tokens: usize,
+}
+
+/// A batch under consideration: the lead, then the earliest of `class` and of shorter classes.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    lead: Turn,
+    class: usize,
+    items: usize,
+    bucket: Bucket,
+    cost_us: f64,
+    waste_us: f64,
+}
+
+impl WaitingItems {
+    /// Nothing waits.
+    ///
+    /// # Panics
+    /// Without any bucket: an engine that can run nothing is a mistake of this crate.
+    pub fn new(table: BucketTable, cost: &CostModel) -> Self {
+        assert!(!table.classes.is_empty(), "an engine has at least one bucket");
+        let (interactive, bulk) = (Queue::new(&table), Queue::new(&table));
+        let costs_us = costs_us(&table, cost);
+        Self { table, costs_us, interactive, bulk, owed_us: 0.0 }
+    }
+
+    /// Plans with another model from now on.
+    pub fn set_cost(&mut self, cost: &CostModel) {
+        self.costs_us = costs_us(&self.table, cost);
+    }
+
+    /// Items that wait.
+    pub fn len(&self) -> usize {
+        self.interactive.by_turn.len() + self.bulk.by_turn.len()
+    }
+
+    /// Items of one priority that wait.
+    pub fn len_of(&self, priority: Priority) -> usize {
+        self.queue(priority).by_turn.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tokens that wait, without padding.
+    pub const fn tokens(&self) -> usize {
+        self.interactive.tokens + self.bulk.tokens
+    }
+
+    /// The shapes items are planned into.
+    pub const fn table(&self) -> &BucketTable {
+        &self.table
+    }
+
+    /// Adds an item; its sequence must be new.
+    pub fn insert(&mut self, item: WaitingItem) {
+        let class = self.table.class_of(item.tokens);
+        let queue = self.queue_mut(item.priority);
+        let turn = (item.turn, item.sequence);
+        queue.by_class[class].insert(turn, item.tokens);
+        queue.by_turn.insert(turn, class);
+        queue.tokens += item.tokens;
+    }
+
+    /// Takes an item out; false when it does not wait.
+    pub fn remove(&mut self, item: &WaitingItem) -> bool {
+        self.queue_mut(item.priority).remove((item.turn, item.sequence))
+    }
+
+    /// Predicted time to run everything of a priority, each class on its own, in microseconds.
+    pub fn backlog_us(&self, priority: Priority) -> f64 {
+        let classes = self.table.classes.iter().zip(&self.costs_us);
+        classes
+            .zip(&self.queue(priority).by_class)
+            .map(|((class, costs_us), waiting)| {
+                let full = waiting.len() / class.max_rows();
+                let rest = waiting.len() % class.max_rows();
+                let full_us = full as f64 * costs_us[class.rows.len() - 1];
+                full_us + if rest > 0 { costs_us[class.step(rest)] } else { 0.0 }
+            })
+            .sum()
+    }
+
+    /// Predicted time of one item as part of a full batch, in microseconds.
+    pub fn item_us(&self, tokens: usize) -> f64 {
+        let class = self.table.class_of(tokens);
+        let full_us = self.costs_us[class].last().expect("a class has a bucket");
+        full_us / self.table.classes[class].max_rows() as f64
+    }
+
+    /// Predicted time of one item on its own, in microseconds.
+    pub fn single_us(&self, tokens: usize) -> f64 {
+        self.costs_us[self.table.class_of(tokens)][0]
+    }
+
+    /// Takes the next batch out; `None` when nothing waits.
+    pub fn take(&mut self, now: Moment, max_age: Duration) -> Option<Plan> {
+        let interactive = self.candidate(&self.interactive, now, max_age);
+        let bulk = self.candidate(&self.bulk, now, max_age);
+        let (priority, candidate) = match (interactive, bulk) {
+            (None, None) => return None,
+            (Some(interactive), None) => {
+                self.owed_us = 0.0;
+                (Priority::Interactive, interactive)
+            }
+            (None, Some(bulk)) => {
+                self.owed_us = (self.owed_us - bulk.cost_us).max(0.0);
+                (Priority::Bulk, bulk)
+            }
+            (Some(_), Some(bulk)) if self.owed_us >= bulk.cost_us * (1.0 - BULK_SHARE) => {
+                self.owed_us -= bulk.cost_us * (1.0 - BULK_SHARE);
+                (Priority::Bulk, bulk)
+            }
+            (Some(interactive), Some(_)) => {
+                self.owed_us += interactive.cost_us * BULK_SHARE;
+                (Priority::Interactive, interactive)
+            }
+        };
+        let Candidate { lead, class, .. } = candidate;
+        let bucket = self.filled_up(priority, &candidate);
+        let mut items = vec![lead.1];
+        let (first, second) = match priority {
+            Priority::Interactive => (&mut self.interactive, &mut self.bulk),
+            Priority::Bulk => (&mut self.bulk, &mut self.interactive),
+        };
+        first.remove(lead);
+        first.draw(class, candidate.items, &mut items);
+        second.draw(class, bucket.rows, &mut items);
+        Some(Plan { bucket, items })
+    }
+
+    /// The candidate's bucket, with more rows where items of the other priority fill them at next
+    /// to no cost.
+    fn filled_up(&self, priority: Priority, candidate: &Candidate) -> Bucket {
+        let other = match priority {
+            Priority::Interactive => &self.bulk,
+            Priority::Bulk => &self.interactive,
+        };
+        let class = candidate.class;
+        let fillers = other.by_class[..=class].iter().map(BTreeMap::len).sum::<usize>();
+        let steps = self.table.classes[class].rows.iter().zip(&self.costs_us[class]);
+        let full = steps.rev().find(|&(&rows, &cost_us)| {
+            rows <= candidate.items + fillers && cost_us <= candidate.cost_us * FILL_COST_MAX
+        });
+        let rows = full.map_or(0, |(&rows, _)| rows).max(candidate.bucket.rows);
+        Bucket { rows, ..candidate.bucket }
+    }
+
+    const fn queue(&self, priority: Priority) -> &Queue {
+        match priority {
+            Priority::Interactive => &self.interactive,
+            Priority::Bulk => &self.bulk,
+        }
+    }
+
+    const fn queue_mut(&mut self, priority: Priority) -> &mut Queue {
+        match priority {
+            Priority::Interactive => &mut self.interactive,
+            Priority::Bulk => &mut self.bulk,
+        }
+    }
+
+    /// The batch that a queue would run next.
+    fn candidate(&self, queue: &Queue, now: Moment, max_age: Duration) -> Option<Candidate> {
+        let (&oldest, &oldest_class) = queue.by_turn.first_key_value()?;
+        let share_us = self.share_us(queue);
+        if now.since(oldest.0) >= max_age {
+            return Some(self.led_by(queue, oldest, oldest_class, &share_us));
+        }
+        let leads = queue.by_class.iter().enumerate();
+        leads
+            .filter_map(|(class, waiting)| Some((class, *waiting.first_key_value()?.0)))
+            .map(|(class, lead)| self.led_by(queue, lead, class, &share_us))
+            .min_by(|a, b| a.waste_us.total_cmp(&b.waste_us).then(a.lead.cmp(&b.lead)))
+    }
+
+    /// For each class: what one of its items would cost if the class ran on its own.
+    fn share_us(&self, queue: &Queue) -> Vec<f64> {
+        let classes = self.table.classes.iter().zip(&self.costs_us).zip(&queue.by_class);
+        classes
+            .map(|((class, costs_us), waiting)| {
+                let items = waiting.len().clamp(1, class.max_rows());
+                costs_us[class.step(items)] / items as f64
+            })
+            .collect()
+    }
+
+    /// The least waste of all batches that contain `lead`: for each length at or above its own, and
+    /// each number of rows.
+    fn led_by(&self, queue: &Queue, lead: Turn, lead_class: usize, share_us: &[f64]) -> Candidate {
+        let mut best: Option<Candidate> = None;
+        for class in lead_class..self.table.classes.len() {
+            if class > lead_class && queue.by_class[class].is_empty() {
+                continue;
+            }
+            let shape = &self.table.classes[class];
+            let mut others = Others::new(queue, lead_class, class);
+            let mut saved_us = share_us[lead_class];
+            let mut items = 1;
+            for (&rows, &cost_us) in shape.rows.iter().zip(&self.costs_us[class]) {
+                while let Some((source, drawn)) = others.next(rows - items) {
+                    saved_us += drawn as f64 * share_us[source];
+                    items += drawn;
+                }
+                let waste_us = cost_us - saved_us;
+                let better = best.is_none_or(|best| {
+                    waste_us < best.waste_us || (waste_us == best.waste_us && items > best.items)
+                });
+                if better {
+                    let bucket = Bucket { rows, length: shape.length };
+                    best = Some(Candidate { lead, class, items, bucket, cost_us, waste_us });
+                }
+                if items < rows {
+                    break;
+                }
+            }
+        }
+        best.expect("the lead alone is a candidate")
+    }
+}
+
+impl Queue {
+    fn new(table: &BucketTable) -> Self {
+        let by_class = table.classes.iter().map(|_| BTreeMap::new()).collect();
+        Self { by_class, by_turn: BTreeMap::new(), tokens: 0 }
+    }
+
+    fn remove(&mut self, turn: Turn) -> bool {
+        let Some(class) = self.by_turn.remove(&turn) else { return false };
+        self.tokens -= self.by_class[class].remove(&turn).unwrap_or(0);
+        true
+    }
+
+    /// Takes out the earliest of a class, then of shorter ones, until there are `rows` items.
+    fn draw(&mut self, class: usize, rows: usize, items: &mut Vec<Sequence>) {
+        for waiting in self.by_class[..=class].iter_mut().rev() {
+            while items.len() < rows {
+                let Some((turn, tokens)) = waiting.pop_first() else { break };
+                self.by_turn.remove(&turn);
+                self.tokens -= tokens;
+                items.push(turn.1);
+            }
+        }
+    }
+}
+
+/// Counts what can be drawn besides the lead: of a class, then of shorter ones.
+struct Others<'a> {
+    queue: &'a Queue,
+    lead_class: usize,
+    source: usize,
+    left: usize,
+}
+
+impl<'a> Others<'a> {
+    fn new(queue: &'a Queue, lead_class: usize, class: usize) -> Self {
+        let mut others = Self { queue, lead_class, source: class, left: 0 };
+        others.left = others.of(class);
+        others
+    }
+
+    fn of(&self, class: usize) -> usize {
+        self.queue.by_class[class].len() - usize::from(class == self.lead_class)
+    }
+
+    /// The next class with its number of items, at most `room`; `None` without room or items.
+    fn next(&mut self, room: usize) -> Option<(usize, usize)> {
+        while self.left == 0 {
+            self.source = self.source.checked_sub(1)?;
+            self.left = self.of(self.source);
+        }
+        let drawn = self.left.min(room);
+        self.left -= drawn;
+        (drawn > 0).then_some((self.source, drawn))
+    }
+}
+
+fn costs_us(table: &BucketTable, cost: &CostModel) -> Vec<Vec<f64>> {
+    let of_class = |class: &super::LengthClass| {
+        let buckets = class.rows.iter().map(|&rows| Bucket { rows, length: class.length });
+        buckets.map(|bucket| cost.predict_us(bucket)).collect()
+    };
+    table.classes.iter().map(of_class).collect()
+}
