@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -138,6 +139,8 @@ pub const INTERACTIVE_TOKENS: usize = 512;
 pub const BULK_SHARE: f64 = 0.2;
 /// Part of a request's time over which the turns of its items are spread, at most.
 pub const TURNS_PART: f64 = 0.25;
+/// The longest time that a refused request is told to wait.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 bounded! {
     /// Threads that parse, tokenize and serialize.

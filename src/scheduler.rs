@@ -423,7 +423,9 @@ impl Scheduler {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Full { retry_after } => Self::QueueFull { retry_after },
+            Refused::Full { retry_after } | Refused::Late { retry_after } => {
+                Self::QueueFull { retry_after }
+            }
             Refused::Draining => Self::Draining,
             Refused::NoWorker => Self::NoWorker,
         }

@@ -280,7 +280,7 @@ impl ApiError {
                 retry_after: Some(retry_after),
                 ..Self::new(
                     Code::QueueFull,
-                    "the queue is full; retry after the seconds in the Retry-After header",
+                    "too much waits already; retry after the seconds in the Retry-After header",
                 )
             },
             EmbedError::DeadlineExceeded { .. } => Self::deadline(timeout),

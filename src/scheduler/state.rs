@@ -15,7 +15,7 @@ use crate::clock::Moment;
 mod admission;
 mod counts;
 
-use admission::Candidate;
+use admission::{Admission, Candidate};
 pub use counts::Counts;
 
 /// Checks that may wait for one worker; health checks come one at a time or a few at once.
@@ -97,6 +97,10 @@ pub enum Refused {
     Full {
         retry_after: Duration,
     },
+    /// The answer would not be ready in time; it would be after this time.
+    Late {
+        retry_after: Duration,
+    },
     Draining,
     /// No worker will come back, or the named one has no session.
     NoWorker,
@@ -156,6 +160,7 @@ pub struct State {
     cost: CostModel,
     cost_error: Option<f64>,
     correction: f64,
+    admission: Admission,
     counts: Counts,
 }
 
@@ -174,6 +179,7 @@ impl State {
             cost,
             cost_error: None,
             correction: 1.0,
+            admission: Admission::default(),
             counts: Counts::default(),
         }
     }
@@ -375,16 +381,19 @@ impl State {
                 (plan.bucket, plan.items)
             }
         };
-        let mut real = 0;
+        let (mut real, mut interactive) = (0, 0);
         for item in &items {
             let state = &self.items[item];
             real += state.tokens;
+            interactive += if state.priority == Priority::Interactive { state.tokens } else { 0 };
             self.deadlines.remove(&(state.deadline, *item));
         }
         self.counts.batches += 1;
         self.counts.tokens_real += real as u64;
         self.counts.tokens_padded += bucket.tokens() as u64;
         let predicted_us = self.cost.predict_us(bucket);
+        let part = interactive as f64 / real.max(1) as f64;
+        self.admission.spend(now, predicted_us * self.correction * part);
         let running = Running { items: items.clone(), started: now, predicted_us };
         self.workers[worker].running = Some(running);
         actions.push(Action::Run { worker, bucket, items });

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use duovec::batch::TokenIds;
+use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
 use duovec::config::{HttpConfig, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
@@ -214,6 +215,18 @@ impl Server {
         self.wait_until("a worker is lost", |server| {
             server.model.scheduler.snapshot().workers.live == 1
         });
+    }
+
+    /// From now on every run is predicted to take `fixed` and nothing else.
+    pub(crate) fn predict(&self, fixed: Duration) {
+        let fixed_us = fixed.as_secs_f64() * 1e6;
+        let model = CostModel { fixed_us, per_token_us: 0.0, per_token_length_us: 0.0 };
+        self.model.scheduler.set_cost(Fit { model, median_error: 0.0 });
+    }
+
+    /// From now on `items` more items wait, as one request of the class that its size says.
+    pub(crate) fn plug(&self, items: usize) {
+        self.model.plug(items);
     }
 
     /// From now on the model gives other numbers.

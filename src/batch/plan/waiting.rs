@@ -151,6 +151,13 @@ impl WaitingItems {
             .sum()
     }
 
+    /// Predicted time of one full batch of each length that waits, in microseconds.
+    pub fn round_us(&self, priority: Priority) -> f64 {
+        let classes = self.costs_us.iter().zip(&self.queue(priority).by_class);
+        let waiting = classes.filter(|(_, waiting)| !waiting.is_empty());
+        waiting.filter_map(|(costs_us, _)| costs_us.last()).sum()
+    }
+
     /// Predicted time of one item as part of a full batch, in microseconds.
     pub fn item_us(&self, tokens: usize) -> f64 {
         let class = self.table.class_of(tokens);

@@ -1,11 +1,22 @@
-//! Which requests are taken, and when their items have their turns.
+//! Which requests are taken: those that will be answered in time, by the cost model.
+//!
+//! The wait of a request is what workers still run, then what waits before it. A request may find
+//! a wait of most of its time; the rest covers the model's error and later requests, which go
+//! before the later items of this one. A refused request is told when there will be room for it
+//! behind those that were refused before.
 
 use std::time::Duration;
 
 use super::{Phase, Refused, Running, State};
 use crate::batch::Priority;
 use crate::clock::Moment;
-use crate::limits::TURNS_PART;
+use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
+
+/// Over this time the load of interactive items is averaged.
+const LOAD_SPAN: Duration = Duration::from_secs(5);
+
+/// Part of the workers' time that is promised to those that come back; others go on arriving.
+const PROMISED_PART: f64 = 0.5;
 
 /// A request that asks to be taken.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +24,30 @@ pub(super) struct Candidate<'a> {
     pub tokens: &'a [usize],
     pub priority: Priority,
     pub deadline: Moment,
+}
+
+/// What the decisions remember.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// When those that were refused will have been served, if they come back when told to.
+    promised: Moment,
+    /// Time that workers spent on interactive items, decaying.
+    interactive_us: f64,
+    /// When it was last brought up to date.
+    updated: Moment,
+}
+
+impl Admission {
+    /// A batch spends `us` on interactive items.
+    pub fn spend(&mut self, now: Moment, us: f64) {
+        self.interactive_us = self.interactive_us(now) + us;
+        self.updated = now;
+    }
+
+    fn interactive_us(&self, now: Moment) -> f64 {
+        let spans = now.since(self.updated).as_secs_f64() / LOAD_SPAN.as_secs_f64();
+        self.interactive_us * (-spans).exp()
+    }
 }
 
 impl State {
@@ -25,17 +60,34 @@ impl State {
         micros(self.running_us(now) + backlog_us)
     }
 
-    /// Refuses a request that does not fit.
-    pub(super) fn admit(&self, now: Moment, new: Candidate<'_>) -> Result<(), Refused> {
+    /// Refuses a request that does not fit or would be late.
+    pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refused> {
         match self.phase {
             Phase::Draining => return Err(Refused::Draining),
             Phase::Closed => return Err(Refused::NoWorker),
             Phase::Open => {}
         }
-        if self.items.len() + new.tokens.len() > self.config.capacity {
-            return Err(Refused::Full { retry_after: self.predicted_wait(now) });
+        let over = (self.items.len() + new.tokens.len()).saturating_sub(self.config.capacity);
+        if over > 0 {
+            // The wait until so many have ended, as a part of the wait until all have.
+            let part = over as f64 / self.items.len().max(over) as f64;
+            let room_in = self.predicted_wait(now).mul_f64(part);
+            return Err(Refused::Full { retry_after: self.promise(now, room_in, new.tokens) });
         }
-        Ok(())
+        let time = new.deadline.since(now);
+        let wait = self.wait_of(now, new.priority);
+        if wait.is_zero() || time.is_zero() {
+            return Ok(());
+        }
+        let longest_wait = time.mul_f64(1.0 - TURNS_PART);
+        let own = self.own_time(new.tokens);
+        let late = wait.saturating_sub(longest_wait).max((wait + own).saturating_sub(time));
+        if late.is_zero() {
+            return Ok(());
+        }
+        // One that is late with nothing before it is taken by an idle worker only.
+        let room_in = late.min(wait);
+        Err(Refused::Late { retry_after: self.promise(now, room_in, new.tokens) })
     }
 
     /// Turns of a request's items: when each would run were the workers the request's own. So a
@@ -52,6 +104,31 @@ impl State {
         new.tokens.iter().map(&mut turn).collect()
     }
 
+    /// Time that a new item of a priority would wait before it runs.
+    fn wait_of(&self, now: Moment, priority: Priority) -> Duration {
+        if self.is_idle() {
+            return Duration::ZERO;
+        }
+        let (interactive_us, bulk_us) =
+            (self.backlog_us(Priority::Interactive), self.backlog_us(Priority::Bulk));
+        let before_us = match priority {
+            Priority::Interactive if bulk_us > 0.0 => interactive_us / (1.0 - BULK_SHARE),
+            Priority::Interactive => interactive_us,
+            Priority::Bulk => (interactive_us + bulk_us).max(bulk_us / self.bulk_share(now)),
+        };
+        // Later items that fill up the batches of earlier ones run before it too: at most as much
+        // again, and a batch of each length; half of that as a rule.
+        let filled_us = before_us.min(self.round_us(priority));
+        micros(self.running_us(now) + before_us + 0.5 * filled_us)
+    }
+
+    /// Part of the workers' time that interactive items leave to bulk items, of late.
+    fn bulk_share(&self, now: Moment) -> f64 {
+        let live = self.live_and_busy().0.max(1) as f64;
+        let whole_us = LOAD_SPAN.as_secs_f64() * 1e6 * live;
+        (1.0 - self.admission.interactive_us(now) / whole_us).max(BULK_SHARE)
+    }
+
     /// A worker can start at once, and nothing is before a new item.
     fn is_idle(&self) -> bool {
         let idle = self.workers.iter().any(|worker| worker.live && worker.running.is_none());
@@ -64,6 +141,12 @@ impl State {
         self.waiting.backlog_us(priority) * self.correction / live
     }
 
+    /// Time of a full batch of each length that waits, for all workers together.
+    fn round_us(&self, priority: Priority) -> f64 {
+        let live = self.live_and_busy().0.max(1) as f64;
+        self.waiting.round_us(priority) * self.correction / live
+    }
+
     /// Time until the workers have run what they run, on average.
     fn running_us(&self, now: Moment) -> f64 {
         let left_us = |running: &Running| {
@@ -72,6 +155,22 @@ impl State {
         };
         let running = self.workers.iter().filter_map(|worker| worker.running.as_ref());
         running.map(left_us).sum::<f64>() / self.live_and_busy().0.max(1) as f64
+    }
+
+    /// Time of a request on workers of its own.
+    fn own_time(&self, tokens: &[usize]) -> Duration {
+        let live = self.live_and_busy().0.max(1) as f64;
+        let all_us: f64 = tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
+        let longest = tokens.iter().copied().max().unwrap_or(0);
+        micros((all_us / live).max(self.waiting.single_us(longest)) * self.correction)
+    }
+
+    /// When a request that finds room in `room_in` should come back: behind those that were told
+    /// so before.
+    fn promise(&mut self, now: Moment, room_in: Duration, tokens: &[usize]) -> Duration {
+        let room = (now + room_in).max(self.admission.promised).min(now + RETRY_AFTER_MAX);
+        self.admission.promised = room + self.own_time(tokens).div_f64(PROMISED_PART);
+        room.since(now)
     }
 }
 

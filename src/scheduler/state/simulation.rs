@@ -106,6 +106,9 @@ impl World {
             Action::Refuse(Refused::Full { .. }) => {
                 assert!(outstanding + count > self.capacity, "{self}");
             }
+            Action::Refuse(Refused::Late { retry_after }) => {
+                assert!(*retry_after > Duration::ZERO, "{self}");
+            }
             other => assert!(self.draining, "{other:?} {self}"),
         }
     }

@@ -176,3 +176,76 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
     assert!(correction > 2.0, "{correction}");
     assert!(state.predicted_wait(now) > before / 2);
 }
+
+fn submit_as(state: &mut State, tokens: &[usize], priority: Priority, deadline: Moment) -> Action {
+    let event = Event::Submit { tokens, priority: Some(priority), deadline };
+    state.handle(at(0), &event).swap_remove(0)
+}
+
+#[test]
+fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
+    let mut state = state(10_000, 1);
+    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER);
+    let wait = state.predicted_wait(at(0));
+    let ask = |state: &mut State, time: Duration| {
+        submit_as(state, &[100; 20], Priority::Bulk, at(0) + time)
+    };
+    assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
+    let mut told = Duration::ZERO;
+    for _ in 0..5 {
+        let Action::Refuse(Refused::Late { retry_after }) = ask(&mut state, wait) else {
+            panic!("it cannot be in time")
+        };
+        assert!(retry_after > told && retry_after < wait * 2, "{retry_after:?} {told:?}");
+        told = retry_after;
+    }
+    assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
+}
+
+#[test]
+fn an_idle_worker_takes_a_request_whatever_is_predicted() {
+    let mut state = state(10_000, 1);
+    let accepted = submit_as(&mut state, &[500; 1000], Priority::Bulk, at(10));
+    assert_eq!(accepted, Action::Accept { items: 0..1000 });
+}
+
+#[test]
+fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
+    let mut state = state(10_000, 1);
+    submit_as(&mut state, &[100; 5000], Priority::Bulk, LATER);
+    let late = submit_as(&mut state, &[9], Priority::Bulk, at(1000));
+    assert!(matches!(late, Action::Refuse(Refused::Late { .. })), "{late:?}");
+    let taken = submit_as(&mut state, &[9], Priority::Interactive, at(1000));
+    assert!(matches!(taken, Action::Accept { .. }), "{taken:?}");
+    assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
+    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items[0] == 5000));
+}
+
+#[test]
+fn what_expired_makes_room_although_no_worker_asks() {
+    let mut state = state(2, 1);
+    let event = |deadline| Event::Submit { tokens: &[5, 5], priority: None, deadline };
+    state.handle(at(0), &event(at(10)));
+    let actions = state.handle(at(10), &event(LATER));
+    let [Action::Accept { items }, expired @ ..] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(items, &(2..4));
+    assert_eq!(expired, [Action::Expire { item: 0 }, Action::Expire { item: 1 }]);
+    assert_eq!(state.queue_depth(), 2);
+}
+
+#[test]
+fn a_large_request_lets_others_of_its_class_in_between() {
+    let mut state = state(10_000, 1);
+    submit_as(&mut state, &[100; 2000], Priority::Bulk, LATER);
+    submit_as(&mut state, &[100; 20], Priority::Bulk, LATER);
+    let mut now = at(0);
+    let mut batches = 0;
+    while state.items.contains_key(&2019) {
+        ask(&mut state, now);
+        now = now + Duration::from_millis(50);
+        state.handle(now, &Event::BatchDone { worker: 0, not_finite: &[] });
+        batches += 1;
+    }
+    // Twenty items are five batches of four; the large request has as many in between.
+    assert!((5..=12).contains(&batches), "{batches}");
+}
