@@ -358,7 +358,7 @@ fn little_is_padded_under_bulk() {
     world.run(after(120.0));
     let (tokens, real) = (world.good_tokens() as f64, world.real as f64 / world.padded as f64);
     println!("4 x 32: {:.0} tokens/s, {real:.3} real per padded token", tokens / 120.0);
-    assert!(real >= 0.88, "{real:.3}");
+    assert!(real >= 0.89, "{real:.3}");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn mixed_load_is_faster_than_in_arrival_order() {
     let arrival = mixed_load("arrival order", ArrivalOrder::default());
     let planned = mixed_load("planner", Planned::new());
     assert!(planned.good_tokens() as f64 > arrival.good_tokens() as f64 * 1.2);
-    assert!(planned.real as f64 > planned.padded as f64 * 0.88);
+    assert!(planned.real as f64 > planned.padded as f64 * 0.9);
     let single_ms = planned.latencies_ms(|count| count == 1);
     let batch_ms = planned.longest_batch.as_secs_f64() * 1e3;
     let own = smallest_for(&ladder(), 512).expect("it fits the longest bucket");

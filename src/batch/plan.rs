@@ -15,7 +15,7 @@ const ROWS: [usize; 18] =
 
 /// Every shape that a model of `max_length` tokens is run with, ascending by length and rows.
 ///
-/// Lengths step by 8 to 64, by 16 to 128, by 32 to 256, then by 64. A batch stays within both
+/// Lengths step by 8 to 96, by 16 to 192, by 32 to 256, then by 64. A batch stays within both
 /// limits, but one row may always run; the most rows within them are always among the choices.
 pub fn bucket_ladder(
     max_length: usize,
@@ -37,9 +37,9 @@ fn lengths(max_length: usize) -> Vec<usize> {
     while length < max_length {
         lengths.push(length);
         length += match length {
-            ..64 => 8,
-            64..128 => 16,
-            128..256 => 32,
+            ..96 => 8,
+            96..192 => 16,
+            192..256 => 32,
             _ => 64,
         };
     }

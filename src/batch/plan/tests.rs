@@ -146,7 +146,7 @@ fn little_is_padded_when_much_waits() {
     let padded: usize = plans.iter().map(|plan| plan.bucket.tokens()).sum();
     let real: usize = lengths.iter().sum();
     let ratio = real as f64 / padded as f64;
-    assert!(ratio >= 0.88, "{ratio:.3}");
+    assert!(ratio >= 0.9, "{ratio:.3}");
 }
 
 /// Plans until `batches` ran, with as many waiting items of each priority as at first; returns the
