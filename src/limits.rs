@@ -127,7 +127,8 @@ bounded! {
     MaxBatchRows: 1..=4096, 64, "rows"
 }
 bounded! {
-    /// An item that has waited longer than this leads the next batch, whatever its length.
+    /// An item that has waited longer than this leads the next batch of its class, whatever its
+    /// length.
     MaxAgeMs: 1..=600_000, 50, "milliseconds"
 }
 /// A request of at most so many items and tokens is interactive when it does not say: a question

@@ -118,7 +118,7 @@ pub const SETTINGS: &[Setting] = &[
         "padded tokens (rows × length) of one batch; auto is 512 on the CPU, 8192 on a GPU",
     ),
     flag("max-batch-rows", "N", "64", "rows of one batch"),
-    flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch"),
+    flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch of its class"),
     flag("log-format", "FORMAT", "text", "text or json"),
     flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
     Setting {
