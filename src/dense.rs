@@ -3,6 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+/// Floats encoded at once. Their bytes are a multiple of three, so that only the last ones of a row
+/// are padded.
+const BASE64_FLOATS: usize = 192;
+
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
 pub fn is_finite(row: &[f32]) -> bool {
@@ -27,10 +31,18 @@ pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
     row
 }
 
-/// Little-endian f32 in base64, the form that OpenAI's clients decode.
-pub fn to_base64(row: &[f32]) -> String {
-    let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
-    STANDARD.encode(bytes)
+/// Writes little-endian f32 in base64, the form of OpenAI's clients, behind what `out` has.
+pub fn write_base64(row: &[f32], out: &mut Vec<u8>) {
+    for floats in row.chunks(BASE64_FLOATS) {
+        let mut bytes = [0; BASE64_FLOATS * size_of::<f32>()];
+        for (slot, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(floats) {
+            slot.copy_from_slice(&value.to_le_bytes());
+        }
+        let bytes = &bytes[..size_of_val(floats)];
+        let start = out.len();
+        out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+        STANDARD.encode_slice(bytes, &mut out[start..]).expect("the room was just made");
+    }
 }
 
 /// Cosine of the angle between two rows of equal length; 0 when either is all zero.
@@ -57,8 +69,11 @@ mod tests {
 
     #[test]
     fn base64_is_little_endian_f32() {
-        assert_eq!(to_base64(&[1.0, -2.0]), "AACAPwAAAMA=");
-        assert_eq!(to_base64(&[]), "");
+        let mut out = b"before".to_vec();
+        write_base64(&[1.0, -2.0], &mut out);
+        assert_eq!(out, b"beforeAACAPwAAAMA=");
+        write_base64(&[], &mut out);
+        assert_eq!(out, b"beforeAACAPwAAAMA=");
     }
 
     #[test]
@@ -67,6 +82,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn base64_of_any_length_is_that_of_all_bytes(
+            row in prop::collection::vec(any::<f32>(), 0..600),
+        ) {
+            let mut out = Vec::new();
+            write_base64(&row, &mut out);
+            let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
+            prop_assert_eq!(String::from_utf8(out), Ok(STANDARD.encode(bytes)));
+        }
+
         #[test]
         fn a_cut_row_has_length_one_and_the_same_direction(
             row in prop::collection::vec(0.01_f32..1.0, 8..64),

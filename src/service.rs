@@ -16,19 +16,16 @@ use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, Submission, WantedRows};
 use crate::sparse;
-use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
+use crate::tokenize::{TextTokenizer, Tokenized};
 
 mod request;
+mod tokenizing;
 mod tuning;
 
 pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, ModelCard, OverLong,
     Unavailable, Vectors,
 };
-
-/// Texts up to this many bytes are tokenized where they arrive, about 2 ms; handing them to another
-/// thread would cost more than it spares the other connections.
-const INLINE_TOKENIZE_BYTES: usize = 16 * 1024;
 
 /// Everything that exists once the model is ready.
 pub struct Resident {
@@ -156,13 +153,13 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// See [`EmbedError`]; the request has no partial answer.
-    pub async fn embed(&self, request: EmbedRequest) -> Result<EmbedReply, EmbedError> {
+    pub async fn embed(&self, mut request: EmbedRequest) -> Result<EmbedReply, EmbedError> {
         let timeout = request.timeout;
         let deadline = self.clock.now() + timeout;
         let resident = self.available()?;
         let work = async {
             self.check(&resident, &request)?;
-            let tokenized = tokenize(&resident, &request).await?;
+            let tokenized = tokenize(&resident, &mut request).await?;
             let rows = run(&resident, &request, &tokenized, deadline).await?;
             Ok(assemble(&resident, &request, &tokenized, rows))
         };
@@ -269,20 +266,11 @@ fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptNam
 
 async fn tokenize(
     resident: &Arc<Resident>,
-    request: &EmbedRequest,
+    request: &mut EmbedRequest,
 ) -> Result<Vec<Tokenized>, EmbedError> {
     let prompt = prompt(resident.package.manifest(), request.input_type)?;
-    let bytes: usize = request.inputs.iter().map(input_bytes).sum();
-    let tokenized = if bytes <= INLINE_TOKENIZE_BYTES {
-        tokenize_all(&resident.tokenizer, &request.inputs, prompt)
-    } else {
-        let resident = Arc::clone(resident);
-        let inputs = request.inputs.clone();
-        let work = move || tokenize_all(&resident.tokenizer, &inputs, prompt);
-        let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|error| EmbedError::EngineFailed(format!("tokenizing: {error}")))?
-    };
-    let tokenized = tokenized.map_err(|error| EmbedError::EngineFailed(error.to_string()))?;
+    let inputs = std::mem::take(&mut request.inputs);
+    let tokenized = tokenizing::tokenize(resident, inputs, prompt).await?;
     let limit = resident.package.manifest().max_input_tokens;
     let over_long = tokenized.iter().position(Tokenized::is_truncated);
     match (request.over_long, over_long) {
@@ -292,25 +280,6 @@ async fn tokenize(
         }
         _ => Ok(tokenized),
     }
-}
-
-const fn input_bytes(input: &Input) -> usize {
-    match input {
-        Input::Text(text) => text.len(),
-        Input::TokenIds(_) => 0,
-    }
-}
-
-fn tokenize_all(
-    tokenizer: &TextTokenizer,
-    inputs: &[Input],
-    prompt: Option<PromptName>,
-) -> Result<Vec<Tokenized>, TokenizeError> {
-    let one = |input: &Input| match input {
-        Input::Text(text) => tokenizer.tokenize(text, prompt),
-        Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
-    };
-    inputs.iter().map(one).collect()
 }
 
 async fn run(

@@ -127,7 +127,7 @@ impl<P: Fn(u32) -> Option<String>> Writer<'_, P> {
                 DenseFormat::Float => self.floats(row),
                 DenseFormat::Base64 => {
                     self.put("\"");
-                    self.put(&dense::to_base64(row));
+                    dense::write_base64(row, &mut self.out);
                     self.put("\"");
                 }
             }
