@@ -22,9 +22,7 @@ need_tools
 if [ "$(basename "$1")" = "$PACKAGE_NAME" ] && [ ! -e "$1/model.fp16.onnx" ]; then
     need_cache
     ensure_venv "$ROOT/scripts/requirements.txt"
-    say "adding the fp16 graph to $1"
-    "$PYTHON" "$ROOT/scripts/export_onnx.py" --fp16-of-package "$1" ||
-        die "the fp16 graph could not be added; the reason stands above"
+    ensure_fp16 "$1"
 fi
 ensure_tensorrt
 ensure_tensorrt_binary

@@ -144,6 +144,7 @@ if [ -z "${DUOVEC_PACKAGE:-}" ]; then
     step "make the default package" ensure_package
     export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 fi
+step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
 step "c++: format" third_party/clang-format/clang-format --dry-run --Werror \
     cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
 step "c++: tests of the pure parts" pure_tests

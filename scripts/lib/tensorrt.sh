@@ -141,6 +141,14 @@ ensure_tensorrt() {
     exec 8>&-
 }
 
+# ensure_fp16 PACKAGE: the half-precision graph beside the package's own; PYTHON must be set up.
+ensure_fp16() {
+    [ -e "$1/model.fp16.onnx" ] && return
+    say "adding the fp16 graph to $1"
+    "$PYTHON" "$ROOT/scripts/export_onnx.py" --fp16-of-package "$1" ||
+        die "the fp16 graph could not be added; the reason stands above"
+}
+
 # ensure_tensorrt_binary: the release binary with both flavours in BINARY.
 ensure_tensorrt_binary() {
     say "building the release binary with TensorRT (a few minutes the first time)"
