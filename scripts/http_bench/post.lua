@@ -1,0 +1,43 @@
+-- For wrk: posts the bodies of a file, one a line, or gets the path when no file is named.
+-- wrk does not say which connection asks, so each thread walks through the bodies from an offset of
+-- its own, and its connections share the walk. wrk counts every status above 399 as an error.
+
+local threads = 0
+
+function setup(thread)
+   thread:set("number", threads)
+   threads = threads + 1
+   thread:set("offset", 0)
+end
+
+local requests = {}
+local at = 0
+
+function init(args)
+   local file, total = args[1], tonumber(args[2] or "1")
+   wrk.headers["Content-Type"] = "application/json"
+   if file then
+      for line in io.lines(file) do
+         requests[#requests + 1] = wrk.format("POST", nil, nil, line)
+      end
+      at = math.floor(#requests * number / total)
+   else
+      requests[1] = wrk.format("GET")
+   end
+end
+
+function request()
+   at = at % #requests + 1
+   return requests[at]
+end
+
+function done(summary, latency, _)
+   local errors = summary.errors
+   local broken = errors.connect + errors.read + errors.write + errors.timeout
+   io.write(string.format(
+      'wrk: {"requests":%d,"seconds":%.6f,"refused":%d,"broken":%d,"p50":%.4f,"p90":%.4f,'
+         .. '"p99":%.4f,"max":%.4f}\n',
+      summary.requests, summary.duration / 1e6, errors.status, broken,
+      latency:percentile(50) / 1e3, latency:percentile(90) / 1e3,
+      latency:percentile(99) / 1e3, latency.max / 1e3))
+end

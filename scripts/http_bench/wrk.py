@@ -1,0 +1,116 @@
+"""Closed loops: fetches wrk when it is not installed, runs it, reads what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from default_package.errors import PackageError
+from sparse_training import packages
+
+SCRIPT = Path(__file__).with_name("post.lua")
+PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
+THREADS = 2
+ANSWER_TIMEOUT_S = 60
+"""After that an answer counts as broken."""
+END_TIMEOUT_S = 30
+"""How much longer than asked for a run may take."""
+MARK = "wrk: "
+
+
+class Wrk:
+    """The program and where its libraries are."""
+
+    def __init__(self, program: Path, libraries: Path | None) -> None:
+        self.program = program
+        self.environment = dict(os.environ)
+        if libraries is not None:
+            self.environment["LD_LIBRARY_PATH"] = str(libraries)
+
+    @classmethod
+    def found(cls, cache: Path) -> Wrk:
+        """The installed one, or Debian's, unpacked in the cache folder."""
+        installed = shutil.which("wrk")
+        if installed:
+            return cls(Path(installed), None)
+        program, library, _ = packages.fetch_all(PACKAGES, cache / "training")
+        folder = next((library.root / "usr/lib").glob("*/libluajit-5.1.so.2"), None)
+        if folder is None:
+            raise PackageError(f"{library.root} holds no LuaJIT: install wrk and try again")
+        wrk = cls(program.root / "usr/bin/wrk", folder.parent)
+        said = wrk.ask("-v")
+        if "wrk" not in said:
+            raise PackageError(
+                f"the unpacked wrk does not run ({said.strip()}): install wrk and try again"
+            )
+        return wrk
+
+    def ask(self, *words: str) -> str:
+        """What it prints."""
+        ran = subprocess.run(
+            [self.program, *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=END_TIMEOUT_S,
+            check=False,
+        )
+        return ran.stdout + ran.stderr
+
+    def start(self, url: str, clients: int, seconds: float, bodies: Path | None) -> Running:
+        """Begins a run in which each client sends its next request when it has an answer."""
+        whole = max(1, math.ceil(seconds))
+        threads = min(THREADS, clients)
+        command = [str(self.program), "-s", str(SCRIPT), f"-c{clients}", f"-t{threads}"]
+        command += [f"-d{whole}s", "--timeout", f"{ANSWER_TIMEOUT_S}s", url]
+        if bodies is not None:
+            command += ["--", str(bodies), str(threads)]
+        process = subprocess.Popen(
+            command,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return Running(process, whole + END_TIMEOUT_S)
+
+    def run(self, url: str, clients: int, seconds: float, bodies: Path | None) -> dict[str, Any]:
+        """The same to its end."""
+        with closing(self.start(url, clients, seconds, bodies)) as running:
+            return running.result()
+
+
+class Running:
+    """One run; `close` ends it in any case."""
+
+    def __init__(self, process: subprocess.Popen[str], timeout_s: float) -> None:
+        self._process, self._timeout_s = process, timeout_s
+
+    def close(self) -> None:
+        """Ends it if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    def result(self) -> dict[str, Any]:
+        """Waits for the end; latencies are in milliseconds."""
+        try:
+            printed, _ = self._process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PackageError(f"wrk did not end within {self._timeout_s:.0f} s") from None
+        return parse(printed)
+
+
+def parse(printed: str) -> dict[str, Any]:
+    """The line that post.lua writes at the end."""
+    for line in printed.splitlines():
+        if line.startswith(MARK):
+            return json.loads(line.removeprefix(MARK))
+    last = (printed.strip().splitlines() or ["nothing was printed"])[-1]
+    raise PackageError(f"wrk gave no result: {last}")
