@@ -98,6 +98,8 @@ pub struct HttpConfig {
     pub request_timeout: RequestTimeoutMs,
     pub deep_health_timeout: DeepHealthTimeoutMs,
     pub truncate: TruncateDefault,
+    /// Whether `/metrics` is a route, and something is recorded for it.
+    pub metrics: bool,
     /// Keys that clients may send as `Authorization: Bearer <key>`; none = no key is asked for.
     pub api_keys: Vec<String>,
 }
@@ -112,6 +114,7 @@ impl Default for HttpConfig {
             request_timeout: RequestTimeoutMs::DEFAULT,
             deep_health_timeout: DeepHealthTimeoutMs::DEFAULT,
             truncate: TruncateDefault::Truncate,
+            metrics: true,
             api_keys: Vec::new(),
         }
     }
@@ -256,6 +259,7 @@ impl Reader<'_> {
                 "truncate",
                 &[("true", TruncateDefault::Truncate), ("false", TruncateDefault::Refuse)],
             ),
+            metrics: self.one_of("metrics", &[("true", true), ("false", false)]),
             api_keys: self.list("api-keys"),
         }
     }

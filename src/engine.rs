@@ -146,6 +146,17 @@ impl BatchOutput {
     }
 }
 
+/// One GPU that an engine runs on, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuFigures {
+    /// CUDA's number.
+    pub index: usize,
+    /// NVIDIA's own name.
+    pub name: String,
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+}
+
 /// A loaded, immutable model on one device. Shared by all workers; called from their threads.
 pub trait Engine: Send + Sync {
     /// What this engine is; the same for its whole life.
@@ -157,6 +168,12 @@ pub trait Engine: Send + Sync {
     /// Numbers for operators that change while the engine runs; names carry their unit. Called from
     /// any thread, must not wait for a run.
     fn figures(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    /// The GPUs that the engine runs on; none on a CPU. Called from any thread, must not wait for
+    /// a run.
+    fn gpus(&self) -> Vec<GpuFigures> {
         Vec::new()
     }
 }

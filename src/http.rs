@@ -29,7 +29,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use crate::clock::{Clock, Moment, RealClock};
+use crate::clock::{Clock, Moment};
 use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 
@@ -44,23 +44,28 @@ mod probe;
 mod reply;
 mod request_id;
 mod routes;
+mod timeline;
 mod validate;
 
 use access::{Outcome, Record};
 use auth::Keys;
 use error::{ApiError, Code};
 use routes::Target;
+use timeline::Timeline;
 
 /// After an answer that came before the whole body, how long the rest is read and thrown away. A
 /// socket closed at once would take the answer with it.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// The content type of all answers but those of `/metrics`.
+const JSON: &str = "application/json";
 
 /// What every connection shares.
 struct State {
     service: Arc<EmbeddingService>,
     config: HttpConfig,
     keys: Keys,
-    clock: RealClock,
+    clock: Arc<dyn Clock>,
 }
 
 /// Serves on `listener` until `shutdown` resolves; then takes no new connection, closes idle ones,
@@ -80,7 +85,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (threads, keep_alive) = (config.threads, Duration::from_secs(config.keep_alive.get()));
     let keys = Keys::new(&config.api_keys);
-    let state = web::Data::new(State { service, config, keys, clock: RealClock::new() });
+    let state = web::Data::new(State { clock: service.clock(), service, config, keys });
     let app = move || App::new().app_data(state.clone()).default_service(web::to(answer));
     let server = HttpServer::new(app)
         .workers(threads.as_usize())
@@ -112,19 +117,23 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     actix_web::rt::System::new().block_on(future)
 }
 
-/// An answer in the making; its body is JSON.
+/// An answer in the making.
 struct Answer {
     status: StatusCode,
+    content_type: &'static str,
     body: Vec<u8>,
     /// It is true for this moment only.
     no_store: bool,
     items: usize,
     tokens: u64,
+    /// Only answers with vectors have one.
+    timeline: Option<Timeline>,
 }
 
 impl Answer {
     fn new(status: StatusCode, body: Vec<u8>) -> Self {
-        Self { status, body, no_store: false, items: 0, tokens: 0 }
+        let content_type = JSON;
+        Self { status, content_type, body, no_store: false, items: 0, tokens: 0, timeline: None }
     }
 
     fn json(status: StatusCode, value: &impl Serialize) -> Self {
@@ -146,8 +155,8 @@ async fn answer(
         Ok(target) => (target.route(), target.is_probe()),
         Err(_) => ("none", false),
     };
-    let clock = &state.clock;
-    let record = Record { clock, arrival, request_id, route, finished: false };
+    let (clock, metrics) = (&*state.clock, state.service.metrics());
+    let record = Record { clock, metrics, arrival, request_id, route, finished: false };
     let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
     // A panic must not take the connection, and with it the client's request id, away.
     let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
@@ -155,6 +164,13 @@ async fn answer(
     });
     if let Err(ApiError { cause: Some(cause), .. }) = &outcome {
         tracing::error!(request_id, route, cause, "a request failed");
+    }
+    if let Some(metrics) = metrics {
+        match &outcome {
+            Ok(Answer { timeline: Some(timeline), .. }) => metrics.staged(&timeline.stages()),
+            Ok(_) => {}
+            Err(error) => metrics.refused(error.code.name()),
+        }
     }
     let (items, tokens) = outcome.as_ref().map_or((0, 0), |answer| (answer.items, answer.tokens));
     let mut response = match outcome {
@@ -189,6 +205,7 @@ async fn dispatch(
         Target::Health => Ok(probe::health(&state.service)),
         Target::DeepHealth => Ok(probe::deep(&state.service, &state.config).await),
         Target::Live => Ok(probe::live()),
+        Target::Metrics => probe::metrics(&state.service),
         Target::Models => meta::list(&state.service),
         Target::Model(name) => meta::one(&state.service, &name),
     }
@@ -199,7 +216,7 @@ fn success(answer: Answer) -> HttpResponse {
     if answer.no_store {
         response.insert_header((CACHE_CONTROL, "no-store"));
     }
-    response.content_type("application/json").body(answer.body)
+    response.content_type(answer.content_type).body(answer.body)
 }
 
 fn refusal(error: &ApiError) -> HttpResponse {
@@ -213,5 +230,5 @@ fn refusal(error: &ApiError) -> HttpResponse {
     if error.code == Code::InvalidApiKey {
         response.insert_header((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
     }
-    response.content_type("application/json").body(error.to_json())
+    response.content_type(JSON).body(error.to_json())
 }

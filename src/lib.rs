@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod dense;
 pub mod limits;
+pub mod metrics;
 pub mod sparse;
 // The model's files, the engines that run it, text to ids.
 pub mod engine;

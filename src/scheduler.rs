@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -18,6 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::dense::is_finite;
 use crate::engine::{BatchOutput, EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use crate::metrics::{BatchFigures, Metrics};
 
 pub mod state;
 mod ticket;
@@ -119,6 +120,7 @@ pub struct Job {
     pub bucket: Bucket,
     /// In the order of the batch's rows.
     pub items: Vec<JobItem>,
+    started: Moment,
 }
 
 #[derive(Debug)]
@@ -145,6 +147,7 @@ struct Shared {
     workers: usize,
     restarts: AtomicU64,
     stages: Mutex<StageTimes>,
+    metrics: OnceLock<Arc<Metrics>>,
 }
 
 /// Shared by the HTTP side and the workers; cheap to clone.
@@ -174,6 +177,7 @@ impl Scheduler {
             workers,
             restarts: AtomicU64::new(0),
             stages: Mutex::new(StageTimes::default()),
+            metrics: OnceLock::new(),
         }))
     }
 
@@ -220,6 +224,11 @@ impl Scheduler {
             counts: locked.state.counts(),
             stages: *self.0.stages.lock(),
         }
+    }
+
+    /// Records batches from now on; only the first call counts.
+    pub fn set_metrics(&self, metrics: Arc<Metrics>) {
+        let _ = self.0.metrics.set(metrics);
     }
 
     /// Takes over the cost model that warm-up measured.
@@ -308,6 +317,9 @@ impl Scheduler {
     /// Hands out the rows of a job that ran.
     pub fn complete(&self, worker: usize, job: Job, output: &BatchOutput) {
         self.0.stages.lock().add(output.times);
+        if let Some(metrics) = self.0.metrics.get() {
+            metrics.ran(&figures(&job, output.times, self.0.clock.now()));
+        }
         let finite = |(row, item): (usize, &JobItem)| {
             is_finite(output.dense_row(row)) && is_finite(output.weights_row(row, item.ids.len()))
         };
@@ -317,7 +329,8 @@ impl Scheduler {
         self.handle(&Event::BatchDone { worker, not_finite: &not_finite });
         for (row, (item, finite)) in job.items.into_iter().zip(finite).enumerate() {
             if finite {
-                item.pending.finish(item.slot, copy_rows(output, row, item.rows, item.ids.len()));
+                let rows = copy_rows(output, row, item.rows, item.ids.len());
+                item.pending.finish(item.slot, rows, job.started);
             } else {
                 item.pending.fail(RunError::NonFinite { item: item.slot });
             }
@@ -363,7 +376,7 @@ impl Scheduler {
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
         tell(ended);
-        Ok(Ticket::new(self.clone(), items, answer))
+        Ok(Ticket::new(self.clone(), items, pending, answer))
     }
 
     /// An event whose actions end items or wake workers.
@@ -403,7 +416,7 @@ impl Scheduler {
                 Action::Run { bucket, items, .. } => {
                     let take = |item| locked.entries.remove(&item).map(|entry| (item, entry));
                     let items = items.into_iter().filter_map(take).map(job_item).collect();
-                    job = Some(Job { bucket, items });
+                    job = Some(Job { bucket, items, started: self.0.clock.now() });
                 }
                 Action::Expire { item } => end(locked, item, RunError::Expired),
                 Action::Abandon { item } => end(locked, item, RunError::NoWorker),
@@ -435,6 +448,16 @@ impl From<Refused> for Refusal {
 fn job_item((sequence, entry): (Sequence, Entry)) -> JobItem {
     let Entry { ids, rows, slot, pending } = entry;
     JobItem { ids, sequence, rows, slot, pending }
+}
+
+fn figures(job: &Job, times: StageTimes, now: Moment) -> BatchFigures {
+    BatchFigures {
+        items: job.items.len(),
+        real_tokens: job.items.iter().map(|item| item.ids.len()).sum(),
+        padded_tokens: job.bucket.tokens(),
+        whole: now.since(job.started),
+        stages: [times.copy_in, times.compute, times.copy_out],
+    }
 }
 
 fn tell(ended: Vec<(Arc<Pending>, RunError)>) {

@@ -12,19 +12,21 @@ use crate::dense;
 use crate::engine::Engine;
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
 use crate::limits::MaxBatchTokens;
+use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, Submission, WantedRows};
 use crate::sparse;
 use crate::tokenize::{TextTokenizer, Tokenized};
 
+mod readings;
 mod request;
 mod tokenizing;
 mod tuning;
 
 pub use request::{
-    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, ModelCard, OverLong,
-    Unavailable, Vectors,
+    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
+    OverLong, Unavailable, Vectors,
 };
 
 /// Everything that exists once the model is ready.
@@ -47,11 +49,14 @@ pub struct ServiceOptions {
     /// Names besides the manifest's.
     pub model_aliases: Vec<String>,
     pub token_input: TokenInput,
+    /// Whether what happens is recorded for `/metrics`.
+    pub metrics: bool,
 }
 
 /// The service; exists from the first moment, long before its model does.
 pub struct EmbeddingService {
     clock: Arc<dyn Clock>,
+    metrics: Option<Arc<Metrics>>,
     options: ServiceOptions,
     started: Moment,
     created_unix_s: u64,
@@ -71,6 +76,7 @@ impl EmbeddingService {
         Self {
             started: clock.now(),
             clock,
+            metrics: options.metrics.then(|| Arc::new(Metrics::new())),
             options,
             created_unix_s: unix_seconds(),
             phase: Mutex::new(PhaseState { phase: Phase::Loading, failure: None }),
@@ -99,6 +105,9 @@ impl EmbeddingService {
     /// Takes requests from now on, unless the process is already draining.
     pub fn install(&self, resident: Resident) {
         self.announce(resident.package.manifest());
+        if let Some(metrics) = &self.metrics {
+            resident.scheduler.set_metrics(Arc::clone(metrics));
+        }
         if self.resident.set(Arc::new(resident)).is_ok() {
             self.advance(Phase::Ready, None);
         }
@@ -125,6 +134,21 @@ impl EmbeddingService {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.close();
         }
+    }
+
+    /// The clock of all moments that the service tells.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// What is recorded for `/metrics`; `None` when it is off.
+    pub fn metrics(&self) -> Option<&Metrics> {
+        self.metrics.as_deref()
+    }
+
+    /// Everything of `/metrics` as Prometheus' text; `None` when it is off. Never waits.
+    pub fn metrics_text(&self) -> Option<String> {
+        self.metrics.as_ref().map(|metrics| metrics.text(readings::readings(self)))
     }
 
     /// Where the process is in its life.
@@ -159,9 +183,19 @@ impl EmbeddingService {
         let resident = self.available()?;
         let work = async {
             self.check(&resident, &request)?;
-            let tokenized = tokenize(&resident, &mut request).await?;
-            let rows = run(&resident, &request, &tokenized, deadline).await?;
-            Ok(assemble(&resident, &request, &tokenized, rows))
+            let tokens = tokenize(&resident, &mut request).await?;
+            let tokenized = self.clock.now();
+            let (rows, started) = run(&resident, &request, &tokens, deadline).await?;
+            let ran = self.clock.now();
+            let mut reply = assemble(&resident, &request, &tokens, rows);
+            let selected = self.clock.now();
+            // An item that ran has a batch that began; its place is between the others.
+            let started = started.unwrap_or(ran).clamp(tokenized, ran);
+            reply.milestones = Milestones { tokenized, started, ran, selected };
+            if let Some(metrics) = &self.metrics {
+                metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
+            }
+            Ok(reply)
         };
         match tokio::time::timeout(timeout, work).await {
             Ok(answer) => answer,
@@ -287,7 +321,7 @@ async fn run(
     request: &EmbedRequest,
     tokenized: &[Tokenized],
     deadline: Moment,
-) -> Result<Vec<ItemRows>, EmbedError> {
+) -> Result<(Vec<ItemRows>, Option<Moment>), EmbedError> {
     let rows = match request.vectors {
         Vectors::Dense => WantedRows::Dense,
         Vectors::Sparse => WantedRows::Weights,
@@ -296,17 +330,18 @@ async fn run(
     let items = tokenized.iter().map(|item| item.ids.clone()).collect();
     let priority = request.priority;
     let ticket = resident.scheduler.submit(Submission { items, rows, priority, deadline });
-    let ticket = ticket.map_err(|refusal| match refusal {
+    let mut ticket = ticket.map_err(|refusal| match refusal {
         Refusal::QueueFull { retry_after } => EmbedError::QueueFull { retry_after },
         Refusal::Draining => EmbedError::Unavailable(Unavailable::Draining),
         Refusal::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
     })?;
-    ticket.await.map_err(|error| match error {
+    let rows = (&mut ticket).await.map_err(|error| match error {
         RunError::Expired => EmbedError::DeadlineExceeded { timeout: request.timeout },
         RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
         RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
         RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
-    })
+    })?;
+    Ok((rows, ticket.started()))
 }
 
 fn assemble(
@@ -329,7 +364,7 @@ fn assemble(
     };
     let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
     let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
-    EmbedReply { items, prompt_tokens }
+    EmbedReply { items, prompt_tokens, milestones: Milestones::default() }
 }
 
 /// Ids and weights of the text alone: the prompt is ours, not the client's, and every text would

@@ -1,24 +1,34 @@
-//! The README says what the program says.
+//! The README and the documents say what the program says.
 
 use std::fs;
 use std::path::Path;
 
 use duovec::config::settings::SETTINGS;
+use duovec::metrics::names::METRICS;
+
+fn document(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read_to_string(path).expect("the document is there")
+}
 
 fn readme() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    fs::read_to_string(path).expect("the README is there")
+    document("README.md")
+}
+
+/// The rows of the table whose head begins with `head`.
+fn rows<'a>(document: &'a str, head: &str) -> Vec<&'a str> {
+    document
+        .lines()
+        .skip_while(|line| !line.starts_with(head))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .collect()
 }
 
 #[test]
 fn the_table_of_settings_is_that_of_the_program() {
     let readme = readme();
-    let rows: Vec<&str> = readme
-        .lines()
-        .skip_while(|line| !line.starts_with("| setting |"))
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .collect();
+    let rows = rows(&readme, "| setting |");
     let expected: Vec<String> = SETTINGS
         .iter()
         .map(|setting| {
@@ -33,6 +43,22 @@ fn the_table_of_settings_is_that_of_the_program() {
             format!("| {name} | {default} | {} |", setting.help)
         })
         .collect();
+    assert_eq!(rows, expected, "the table should be:\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn the_table_of_metrics_is_that_of_the_program() {
+    let document = document("docs/metrics.md");
+    let expected: Vec<String> = METRICS
+        .iter()
+        .map(|metric| {
+            let labels: Vec<String> =
+                metric.labels.iter().map(|label| format!("`{label}`")).collect();
+            let labels = if labels.is_empty() { "—".to_owned() } else { labels.join(", ") };
+            format!("| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.help)
+        })
+        .collect();
+    let rows = rows(&document, "| metric |");
     assert_eq!(rows, expected, "the table should be:\n{}\n", expected.join("\n"));
 }
 

@@ -34,6 +34,7 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let options = ServiceOptions {
         model_aliases: config.model_aliases.clone(),
         token_input: config.token_input,
+        metrics: config.http.metrics,
     };
     let service = Arc::new(EmbeddingService::new(options, Arc::clone(&clock)));
     // A wrong directory is said at once, before the port is taken.

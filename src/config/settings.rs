@@ -119,6 +119,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     flag("max-batch-rows", "N", "64", "rows of one batch"),
     flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch of its class"),
+    flag("metrics", "BOOL", "true", "whether GET /metrics answers, in Prometheus' text format"),
     flag("log-format", "FORMAT", "text", "text or json"),
     flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
     Setting {

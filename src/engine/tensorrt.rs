@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::engine::{
+    BatchOutput, Engine, EngineError, EngineInfo, EngineKind, GpuFigures, Session,
+};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::Manifest;
@@ -48,6 +50,7 @@ pub struct TensorRtOptions {
 /// A plan on one GPU.
 struct Device {
     index: usize,
+    name: String,
     engine: PlanEngine,
 }
 
@@ -94,7 +97,7 @@ impl TensorRtEngine {
                 .map_err(|error| EngineError::BadPackage(error.to_string()))?;
             let request = engine_request(manifest, fitting, device.index, options);
             let engine = library.load(&request, &bytes).map_err(fault)?;
-            devices.push(Device { index: device.index, engine });
+            devices.push(Device { index: device.index, name: device.name.clone(), engine });
             // Buckets and precision must be the same for all of a server's workers.
             if entry.is_some_and(|entry| entry.profiles != fitting.profiles) {
                 return Err(EngineError::NotAvailable(
@@ -217,6 +220,19 @@ impl Engine for TensorRtEngine {
             }
         }
         figures
+    }
+
+    fn gpus(&self) -> Vec<GpuFigures> {
+        let figures = |device: &Device| {
+            let memory = self.cuda.memory(device.index).ok()?;
+            Some(GpuFigures {
+                index: device.index,
+                name: device.name.clone(),
+                free_bytes: memory.free_bytes,
+                total_bytes: memory.total_bytes,
+            })
+        };
+        self.devices.iter().filter_map(figures).collect()
     }
 }
 

@@ -1,10 +1,14 @@
 //! One line in the log for each request; never texts, keys or vectors.
 
-use crate::clock::{Clock, Moment, RealClock};
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::metrics::Metrics;
 
 /// A request under way; logs that the client left when it is dropped unfinished.
 pub(super) struct Record<'a> {
-    pub(super) clock: &'a RealClock,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) metrics: Option<&'a Metrics>,
     pub(super) arrival: Moment,
     pub(super) request_id: &'a str,
     pub(super) route: &'static str,
@@ -26,7 +30,11 @@ impl Record<'_> {
     pub(super) fn finish(mut self, outcome: Outcome) {
         self.finished = true;
         let Outcome { status, items, tokens, notable } = outcome;
-        let (request_id, route, ms) = (self.request_id, self.route, self.ms());
+        let took = self.took();
+        if let Some(metrics) = self.metrics {
+            metrics.answered(self.route, status, took);
+        }
+        let (request_id, route, ms) = (self.request_id, self.route, millis(took));
         if notable {
             tracing::info!(request_id, route, status, items, tokens, ms, "request answered");
         } else {
@@ -34,15 +42,22 @@ impl Record<'_> {
         }
     }
 
-    fn ms(&self) -> f64 {
-        self.clock.now().since(self.arrival).as_secs_f64() * 1000.0
+    fn took(&self) -> Duration {
+        self.clock.now().since(self.arrival)
     }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            let (request_id, route, ms) = (self.request_id, self.route, self.ms());
+            if let Some(metrics) = self.metrics {
+                metrics.cancelled();
+            }
+            let (request_id, route, ms) = (self.request_id, self.route, millis(self.took()));
             tracing::debug!(request_id, route, ms, "the client left before its answer");
         }
     }

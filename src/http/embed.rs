@@ -12,9 +12,9 @@ use super::error::{ApiError, Code, OK};
 use super::payload;
 use super::reply::{self, Form, MANY_NUMBERS};
 use super::validate::{Defaults, Fields, validate};
-use super::{Answer, State};
+use super::{Answer, State, Timeline};
 use crate::batch::Priority;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::health::Phase;
 use crate::limits::{MaxBodyBytes, RequestTimeoutMs};
 use crate::service::{EmbedReply, Unavailable, Vectors};
@@ -87,10 +87,14 @@ pub(super) async fn embed(
     let defaults = Defaults { truncate: state.config.truncate };
     let (mut request, form) = validate(fields, vectors, defaults, &state.service)?;
     request.priority = priority;
-    request.timeout = budget.left(state.clock.now())?;
+    let parsed = state.clock.now();
+    request.timeout = budget.left(parsed)?;
     let answer = state.service.embed(request).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, budget.timeout))?;
-    write(state, answer, vectors, form).await
+    let (milestones, mut answer) = (answer.milestones, write(state, answer, vectors, form).await?);
+    let written = state.clock.now();
+    answer.timeline = Some(Timeline { arrival, parsed, milestones, written });
+    Ok(answer)
 }
 
 /// `None` without the header: the request's size decides.

@@ -1,14 +1,17 @@
-//! `/health`, `/health/deep`, `/health/live`.
+//! `/health`, `/health/deep`, `/health/live`, `/metrics`.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Answer;
-use super::error::{NOT_READY, OK};
+use super::error::{ApiError, Code, NOT_READY, OK};
 use crate::config::HttpConfig;
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCheck};
 use crate::service::EmbeddingService;
 use std::time::Duration;
+
+/// Prometheus' text format.
+const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Serialize)]
 struct Health<'a> {
@@ -62,6 +65,16 @@ pub(super) fn health(service: &EmbeddingService) -> Answer {
     let report = service.health();
     let status = if report.status.takes_requests() { OK } else { NOT_READY };
     Answer { no_store: true, ..Answer::json(status, &describe(&report)) }
+}
+
+/// What was counted and timed.
+pub(super) fn metrics(service: &EmbeddingService) -> Result<Answer, ApiError> {
+    let text = service.metrics_text().ok_or_else(|| {
+        let message = "metrics are off; start the server with --metrics true";
+        ApiError::new(Code::NotFound, message)
+    })?;
+    let content_type = METRICS_CONTENT_TYPE;
+    Ok(Answer { no_store: true, content_type, ..Answer::new(OK, text.into_bytes()) })
 }
 
 fn describe(report: &HealthReport) -> Health<'_> {

@@ -193,6 +193,7 @@ impl<P: Fn(u32) -> Option<String>> Writer<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::Milestones;
     use proptest::prelude::*;
 
     fn reply() -> EmbedReply {
@@ -209,7 +210,8 @@ mod tests {
             tokens: 2,
             truncated_from: Some(700),
         };
-        EmbedReply { items: vec![whole, empty], prompt_tokens: 5 }
+        let milestones = Milestones::default();
+        EmbedReply { items: vec![whole, empty], prompt_tokens: 5, milestones }
     }
 
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
@@ -264,7 +266,8 @@ mod tests {
                 tokens: 1,
                 truncated_from: None,
             };
-            let reply = EmbedReply { items: vec![item], prompt_tokens: 1 };
+            let milestones = Milestones::default();
+            let reply = EmbedReply { items: vec![item], prompt_tokens: 1, milestones };
             let form = Form { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
             let resident = Resident { id: "m", vocab_size: 1, piece: |_| None };
             let text = write(&reply, Vectors::Dense, form, resident);

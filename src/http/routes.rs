@@ -15,6 +15,7 @@ pub(super) enum Target {
     Health,
     DeepHealth,
     Live,
+    Metrics,
     Models,
     /// The decoded name.
     Model(String),
@@ -30,6 +31,7 @@ impl Target {
             Self::Health => "/health",
             Self::DeepHealth => "/health/deep",
             Self::Live => "/health/live",
+            Self::Metrics => "/metrics",
             Self::Models => "/v1/models",
             Self::Model(_) => "/v1/models/{id}",
         }
@@ -58,7 +60,7 @@ pub(super) fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
     let Some(target) = target(path) else {
         let message = "there is no such route; the routes are POST /v1/embeddings, \
                        /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
-                       /health/deep, /health/live, each without a slash at its end";
+                       /health/deep, /health/live, /metrics, each without a slash at its end";
         return Err(ApiError::new(Code::NotFound, message));
     };
     if target.allows(method) {
@@ -80,6 +82,7 @@ fn target(path: &str) -> Option<Target> {
         "/health" => Target::Health,
         "/health/deep" => Target::DeepHealth,
         "/health/live" => Target::Live,
+        "/metrics" => Target::Metrics,
         "/v1/models" => Target::Models,
         _ => {
             let name = path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())?;

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::batch::plan::Sequence;
+use crate::clock::Moment;
 use crate::scheduler::Scheduler;
 
 /// Rows of one item; those that were not wanted are empty.
@@ -46,6 +47,8 @@ pub(super) struct Pending {
 struct PendingState {
     rows: Vec<ItemRows>,
     left: usize,
+    /// The start of the first batch that gave rows.
+    started: Option<Moment>,
     answer: Option<oneshot::Sender<Result<Vec<ItemRows>, RunError>>>,
 }
 
@@ -55,14 +58,16 @@ impl Pending {
         let state = PendingState {
             rows: vec![ItemRows::default(); items],
             left: items,
+            started: None,
             answer: Some(answer),
         };
         (Arc::new(Self { state: Mutex::new(state) }), receiver)
     }
 
-    /// The rows of one item; the last one answers the request.
-    pub(super) fn finish(&self, slot: usize, rows: ItemRows) {
+    /// The rows of one item, whose batch began at `started`; the last one answers the request.
+    pub(super) fn finish(&self, slot: usize, rows: ItemRows, started: Moment) {
         let mut state = self.state.lock();
+        state.started = Some(state.started.map_or(started, |first| first.min(started)));
         state.rows[slot] = rows;
         state.left -= 1;
         if state.left == 0 {
@@ -92,14 +97,25 @@ pub(super) type Answer = oneshot::Receiver<Result<Vec<ItemRows>, RunError>>;
 pub struct Ticket {
     scheduler: Scheduler,
     items: Range<Sequence>,
+    pending: Arc<Pending>,
     answer: Answer,
     /// Every item has ended, so there is nothing to cancel.
     complete: bool,
 }
 
 impl Ticket {
-    pub(super) const fn new(scheduler: Scheduler, items: Range<Sequence>, answer: Answer) -> Self {
-        Self { scheduler, items, answer, complete: false }
+    pub(super) const fn new(
+        scheduler: Scheduler,
+        items: Range<Sequence>,
+        pending: Arc<Pending>,
+        answer: Answer,
+    ) -> Self {
+        Self { scheduler, items, pending, answer, complete: false }
+    }
+
+    /// When the first batch with an item of the request began; known when the rows are there.
+    pub fn started(&self) -> Option<Moment> {
+        self.pending.state.lock().started
     }
 }
 

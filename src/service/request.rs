@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::batch::Priority;
+use crate::clock::Moment;
 use crate::sparse::{Selection, SparseVector};
 
 /// One text of a request, as it came.
@@ -154,4 +155,18 @@ pub struct EmbedReply {
     pub items: Vec<EmbeddedItem>,
     /// Tokens that were run, special tokens included.
     pub prompt_tokens: u64,
+    pub milestones: Milestones,
+}
+
+/// When the stages of a request ended, by the service's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Milestones {
+    /// Every text had its ids.
+    pub tokenized: Moment,
+    /// The first batch with an item of the request began.
+    pub started: Moment,
+    /// The last row was back.
+    pub ran: Moment,
+    /// The vectors were chosen from the rows.
+    pub selected: Moment,
 }

@@ -8,6 +8,7 @@ mod health;
 mod lifecycle;
 mod log;
 mod malformed;
+mod metrics;
 mod models;
 mod package;
 mod requests;

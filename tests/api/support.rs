@@ -43,6 +43,10 @@ const QUEUE_CAPACITY: u64 = 65_536;
 pub(crate) const DENSE: &str = "/v1/embeddings";
 pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
 pub(crate) const BOTH: &str = "/v1/embeddings:both";
+pub(crate) const METRICS: &str = "/metrics";
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// No answer takes this long; a test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -164,7 +168,11 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let options = ServiceOptions { model_aliases: Vec::new(), token_input: TokenInput::Accept };
+        let options = ServiceOptions {
+            model_aliases: Vec::new(),
+            token_input: TokenInput::Accept,
+            metrics: config.metrics,
+        };
         let model = Model::new(has_sparse, &clock);
         let service = Arc::new(EmbeddingService::new(options, clock));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -343,7 +351,8 @@ impl Server {
             let body = response.bytes().await.expect("the answer is whole").to_vec();
             Answer { status, headers, body }
         });
-        answer.check_common(head);
+        answer
+            .check_common(head, if path == METRICS && answer.status == 200 { TEXT } else { JSON });
         answer
     }
 
@@ -395,8 +404,8 @@ impl Answer {
     }
 
     /// What holds for every answer on every route.
-    fn check_common(&self, head: bool) {
-        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
+    fn check_common(&self, head: bool, content_type: &str) {
+        assert_eq!(self.header("content-type"), Some(content_type), "{self:?}");
         let id = self.header("x-request-id").expect("every answer has an id");
         assert!((1..=128).contains(&id.len()), "{id}");
         let length: usize = self.header("content-length").expect("a length").parse().expect("int");
@@ -404,7 +413,9 @@ impl Answer {
             assert!(self.body.is_empty());
         } else {
             assert_eq!(length, self.body.len());
-            self.json();
+            if content_type == JSON {
+                self.json();
+            }
         }
     }
 

@@ -1,0 +1,389 @@
+//! What is counted and timed for `GET /metrics`, in Prometheus' text format.
+//!
+//! Recording is atomic additions on handles that are looked up once. What the scheduler counts
+//! anyway is read when somebody asks, and costs nothing before.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    TextEncoder,
+};
+
+use names::{Kind, Metric};
+
+pub mod names;
+
+/// Keys that have handles of their own; further ones are looked up each time.
+const SLOTS: usize = 64;
+
+/// The definitions are constants, and a test makes a series of each of them.
+const SOUND: &str = "names, labels and buckets of our table are sound";
+
+/// A stage of a request. The stages of one request follow each other without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading the body, unpacking, parsing, checking.
+    Parse,
+    /// Text to ids.
+    Tokenize,
+    /// Until the first batch with an item of the request starts.
+    Queue,
+    /// Until the last row is back, waits between the request's batches included.
+    Compute,
+    /// Cutting dense rows, choosing lexical weights.
+    Select,
+    /// Writing the answer's body.
+    Serialize,
+}
+
+impl Stage {
+    /// In their order.
+    pub const ALL: [Self; 6] =
+        [Self::Parse, Self::Tokenize, Self::Queue, Self::Compute, Self::Select, Self::Serialize];
+
+    /// The name in labels and headers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse",
+            Self::Tokenize => "tokenize",
+            Self::Queue => "queue",
+            Self::Compute => "compute",
+            Self::Select => "select",
+            Self::Serialize => "serialize",
+        }
+    }
+}
+
+/// What a batch that succeeded was.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchFigures {
+    pub items: usize,
+    pub real_tokens: usize,
+    pub padded_tokens: usize,
+    /// From its choice to its rows.
+    pub whole: Duration,
+    /// Copy in, compute, copy out; zero for stages that the engine does not measure.
+    pub stages: [Duration; 3],
+}
+
+/// Everything that is recorded while it happens; shared by all threads.
+pub struct Metrics {
+    requests: Series<IntCounterVec>,
+    refusals: Series<IntCounterVec>,
+    cancelled: IntCounter,
+    request_seconds: Series<HistogramVec>,
+    stages: [Histogram; Stage::ALL.len()],
+    truncated: IntCounter,
+    batch_seconds: Histogram,
+    batch_stages: [Histogram; 3],
+    batch_items: Histogram,
+    batch_fill: Histogram,
+    /// Those of the fields above, as they are exported.
+    collectors: Vec<Box<dyn Collector>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All zero.
+    pub fn new() -> Self {
+        let requests = counters(&names::REQUESTS);
+        let refusals = counters(&names::REFUSALS);
+        let cancelled = counters(&names::CANCELLED);
+        let request_seconds = histograms(&names::REQUEST_SECONDS);
+        let stages = histograms(&names::STAGE_SECONDS);
+        let truncated = counters(&names::TRUNCATED);
+        let batch_seconds = histograms(&names::BATCH_SECONDS);
+        let batch_stages = histograms(&names::BATCH_STAGE_SECONDS);
+        let batch_items = histograms(&names::BATCH_ITEMS);
+        let batch_fill = histograms(&names::BATCH_FILL);
+        Self {
+            cancelled: cancelled.with_label_values::<&str>(&[]),
+            stages: Stage::ALL.map(|stage| stages.with_label_values(&[stage.name()])),
+            truncated: truncated.with_label_values::<&str>(&[]),
+            batch_seconds: batch_seconds.with_label_values::<&str>(&[]),
+            batch_stages: ["copy_in", "compute", "copy_out"]
+                .map(|stage| batch_stages.with_label_values(&[stage])),
+            batch_items: batch_items.with_label_values::<&str>(&[]),
+            batch_fill: batch_fill.with_label_values::<&str>(&[]),
+            collectors: vec![
+                Box::new(requests.clone()),
+                Box::new(refusals.clone()),
+                Box::new(cancelled),
+                Box::new(request_seconds.clone()),
+                Box::new(stages),
+                Box::new(truncated),
+                Box::new(batch_seconds),
+                Box::new(batch_stages),
+                Box::new(batch_items),
+                Box::new(batch_fill),
+            ],
+            requests: Series::new(requests),
+            refusals: Series::new(refusals),
+            request_seconds: Series::new(request_seconds),
+        }
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+        self.requests.with((route, status), IntCounter::inc);
+        self.request_seconds.with((route, 0), |histogram| histogram.observe(took.as_secs_f64()));
+    }
+
+    /// A request was answered with an error of this code.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.with((reason, 0), IntCounter::inc);
+    }
+
+    /// A request's client left.
+    pub fn cancelled(&self) {
+        self.cancelled.inc();
+    }
+
+    /// A request got its vectors; its stages in the order of [`Stage::ALL`].
+    pub fn staged(&self, stages: &[Duration; Stage::ALL.len()]) {
+        for (histogram, took) in self.stages.iter().zip(stages) {
+            histogram.observe(took.as_secs_f64());
+        }
+    }
+
+    /// So many items were cut.
+    pub fn truncated(&self, items: usize) {
+        if items > 0 {
+            self.truncated.inc_by(items as u64);
+        }
+    }
+
+    /// A batch gave its rows.
+    pub fn ran(&self, batch: &BatchFigures) {
+        self.batch_seconds.observe(batch.whole.as_secs_f64());
+        for (histogram, took) in self.batch_stages.iter().zip(batch.stages) {
+            if !took.is_zero() {
+                histogram.observe(took.as_secs_f64());
+            }
+        }
+        self.batch_items.observe(batch.items as f64);
+        self.batch_fill.observe(batch.real_tokens as f64 / batch.padded_tokens.max(1) as f64);
+    }
+
+    /// Everything that was recorded, and what `readings` adds to it, as text.
+    pub fn text(&self, mut readings: Readings) -> String {
+        readings.0.extend(self.collectors.iter().flat_map(|collector| collector.collect()));
+        readings.text()
+    }
+}
+
+/// Values that are read at the moment of a scrape.
+#[derive(Debug, Default)]
+pub struct Readings(Vec<MetricFamily>);
+
+impl Readings {
+    /// Adds a counter or a gauge with one series for each set of label values.
+    pub fn put(&mut self, metric: &Metric, series: &[(&[&str], f64)]) {
+        let options = options(metric);
+        for (values, _) in series {
+            assert_eq!(values.len(), metric.labels.len(), "{} has its labels", metric.name);
+        }
+        let families = match metric.kind {
+            Kind::Counter => {
+                let counters = CounterVec::new(options, metric.labels).expect(SOUND);
+                for (values, value) in series {
+                    counters.with_label_values(values).inc_by(*value);
+                }
+                counters.collect()
+            }
+            Kind::Gauge | Kind::Histogram => {
+                let gauges = GaugeVec::new(options, metric.labels).expect(SOUND);
+                for (values, value) in series {
+                    gauges.with_label_values(values).set(*value);
+                }
+                gauges.collect()
+            }
+        };
+        self.0.extend(families);
+    }
+
+    fn text(mut self) -> String {
+        // A family without a series is no valid text.
+        self.0.retain(|family| !family.get_metric().is_empty());
+        self.0.sort_by(|a, b| a.name().cmp(b.name()));
+        TextEncoder::new().encode_to_string(&self.0).expect(SOUND)
+    }
+}
+
+/// Bytes of the process's resident memory; `None` where the system does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+fn options(metric: &Metric) -> Opts {
+    Opts::new(metric.name, metric.help)
+}
+
+fn counters(metric: &Metric) -> IntCounterVec {
+    IntCounterVec::new(options(metric), metric.labels).expect(SOUND)
+}
+
+fn histograms(metric: &Metric) -> HistogramVec {
+    let options = HistogramOpts::from(options(metric)).buckets(metric.buckets.to_vec());
+    HistogramVec::new(options, metric.labels).expect(SOUND)
+}
+
+/// The handles of a family, found by a short walk over those in use rather than by a lookup of
+/// labels. Those that come first, the common ones, are found first.
+struct Series<F: Family> {
+    family: F,
+    slots: [OnceLock<(Key, F::Handle)>; SLOTS],
+}
+
+/// A metric with labels.
+trait Family {
+    type Handle;
+
+    fn handle(&self, labels: &[&str]) -> Self::Handle;
+}
+
+impl Family for IntCounterVec {
+    type Handle = IntCounter;
+
+    fn handle(&self, labels: &[&str]) -> IntCounter {
+        self.with_label_values(labels)
+    }
+}
+
+impl Family for HistogramVec {
+    type Handle = Histogram;
+
+    fn handle(&self, labels: &[&str]) -> Histogram {
+        self.with_label_values(labels)
+    }
+}
+
+/// A name, and a status where the family has one (0 elsewhere).
+type Key = (&'static str, u16);
+
+impl<F: Family> Series<F> {
+    fn new(family: F) -> Self {
+        Self { family, slots: std::array::from_fn(|_| OnceLock::new()) }
+    }
+
+    fn with(&self, key: Key, record: impl FnOnce(&F::Handle)) {
+        for slot in &self.slots {
+            let (taken, handle) = slot.get_or_init(|| (key, self.look_up(key)));
+            if *taken == key {
+                return record(handle);
+            }
+        }
+        record(&self.look_up(key));
+    }
+
+    fn look_up(&self, (name, status): Key) -> F::Handle {
+        match status {
+            0 => self.family.handle(&[name]),
+            status => self.family.handle(&[name, &status.to_string()]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn what_was_recorded_is_in_the_text() {
+        let metrics = Metrics::new();
+        metrics.answered("/v1/embeddings", 200, millis(3));
+        metrics.answered("/v1/embeddings", 200, millis(4));
+        metrics.answered("/v1/embeddings", 429, millis(0));
+        metrics.refused("queue_full");
+        metrics.cancelled();
+        metrics.truncated(2);
+        metrics.staged(&[millis(1), millis(1), millis(20), millis(1), millis(1), millis(1)]);
+        metrics.ran(&BatchFigures {
+            items: 3,
+            real_tokens: 24,
+            padded_tokens: 32,
+            whole: millis(2),
+            stages: [Duration::ZERO, millis(2), Duration::ZERO],
+        });
+        let text = metrics.text(Readings::default());
+        for line in [
+            "# TYPE duovec_requests_total counter",
+            r#"duovec_requests_total{route="/v1/embeddings",status="200"} 2"#,
+            r#"duovec_requests_total{route="/v1/embeddings",status="429"} 1"#,
+            r#"duovec_request_errors_total{reason="queue_full"} 1"#,
+            "duovec_requests_cancelled_total 1",
+            "duovec_items_truncated_total 2",
+            r#"duovec_request_seconds_bucket{route="/v1/embeddings",le="0.00005"} 1"#,
+            r#"duovec_request_seconds_bucket{route="/v1/embeddings",le="0.005"} 3"#,
+            r#"duovec_request_stage_seconds_bucket{stage="queue",le="0.01"} 0"#,
+            r#"duovec_request_stage_seconds_bucket{stage="queue",le="0.025"} 1"#,
+            r#"duovec_batch_stage_seconds_count{stage="compute"} 1"#,
+            r#"duovec_batch_stage_seconds_count{stage="copy_in"} 0"#,
+            "duovec_batch_items_sum 3",
+            "duovec_batch_fill_ratio_sum 0.75",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn more_series_than_slots_are_counted_all_the_same() {
+        let metrics = Metrics::new();
+        for status in 100..300 {
+            metrics.answered("none", status, Duration::ZERO);
+            metrics.answered("none", status, Duration::ZERO);
+        }
+        let text = metrics.text(Readings::default());
+        for status in 100..300 {
+            let line = format!(r#"duovec_requests_total{{route="none",status="{status}"}} 2"#);
+            assert!(text.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_metric_can_be_read_with_its_labels() {
+        let mut readings = Readings::default();
+        let read = names::METRICS.iter().filter(|metric| metric.kind != Kind::Histogram);
+        for metric in read.clone() {
+            readings.put(metric, &[(&vec!["a \"b\""; metric.labels.len()], 1.5)]);
+        }
+        let text = readings.text();
+        for metric in read {
+            assert!(text.contains(&format!("# TYPE {} {}\n", metric.name, metric.kind.name())));
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_end_in_their_units() {
+        for (place, metric) in names::METRICS.iter().enumerate() {
+            let name = metric.name;
+            assert!(names::METRICS[..place].iter().all(|other| other.name != name), "{name}");
+            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+            assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
+            assert!(metric.buckets.is_sorted(), "{name}");
+        }
+    }
+}

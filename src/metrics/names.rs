@@ -1,0 +1,208 @@
+//! Every metric: name, kind, labels, help. The only file with their names.
+
+/// What kind of series a metric has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, from 0 at the start of the process.
+    Counter,
+    /// The value of the moment of the scrape.
+    Gauge,
+    /// Counts of values by bucket, with their sum.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text format and of the document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+    /// Upper bounds of a histogram's buckets.
+    pub buckets: &'static [f64],
+}
+
+/// Bounds in seconds: from a stage that takes next to nothing to the default request timeout.
+const SECONDS: &[f64] = &[
+    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0,
+    2.5, 5.0, 10.0, 30.0,
+];
+/// Bounds of rows.
+const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+/// Bounds of a part of a whole.
+const PARTS: &[f64] = &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
+
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: Kind::Counter, labels, help, buckets: &[] }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels, help, buckets: &[] }
+}
+
+const fn histogram(
+    name: &'static str,
+    labels: &'static [&'static str],
+    buckets: &'static [f64],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels, help, buckets }
+}
+
+pub const REQUESTS: Metric = counter(
+    "duovec_requests_total",
+    &["route", "status"],
+    "Requests answered, by route (none for an unknown one) and status",
+);
+pub const REFUSALS: Metric = counter(
+    "duovec_request_errors_total",
+    &["reason"],
+    "Requests answered with an error, by the code in the answer's body",
+);
+pub const CANCELLED: Metric = counter(
+    "duovec_requests_cancelled_total",
+    &[],
+    "Requests whose client left before the answer was ready",
+);
+pub const REQUEST_SECONDS: Metric = histogram(
+    "duovec_request_seconds",
+    &["route"],
+    SECONDS,
+    "Time from a request's head to its answer, whatever its status",
+);
+pub const STAGE_SECONDS: Metric = histogram(
+    "duovec_request_stage_seconds",
+    &["stage"],
+    SECONDS,
+    "Time of a request that got vectors, by stage; the stages of a request add up to its time",
+);
+pub const ITEMS: Metric = counter(
+    "duovec_items_total",
+    &["outcome"],
+    "Items by what became of them; accepted is the sum of the others and of those under way",
+);
+pub const TRUNCATED: Metric = counter(
+    "duovec_items_truncated_total",
+    &[],
+    "Items that were cut to the model's longest input",
+);
+pub const TOKENS: Metric = counter(
+    "duovec_tokens_total",
+    &["kind"],
+    "Tokens that were run: real are those of items, padded those of whole batches",
+);
+pub const BATCHES: Metric = counter("duovec_batches_total", &[], "Batches that were started");
+pub const BATCH_SECONDS: Metric = histogram(
+    "duovec_batch_seconds",
+    &[],
+    SECONDS,
+    "Time of a batch that succeeded, from its choice to its rows",
+);
+pub const BATCH_STAGE_SECONDS: Metric = histogram(
+    "duovec_batch_stage_seconds",
+    &["stage"],
+    SECONDS,
+    "Time of a batch on its engine: copy_in, compute, copy_out, as far as the engine measures them",
+);
+pub const BATCH_ITEMS: Metric =
+    histogram("duovec_batch_items", &[], ROWS, "Items of a batch that succeeded");
+pub const BATCH_FILL: Metric = histogram(
+    "duovec_batch_fill_ratio",
+    &[],
+    PARTS,
+    "Real tokens of a batch that succeeded over its padded tokens",
+);
+pub const QUEUE_ITEMS: Metric =
+    gauge("duovec_queue_items", &["class"], "Items that wait, by class: interactive or bulk");
+pub const QUEUE_TOKENS: Metric =
+    gauge("duovec_queue_tokens", &[], "Tokens of the items that wait, without padding");
+pub const PREDICTED_WAIT: Metric = gauge(
+    "duovec_predicted_wait_seconds",
+    &[],
+    "Time that a new item would wait before it runs, were it the last of the queue",
+);
+pub const WORKERS: Metric = gauge(
+    "duovec_workers",
+    &["state"],
+    "Workers: total are configured, live have a session, busy run a batch",
+);
+pub const WORKER_RESTARTS: Metric =
+    counter("duovec_worker_restarts_total", &[], "Workers that were replaced");
+pub const COST_ERROR: Metric = gauge(
+    "duovec_cost_model_error_ratio",
+    &[],
+    "Median relative error of the cost model when it was fitted at warm-up",
+);
+pub const COST_CORRECTION: Metric = gauge(
+    "duovec_cost_model_correction_ratio",
+    &[],
+    "Measured over predicted time of the batches of late",
+);
+pub const READY: Metric =
+    gauge("duovec_ready", &[], "1 when requests are taken, as /health answers, else 0");
+pub const UPTIME: Metric = gauge("duovec_uptime_seconds", &[], "Time since the service was made");
+pub const BUILD_INFO: Metric =
+    gauge("duovec_build_info", &["version"], "Always 1; the version is in the label");
+pub const ENGINE_INFO: Metric = gauge(
+    "duovec_engine_info",
+    &["engine", "version", "device", "precision", "model"],
+    "Always 1; what runs the model is in the labels. Absent while loading",
+);
+pub const GPU_FREE: Metric = gauge(
+    "duovec_gpu_memory_free_bytes",
+    &["gpu", "name"],
+    "Free memory of a GPU, by CUDA's number and name. Only with TensorRT",
+);
+pub const GPU_TOTAL: Metric = gauge(
+    "duovec_gpu_memory_total_bytes",
+    &["gpu", "name"],
+    "Memory of a GPU, by CUDA's number and name. Only with TensorRT",
+);
+pub const RESIDENT_MEMORY: Metric =
+    gauge("process_resident_memory_bytes", &[], "Resident memory of the process. Only on Linux");
+
+/// All of them, in the order of the document.
+pub const METRICS: &[&Metric] = &[
+    &REQUESTS,
+    &REFUSALS,
+    &CANCELLED,
+    &REQUEST_SECONDS,
+    &STAGE_SECONDS,
+    &ITEMS,
+    &TRUNCATED,
+    &TOKENS,
+    &BATCHES,
+    &BATCH_SECONDS,
+    &BATCH_STAGE_SECONDS,
+    &BATCH_ITEMS,
+    &BATCH_FILL,
+    &QUEUE_ITEMS,
+    &QUEUE_TOKENS,
+    &PREDICTED_WAIT,
+    &WORKERS,
+    &WORKER_RESTARTS,
+    &COST_ERROR,
+    &COST_CORRECTION,
+    &READY,
+    &UPTIME,
+    &BUILD_INFO,
+    &ENGINE_INFO,
+    &GPU_FREE,
+    &GPU_TOTAL,
+    &RESIDENT_MEMORY,
+];

@@ -1,0 +1,98 @@
+//! Values of `/metrics` that are read when somebody asks.
+
+use crate::engine::Engine;
+use crate::health::Status;
+use crate::metrics::{Readings, names, resident_bytes};
+use crate::scheduler::Snapshot;
+use crate::service::{EmbeddingService, Resident};
+
+/// Everything that this moment tells; what does not exist yet is left out.
+pub(super) fn readings(service: &EmbeddingService) -> Readings {
+    let mut readings = Readings::default();
+    let snapshot = service.resident.get().map(|resident| resident.scheduler.snapshot());
+    if let Some(resident) = service.resident.get() {
+        engine(&mut readings, resident);
+    }
+    if let Some(snapshot) = &snapshot {
+        counts(&mut readings, snapshot);
+        queue(&mut readings, snapshot);
+    }
+    let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
+    let ready = Status::of(service.phase(), workers.live, workers.total).takes_requests();
+    readings.put(&names::READY, &[(&[], f64::from(u8::from(ready)))]);
+    let uptime = service.clock.now().since(service.started);
+    readings.put(&names::UPTIME, &[(&[], uptime.as_secs_f64())]);
+    readings.put(&names::BUILD_INFO, &[(&[env!("CARGO_PKG_VERSION")], 1.0)]);
+    if let Some(bytes) = resident_bytes() {
+        readings.put(&names::RESIDENT_MEMORY, &[(&[], bytes as f64)]);
+    }
+    readings
+}
+
+fn engine(readings: &mut Readings, resident: &Resident) {
+    let info = resident.engine.info();
+    let model = &resident.package.manifest().model_id;
+    let labels: &[&str] =
+        &[info.kind.name(), &info.version, &info.device, &info.precision, model.as_str()];
+    readings.put(&names::ENGINE_INFO, &[(labels, 1.0)]);
+    gpus(readings, &*resident.engine);
+}
+
+fn gpus(readings: &mut Readings, engine: &dyn Engine) {
+    let gpus = engine.gpus();
+    let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    let labels: Vec<[&str; 2]> =
+        gpus.iter().zip(&indices).map(|(gpu, index)| [index.as_str(), &gpu.name]).collect();
+    let series = |bytes: Vec<u64>| -> Vec<(&[&str], f64)> {
+        labels.iter().zip(bytes).map(|(labels, bytes)| (&labels[..], bytes as f64)).collect()
+    };
+    let free = series(gpus.iter().map(|gpu| gpu.free_bytes).collect());
+    let total = series(gpus.iter().map(|gpu| gpu.total_bytes).collect());
+    readings.put(&names::GPU_FREE, &free);
+    readings.put(&names::GPU_TOTAL, &total);
+}
+
+fn counts(readings: &mut Readings, snapshot: &Snapshot) {
+    let counts = &snapshot.counts;
+    readings.put(
+        &names::ITEMS,
+        &[
+            (&["accepted"], counts.accepted as f64),
+            (&["replied"], counts.replied as f64),
+            (&["failed"], counts.failed as f64),
+            (&["expired"], counts.expired as f64),
+            (&["cancelled"], counts.cancelled as f64),
+            (&["abandoned"], counts.abandoned as f64),
+        ],
+    );
+    readings.put(
+        &names::TOKENS,
+        &[(&["real"], counts.tokens_real as f64), (&["padded"], counts.tokens_padded as f64)],
+    );
+    readings.put(&names::BATCHES, &[(&[], counts.batches as f64)]);
+    readings.put(&names::WORKER_RESTARTS, &[(&[], snapshot.workers.restarts as f64)]);
+}
+
+fn queue(readings: &mut Readings, snapshot: &Snapshot) {
+    let (interactive, bulk) = (snapshot.queue_interactive, snapshot.queue_bulk);
+    readings.put(
+        &names::QUEUE_ITEMS,
+        &[(&["interactive"], interactive as f64), (&["bulk"], bulk as f64)],
+    );
+    readings.put(&names::QUEUE_TOKENS, &[(&[], snapshot.queue_tokens as f64)]);
+    let wait = snapshot.predicted_wait.as_secs_f64();
+    readings.put(&names::PREDICTED_WAIT, &[(&[], wait)]);
+    let workers = &snapshot.workers;
+    readings.put(
+        &names::WORKERS,
+        &[
+            (&["total"], workers.total as f64),
+            (&["live"], workers.live as f64),
+            (&["busy"], workers.busy as f64),
+        ],
+    );
+    if let Some(error) = snapshot.cost_error {
+        readings.put(&names::COST_ERROR, &[(&[], error)]);
+    }
+    readings.put(&names::COST_CORRECTION, &[(&[], snapshot.cost_correction)]);
+}
