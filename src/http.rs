@@ -216,6 +216,11 @@ fn success(answer: Answer) -> HttpResponse {
     if answer.no_store {
         response.insert_header((CACHE_CONTROL, "no-store"));
     }
+    if let Some(timeline) = answer.timeline {
+        response.insert_header((timeline::SERVER_TIMING, timeline.server_timing()));
+        let tokens = HeaderValue::from(answer.tokens);
+        response.insert_header((timeline::X_COMPUTE_TOKENS, tokens));
+    }
     response.content_type(answer.content_type).body(answer.body)
 }
 

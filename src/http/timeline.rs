@@ -2,9 +2,20 @@
 
 use std::time::Duration;
 
+use actix_web::http::header::{HeaderName, HeaderValue};
+
 use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::service::Milestones;
+
+/// The header with the stages, in milliseconds.
+pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// The header with the tokens that were run.
+pub(super) const X_COMPUTE_TOKENS: HeaderName = HeaderName::from_static("x-compute-tokens");
+
+/// Bytes of a `Server-Timing` of a slow request.
+const HEADER_BYTES: usize = 160;
 
 /// From the head of a request to the last byte of its answer; each moment is the end of one stage
 /// and the start of the next, so that the stages add up.
@@ -27,5 +38,90 @@ impl Timeline {
     pub(super) fn stages(&self) -> [Duration; Stage::ALL.len()] {
         let mut start = self.arrival;
         self.ends().map(|end| end.since(std::mem::replace(&mut start, end)))
+    }
+
+    /// `parse;dur=0.021, …, total;dur=3.402`. Moments rather than spans are rounded down to
+    /// microseconds, so that the parts add up to the total to the last digit.
+    pub(super) fn server_timing(&self) -> HeaderValue {
+        let mut text = Vec::with_capacity(HEADER_BYTES);
+        let mut start = 0;
+        for (stage, end) in Stage::ALL.into_iter().zip(self.ends()) {
+            let end = micros(end.since(self.arrival));
+            put(&mut text, stage.name(), end.saturating_sub(start));
+            text.extend_from_slice(b", ");
+            start = end;
+        }
+        put(&mut text, "total", start);
+        HeaderValue::from_maybe_shared(text).expect("it is letters, digits and punctuation")
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Appends `name;dur=milliseconds`, with digits written by hand: this is done for each request.
+fn put(text: &mut Vec<u8>, name: &str, micros: u64) {
+    text.extend_from_slice(name.as_bytes());
+    text.extend_from_slice(b";dur=");
+    let mut digits = [b'0'; 20];
+    let (mut place, mut rest) = (digits.len(), micros);
+    // At least one digit before the point and three behind it.
+    while rest > 0 || place > digits.len() - 4 {
+        place -= 1;
+        digits[place] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let (whole, part) = digits[place..].split_at(digits.len() - 3 - place);
+    text.extend_from_slice(whole);
+    text.push(b'.');
+    text.extend_from_slice(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The header's parts in microseconds, the total last.
+    fn parts(ends: [u64; 6]) -> Vec<u64> {
+        let at = |place: usize| Moment::from_nanos(7777 + ends[place]);
+        let [tokenized, started, ran, selected] = [at(1), at(2), at(3), at(4)];
+        let timeline = Timeline {
+            arrival: Moment::from_nanos(7777),
+            parsed: at(0),
+            milestones: Milestones { tokenized, started, ran, selected },
+            written: at(5),
+        };
+        let value = timeline.server_timing();
+        let text = value.to_str().expect("it is ASCII");
+        let names: Vec<&str> = text.split(", ").filter_map(|part| part.split(';').next()).collect();
+        let expected = ["parse", "tokenize", "queue", "compute", "select", "serialize", "total"];
+        assert_eq!(names, expected, "{text}");
+        let millis = |part: &str| part.split_once("dur=").map(|(_, millis)| millis.to_owned());
+        let micros = |millis: String| {
+            let (whole, part) = millis.split_once('.').expect("it is fractional");
+            assert_eq!(part.len(), 3, "{text}");
+            format!("{whole}{part}").parse().expect("digits")
+        };
+        text.split(", ").filter_map(millis).map(micros).collect()
+    }
+
+    #[test]
+    fn milliseconds_are_written_with_three_digits() {
+        let seen = parts([0, 999, 1_000, 1_234_567, 12_345_678_901, 3_600_000_000_000]);
+        assert_eq!(seen, [0, 0, 1, 1233, 12_344_444, 3_587_654_322, 3_600_000_000]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_add_up_to_the_total(
+            mut ends in prop::array::uniform6(0_u64..100_000_000_000),
+        ) {
+            ends.sort_unstable();
+            let seen = parts(ends);
+            prop_assert_eq!(seen[..6].iter().sum::<u64>(), seen[6]);
+            prop_assert_eq!(seen[6], ends[5] / 1000);
+        }
     }
 }

@@ -15,5 +15,6 @@ mod requests;
 mod sparse;
 mod sparse_rules;
 mod support;
+mod timing;
 mod trouble;
 mod wire;

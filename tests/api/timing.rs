@@ -1,0 +1,93 @@
+//! `Server-Timing` and `x-compute-tokens`: what an answer says of its own making.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{Answer, BOTH, DENSE, LONG_TEXT, MAX_TOKENS, SPARSE, Server};
+
+const STAGES: [&str; 6] = ["parse", "tokenize", "queue", "compute", "select", "serialize"];
+
+/// Milliseconds by stage, the total last.
+fn timing(answer: &Answer) -> Vec<f64> {
+    let text = answer.header("server-timing").expect("there is a Server-Timing");
+    let parts: Vec<(&str, &str)> =
+        text.split(", ").filter_map(|part| part.split_once(";dur=")).collect();
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names[..6], STAGES, "{text}");
+    assert_eq!(names[6..], ["total"], "{text}");
+    parts.iter().map(|(_, millis)| millis.parse().expect("a number")).collect()
+}
+
+#[test]
+fn the_parts_add_up_to_the_total_and_fit_what_the_client_saw() {
+    let server = Server::ready();
+    for path in [DENSE, SPARSE, BOTH] {
+        let start = Instant::now();
+        let answer = server.post(path, &json!({"input": vec!["some text"; 100]}));
+        let seen_ms = start.elapsed().as_secs_f64() * 1e3;
+        answer.ok();
+        let timing = timing(&answer);
+        let sum: f64 = timing[..6].iter().sum();
+        assert!((sum - timing[6]).abs() < 1e-6, "{timing:?}");
+        assert!(timing[6] > 0.0 && timing[6] <= seen_ms, "{timing:?} in {seen_ms} ms");
+    }
+}
+
+#[test]
+fn waiting_is_in_the_queue_and_nowhere_else() {
+    let wait = Duration::from_millis(60);
+    let server = Server::ready();
+    server.hold();
+    let answer = thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let url = format!("http://{}{DENSE}", server.address);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let body = r#"{"input":"text"}"#;
+                let request = reqwest::Client::new().post(url).body(body).send();
+                let response = request.await.expect("there is an answer");
+                let (status, headers) = (response.status().as_u16(), response.headers().clone());
+                Answer { status, headers, body: Vec::new() }
+            })
+        });
+        server.wait_waiting(1);
+        thread::sleep(wait);
+        server.release();
+        client.join().expect("the client does not panic")
+    });
+    assert_eq!(answer.status, 200);
+    let timing = timing(&answer);
+    let queue = timing[2];
+    assert!(queue >= wait.as_secs_f64() * 1e3, "{timing:?}");
+    assert!(timing[6] - queue < queue, "{timing:?}");
+}
+
+#[test]
+fn compute_tokens_are_those_that_ran_without_padding() {
+    let server = Server::ready();
+    for (input, tokens) in [
+        (json!("one"), None),
+        (json!(["one two three", "four"]), None),
+        (json!(LONG_TEXT), Some(MAX_TOKENS)),
+        (json!(""), Some(2)),
+    ] {
+        let answer = server.post(DENSE, &json!({ "input": input }));
+        let body = answer.ok();
+        let told = answer.header("x-compute-tokens").map(str::to_owned);
+        assert_eq!(told, Some(body["usage"]["prompt_tokens"].to_string()), "{input}");
+        if let Some(tokens) = tokens {
+            assert_eq!(told, Some(tokens.to_string()), "{input}");
+        }
+    }
+}
+
+#[test]
+fn answers_without_vectors_have_neither() {
+    let server = Server::ready();
+    for answer in [server.get("/health"), server.post_bytes(DENSE, "{"), server.get("/v1/models")] {
+        assert_eq!(answer.header("server-timing"), None);
+        assert_eq!(answer.header("x-compute-tokens"), None);
+    }
+}
