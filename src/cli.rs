@@ -14,6 +14,7 @@ use crate::config::{Config, ConfigError};
 mod bench;
 mod build_engine;
 mod check;
+mod drain;
 mod load;
 mod serve;
 

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use std::thread;
 
 use crate::limits::{
-    DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads, KeepAliveS, MaxAgeMs,
-    MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs,
-    ThreadsPerWorker, Workers, WorkersPerDevice,
+    DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads,
+    KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity,
+    RequestTimeoutMs, ThreadsPerWorker, Workers, WorkersPerDevice,
 };
 
 pub mod raw;
@@ -174,6 +174,7 @@ pub struct Config {
     pub model_aliases: Vec<String>,
     pub token_input: TokenInput,
     pub special_token_text: SpecialTokenText,
+    pub drain_delay: DrainDelayMs,
     pub drain_timeout: DrainTimeoutMs,
     pub http: HttpConfig,
     pub engine: EngineConfig,
@@ -215,6 +216,7 @@ impl Config {
                 "escape-special-tokens",
                 &[("false", SpecialTokenText::Special), ("true", SpecialTokenText::Plain)],
             ),
+            drain_delay: reader.parsed("drain-delay-ms", DrainDelayMs::DEFAULT),
             drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
             http: reader.http(cores),
             engine,

@@ -13,6 +13,8 @@ pub enum Phase {
     Loading,
     /// Requests are taken.
     Ready,
+    /// Health says no, so that load balancers turn away; requests are still taken.
+    LameDuck,
     /// No new request is taken; what was accepted is answered.
     Draining,
     /// The model cannot be run; the process is about to exit.
@@ -35,7 +37,7 @@ impl Status {
     pub const fn of(phase: Phase, workers_live: usize, workers_total: usize) -> Self {
         match phase {
             Phase::Loading => Self::Loading,
-            Phase::Draining => Self::Draining,
+            Phase::LameDuck | Phase::Draining => Self::Draining,
             Phase::Failed => Self::Failed,
             Phase::Ready if workers_live == 0 => Self::Failed,
             Phase::Ready if workers_live < workers_total => Self::Degraded,
@@ -134,6 +136,7 @@ mod tests {
         assert_eq!(Status::of(Phase::Ready, 0, 2), Status::Failed);
         assert_eq!(Status::of(Phase::Loading, 0, 2), Status::Loading);
         assert_eq!(Status::of(Phase::Draining, 2, 2), Status::Draining);
+        assert_eq!(Status::of(Phase::LameDuck, 2, 2), Status::Draining);
         assert!(!Status::of(Phase::Draining, 2, 2).takes_requests());
     }
 

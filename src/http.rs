@@ -11,6 +11,8 @@
 //! Actix has no timer for a later head of a kept connection, nor for a client that does not read
 //! its answer; a proxy in front has.
 //!
+//! From the moment that health says no, every answer closes its connection.
+//!
 //! A refusal that comes before the body is read closes the connection after the answer.
 
 use std::any::Any;
@@ -21,16 +23,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
 use crate::config::HttpConfig;
+use crate::health::Phase;
 use crate::service::EmbeddingService;
 
 mod access;
@@ -177,6 +180,10 @@ async fn answer(
         Ok(answer) => success(answer),
         Err(error) => refusal(&error),
     };
+    if state.service.phase() >= Phase::LameDuck {
+        // The client's next request goes to a server that stays.
+        response.head_mut().set_connection_type(ConnectionType::Close);
+    }
     let status = response.status();
     let notable = status.is_server_error() && !is_probe;
     record.finish(Outcome { status: status.as_u16(), items, tokens, notable });

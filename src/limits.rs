@@ -101,7 +101,11 @@ bounded! {
     DeepHealthTimeoutMs: 1..=600_000, 5_000, "milliseconds"
 }
 bounded! {
-    /// Time after SIGTERM in which what was accepted is still answered.
+    /// Time after SIGTERM in which health says no and requests are still taken.
+    DrainDelayMs: 0..=600_000, 500, "milliseconds"
+}
+bounded! {
+    /// Time after that in which what was accepted is still answered.
     DrainTimeoutMs: 0..=3_600_000, 30_000, "milliseconds"
 }
 bounded! {

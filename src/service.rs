@@ -113,6 +113,11 @@ impl EmbeddingService {
         }
     }
 
+    /// Health says no from now on; requests are still taken.
+    pub fn leave_rotation(&self) {
+        self.advance(Phase::LameDuck, None);
+    }
+
     /// Takes no new request; what was accepted is still answered.
     pub fn begin_drain(&self) {
         self.advance(Phase::Draining, None);
@@ -131,6 +136,11 @@ impl EmbeddingService {
     /// The model cannot be run: everything that waits is answered, nothing is taken any more.
     pub fn fail(&self, reason: String) {
         self.advance(Phase::Failed, Some(reason));
+        self.abandon();
+    }
+
+    /// Answers everything that waits with `Unavailable`; what runs is still answered.
+    pub fn abandon(&self) {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.close();
         }
@@ -249,8 +259,8 @@ impl EmbeddingService {
     fn available(&self) -> Result<Arc<Resident>, EmbedError> {
         let refuse = |reason| Err(EmbedError::Unavailable(reason));
         match (self.phase(), self.resident.get()) {
-            (Phase::Ready, Some(resident)) => Ok(Arc::clone(resident)),
-            (Phase::Draining, _) => refuse(Unavailable::Draining),
+            (Phase::Ready | Phase::LameDuck, Some(resident)) => Ok(Arc::clone(resident)),
+            (Phase::LameDuck | Phase::Draining, _) => refuse(Unavailable::Draining),
             (Phase::Failed, _) => refuse(Unavailable::NoWorker),
             (Phase::Loading | Phase::Ready, _) => refuse(Unavailable::Loading),
         }

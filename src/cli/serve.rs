@@ -1,5 +1,6 @@
 //! `duovec serve`: binds, loads, serves, drains. All wiring happens here.
 
+use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, RealClock};
 use crate::config::Config;
@@ -19,7 +21,11 @@ use crate::shutdown::Signals;
 use crate::telemetry;
 use crate::worker::pool::WorkerPool;
 
+use super::drain::Drain;
 use super::load::{Chosen, load};
+
+/// How long answers that are ready may take to reach their clients at the end, at least.
+const FLUSH: Duration = Duration::from_secs(2);
 
 /// How long worker threads may take to end once nothing waits; they only drop their sessions.
 const WORKER_EXIT: Duration = Duration::from_secs(10);
@@ -67,8 +73,9 @@ async fn run(
     let http = config.http.clone();
     let server = http::serve(listener, Arc::clone(&service), http, drain_timeout, shutdown);
     let server = tokio::task::spawn_local(server);
-    let mut loading = spawn_loader(config.clone(), Arc::clone(&service), clock)?;
+    let mut loading = spawn_loader(config.clone(), Arc::clone(&service), Arc::clone(&clock))?;
     let mut pool = None;
+    let mut flush_time = FLUSH;
     let outcome = loop {
         tokio::select! {
             loaded = &mut loading, if pool.is_none() => match loaded {
@@ -81,11 +88,13 @@ async fn run(
                 break Err(anyhow!("the device was lost: {reason}"));
             }
             signal = signals.next() => {
-                match drain(&service, signal, drain_timeout, &mut signals).await {
-                    Drained::Waited => break Ok(()),
-                    Drained::Interrupted(again) => {
-                        return Err(anyhow!("a second signal ({again}) ended the drain"));
+                let drain = Drain::of(config, signal);
+                tokio::select! {
+                    left = drain.run(&service, &*clock) => {
+                        flush_time = left.max(FLUSH);
+                        break Ok(());
                     }
+                    again = signals.next() => return Err(interrupted(again)),
                 }
             }
         }
@@ -94,9 +103,27 @@ async fn run(
         service.fail(format!("{error:#}"));
     }
     let _ = stop.send(true);
-    server.await.context("the HTTP side panicked")?.context("the HTTP side failed")?;
+    tokio::select! {
+        ended = flush(server, flush_time) => ended?,
+        again = signals.next() => return Err(interrupted(again)),
+    }
     close(&service, pool).await;
     outcome
+}
+
+fn interrupted(signal: &str) -> anyhow::Error {
+    anyhow!("a second signal ({signal}) ended the drain")
+}
+
+/// Lets answers that are ready reach their clients, and cuts those of clients that do not read.
+async fn flush(server: JoinHandle<io::Result<()>>, time: Duration) -> anyhow::Result<()> {
+    match tokio::time::timeout(time, server).await {
+        Ok(ended) => ended.context("the HTTP side panicked")?.context("the HTTP side failed"),
+        Err(_) => {
+            tracing::warn!("connections were cut: their clients did not read or did not send");
+            Ok(())
+        }
+    }
 }
 
 /// Resolves when the pool cannot go on; never without a pool.
@@ -175,33 +202,6 @@ fn start(
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// How a drain ended.
-enum Drained {
-    /// Everything is answered, or the time is over.
-    Waited,
-    /// By another signal, whose name this is.
-    Interrupted(&'static str),
-}
-
-/// Answers what was accepted, for at most `timeout`; a second signal ends the wait.
-async fn drain(
-    service: &EmbeddingService,
-    signal: &'static str,
-    timeout: Duration,
-    signals: &mut Signals,
-) -> Drained {
-    tracing::info!(signal, timeout_ms = millis(timeout), "draining: answering what was accepted");
-    service.begin_drain();
-    tokio::select! {
-        done = tokio::time::timeout(timeout, service.drained()) => match done {
-            Ok(()) => tracing::info!("everything that was accepted is answered"),
-            Err(_) => tracing::warn!("the drain timeout passed with requests unanswered"),
-        },
-        again = signals.next() => return Drained::Interrupted(again),
-    }
-    Drained::Waited
 }
 
 async fn close(service: &EmbeddingService, pool: Option<WorkerPool>) {

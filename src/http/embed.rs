@@ -112,7 +112,7 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
 
 fn require_ready(state: &State) -> Result<(), ApiError> {
     match state.service.phase() {
-        Phase::Ready => Ok(()),
+        Phase::Ready | Phase::LameDuck => Ok(()),
         Phase::Loading => Err(ApiError::unavailable(Unavailable::Loading)),
         Phase::Draining => Err(ApiError::unavailable(Unavailable::Draining)),
         Phase::Failed => Err(ApiError::unavailable(Unavailable::NoWorker)),

@@ -49,7 +49,7 @@ fn card(service: &EmbeddingService) -> Result<ModelCard, ApiError> {
     card.ok_or_else(|| {
         ApiError::unavailable(match phase {
             Phase::Loading | Phase::Ready => Unavailable::Loading,
-            Phase::Draining => Unavailable::Draining,
+            Phase::LameDuck | Phase::Draining => Unavailable::Draining,
             Phase::Failed => Unavailable::NoWorker,
         })
     })

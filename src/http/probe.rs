@@ -112,7 +112,7 @@ fn word(report: &DeepReport) -> &'static str {
     }
     match report.phase {
         Phase::Loading => Status::Loading.name(),
-        Phase::Draining => Status::Draining.name(),
+        Phase::LameDuck | Phase::Draining => Status::Draining.name(),
         Phase::Ready | Phase::Failed => Status::Failed.name(),
     }
 }

@@ -14,7 +14,7 @@ fn arguments(more: &[&str]) -> Vec<String> {
     all
 }
 
-fn ready(more: &[&str]) -> Server {
+pub fn ready(more: &[&str]) -> Server {
     let all = arguments(more);
     Server::ready(&all.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -43,7 +43,7 @@ async fn the_tiny_package_is_served_by_openvino() {
 /// answered, and the exit code is 0.
 #[tokio::test]
 async fn sigterm_drains_and_exits_with_zero() {
-    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "400"]);
+    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "400", "--drain-delay-ms", "0"]);
     let client = client();
     let accepted: Vec<_> = (0..3)
         .map(|_| {
@@ -84,7 +84,7 @@ async fn a_second_signal_ends_the_drain() {
 }
 
 /// Asks until a worker runs, so that the next signal meets a request in flight.
-async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
+pub async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         let health = client.get(server.url("/health")).send().await.expect("an answer");

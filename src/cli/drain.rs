@@ -1,0 +1,50 @@
+//! How `serve` ends when it is asked to: health first, then new requests, then what was accepted.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::health::Phase;
+use crate::service::EmbeddingService;
+
+/// A drain under way.
+pub(super) struct Drain {
+    signal: &'static str,
+    delay: Duration,
+    timeout: Duration,
+}
+
+impl Drain {
+    /// A drain that `signal` asked for.
+    pub fn of(config: &Config, signal: &'static str) -> Self {
+        Self {
+            signal,
+            delay: Duration::from_millis(config.drain_delay.get()),
+            timeout: Duration::from_millis(config.drain_timeout.get()),
+        }
+    }
+
+    /// Resolves when everything that was accepted is answered; within delay and timeout. Gives
+    /// what is left of the timeout.
+    pub async fn run(&self, service: &EmbeddingService, clock: &dyn Clock) -> Duration {
+        let delay_ms = self.delay.as_millis();
+        if service.phase() == Phase::Ready && delay_ms > 0 {
+            // Load balancers ask for health now and then; until they have, requests still come.
+            service.leave_rotation();
+            tracing::info!(signal = self.signal, delay_ms, "not ready any more");
+            tokio::time::sleep(self.delay).await;
+        }
+        service.begin_drain();
+        let begin = clock.now();
+        let timeout_ms = self.timeout.as_millis();
+        tracing::info!(signal = self.signal, timeout_ms, "draining: answering what was accepted");
+        match tokio::time::timeout(self.timeout, service.drained()).await {
+            Ok(()) => tracing::info!("everything that was accepted is answered"),
+            Err(_) => {
+                service.abandon();
+                tracing::warn!("the drain timeout passed with requests unanswered");
+            }
+        }
+        self.timeout.saturating_sub(clock.now().since(begin))
+    }
+}

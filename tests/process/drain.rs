@@ -1,0 +1,103 @@
+//! SIGTERM under load: health says no first, every answer closes its connection, none is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use reqwest::{StatusCode, header};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::lifecycle::ready;
+use super::support::{Server, client};
+
+const CLIENTS: usize = 64;
+
+/// Asks again and again on one connection until told to leave, as clients of a load balancer do;
+/// how many answers it got.
+async fn ask(url: String, asked: Arc<AtomicUsize>) -> usize {
+    let client = client();
+    let mut answered = 0;
+    loop {
+        asked.fetch_add(1, Ordering::Relaxed);
+        let request = client.post(&url).json(&json!({"input": "some words"}));
+        let answer = request.send().await.expect("every request is answered");
+        assert_eq!(answer.status(), StatusCode::OK);
+        let leave = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+        let body: Value = answer.json().await.expect("the answer is whole");
+        assert_eq!(body["data"][0]["index"], 0);
+        answered += 1;
+        if leave {
+            return answered;
+        }
+    }
+}
+
+#[tokio::test]
+async fn sigterm_under_load_of_64_clients_fails_no_request() {
+    let arguments = ["--engine", "fake", "--fake-run-ms", "20", "--drain-delay-ms", "1500"];
+    let server = ready(&arguments);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        clients.spawn(ask(server.url("/v1/embeddings"), Arc::clone(&asked)));
+    }
+    while asked.load(Ordering::Relaxed) < 4 * CLIENTS {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.signal("TERM");
+    let answered: usize = clients.join_all().await.iter().sum();
+    let asked = asked.load(Ordering::Relaxed);
+    println!(
+        "{CLIENTS} clients: {asked} requests, {answered} answered, {} failed",
+        asked - answered
+    );
+    assert_eq!(asked, answered);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// Health says no at once, requests are taken until the delay is over.
+#[tokio::test]
+async fn health_says_no_before_requests_are_refused() {
+    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "600000"]);
+    let client = client();
+    server.signal("TERM");
+    server.wait_for("not ready any more");
+    let health = client.get(server.url("/health")).send().await.expect("an answer");
+    assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(health.headers()[header::CONNECTION], "close");
+    assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
+    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+    assert_eq!(request.send().await.expect("an answer").status(), StatusCode::OK);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1), "a second signal ends the process at once");
+}
+
+/// What is not answered when the time is over is answered with 503 or cut, and the process ends.
+#[tokio::test]
+async fn the_drain_has_a_deadline() {
+    let more = ["--fake-run-ms", "60000", "--drain-delay-ms", "0", "--drain-timeout-ms", "100"];
+    let server = ready(&[&["--engine", "fake"], &more[..]].concat());
+    let client = client();
+    // The second is too long for the batch of the first, and waits.
+    let ask = |text: String| {
+        let body = json!({"input": text});
+        tokio::spawn(client.post(server.url("/v1/embeddings")).json(&body).send())
+    };
+    let running = ask("a".to_owned());
+    super::lifecycle::wait_for_busy(&client, &server).await;
+    let waiting = ask("a ".repeat(20));
+    while health(&client, &server).await["queue_depth"] != 1 {}
+    let begin = Instant::now();
+    server.signal("TERM");
+    let answer = waiting.await.expect("it did not panic").expect("an answer");
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(running.await.expect("it did not panic").is_err(), "it is cut");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+async fn health(client: &reqwest::Client, server: &Server) -> Value {
+    let answer = client.get(server.url("/health")).send().await.expect("an answer");
+    answer.json().await.expect("JSON")
+}
