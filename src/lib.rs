@@ -25,4 +25,5 @@ pub mod http;
 // The process.
 pub mod cli;
 pub mod shutdown;
+pub mod supervisor;
 pub mod telemetry;

@@ -213,6 +213,13 @@ impl EmbeddingService {
         }
     }
 
+    /// Whether the process does its work: a worker lives. For a service manager, which restarts a
+    /// process that does not for long.
+    pub fn workers_live(&self) -> bool {
+        let workers = self.resident.get().map(|resident| resident.scheduler.snapshot().workers);
+        self.phase() < Phase::Failed && workers.is_some_and(|workers| workers.live > 0)
+    }
+
     /// What `/health` tells; never waits.
     pub fn health(&self) -> HealthReport {
         let resident = self.resident.get();

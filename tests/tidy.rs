@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["worker", "health"],
     &["service"],
     &["http"],
-    &["telemetry", "shutdown"],
+    &["telemetry", "shutdown", "supervisor"],
     &["cli"],
     &["lib", "main"],
 ];

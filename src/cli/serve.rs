@@ -18,6 +18,7 @@ use crate::package::ModelPackage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, Resident, ServiceOptions};
 use crate::shutdown::Signals;
+use crate::supervisor;
 use crate::telemetry;
 use crate::worker::pool::WorkerPool;
 
@@ -79,7 +80,11 @@ async fn run(
     let outcome = loop {
         tokio::select! {
             loaded = &mut loading, if pool.is_none() => match loaded {
-                Ok(Ok(started)) => pool = Some(started),
+                Ok(Ok(started)) => {
+                    pool = Some(started);
+                    supervisor::ready();
+                    tokio::task::spawn_local(supervisor::keep_alive(Arc::clone(&service)));
+                }
                 Ok(Err(error)) => break Err(error),
                 Err(_) => break Err(anyhow!("the thread that loads the model panicked")),
             },
@@ -88,6 +93,7 @@ async fn run(
                 break Err(anyhow!("the device was lost: {reason}"));
             }
             signal = signals.next() => {
+                supervisor::stopping();
                 let drain = Drain::of(config, signal);
                 tokio::select! {
                     left = drain.run(&service, &*clock) => {

@@ -4,3 +4,4 @@ mod drain;
 mod lifecycle;
 mod start;
 mod support;
+mod systemd;

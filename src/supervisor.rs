@@ -1,0 +1,46 @@
+//! What a service manager such as systemd is told: readiness, the end, and that the workers live.
+//!
+//! Nothing happens without the variables that the manager sets (`NOTIFY_SOCKET`, `WATCHDOG_USEC`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::service::EmbeddingService;
+
+/// The shortest time between two signs of life; a manager that asks for less gets no more.
+const SIGN_MIN: Duration = Duration::from_millis(1);
+
+/// Requests are taken from now on.
+pub fn ready() {
+    tell(NotifyState::Ready);
+}
+
+/// The process is about to end.
+pub fn stopping() {
+    tell(NotifyState::Stopping);
+}
+
+/// Gives a sign of life twice in each period that the manager asks for, as long as a worker lives
+/// and none is stuck. Never resolves.
+pub async fn keep_alive(service: Arc<EmbeddingService>) {
+    let Some(period) = sd_notify::watchdog_enabled() else {
+        return std::future::pending().await;
+    };
+    let mut signs = interval((period / 2).max(SIGN_MIN));
+    signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        signs.tick().await;
+        if service.workers_live() {
+            tell(NotifyState::Watchdog);
+        }
+    }
+}
+
+fn tell(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}

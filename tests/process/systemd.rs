@@ -1,0 +1,116 @@
+//! The unit in `deploy/`, and what the process tells its service manager.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::support::{Server, duovec, tiny};
+
+/// A service manager's end of the protocol.
+struct Manager {
+    folder: tempfile::TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a new name");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
+        Self { folder, socket }
+    }
+
+    /// A server that the manager started and watches.
+    fn start(&self, watchdog: Duration, more: &[&str]) -> Server {
+        let mut command = duovec();
+        command.args(["serve", "--engine", "fake", "--drain-delay-ms", "0", "--package"]);
+        command.arg(tiny()).args(more).env("NOTIFY_SOCKET", self.folder.path().join("notify"));
+        command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
+        Server::spawn(&mut command)
+    }
+
+    fn next(&self) -> String {
+        let mut message = [0; 256];
+        let length = self.socket.recv(&mut message).expect("the process says something");
+        String::from_utf8_lossy(&message[..length]).trim_end().to_owned()
+    }
+}
+
+#[test]
+fn the_manager_hears_of_readiness_life_and_end() {
+    let manager = Manager::new();
+    let server = manager.start(Duration::from_millis(200), &[]);
+    assert_eq!(manager.next(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(manager.next(), "WATCHDOG=1");
+    }
+    server.signal("TERM");
+    let end = std::iter::repeat_with(|| manager.next()).find(|message| message != "WATCHDOG=1");
+    assert_eq!(end.as_deref(), Some("STOPPING=1"));
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// `kill -9`, and a supervisor that starts the program again when it ends badly, as systemd does.
+#[test]
+fn a_killed_server_is_ready_again_after_a_warm_start() {
+    let start = || {
+        let begin = Instant::now();
+        let mut server = Server::spawn(duovec().args(["serve", "--package"]).arg(tiny()));
+        server.wait_for("ready");
+        (server, begin.elapsed().as_millis())
+    };
+    let (mut server, first_ms) = start();
+    server.signal("KILL");
+    let mut ready_again_ms = None;
+    while server.wait().code() != Some(0) {
+        let (again, ms) = start();
+        ready_again_ms = Some(ms);
+        again.signal("TERM");
+        server = again;
+    }
+    let ready_again_ms = ready_again_ms.expect("kill -9 is no good end");
+    println!("ready {ready_again_ms} ms after kill -9 (at first: {first_ms} ms)");
+}
+
+/// Skipped where systemd's tools are not installed.
+#[test]
+fn the_unit_is_well_formed_and_sandboxed() {
+    let analyze = |arguments: &[&str], unit: &Path| {
+        let output = Command::new("systemd-analyze").args(arguments).arg(unit).output().ok()?;
+        let text = [output.stdout, output.stderr].concat();
+        Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    };
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec.service");
+    let text = fs::read_to_string(&unit).expect("the unit is there");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let copy = folder.path().join("duovec.service");
+    let installed = text.replace("/usr/local/bin/duovec", env!("CARGO_BIN_EXE_duovec"));
+    fs::write(&copy, installed).expect("it is written");
+    let Some((well, said)) = analyze(&["verify", "--man=no"], &copy) else {
+        println!("skipped: systemd-analyze is not installed");
+        return;
+    };
+    assert!(well, "{said}");
+    assert!(!said.contains("duovec.service"), "a warning: {said}");
+    // Tenths; systemd calls up to 2.9 "OK" and 9.6 "UNSAFE".
+    let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
+    let (safe, said) = analyze(&security, &copy).expect("it is installed");
+    let verdict = said.lines().last().unwrap_or_default();
+    println!("{verdict}");
+    assert!(safe, "{said}");
+}
+
+/// Every setting that the unit names is one of the program's.
+#[test]
+fn the_unit_names_settings_that_exist() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec.service");
+    let text = fs::read_to_string(&unit).expect("the unit is there");
+    for word in text.split(|c: char| !c.is_ascii_uppercase() && c != '_') {
+        if word.starts_with("DUOVEC_") {
+            let found = duovec::config::settings::SETTINGS.iter().any(|s| s.variable() == word);
+            assert!(found, "{word}");
+        }
+    }
+}
