@@ -14,18 +14,13 @@ use crate::clock::Moment;
 
 mod admission;
 mod counts;
+mod ending;
 
 use admission::{Admission, Candidate};
 pub use counts::Counts;
 
 /// Checks that may wait for one worker; health checks come one at a time or a few at once.
 const PROBES_MAX: usize = 64;
-
-/// How much the running correction of the cost model believes the newest batch.
-const CORRECTION_WEIGHT: f64 = 0.05;
-
-/// The correction stays within a factor of this.
-const CORRECTION_MAX: f64 = 8.0;
 
 /// What the state machine is bounded by.
 #[derive(Debug, Clone, Copy)]
@@ -350,16 +345,6 @@ impl State {
         true
     }
 
-    fn lose(&mut self, worker: usize) -> Vec<Action> {
-        let state = std::mem::take(&mut self.workers[worker]);
-        let running = state.running.map(|running| running.items).unwrap_or_default();
-        self.counts.failed += running.len() as u64;
-        for item in running {
-            self.items.remove(&item);
-        }
-        state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
-    }
-
     fn abandon(&mut self, item: Sequence) -> Option<Action> {
         let state = self.items.remove(&item)?;
         self.deadlines.remove(&(state.deadline, item));
@@ -416,38 +401,6 @@ impl State {
             actions.push(Action::Expire { item });
         }
         actions
-    }
-
-    fn done(&mut self, now: Moment, worker: usize, not_finite: &[Sequence]) -> Vec<Action> {
-        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
-        let took_us = now.since(running.started).as_secs_f64() * 1e6;
-        if running.predicted_us > 0.0 {
-            let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
-            self.correction += CORRECTION_WEIGHT * (seen - self.correction);
-        }
-        for item in running.items {
-            let Some(state) = self.items.remove(&item) else { continue };
-            let counter = if state.cancelled {
-                &mut self.counts.cancelled
-            } else if not_finite.contains(&item) {
-                &mut self.counts.failed
-            } else {
-                &mut self.counts.replied
-            };
-            *counter += 1;
-        }
-        Vec::new()
-    }
-
-    fn failed(&mut self, worker: usize) -> Vec<Action> {
-        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
-        for item in running.items {
-            let Some(state) = self.items.remove(&item) else { continue };
-            let counter =
-                if state.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
-            *counter += 1;
-        }
-        Vec::new()
     }
 
     fn close(&mut self) -> Vec<Action> {

@@ -1,0 +1,60 @@
+//! How batches end: they ran, they gave nothing, or their worker is gone.
+
+use super::{Action, State};
+use crate::batch::plan::Sequence;
+use crate::clock::Moment;
+
+/// How much the running correction of the cost model believes the newest batch.
+const CORRECTION_WEIGHT: f64 = 0.05;
+
+/// The correction stays within a factor of this.
+const CORRECTION_MAX: f64 = 8.0;
+
+impl State {
+    pub(super) fn lose(&mut self, worker: usize) -> Vec<Action> {
+        let state = std::mem::take(&mut self.workers[worker]);
+        let running = state.running.map(|running| running.items).unwrap_or_default();
+        self.counts.failed += running.len() as u64;
+        for item in running {
+            self.items.remove(&item);
+        }
+        state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
+    }
+
+    pub(super) fn done(
+        &mut self,
+        now: Moment,
+        worker: usize,
+        not_finite: &[Sequence],
+    ) -> Vec<Action> {
+        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        let took_us = now.since(running.started).as_secs_f64() * 1e6;
+        if running.predicted_us > 0.0 {
+            let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
+            self.correction += CORRECTION_WEIGHT * (seen - self.correction);
+        }
+        for item in running.items {
+            let Some(state) = self.items.remove(&item) else { continue };
+            let counter = if state.cancelled {
+                &mut self.counts.cancelled
+            } else if not_finite.contains(&item) {
+                &mut self.counts.failed
+            } else {
+                &mut self.counts.replied
+            };
+            *counter += 1;
+        }
+        Vec::new()
+    }
+
+    pub(super) fn failed(&mut self, worker: usize) -> Vec<Action> {
+        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        for item in running.items {
+            let Some(state) = self.items.remove(&item) else { continue };
+            let counter =
+                if state.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
+            *counter += 1;
+        }
+        Vec::new()
+    }
+}
