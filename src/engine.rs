@@ -186,6 +186,16 @@ pub trait Session {
     /// See [`EngineError`]; after an error `output` must not be read.
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError>;
 
+    /// Runs a batch again in a precision that rows overflow less easily in; `None` when there is
+    /// none. Of any shape, slow, for the rare batch with a row that is not finite.
+    fn rescue(
+        &mut self,
+        _batch: &Batch,
+        _output: &mut BatchOutput,
+    ) -> Option<Result<(), EngineError>> {
+        None
+    }
+
     /// Every bucket has run; from now on a run should allocate nothing.
     fn warmed_up(&mut self) {}
 }

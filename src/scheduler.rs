@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,9 +19,11 @@ use crate::engine::{BatchOutput, EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use crate::metrics::{BatchFigures, Metrics};
 
+mod incidents;
 pub mod state;
 mod ticket;
 
+pub use incidents::Incidents;
 use state::{Action, Counts, Event, Refused, State, StateConfig};
 use ticket::Pending;
 pub use ticket::{ItemRows, RunError, Ticket};
@@ -123,6 +124,20 @@ pub struct Job {
     started: Moment,
 }
 
+/// What an item of a job gave.
+pub type RowsOrError = Result<ItemRows, RunError>;
+
+impl JobItem {
+    /// This item's rows of a run, row `row` of its batch. All of them must be finite.
+    pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
+        let (dense, weights) = (output.dense_row(row), output.weights_row(row, self.ids.len()));
+        if !is_finite(dense) || !is_finite(weights) {
+            return Err(RunError::NonFinite { item: self.slot });
+        }
+        Ok(copy_rows(dense, weights, self.rows))
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     ids: TokenIds,
@@ -145,7 +160,7 @@ struct Shared {
     empty: Notify,
     clock: Arc<dyn Clock>,
     workers: usize,
-    restarts: AtomicU64,
+    incidents: Incidents,
     stages: Mutex<StageTimes>,
     metrics: OnceLock<Arc<Metrics>>,
 }
@@ -175,7 +190,7 @@ impl Scheduler {
             empty: Notify::new(),
             clock,
             workers,
-            restarts: AtomicU64::new(0),
+            incidents: Incidents::default(),
             stages: Mutex::new(StageTimes::default()),
             metrics: OnceLock::new(),
         }))
@@ -210,7 +225,7 @@ impl Scheduler {
         let locked = self.0.locked.lock();
         let (live, busy) = locked.state.live_and_busy();
         let (cost, cost_error, cost_correction) = locked.state.cost();
-        let restarts = self.0.restarts.load(Ordering::Relaxed);
+        let restarts = self.0.incidents.restarts.get();
         Snapshot {
             queue_depth: locked.state.queue_depth(),
             queue_interactive: locked.state.queue_depth_of(Priority::Interactive),
@@ -284,7 +299,7 @@ impl Scheduler {
 
     /// Counts a worker that was replaced.
     pub fn worker_restarted(&self) {
-        self.0.restarts.fetch_add(1, Ordering::Relaxed);
+        self.0.incidents.restarts.add(1);
     }
 
     /// Whether everything is over for good.
@@ -314,34 +329,43 @@ impl Scheduler {
         }
     }
 
-    /// Hands out the rows of a job that ran.
-    pub fn complete(&self, worker: usize, job: Job, output: &BatchOutput) {
-        self.0.stages.lock().add(output.times);
+    /// Records a run of a job's items in `bucket`: all of them, or a part.
+    pub fn ran(&self, job: &Job, bucket: Bucket, items: &[JobItem], times: StageTimes) {
+        self.0.stages.lock().add(times);
         if let Some(metrics) = self.0.metrics.get() {
-            metrics.ran(&figures(&job, output.times, self.0.clock.now()));
+            let now = self.0.clock.now();
+            metrics.ran(&figures(items, bucket, times, now.since(job.started)));
         }
-        let finite = |(row, item): (usize, &JobItem)| {
-            is_finite(output.dense_row(row)) && is_finite(output.weights_row(row, item.ids.len()))
-        };
-        let finite: Vec<bool> = job.items.iter().enumerate().map(finite).collect();
-        let bad = job.items.iter().zip(&finite).filter(|(_, finite)| !**finite);
-        let not_finite: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
-        self.handle(&Event::BatchDone { worker, not_finite: &not_finite });
-        for (row, (item, finite)) in job.items.into_iter().zip(finite).enumerate() {
-            if finite {
-                let rows = copy_rows(output, row, item.rows, item.ids.len());
-                item.pending.finish(item.slot, rows, job.started);
-            } else {
-                item.pending.fail(RunError::NonFinite { item: item.slot });
+    }
+
+    /// The smallest bucket for `items` items of at most `tokens` tokens.
+    pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
+        self.0.locked.lock().state.bucket(items, tokens)
+    }
+
+    /// What went wrong so far.
+    pub fn incidents(&self) -> &Incidents {
+        &self.0.incidents
+    }
+
+    /// Hands out the rows of a job that ran, in the order of its items.
+    pub fn complete(&self, worker: usize, job: &Job, rows: Vec<RowsOrError>) {
+        let bad = job.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
+        let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
+        self.handle(&Event::BatchDone { worker, failed: &failed });
+        for (item, rows) in job.items.iter().zip(rows) {
+            match rows {
+                Ok(rows) => item.pending.finish(item.slot, rows, job.started),
+                Err(error) => item.pending.fail(error),
             }
         }
         self.tell_empty();
     }
 
     /// Answers the items of a job that gave nothing.
-    pub fn fail(&self, worker: usize, job: Job, reason: &str) {
+    pub fn fail(&self, worker: usize, job: &Job, reason: &str) {
         self.handle(&Event::BatchFailed { worker });
-        for item in job.items {
+        for item in &job.items {
             item.pending.fail(RunError::EngineFailed(reason.to_owned()));
         }
         self.tell_empty();
@@ -450,12 +474,12 @@ fn job_item((sequence, entry): (Sequence, Entry)) -> JobItem {
     JobItem { ids, sequence, rows, slot, pending }
 }
 
-fn figures(job: &Job, times: StageTimes, now: Moment) -> BatchFigures {
+fn figures(items: &[JobItem], bucket: Bucket, times: StageTimes, whole: Duration) -> BatchFigures {
     BatchFigures {
-        items: job.items.len(),
-        real_tokens: job.items.iter().map(|item| item.ids.len()).sum(),
-        padded_tokens: job.bucket.tokens(),
-        whole: now.since(job.started),
+        items: items.len(),
+        real_tokens: items.iter().map(|item| item.ids.len()).sum(),
+        padded_tokens: bucket.tokens(),
+        whole,
         stages: [times.copy_in, times.compute, times.copy_out],
     }
 }
@@ -466,11 +490,14 @@ fn tell(ended: Vec<(Arc<Pending>, RunError)>) {
     }
 }
 
-fn copy_rows(output: &BatchOutput, row: usize, wanted: WantedRows, tokens: usize) -> ItemRows {
-    let dense = matches!(wanted, WantedRows::Dense | WantedRows::Both);
-    let weights = matches!(wanted, WantedRows::Weights | WantedRows::Both);
+fn copy_rows(dense: &[f32], weights: &[f32], wanted: WantedRows) -> ItemRows {
+    let (with_dense, with_weights) = match wanted {
+        WantedRows::Dense => (true, false),
+        WantedRows::Weights => (false, true),
+        WantedRows::Both => (true, true),
+    };
     ItemRows {
-        dense: if dense { output.dense_row(row).to_vec() } else { Vec::new() },
-        weights: if weights { output.weights_row(row, tokens).to_vec() } else { Vec::new() },
+        dense: if with_dense { dense.to_vec() } else { Vec::new() },
+        weights: if with_weights { weights.to_vec() } else { Vec::new() },
     }
 }

@@ -9,9 +9,10 @@ use crate::batch::cost::sample;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
-use crate::scheduler::{Job, Scheduler};
+use crate::scheduler::{JobItem, Scheduler};
 
 pub mod pool;
+mod second_try;
 
 /// After this many failed runs in a row the session is not trusted any more.
 const FAILURES_MAX: u32 = 3;
@@ -74,34 +75,49 @@ impl Worker {
         let _ = self.reports.send(Report::Ready { worker: self.index, measured });
         let mut failures = 0;
         while let Some(job) = self.scheduler.next_job(self.index) {
-            let outcome = run_job(&mut *session, &job, &mut output);
-            match outcome {
+            let error = match run(&mut *session, job.bucket, &job.items, &mut output) {
                 Ok(()) => {
-                    failures = 0;
-                    self.scheduler.complete(self.index, job, &output);
+                    self.scheduler.ran(&job, job.bucket, &job.items, output.times);
+                    let mut rows = second_try::rows(&job.items, &output);
+                    self.rescue(&mut *session, &job.items, &mut rows);
+                    self.scheduler.complete(self.index, &job, rows);
+                    None
+                }
+                Err(EngineError::OutOfMemory(reason)) => {
+                    tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
+                    let (rows, error) = self.run_halves(&mut *session, &job, &mut output);
+                    self.scheduler.complete(self.index, &job, rows);
+                    error
                 }
                 Err(error) => {
-                    failures += 1;
-                    let reason = error.to_string();
-                    self.scheduler.fail(self.index, job, &reason);
-                    match error {
-                        EngineError::ProcessPoisoned(_) => return End::Poisoned(reason),
-                        EngineError::SessionLost(_)
-                        | EngineError::BadPackage(_)
-                        | EngineError::NotAvailable(_) => return End::Failed(reason),
-                        EngineError::Transient(_) | EngineError::OutOfMemory(_)
-                            if failures >= FAILURES_MAX =>
-                        {
-                            return End::Failed(format!("{failures} runs in a row: {reason}"));
-                        }
-                        EngineError::Transient(_) | EngineError::OutOfMemory(_) => {
-                            tracing::warn!(worker = self.index, reason, "a batch failed");
-                        }
-                    }
+                    self.scheduler.fail(self.index, &job, &error.to_string());
+                    Some(error)
                 }
+            };
+            failures = if error.is_some() { failures + 1 } else { 0 };
+            if let Some(end) = error.and_then(|error| self.end_after(error, failures)) {
+                return end;
             }
         }
         End::Dismissed
+    }
+
+    /// Whether the session is given up after this error, the last of `failures` in a row.
+    fn end_after(&self, error: EngineError, failures: u32) -> Option<End> {
+        let reason = error.to_string();
+        match error {
+            EngineError::ProcessPoisoned(_) => Some(End::Poisoned(reason)),
+            EngineError::SessionLost(_)
+            | EngineError::BadPackage(_)
+            | EngineError::NotAvailable(_) => Some(End::Failed(reason)),
+            EngineError::Transient(_) | EngineError::OutOfMemory(_) if failures >= FAILURES_MAX => {
+                Some(End::Failed(format!("{failures} runs in a row: {reason}")))
+            }
+            EngineError::Transient(_) | EngineError::OutOfMemory(_) => {
+                tracing::warn!(worker = self.index, reason, "a batch failed");
+                None
+            }
+        }
     }
 
     /// Runs every bucket, so that nothing is compiled in a request; then measures some of them.
@@ -142,16 +158,25 @@ fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
         .map_err(|error| EngineError::BadPackage(format!("a bucket cannot be filled: {error}")))
 }
 
-/// Runs a job; a panic of the session is an error of the session.
-fn run_job(
+/// Runs items as one batch; a panic of the session is an error of the session.
+fn run(
     session: &mut dyn Session,
-    job: &Job,
+    bucket: Bucket,
+    items: &[JobItem],
     output: &mut BatchOutput,
 ) -> Result<(), EngineError> {
-    let items = job.items.iter().map(|item| item.ids.clone()).collect();
-    let batch = Batch::new(job.bucket, items)
-        .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))?;
-    catch_unwind(AssertUnwindSafe(|| session.run(&batch, output)))
+    let batch = batch(bucket, items)?;
+    caught(|| session.run(&batch, output))
+}
+
+fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
+    let ids = items.iter().map(|item| item.ids.clone()).collect();
+    Batch::new(bucket, ids)
+        .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
+}
+
+fn caught(run: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
+    catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|panic| Err(EngineError::SessionLost(format!("panic: {}", said(&*panic)))))
 }
 

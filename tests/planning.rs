@@ -93,7 +93,7 @@ impl Scheduling for Planned {
     }
 
     fn done(&mut self, now: Moment) {
-        self.state.handle(now, &Event::BatchDone { worker: 0, not_finite: &[] });
+        self.state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
     }
 }
 

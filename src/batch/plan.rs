@@ -99,8 +99,14 @@ impl BucketTable {
 
     /// The smallest bucket for one item.
     pub fn single(&self, tokens: usize) -> Bucket {
+        self.smallest(1, tokens)
+    }
+
+    /// The smallest bucket for `items` items of at most `tokens` tokens; the one with the most rows
+    /// when there are more items.
+    pub fn smallest(&self, items: usize, tokens: usize) -> Bucket {
         let class = &self.classes[self.class_of(tokens)];
-        Bucket { rows: class.rows[0], length: class.length }
+        Bucket { rows: class.rows[class.step(items)], length: class.length }
     }
 }
 

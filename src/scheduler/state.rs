@@ -47,8 +47,8 @@ pub enum Event<'a> {
     WorkerLost { worker: usize },
     /// A worker has nothing to do.
     AskForWork { worker: usize },
-    /// A worker's batch ran; the rows of `not_finite` cannot be used.
-    BatchDone { worker: usize, not_finite: &'a [Sequence] },
+    /// A worker's batch ran, or parts of it; the items of `failed` have no rows to be used.
+    BatchDone { worker: usize, failed: &'a [Sequence] },
     /// A worker's batch gave nothing.
     BatchFailed { worker: usize },
     /// Nothing new is taken from now on.
@@ -197,7 +197,7 @@ impl State {
             }
             Event::WorkerLost { worker } => self.lose(*worker),
             Event::AskForWork { worker } => self.ask(now, *worker),
-            Event::BatchDone { worker, not_finite } => self.done(now, *worker, not_finite),
+            Event::BatchDone { worker, failed } => self.done(now, *worker, failed),
             Event::BatchFailed { worker } => self.failed(*worker),
             Event::Drain => {
                 self.phase = self.phase.max_with(Phase::Draining);
@@ -238,6 +238,11 @@ impl State {
     /// Longest item that can be run.
     pub fn max_length(&self) -> usize {
         self.waiting.table().max_length()
+    }
+
+    /// The smallest bucket for `items` items of at most `tokens` tokens.
+    pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
+        self.waiting.table().smallest(items, tokens)
     }
 
     /// How many items ended how.

@@ -17,6 +17,7 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
         resident.engine.figures().into_iter().map(|(name, value)| (name, value.into())).collect();
     let batches = counts.batches.max(1) as f64;
     let stages = &snapshot.stages;
+    let incidents = resident.scheduler.incidents();
     json!({
         "engine_reason": resident.engine_reason,
         "engine_figures": figures,
@@ -53,6 +54,9 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
         "queue_bulk": snapshot.queue_bulk,
         "requests_refused": counts.refused,
         "worker_restarts": snapshot.workers.restarts,
+        "batches_split": incidents.batches_split.get(),
+        "rows_not_finite": incidents.rows_not_finite.get(),
+        "rows_rescued": incidents.rows_rescued.get(),
         "batches": counts.batches,
         "tokens_real": real,
         "tokens_padded": padded,

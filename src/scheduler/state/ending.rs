@@ -21,12 +21,7 @@ impl State {
         state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
     }
 
-    pub(super) fn done(
-        &mut self,
-        now: Moment,
-        worker: usize,
-        not_finite: &[Sequence],
-    ) -> Vec<Action> {
+    pub(super) fn done(&mut self, now: Moment, worker: usize, failed: &[Sequence]) -> Vec<Action> {
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
         if running.predicted_us > 0.0 {
@@ -37,7 +32,7 @@ impl State {
             let Some(state) = self.items.remove(&item) else { continue };
             let counter = if state.cancelled {
                 &mut self.counts.cancelled
-            } else if not_finite.contains(&item) {
+            } else if failed.contains(&item) {
                 &mut self.counts.failed
             } else {
                 &mut self.counts.replied

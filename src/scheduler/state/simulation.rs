@@ -161,8 +161,8 @@ impl World {
         if self.random.u32(0..5) == 0 {
             self.state.handle(self.now, &Event::BatchFailed { worker });
         } else {
-            let not_finite = if self.random.bool() { &items[..1] } else { &[] };
-            self.state.handle(self.now, &Event::BatchDone { worker, not_finite });
+            let failed = if self.random.bool() { &items[..1] } else { &[] };
+            self.state.handle(self.now, &Event::BatchDone { worker, failed });
         }
         for item in items {
             self.end(item);

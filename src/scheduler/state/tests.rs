@@ -49,7 +49,7 @@ fn running_items_count_against_the_capacity() {
     let actions = ask(&mut state, at(0));
     assert!(matches!(&actions[..], [Action::Run { items, .. }] if items.len() == 2));
     assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refused::Full { .. })]));
-    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[] });
+    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
     assert_eq!(state.counts().replied, 2);
 }
@@ -59,7 +59,7 @@ fn an_idle_worker_is_woken_and_only_then() {
     let mut state = state(10, 1);
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 0..1 }]);
     ask(&mut state, at(0));
-    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[] });
+    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
     assert_eq!(ask(&mut state, at(1)), []);
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }, Action::WakeOne]);
 }
@@ -93,7 +93,7 @@ fn a_running_item_that_is_cancelled_ends_with_its_batch() {
     ask(&mut state, at(0));
     state.handle(at(0), &Event::Cancel { items: 0..1 });
     assert!(!state.is_empty());
-    state.handle(at(1), &Event::BatchDone { worker: 0, not_finite: &[1] });
+    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[1] });
     assert!(state.is_empty());
     let counts = state.counts();
     assert_eq!((counts.cancelled, counts.failed, counts.replied), (1, 1, 0));
@@ -170,7 +170,7 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
     for _ in 0..40 {
         ask(&mut state, now);
         now = now + Duration::from_secs(1);
-        state.handle(now, &Event::BatchDone { worker: 0, not_finite: &[] });
+        state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
     }
     let (_, _, correction) = state.cost();
     assert!(correction > 2.0, "{correction}");
@@ -243,7 +243,7 @@ fn a_large_request_lets_others_of_its_class_in_between() {
     while state.items.contains_key(&2019) {
         ask(&mut state, now);
         now = now + Duration::from_millis(50);
-        state.handle(now, &Event::BatchDone { worker: 0, not_finite: &[] });
+        state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
         batches += 1;
     }
     // Twenty items are five batches of four; the large request has as many in between.

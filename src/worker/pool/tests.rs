@@ -279,3 +279,90 @@ async fn only_the_wanted_rows_are_copied() {
         assert_eq!((rows[0].dense.len(), rows[0].weights.len()), (dense, weights));
     }
 }
+
+/// A first run that is held, so that `items` then share the second batch.
+async fn run_together(script: FakeScript, items: &[TokenIds]) -> (Rig, Vec<RunResult>) {
+    let gate = Gate::closed();
+    let rig = Rig::new(1, 100, FakeScript { gate: Some(Arc::clone(&gate)), ..script });
+    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let tickets: Vec<Ticket> =
+        items.iter().map(|ids| rig.submit(std::slice::from_ref(ids)).expect("room")).collect();
+    gate.open();
+    within(held).await.expect("it runs");
+    let mut results = Vec::new();
+    for ticket in tickets {
+        results.push(within(ticket).await);
+    }
+    (rig, results)
+}
+
+type RunResult = Result<Vec<ItemRows>, RunError>;
+
+fn out_of_memory() -> Fault {
+    Fault::Fail(EngineError::OutOfMemory("scripted".into()))
+}
+
+#[tokio::test]
+async fn a_batch_that_does_not_fit_memory_is_run_in_halves() {
+    let items: Vec<TokenIds> = (1..9).map(|seed| ids(seed, 9)).collect();
+    let (rig, results) = run_together(faults([(1, out_of_memory())]), &items).await;
+    for (ids, rows) in items.iter().zip(results) {
+        assert_rows(std::slice::from_ref(ids), &rows.expect("its half runs"));
+    }
+    assert_eq!(rig.scheduler.incidents().batches_split.get(), 1);
+    assert_eq!(rig.scheduler.snapshot().counts.batches, 2);
+}
+
+#[tokio::test]
+async fn a_half_that_does_not_fit_memory_fails_alone_and_once() {
+    let items: Vec<TokenIds> = (1..9).map(|seed| ids(seed, 9)).collect();
+    let script = faults([(1, out_of_memory()), (3, out_of_memory())]);
+    let (rig, results) = run_together(script, &items).await;
+    for (index, rows) in results.iter().enumerate() {
+        let failed = matches!(rows, Err(RunError::EngineFailed(why)) if why.contains("memory"));
+        assert_eq!(failed, index >= 4, "item {index}: {rows:?}");
+    }
+    let counts = rig.scheduler.snapshot().counts;
+    assert_eq!((counts.replied, counts.failed, counts.accepted), (5, 4, 9));
+}
+
+#[tokio::test]
+async fn one_item_that_does_not_fit_memory_is_run_once_more() {
+    let rig = Rig::new(1, 100, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
+    assert_rows(&[ids(1, 9)], &rig.run(&[ids(1, 9)]).await.expect("the second run"));
+    rig.run(&[ids(2, 9)]).await.expect_err("twice is enough");
+    rig.run(&[ids(3, 9)]).await.expect("the session is kept");
+    assert_eq!(rig.scheduler.snapshot().workers.restarts, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_in_a_half_ends_the_other_half_too() {
+    let items: Vec<TokenIds> = (1..5).map(|seed| ids(seed, 9)).collect();
+    let lost = Fault::Fail(EngineError::SessionLost("scripted".into()));
+    let (rig, results) = run_together(faults([(1, out_of_memory()), (2, lost)]), &items).await;
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    rig.run(&[ids(9, 9)]).await.expect("a replacement runs it");
+    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
+    let items: Vec<TokenIds> = (1..4).map(|seed| ids(seed, 9)).collect();
+    for rescues in [true, false] {
+        let script = FakeScript { rescues, ..faults([(1, Fault::NotFinite)]) };
+        let (rig, results) = run_together(script, &items).await;
+        for (index, (ids, rows)) in items.iter().zip(results).enumerate() {
+            match rows {
+                Ok(rows) => assert_rows(std::slice::from_ref(ids), &rows),
+                Err(error) => {
+                    assert!(index == 0 && !rescues, "item {index}");
+                    assert_eq!(error, RunError::NonFinite { item: 0 });
+                }
+            }
+        }
+        let incidents = rig.scheduler.incidents();
+        assert_eq!(incidents.rows_not_finite.get(), 1);
+        assert_eq!(incidents.rows_rescued.get(), u64::from(rescues));
+    }
+}

@@ -1,0 +1,32 @@
+//! Counters of what went wrong and was mended, or not; read by whoever reports them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One kind of incident; counted since the start.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Counts `more` of them.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What workers met. None of it happens in a run that goes well, so nothing is counted there.
+#[derive(Debug, Default)]
+pub struct Incidents {
+    /// Workers that were replaced.
+    pub restarts: Counter,
+    /// Batches that did not fit memory and were run again in halves.
+    pub batches_split: Counter,
+    /// Items whose row was not finite, rescued ones included.
+    pub rows_not_finite: Counter,
+    /// Items whose row was finite in the rescue precision.
+    pub rows_rescued: Counter,
+}

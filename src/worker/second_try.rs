@@ -1,0 +1,100 @@
+//! What a worker does before it gives up items: a batch that did not fit memory is run in halves, a
+//! row that is not finite is run alone in the rescue precision. Each once.
+
+use super::{Worker, batch, caught, run};
+use crate::engine::{BatchOutput, EngineError, Session};
+use crate::scheduler::{Job, JobItem, RowsOrError, RunError};
+
+/// Rows of a run, in the order of its items.
+pub(super) fn rows(items: &[JobItem], output: &BatchOutput) -> Vec<RowsOrError> {
+    items.iter().enumerate().map(|(row, item)| item.rows(output, row)).collect()
+}
+
+impl Worker {
+    /// Runs the halves of a job, or its only item, once more. The error is the last one; the
+    /// session is not used any more after one that it does not survive.
+    pub(super) fn run_halves(
+        &self,
+        session: &mut dyn Session,
+        job: &Job,
+        output: &mut BatchOutput,
+    ) -> (Vec<RowsOrError>, Option<EngineError>) {
+        self.scheduler.incidents().batches_split.add(1);
+        let half = job.items.len().div_ceil(2);
+        let mut all = Vec::with_capacity(job.items.len());
+        let mut last: Option<EngineError> = None;
+        for items in job.items.chunks(half) {
+            let lost = last.clone().filter(|error| !survived(error));
+            let longest = items.iter().map(|item| item.ids.len()).max().unwrap_or_default();
+            let bucket = self.scheduler.bucket(items.len(), longest);
+            match lost.map_or_else(|| run(session, bucket, items, output), Err) {
+                Ok(()) => {
+                    self.scheduler.ran(job, bucket, items, output.times);
+                    let mut rows = rows(items, output);
+                    self.rescue(session, items, &mut rows);
+                    all.extend(rows);
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    all.extend(items.iter().map(|_| Err(RunError::EngineFailed(reason.clone()))));
+                    last = Some(error);
+                }
+            }
+        }
+        (all, last)
+    }
+
+    /// Runs items whose rows are not finite in the rescue precision, one by one.
+    pub(super) fn rescue(
+        &self,
+        session: &mut dyn Session,
+        items: &[JobItem],
+        rows: &mut [RowsOrError],
+    ) {
+        for (item, rows) in items.iter().zip(rows) {
+            if !matches!(rows, Err(RunError::NonFinite { .. })) {
+                continue;
+            }
+            self.scheduler.incidents().rows_not_finite.add(1);
+            match self.run_rescue(session, item) {
+                None => {}
+                Some(Ok(rescued)) => {
+                    let finite = rescued.is_ok();
+                    self.scheduler.incidents().rows_rescued.add(u64::from(finite));
+                    tracing::warn!(worker = self.index, finite, "a row was run again");
+                    *rows = rescued;
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(worker = self.index, %error, "a row cannot be run again");
+                }
+            }
+        }
+    }
+
+    fn run_rescue(
+        &self,
+        session: &mut dyn Session,
+        item: &JobItem,
+    ) -> Option<Result<RowsOrError, EngineError>> {
+        let bucket = self.scheduler.bucket(1, item.ids.len());
+        let batch = match batch(bucket, std::slice::from_ref(item)) {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut output = BatchOutput::default();
+        let mut rescues = true;
+        let ran = caught(|| match session.rescue(&batch, &mut output) {
+            Some(ran) => ran,
+            None => {
+                rescues = false;
+                Ok(())
+            }
+        });
+        rescues.then(|| ran.map(|()| item.rows(&output, 0)))
+    }
+}
+
+/// Whether the session may be used after this error.
+const fn survived(error: &EngineError) -> bool {
+    matches!(error, EngineError::OutOfMemory(_) | EngineError::Transient(_))
+}
