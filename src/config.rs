@@ -9,7 +9,7 @@ use std::thread;
 use crate::limits::{
     DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads,
     KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity,
-    RequestTimeoutMs, ThreadsPerWorker, Workers, WorkersPerDevice,
+    RequestTimeoutMs, ThreadsPerWorker, WorkerStuckMs, Workers, WorkersPerDevice,
 };
 
 pub mod raw;
@@ -147,6 +147,28 @@ pub struct TensorRtConfig {
     pub graph_tokens: GraphTokens,
 }
 
+/// What happens when a batch does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStuck {
+    /// Readiness fails until it ends after all.
+    Wait,
+    /// The process ends, for its supervisor to start it again.
+    Exit,
+}
+
+/// What is done about batches that do not end.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchdogConfig {
+    pub stuck_after: WorkerStuckMs,
+    pub on_stuck: OnStuck,
+}
+
+impl Default for WatchdogConfig {
+    fn default() -> Self {
+        Self { stuck_after: WorkerStuckMs::DEFAULT, on_stuck: OnStuck::Wait }
+    }
+}
+
 /// What bounds the queue and the batches.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueConfig {
@@ -178,6 +200,7 @@ pub struct Config {
     pub drain_timeout: DrainTimeoutMs,
     pub http: HttpConfig,
     pub engine: EngineConfig,
+    pub watchdog: WatchdogConfig,
     pub queue: QueueConfig,
     pub log: LogConfig,
 }
@@ -220,6 +243,11 @@ impl Config {
             drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
             http: reader.http(cores),
             engine,
+            watchdog: WatchdogConfig {
+                stuck_after: reader.parsed("worker-stuck-ms", WorkerStuckMs::DEFAULT),
+                on_stuck: reader
+                    .one_of("exit-on-stuck", &[("false", OnStuck::Wait), ("true", OnStuck::Exit)]),
+            },
             queue: reader.queue(),
             log: reader.log(),
         };

@@ -33,14 +33,15 @@ pub enum Status {
 }
 
 impl Status {
-    /// Ready with every worker is ok, with some degraded, with none failed.
-    pub const fn of(phase: Phase, workers_live: usize, workers_total: usize) -> Self {
+    /// Ready with every worker is ok, with some degraded, with none failed; failed too with a
+    /// worker that is stuck, since its device may be.
+    pub const fn of(phase: Phase, workers: WorkerCounts) -> Self {
         match phase {
             Phase::Loading => Self::Loading,
             Phase::LameDuck | Phase::Draining => Self::Draining,
             Phase::Failed => Self::Failed,
-            Phase::Ready if workers_live == 0 => Self::Failed,
-            Phase::Ready if workers_live < workers_total => Self::Degraded,
+            Phase::Ready if workers.live == 0 || workers.stuck > 0 => Self::Failed,
+            Phase::Ready if workers.live < workers.total => Self::Degraded,
             Phase::Ready => Self::Ok,
         }
     }
@@ -131,13 +132,18 @@ mod tests {
 
     #[test]
     fn readiness_follows_phase_and_live_workers() {
-        assert_eq!(Status::of(Phase::Ready, 2, 2), Status::Ok);
-        assert_eq!(Status::of(Phase::Ready, 1, 2), Status::Degraded);
-        assert_eq!(Status::of(Phase::Ready, 0, 2), Status::Failed);
-        assert_eq!(Status::of(Phase::Loading, 0, 2), Status::Loading);
-        assert_eq!(Status::of(Phase::Draining, 2, 2), Status::Draining);
-        assert_eq!(Status::of(Phase::LameDuck, 2, 2), Status::Draining);
-        assert!(!Status::of(Phase::Draining, 2, 2).takes_requests());
+        let of = |phase, live| {
+            Status::of(phase, WorkerCounts { live, total: 2, ..WorkerCounts::default() })
+        };
+        let stuck = WorkerCounts { live: 1, total: 2, stuck: 1, ..WorkerCounts::default() };
+        assert_eq!(Status::of(Phase::Ready, stuck), Status::Failed);
+        assert_eq!(of(Phase::Ready, 2), Status::Ok);
+        assert_eq!(of(Phase::Ready, 1), Status::Degraded);
+        assert_eq!(of(Phase::Ready, 0), Status::Failed);
+        assert_eq!(of(Phase::Loading, 0), Status::Loading);
+        assert_eq!(of(Phase::Draining, 2), Status::Draining);
+        assert_eq!(of(Phase::LameDuck, 2), Status::Draining);
+        assert!(!of(Phase::Draining, 2).takes_requests());
     }
 
     #[test]

@@ -166,6 +166,11 @@ bounded! {
     Workers: 1..=256, 1, "workers"
 }
 bounded! {
+    /// A batch that runs for this long may never end; 0 waits for ever. The largest batch of the
+    /// slowest model takes seconds.
+    WorkerStuckMs: 0..=3_600_000, 30_000, "milliseconds"
+}
+bounded! {
     /// Processor threads of one session of the CPU engine.
     ThreadsPerWorker: 1..=1024, 1, "threads"
 }

@@ -17,10 +17,12 @@ use crate::clock::{Clock, Moment};
 use crate::dense::is_finite;
 use crate::engine::{BatchOutput, EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
-use crate::metrics::{BatchFigures, Metrics};
+use crate::metrics::Metrics;
 
 mod incidents;
+mod recording;
 pub mod state;
+mod stuck;
 mod ticket;
 
 pub use incidents::Incidents;
@@ -78,6 +80,8 @@ pub struct WorkerCounts {
     pub total: usize,
     /// Live workers that run a batch now.
     pub busy: usize,
+    /// Workers whose batch runs for too long; they do not count as live.
+    pub stuck: usize,
     /// Workers replaced since the start.
     pub restarts: u64,
 }
@@ -138,6 +142,9 @@ impl JobItem {
     }
 }
 
+/// Requests to be told why they get no rows; done outside of the lock.
+type Ended = Vec<(Arc<Pending>, RunError)>;
+
 #[derive(Debug)]
 struct Entry {
     ids: TokenIds,
@@ -151,6 +158,8 @@ struct Locked {
     state: State,
     /// Items that wait.
     entries: HashMap<Sequence, Entry>,
+    /// What each worker runs; so that its requests can be answered when it never ends.
+    running: Vec<Option<Arc<Job>>>,
 }
 
 #[derive(Debug)]
@@ -185,7 +194,11 @@ impl Scheduler {
         };
         let state = State::new(state_config, BucketTable::new(&buckets));
         Self(Arc::new(Shared {
-            locked: Mutex::new(Locked { state, entries: HashMap::new() }),
+            locked: Mutex::new(Locked {
+                state,
+                entries: HashMap::new(),
+                running: vec![None; workers],
+            }),
             work: Condvar::new(),
             empty: Notify::new(),
             clock,
@@ -224,6 +237,7 @@ impl Scheduler {
         let now = self.0.clock.now();
         let locked = self.0.locked.lock();
         let (live, busy) = locked.state.live_and_busy();
+        let stuck = locked.state.stuck();
         let (cost, cost_error, cost_correction) = locked.state.cost();
         let restarts = self.0.incidents.restarts.get();
         Snapshot {
@@ -232,18 +246,13 @@ impl Scheduler {
             queue_bulk: locked.state.queue_depth_of(Priority::Bulk),
             queue_tokens: locked.state.queue_tokens(),
             predicted_wait: locked.state.predicted_wait(now),
-            workers: WorkerCounts { live, total: self.0.workers, busy, restarts },
+            workers: WorkerCounts { live, total: self.0.workers, busy, stuck, restarts },
             cost,
             cost_error,
             cost_correction,
             counts: locked.state.counts(),
             stages: *self.0.stages.lock(),
         }
-    }
-
-    /// Records batches from now on; only the first call counts.
-    pub fn set_metrics(&self, metrics: Arc<Metrics>) {
-        let _ = self.0.metrics.set(metrics);
     }
 
     /// Takes over the cost model that warm-up measured.
@@ -295,6 +304,7 @@ impl Scheduler {
     /// The worker has no session any more.
     pub fn worker_lost(&self, worker: usize) {
         self.apply(&Event::WorkerLost { worker });
+        self.0.locked.lock().running[worker] = None;
     }
 
     /// Counts a worker that was replaced.
@@ -308,7 +318,7 @@ impl Scheduler {
     }
 
     /// Blocks a worker's thread until there is work; `None` when there will be none any more.
-    pub fn next_job(&self, worker: usize) -> Option<Job> {
+    pub fn next_job(&self, worker: usize) -> Option<Arc<Job>> {
         let mut locked = self.0.locked.lock();
         loop {
             if locked.state.is_closed() {
@@ -329,15 +339,6 @@ impl Scheduler {
         }
     }
 
-    /// Records a run of a job's items in `bucket`: all of them, or a part.
-    pub fn ran(&self, job: &Job, bucket: Bucket, items: &[JobItem], times: StageTimes) {
-        self.0.stages.lock().add(times);
-        if let Some(metrics) = self.0.metrics.get() {
-            let now = self.0.clock.now();
-            metrics.ran(&figures(items, bucket, times, now.since(job.started)));
-        }
-    }
-
     /// The smallest bucket for `items` items of at most `tokens` tokens.
     pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
         self.0.locked.lock().state.bucket(items, tokens)
@@ -352,7 +353,7 @@ impl Scheduler {
     pub fn complete(&self, worker: usize, job: &Job, rows: Vec<RowsOrError>) {
         let bad = job.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
         let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
-        self.handle(&Event::BatchDone { worker, failed: &failed });
+        self.end_batch(worker, &Event::BatchDone { worker, failed: &failed });
         for (item, rows) in job.items.iter().zip(rows) {
             match rows {
                 Ok(rows) => item.pending.finish(item.slot, rows, job.started),
@@ -364,7 +365,7 @@ impl Scheduler {
 
     /// Answers the items of a job that gave nothing.
     pub fn fail(&self, worker: usize, job: &Job, reason: &str) {
-        self.handle(&Event::BatchFailed { worker });
+        self.end_batch(worker, &Event::BatchFailed { worker });
         for item in &job.items {
             item.pending.fail(RunError::EngineFailed(reason.to_owned()));
         }
@@ -410,10 +411,16 @@ impl Scheduler {
         self.tell_empty();
     }
 
-    fn handle(&self, event: &Event<'_>) -> Vec<(Arc<Pending>, RunError)> {
+    fn handle(&self, event: &Event<'_>) -> Ended {
         let mut locked = self.0.locked.lock();
         let actions = locked.state.handle(self.0.clock.now(), event);
         self.carry_out(&mut locked, actions).1
+    }
+
+    fn end_batch(&self, worker: usize, event: &Event<'_>) {
+        let mut locked = self.0.locked.lock();
+        locked.state.handle(self.0.clock.now(), event);
+        locked.running[worker] = None;
     }
 
     fn tell_empty(&self) {
@@ -423,11 +430,7 @@ impl Scheduler {
     }
 
     /// Does what the state machine says, under the lock; failures are told outside of it.
-    fn carry_out(
-        &self,
-        locked: &mut Locked,
-        actions: Vec<Action>,
-    ) -> (Option<Job>, Vec<(Arc<Pending>, RunError)>) {
+    fn carry_out(&self, locked: &mut Locked, actions: Vec<Action>) -> (Option<Arc<Job>>, Ended) {
         let mut job = None;
         let mut ended = Vec::new();
         let mut end = |locked: &mut Locked, item: Sequence, error: RunError| {
@@ -437,10 +440,12 @@ impl Scheduler {
         };
         for action in actions {
             match action {
-                Action::Run { bucket, items, .. } => {
+                Action::Run { worker, bucket, items } => {
                     let take = |item| locked.entries.remove(&item).map(|entry| (item, entry));
                     let items = items.into_iter().filter_map(take).map(job_item).collect();
-                    job = Some(Job { bucket, items, started: self.0.clock.now() });
+                    let run = Arc::new(Job { bucket, items, started: self.0.clock.now() });
+                    locked.running[worker] = Some(Arc::clone(&run));
+                    job = Some(run);
                 }
                 Action::Expire { item } => end(locked, item, RunError::Expired),
                 Action::Abandon { item } => end(locked, item, RunError::NoWorker),
@@ -474,17 +479,7 @@ fn job_item((sequence, entry): (Sequence, Entry)) -> JobItem {
     JobItem { ids, sequence, rows, slot, pending }
 }
 
-fn figures(items: &[JobItem], bucket: Bucket, times: StageTimes, whole: Duration) -> BatchFigures {
-    BatchFigures {
-        items: items.len(),
-        real_tokens: items.iter().map(|item| item.ids.len()).sum(),
-        padded_tokens: bucket.tokens(),
-        whole,
-        stages: [times.copy_in, times.compute, times.copy_out],
-    }
-}
-
-fn tell(ended: Vec<(Arc<Pending>, RunError)>) {
+fn tell(ended: Ended) {
     for (pending, error) in ended {
         pending.fail(error);
     }

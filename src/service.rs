@@ -213,11 +213,12 @@ impl EmbeddingService {
         }
     }
 
-    /// Whether the process does its work: a worker lives. For a service manager, which restarts a
-    /// process that does not for long.
+    /// Whether the process does its work: a worker lives, none is stuck. For a service manager,
+    /// which restarts a process that does not for long.
     pub fn workers_live(&self) -> bool {
         let workers = self.resident.get().map(|resident| resident.scheduler.snapshot().workers);
-        self.phase() < Phase::Failed && workers.is_some_and(|workers| workers.live > 0)
+        self.phase() < Phase::Failed
+            && workers.is_some_and(|workers| workers.live > 0 && workers.stuck == 0)
     }
 
     /// What `/health` tells; never waits.
@@ -228,7 +229,7 @@ impl EmbeddingService {
         let card = self.card.get();
         let state = self.phase.lock();
         HealthReport {
-            status: Status::of(state.phase, workers.live, workers.total),
+            status: Status::of(state.phase, workers),
             model: card.map(|card| card.id.clone()),
             engine: resident.map(|resident| resident.engine.info().kind.name()),
             workers,
@@ -238,7 +239,9 @@ impl EmbeddingService {
             max_input_tokens: card.map(|card| card.max_input_tokens),
             uptime: self.clock.now().since(self.started),
             tuning: resident.zip(snapshot).map(|(resident, s)| tuning::tuning(resident, &s)),
-            failure: state.failure.clone(),
+            failure: state.failure.clone().or_else(|| {
+                (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
+            }),
         }
     }
 

@@ -30,6 +30,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 
 /// How long worker threads may take to end once nothing waits; they only drop their sessions.
 const WORKER_EXIT: Duration = Duration::from_secs(10);
+/// The same after a fault, when some may be stuck.
+const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 
 /// Serves until a signal or a fault ends the process.
 ///
@@ -90,7 +92,7 @@ async fn run(
             },
             reason = failure(pool.as_ref()) => {
                 service.fail(reason.clone());
-                break Err(anyhow!("the device was lost: {reason}"));
+                break Err(anyhow!("the model cannot be run any more: {reason}"));
             }
             signal = signals.next() => {
                 supervisor::stopping();
@@ -113,7 +115,7 @@ async fn run(
         ended = flush(server, flush_time) => ended?,
         again = signals.next() => return Err(interrupted(again)),
     }
-    close(&service, pool).await;
+    close(&service, pool, if outcome.is_ok() { WORKER_EXIT } else { WORKER_EXIT_FAILED }).await;
     outcome
 }
 
@@ -175,8 +177,9 @@ fn start(
     };
     let scheduler = Scheduler::new(scheduler_config, &info, Arc::clone(&clock));
     let opened = clock.now();
+    let shared = Arc::clone(&clock);
     let pool =
-        WorkerPool::start(Arc::clone(&engine), scheduler.clone(), Arc::clone(&clock), workers);
+        WorkerPool::start(Arc::clone(&engine), scheduler.clone(), shared, workers, config.watchdog);
     pool.wait_ready().context("a worker cannot be opened")?;
     let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
@@ -210,12 +213,12 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn close(service: &EmbeddingService, pool: Option<WorkerPool>) {
+async fn close(service: &EmbeddingService, pool: Option<WorkerPool>, patience: Duration) {
     if service.phase() < Phase::Draining {
         service.begin_drain();
     }
     if let Some(pool) = pool {
-        let left = pool.shutdown(WORKER_EXIT).await;
+        let left = pool.shutdown(patience).await;
         if left > 0 {
             tracing::warn!(workers = left, "worker threads did not end in time");
         }

@@ -64,6 +64,13 @@ pub const SETTINGS: &[Setting] = &[
         "auto",
         "workers, each with one session; auto is 1 on the CPU, workers-per-device for each GPU",
     ),
+    flag(
+        "worker-stuck-ms",
+        "MS",
+        "30000",
+        "a batch that runs for longer is answered with 503 and fails readiness; 0 waits for ever",
+    ),
+    flag("exit-on-stuck", "BOOL", "false", "whether such a batch ends the process, with code 1"),
     flag("threads-per-worker", "N", "auto", "processor threads of a worker; auto shares all cores"),
     flag(
         "openvino-library-dir",

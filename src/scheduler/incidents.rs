@@ -29,4 +29,6 @@ pub struct Incidents {
     pub rows_not_finite: Counter,
     /// Items whose row was finite in the rescue precision.
     pub rows_rescued: Counter,
+    /// Batches that ran for longer than `worker-stuck-ms`.
+    pub batches_stuck: Counter,
 }

@@ -51,6 +51,8 @@ pub enum Event<'a> {
     BatchDone { worker: usize, failed: &'a [Sequence] },
     /// A worker's batch gave nothing.
     BatchFailed { worker: usize },
+    /// A worker's batch runs for so long that it may never end.
+    WorkerStuck { worker: usize },
     /// Nothing new is taken from now on.
     Drain,
     /// Nothing can run any more.
@@ -135,6 +137,8 @@ struct Running {
 #[derive(Debug, Default)]
 struct WorkerState {
     live: bool,
+    /// Its batch runs for too long; it lives again when the batch ends after all.
+    stuck: bool,
     /// It asked for work and found none.
     idle: bool,
     running: Option<Running>,
@@ -199,6 +203,7 @@ impl State {
             Event::AskForWork { worker } => self.ask(now, *worker),
             Event::BatchDone { worker, failed } => self.done(now, *worker, failed),
             Event::BatchFailed { worker } => self.failed(*worker),
+            Event::WorkerStuck { worker } => self.stick(*worker),
             Event::Drain => {
                 self.phase = self.phase.max_with(Phase::Draining);
                 Vec::new()
@@ -255,6 +260,20 @@ impl State {
         let live = self.workers.iter().filter(|worker| worker.live);
         let busy = live.clone().filter(|worker| worker.running.is_some());
         (live.count(), busy.count())
+    }
+
+    /// Workers whose batch runs for too long.
+    pub fn stuck(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.stuck).count()
+    }
+
+    /// Workers whose batch has run for `limit` or longer and who are not known to be stuck.
+    pub fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
+        let started = |worker: &WorkerState| worker.running.as_ref().map(|run| run.started);
+        let overdue = |&worker: &usize| {
+            started(&self.workers[worker]).is_some_and(|started| now.since(started) >= limit)
+        };
+        (0..self.workers.len()).filter(overdue).collect()
     }
 
     /// Whether nothing waits and nothing runs.

@@ -18,7 +18,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
         queue(&mut readings, snapshot);
     }
     let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
-    let ready = Status::of(service.phase(), workers.live, workers.total).takes_requests();
+    let ready = Status::of(service.phase(), workers).takes_requests();
     readings.put(&names::READY, &[(&[], f64::from(u8::from(ready)))]);
     let uptime = service.clock.now().since(service.started);
     readings.put(&names::UPTIME, &[(&[], uptime.as_secs_f64())]);

@@ -55,6 +55,7 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
         "requests_refused": counts.refused,
         "worker_restarts": snapshot.workers.restarts,
         "batches_split": incidents.batches_split.get(),
+        "batches_stuck": incidents.batches_stuck.get(),
         "rows_not_finite": incidents.rows_not_finite.get(),
         "rows_rescued": incidents.rows_rescued.get(),
         "batches": counts.batches,

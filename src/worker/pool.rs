@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::batch::Bucket;
 use crate::batch::cost::fit;
 use crate::clock::{Clock, Moment};
+use crate::config::{OnStuck, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
 use crate::scheduler::Scheduler;
@@ -54,6 +55,7 @@ struct Keeper {
     threads: watch::Sender<usize>,
     slots: Vec<Slot>,
     measured: Measured,
+    watchdog: WatchdogConfig,
 }
 
 /// One worker's place.
@@ -74,6 +76,7 @@ impl WorkerPool {
         scheduler: Scheduler,
         clock: Arc<dyn Clock>,
         workers: Workers,
+        watchdog: WatchdogConfig,
     ) -> Self {
         let (reports, inbox) = channel();
         let outside = Arc::new(Outside::default());
@@ -89,6 +92,7 @@ impl WorkerPool {
             threads: threads_sender,
             slots: vec![Slot::default(); workers.as_usize()],
             measured: Vec::new(),
+            watchdog,
         };
         let spawned = thread::Builder::new()
             .name("duovec-pool".to_owned())
@@ -114,7 +118,8 @@ impl WorkerPool {
         }
     }
 
-    /// Resolves with the reason when no session of this process will work again.
+    /// Resolves with the reason when no session of this process will work again, or one is stuck
+    /// and the process is to end then.
     pub async fn failed(&self) -> String {
         let mut poisoned = self.poisoned.clone();
         match poisoned.wait_for(Option::is_some).await {
@@ -153,6 +158,7 @@ impl Keeper {
                 }
             } else {
                 self.restart_due();
+                self.give_up_stuck();
             }
         }
     }
@@ -178,7 +184,27 @@ impl Keeper {
     fn patience(&self) -> Duration {
         let now = self.clock.now();
         let due = self.slots.iter().filter_map(|slot| slot.restart).min();
-        due.map_or(IDLE_LOOK, |due| due.since(now).min(IDLE_LOOK))
+        let look = self.stuck_after().map_or(IDLE_LOOK, |limit| IDLE_LOOK.min(limit / 4));
+        due.map_or(look, |due| due.since(now).min(look))
+    }
+
+    fn stuck_after(&self) -> Option<Duration> {
+        let millis = self.watchdog.stuck_after.get();
+        (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
+    /// A thread cannot be ended from outside, so a worker that is stuck is not replaced: its
+    /// session holds the device's memory.
+    fn give_up_stuck(&mut self) {
+        let Some(limit) = self.stuck_after() else { return };
+        for worker in self.scheduler.give_up_stuck(limit) {
+            let reason = format!("worker {worker} has run one batch for {} ms", limit.as_millis());
+            tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
+            if self.watchdog.on_stuck == OnStuck::Exit {
+                self.scheduler.close();
+                self.poisoned.send_replace(Some(reason));
+            }
+        }
     }
 
     fn restart_due(&mut self) {

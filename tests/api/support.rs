@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{HttpConfig, SpecialTokenText, TokenInput};
+use duovec::config::{HttpConfig, SpecialTokenText, TokenInput, WatchdogConfig};
 use duovec::engine::Engine;
 use duovec::http;
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
@@ -100,7 +100,8 @@ impl Model {
         let scheduler = Scheduler::new(config, engine.info(), Arc::clone(clock));
         let clock = Arc::clone(clock);
         let shared = Arc::clone(&engine) as Arc<dyn Engine>;
-        let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers);
+        let watchdog = WatchdogConfig::default();
+        let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers, watchdog);
         pool.wait_ready().expect("the workers open");
         let resident = Resident {
             tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special)

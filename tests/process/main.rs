@@ -1,6 +1,7 @@
 //! The real binary as its operator meets it: bad input at the start, signals, exit codes.
 
 mod drain;
+mod faults;
 mod lifecycle;
 mod start;
 mod support;

@@ -1,6 +1,8 @@
 //! The unit in `deploy/`, and what the process tells its service manager.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -50,6 +52,28 @@ fn the_manager_hears_of_readiness_life_and_end() {
     let end = std::iter::repeat_with(|| manager.next()).find(|message| message != "WATCHDOG=1");
     assert_eq!(end.as_deref(), Some("STOPPING=1"));
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_worker_that_is_stuck_gives_no_sign_of_life() {
+    let manager = Manager::new();
+    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200"];
+    let server = manager.start(Duration::from_millis(100), &more);
+    assert_eq!(manager.next(), "READY=1");
+    let body = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 13\r\nconnection: close\
+                \r\n\r\n{\"input\":\"a\"}";
+    let mut connection = TcpStream::connect(server.address).expect("it listens");
+    connection.write_all(body.as_bytes()).expect("it is open");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    // Signs from before are read, then silence for ten periods.
+    manager.socket.set_nonblocking(true).expect("it is a socket");
+    while manager.socket.recv(&mut [0; 256]).is_ok() {}
+    manager.socket.set_nonblocking(false).expect("it is a socket");
+    let silence = Some(Duration::from_secs(1));
+    manager.socket.set_read_timeout(silence).expect("it is a socket");
+    assert!(manager.socket.recv(&mut [0; 256]).is_err(), "a sign of life");
 }
 
 /// `kill -9`, and a supervisor that starts the program again when it ends badly, as systemd does.

@@ -21,7 +21,25 @@ impl State {
         state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
     }
 
+    /// Ends what the worker runs and what only it could run. It is given nothing until its batch
+    /// ends after all.
+    pub(super) fn stick(&mut self, worker: usize) -> Vec<Action> {
+        self.failed(worker);
+        let state = &mut self.workers[worker];
+        (state.live, state.stuck) = (false, true);
+        let probes = std::mem::take(&mut state.probes);
+        probes.into_iter().filter_map(|item| self.abandon(item)).collect()
+    }
+
+    fn unstick(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        if std::mem::take(&mut state.stuck) {
+            state.live = true;
+        }
+    }
+
     pub(super) fn done(&mut self, now: Moment, worker: usize, failed: &[Sequence]) -> Vec<Action> {
+        self.unstick(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
         if running.predicted_us > 0.0 {
@@ -43,6 +61,7 @@ impl State {
     }
 
     pub(super) fn failed(&mut self, worker: usize) -> Vec<Action> {
+        self.unstick(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         for item in running.items {
             let Some(state) = self.items.remove(&item) else { continue };

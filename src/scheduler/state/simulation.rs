@@ -39,6 +39,8 @@ struct World {
     requests: Vec<Range<Sequence>>,
     running: Vec<Option<Vec<Sequence>>>,
     live: Vec<bool>,
+    /// What a worker ran has ended for its requests, not for the worker.
+    stuck: Vec<bool>,
     batches_by_worker: Vec<u64>,
     ended: u64,
     led_by_age: u64,
@@ -62,6 +64,7 @@ impl World {
             requests: Vec::new(),
             running: vec![None; workers],
             live: vec![false; workers],
+            stuck: vec![false; workers],
             batches_by_worker: vec![0; workers],
             ended: 0,
             led_by_age: 0,
@@ -76,8 +79,9 @@ impl World {
             0..35 => self.submit(),
             35..40 => self.cancel(),
             40..43 => self.probe(worker),
-            43..46 => self.lose(worker),
-            46..60 => self.open(worker),
+            43..45 => self.lose(worker),
+            45..47 => self.stick(worker),
+            47..60 => self.open(worker),
             60..80 => self.finish(worker),
             _ => self.ask(worker),
         }
@@ -140,15 +144,25 @@ impl World {
         }
     }
 
+    fn stick(&mut self, worker: usize) {
+        let Some(items) = self.running[worker].take() else { return };
+        (self.live[worker], self.stuck[worker]) = (false, true);
+        let actions = self.state.handle(self.now, &Event::WorkerStuck { worker });
+        for item in items {
+            self.end(item);
+        }
+        self.carry_out(worker, actions);
+    }
+
     fn open(&mut self, worker: usize) {
-        if !self.live[worker] {
+        if !self.live[worker] && !self.stuck[worker] {
             self.live[worker] = true;
             self.state.handle(self.now, &Event::WorkerOpened { worker });
         }
     }
 
     fn lose(&mut self, worker: usize) {
-        self.live[worker] = false;
+        (self.live[worker], self.stuck[worker]) = (false, false);
         let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
         for item in self.running[worker].take().unwrap_or_default() {
             self.end(item);
@@ -157,6 +171,11 @@ impl World {
     }
 
     fn finish(&mut self, worker: usize) {
+        if std::mem::take(&mut self.stuck[worker]) {
+            self.live[worker] = true;
+            self.state.handle(self.now, &Event::BatchFailed { worker });
+            return;
+        }
         let Some(items) = self.running[worker].take() else { return };
         if self.random.u32(0..5) == 0 {
             self.state.handle(self.now, &Event::BatchFailed { worker });

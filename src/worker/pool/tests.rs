@@ -7,7 +7,7 @@ use crate::batch::TokenIds;
 use crate::batch::plan::bucket_ladder;
 use crate::clock::RealClock;
 use crate::engine::fake::{FakeEngine, FakeScript, Fault, Gate, expected_dense, expected_weights};
-use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity};
+use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{
     ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket, WantedRows,
 };
@@ -29,6 +29,10 @@ impl Rig {
     }
 
     fn unchecked(workers: u64, capacity: u64, script: FakeScript) -> Self {
+        Self::watched(workers, capacity, script, WatchdogConfig::default())
+    }
+
+    fn watched(workers: u64, capacity: u64, script: FakeScript, watchdog: WatchdogConfig) -> Self {
         let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
         let engine = Arc::new(FakeEngine::with_script(HIDDEN, buckets, script));
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
@@ -41,7 +45,8 @@ impl Rig {
         };
         let scheduler = Scheduler::new(config, engine.info(), Arc::clone(&clock));
         let workers = config.workers;
-        let pool = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), workers);
+        let shared = Arc::clone(&clock);
+        let pool = WorkerPool::start(engine, scheduler.clone(), shared, workers, watchdog);
         Self { scheduler, pool, clock }
     }
 
@@ -365,4 +370,42 @@ async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
         assert_eq!(incidents.rows_not_finite.get(), 1);
         assert_eq!(incidents.rows_rescued.get(), u64::from(rescues));
     }
+}
+
+fn watchdog(on_stuck: OnStuck) -> WatchdogConfig {
+    WatchdogConfig { stuck_after: WorkerStuckMs::new(100).expect("in range"), on_stuck }
+}
+
+#[tokio::test]
+async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
+    let gate = Gate::closed();
+    let rig = Rig::watched(1, 100, gated(&gate), watchdog(OnStuck::Wait));
+    rig.pool.wait_ready().expect("the workers open");
+    let stuck = rig.submit(&[ids(1, 9)]).expect("room");
+    assert_eq!(within(stuck).await, Err(RunError::NoWorker));
+    let workers = rig.scheduler.snapshot().workers;
+    assert_eq!((workers.live, workers.busy, workers.stuck), (0, 0, 1));
+    assert_eq!(rig.scheduler.probe(0, ids(2, 9), rig.deadline()).err(), Some(Refusal::NoWorker));
+    let waiting = rig.submit(&[ids(3, 9)]).expect("room");
+    gate.open();
+    assert_rows(&[ids(3, 9)], &within(waiting).await.expect("it runs after all"));
+    let snapshot = rig.scheduler.snapshot();
+    assert_eq!((snapshot.workers.live, snapshot.workers.stuck), (1, 0));
+    assert_eq!((snapshot.counts.replied, snapshot.counts.failed), (1, 1));
+    assert_eq!(rig.scheduler.incidents().batches_stuck.get(), 1);
+}
+
+#[tokio::test]
+async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
+    let gate = Gate::closed();
+    let rig = Rig::watched(1, 100, gated(&gate), watchdog(OnStuck::Exit));
+    rig.pool.wait_ready().expect("the workers open");
+    let stuck = rig.submit(&[ids(1, 9)]).expect("room");
+    gate.wait_for_runs(1);
+    let waiting = rig.submit(&[ids(2, 9)]).expect("room");
+    assert!(within(rig.pool.failed()).await.contains("worker 0 has run one batch"));
+    assert_eq!(within(stuck).await, Err(RunError::NoWorker));
+    assert_eq!(within(waiting).await, Err(RunError::NoWorker));
+    assert_eq!(rig.pool.shutdown(Duration::ZERO).await, 1, "its thread hangs");
+    gate.open();
 }
