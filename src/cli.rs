@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,7 +82,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("duovec: {error:#}");
+            // A full disk must not change the exit code; `eprintln` would panic.
+            let _ = writeln!(io::stderr(), "duovec: {error:#}");
             let usage = error.is::<ConfigError>();
             ExitCode::from(if usage { EXIT_USAGE } else { 1 })
         }

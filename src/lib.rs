@@ -24,6 +24,7 @@ pub mod service;
 pub mod http;
 // The process.
 pub mod cli;
+pub mod descriptors;
 pub mod shutdown;
 pub mod supervisor;
 pub mod telemetry;

@@ -19,7 +19,11 @@ pub fn init(config: &LogConfig) {
             filter = filter.with_target(chatty, LevelFilter::WARN);
         }
     }
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        // Its report of a line that cannot be written would panic when that cannot be written too.
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal());
     let lines = match config.format {
         LogFormat::Text => lines.with_target(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

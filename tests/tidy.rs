@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["worker", "health"],
     &["service"],
     &["http"],
-    &["telemetry", "shutdown", "supervisor"],
+    &["telemetry", "descriptors", "shutdown", "supervisor"],
     &["cli"],
     &["lib", "main"],
 ];
@@ -184,6 +184,20 @@ fn the_environment_is_read_in_one_place() {
 #[test]
 fn time_is_read_in_one_place() {
     assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], &["clock"]));
+}
+
+/// Nothing is decided by the clock that people set: it may jump. Durations and deadlines are of the
+/// monotonic clock; the other one is told to clients, never compared.
+#[test]
+fn the_clock_on_the_wall_is_only_told() {
+    assert_none(&uses(&["SystemTime", "UNIX_EPOCH"], &["clock"]));
+    let mut found = uses(&["unix_seconds("], &["clock"]);
+    found.retain(|place| !place.starts_with("src/service.rs:"));
+    assert_none(&found);
+    let service = rust_sources().into_iter().find(|source| source.module() == "service");
+    let service = service.expect("it is there");
+    let told = service.code().filter(|(_, line)| line.contains("created_unix_s")).count();
+    assert_eq!(told, 3, "the field, its value, and where it is handed to clients");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, RealClock};
 use crate::config::Config;
+use crate::descriptors;
 use crate::health::Phase;
 use crate::http;
 use crate::package::ModelPackage;
@@ -39,6 +40,8 @@ const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 /// Everything that ends the process with a non-zero exit code.
 pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     telemetry::init(&config.log);
+    let open_files_max = descriptors::raise_limit();
+    tracing::debug!(open_files_max, "the limit of open files is raised");
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let options = ServiceOptions {
         model_aliases: config.model_aliases.clone(),

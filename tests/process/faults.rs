@@ -1,16 +1,24 @@
-//! What goes wrong around the server: batches that do not end.
+//! What goes wrong around the server: batches that do not end, logs that cannot be written, too
+//! many connections.
 
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::lifecycle::ready;
-use super::support::{Server, client};
+use super::support::{Server, client, duovec, tiny};
 
 async fn ask(server: &Server) -> (StatusCode, Value) {
-    let request = client().post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    let answer = request.send().await.expect("an answer");
+    ask_with(&client(), server.address).await
+}
+
+async fn ask_with(client: &reqwest::Client, address: SocketAddr) -> (StatusCode, Value) {
+    let url = format!("http://{address}/v1/embeddings");
+    let answer = client.post(url).json(&json!({"input": "a"})).send().await.expect("an answer");
     (answer.status(), answer.json().await.expect("JSON"))
 }
 
@@ -43,4 +51,143 @@ async fn a_batch_that_hangs_ends_the_process_when_told_to() {
     assert_eq!(ask(&server).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(server.wait().code(), Some(1));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+/// A server whose log nobody can read, found by its socket.
+struct Mute(Child);
+
+impl Mute {
+    async fn start(stderr: Stdio) -> (Self, SocketAddr) {
+        let mut command = duovec();
+        command.args(["serve", "--engine", "fake", "--port", "0", "--log-level", "trace"]);
+        command.args(["--drain-delay-ms", "0", "--package"]).arg(tiny()).stderr(stderr);
+        let mut server = Self(command.spawn().expect("the binary starts"));
+        // Nobody reads it: the next line that is written fails.
+        drop(server.0.stderr.take());
+        let end = Instant::now() + Duration::from_secs(60);
+        let port = loop {
+            if let Some(port) = listening_port(server.0.id()) {
+                break port;
+            }
+            assert!(Instant::now() < end, "it never listened");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let ready = || async {
+            let answer = client().get(format!("http://{address}/health")).send().await;
+            answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+        };
+        while !ready().await {
+            assert!(Instant::now() < end, "it was never ready");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        (server, address)
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        // Already gone when the test went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The port that a process listens on, as Linux lists it.
+fn listening_port(pid: u32) -> Option<u16> {
+    const LISTEN: &str = "0A";
+    let folder = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links = folder.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let own: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+        let listens = *state == LISTEN && own.contains(&format!("socket:[{inode}]"));
+        listens.then(|| u16::from_str_radix(local.rsplit(':').next()?, 16).ok())?
+    })
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_neither_ends_nor_blocks_the_server() {
+    let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+    for stderr in [Stdio::from(full), Stdio::piped()] {
+        let (mut server, address) = Mute::start(stderr).await;
+        for _ in 0..20 {
+            assert_eq!(ask_with(&client(), address).await.0, StatusCode::OK);
+        }
+        let pid = server.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", "TERM", &pid]).status();
+        assert!(sent.expect("kill is there").success());
+        assert_eq!(server.0.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+/// A server that may have so many files open; `limit` is what `ulimit` takes.
+fn limited(limit: &str) -> Server {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+    command.arg(duovec().get_program()).args(["serve", "--engine", "fake", "--http-threads", "1"]);
+    let mut server = Server::spawn(command.arg("--package").arg(tiny()));
+    server.wait_for("ready");
+    server
+}
+
+#[tokio::test]
+async fn idle_connections_by_the_thousand_hold_nobody_up() {
+    let open_max = usize::try_from(duovec::descriptors::raise_limit().unwrap_or(20_000));
+    let connections = open_max.expect("64 bits").saturating_sub(1000).min(10_000);
+    assert!(connections >= 2000, "the limit of open files is too low for this test");
+    // The server's own soft limit is far below; it raises it.
+    let server = limited("-Sn 256");
+    let before = resident_kib(server.pid());
+    let mut idle = Vec::with_capacity(connections);
+    while idle.len() < connections {
+        let more = (0..100).map(|_| TcpStream::connect(server.address).expect("it is accepted"));
+        idle.extend(more);
+        // Answered behind those: the kernel's queue of connections never overflows.
+        assert_eq!(ask(&server).await.0, StatusCode::OK);
+    }
+    let begin = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(ask(&server).await.0, StatusCode::OK);
+    }
+    let (took, kib) = (begin.elapsed(), resident_kib(server.pid()) - before);
+    println!("20 requests beside {} idle connections: {took:?}; {kib} KiB for them", idle.len());
+    let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it lives").count();
+    assert!(open > connections, "{open} files are open: the connections were accepted");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+fn resident_kib(pid: u32) -> i64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+/// Time of a process on processors, in hundredths of a second.
+fn processor_time(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+    // User and system time; the first field behind the name is the third of all.
+    fields[12].parse::<u64>().expect("ticks") + fields[13].parse::<u64>().expect("ticks")
+}
+
+#[tokio::test]
+async fn a_server_out_of_descriptors_serves_who_is_there_and_recovers() {
+    let server = limited("-n 64");
+    let early = client();
+    assert_eq!(ask_with(&early, server.address).await.0, StatusCode::OK);
+    let flood: Vec<TcpStream> = (0..200)
+        .map_while(|_| TcpStream::connect_timeout(&server.address, Duration::from_secs(1)).ok())
+        .collect();
+    assert!(flood.len() > 64, "the kernel takes what the server cannot: {}", flood.len());
+    let before = processor_time(server.pid());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let spent = processor_time(server.pid()) - before;
+    assert!(spent < 50, "{spent} of 100 ticks: it spins on accept");
+    // Whoever has a connection is served.
+    assert_eq!(ask_with(&early, server.address).await.0, StatusCode::OK);
+    drop(flood);
+    assert_eq!(ask(&server).await.0, StatusCode::OK);
 }

@@ -99,6 +99,11 @@ impl Server {
         assert!(sent.success());
     }
 
+    /// The process that was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end.
     pub fn wait(mut self) -> ExitStatus {
         self.child.wait().expect("the child ends")
