@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Buffers go from the connections' threads to the workers' and back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     duovec::cli::run(std::env::args_os())
 }
