@@ -409,3 +409,49 @@ async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
     assert_eq!(rig.pool.shutdown(Duration::ZERO).await, 1, "its thread hangs");
     gate.open();
 }
+
+/// Every fault at once, clients that leave and deadlines that pass, over three workers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_request_ends_once_whatever_fails() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut fault = |run: u64| {
+        let fault = match random.u32(0..20) {
+            0 => Fault::Panic,
+            1 => Fault::Fail(EngineError::SessionLost("scripted".into())),
+            2 => Fault::Fail(EngineError::Transient("scripted".into())),
+            3 | 4 => out_of_memory(),
+            5 | 6 => Fault::NotFinite,
+            _ => return None,
+        };
+        Some((run, fault))
+    };
+    let rig = Arc::new(Rig::new(3, 100_000, faults((0..4000).filter_map(&mut fault))));
+    let clients = (0..8).map(|client| {
+        let (rig, mut random) = (Arc::clone(&rig), fastrand::Rng::with_seed(seed + client));
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let items: Vec<TokenIds> = (0..random.usize(1..12))
+                    .map(|_| ids(random.u64(..), random.usize(2..=128)))
+                    .collect();
+                let deadline = rig.clock.now() + Duration::from_millis(random.u64(0..2000));
+                let (rows, priority) = (WantedRows::Both, None);
+                let submission = Submission { items: items.clone(), rows, priority, deadline };
+                let Ok(ticket) = rig.scheduler.submit(submission) else { continue };
+                if random.u32(0..10) == 0 {
+                    drop(ticket);
+                } else if let Ok(rows) = within(ticket).await {
+                    assert_rows(&items, &rows);
+                }
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("every answer came, and was right");
+    }
+    within(rig.scheduler.drained()).await;
+    let counts = rig.scheduler.snapshot().counts;
+    assert_eq!(counts.ended(), counts.accepted, "{counts:?}");
+    assert!(counts.replied > 0 && counts.failed > 0 && counts.cancelled > 0, "{counts:?}");
+}
