@@ -15,6 +15,20 @@ step() {
     say "$name: $((SECONDS - start)) s"
 }
 
+# Licences, sources and bans of dependencies; advisories only when their data can be had.
+check_dependencies() {
+    if ! cargo deny --version >/dev/null 2>&1; then
+        say "dependencies: skipped, cargo-deny is not installed"
+        return
+    fi
+    cargo deny --offline check licenses bans sources || return
+    if cargo deny fetch db; then
+        cargo deny --offline check advisories
+    else
+        say "advisories: skipped, their data cannot be had"
+    fi
+}
+
 need_tools
 need_cache
 step "set up Python" ensure_venv scripts/requirements.txt scripts/requirements-test.txt
@@ -24,6 +38,7 @@ step "rust: format" cargo fmt --check
 step "rust: clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
 step "rust: clippy without engines" \
     cargo clippy --locked --quiet --no-default-features -- -D warnings
+step "dependencies" check_dependencies
 step "python: style" "$PYTHON" -m ruff check scripts tests
 step "python: format" "$PYTHON" -m ruff format --check scripts tests
 step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run

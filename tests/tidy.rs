@@ -220,6 +220,33 @@ fn only_the_http_side_names_actix() {
 }
 
 #[test]
+fn every_promise_has_its_tests() {
+    let text = fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
+    let mut all = rust_sources();
+    all.extend(sources("tests", &["rs", "py"]));
+    all.extend(sources("scripts", &["py"]));
+    let exists = |name: &str| {
+        let (rust, python) = (format!("fn {name}("), format!("def {name}("));
+        all.iter().any(|source| source.text.contains(&rust) || source.text.contains(&python))
+    };
+    let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let mut problems = Vec::new();
+    let mut promises = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        promises += 1;
+        let tests = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            problems.push(format!("no test: {row}"));
+        }
+        let missing = names.into_iter().filter(|name| !exists(name));
+        problems.extend(missing.map(|name| format!("there is no test {name}")));
+    }
+    assert!(promises > 0, "the table is found");
+    assert_none(&problems);
+}
+
+#[test]
 fn files_and_lines_are_short() {
     let mut problems = Vec::new();
     for source in everything() {
