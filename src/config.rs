@@ -73,6 +73,15 @@ impl PrecisionChoice {
     }
 }
 
+/// What is done with a row that is not finite in half precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RescueChoice {
+    /// Its request fails.
+    None,
+    /// It is run again in f32.
+    F32,
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -125,6 +134,7 @@ impl Default for HttpConfig {
 pub struct EngineConfig {
     pub choice: EngineChoice,
     pub precision: PrecisionChoice,
+    pub rescue: RescueChoice,
     /// `None` is the engine's own number.
     pub workers: Option<Workers>,
     pub threads_per_worker: ThreadsPerWorker,
@@ -318,6 +328,10 @@ impl Reader<'_> {
                     ("bf16", PrecisionChoice::Bf16),
                     ("f16", PrecisionChoice::F16),
                 ],
+            ),
+            rescue: self.one_of(
+                "rescue-precision",
+                &[("none", RescueChoice::None), ("f32", RescueChoice::F32)],
             ),
             workers,
             threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duovec::batch::plan::bucket_ladder;
-use duovec::batch::{Batch, Bucket};
+use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::clock::RealClock;
-use duovec::config::{PrecisionChoice, SpecialTokenText};
+use duovec::config::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use duovec::dense::cosine;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
@@ -88,10 +88,19 @@ fn package() -> ModelPackage {
 }
 
 fn engine(package: &ModelPackage, precision: PrecisionChoice) -> OpenVinoEngine {
+    rescuing_engine(package, precision, RescueChoice::None)
+}
+
+fn rescuing_engine(
+    package: &ModelPackage,
+    precision: PrecisionChoice,
+    rescue: RescueChoice,
+) -> OpenVinoEngine {
     let limit = package.manifest().max_input_tokens;
     let options = OpenVinoOptions {
         library_dir: env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from),
         precision,
+        rescue,
         sessions: 1,
         threads_per_session: 2,
         buckets: bucket_ladder(limit, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT),
@@ -235,4 +244,34 @@ fn the_served_precision_agrees_with_f32_alone_and_in_mixed_batches() {
         assert!(cosine >= LEAST_COSINE, "{cosine}");
         assert!(error <= tolerance, "{error}");
     }
+}
+
+/// On a processor without half precision there is nothing to rescue from.
+#[test]
+fn the_rescue_precision_is_f32_beside_half_precision_only() {
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let package = ModelPackage::open(&tiny).expect("it is whole");
+    let ids = TokenIds::new(&package.manifest().canary.token_ids);
+    let bucket = Bucket { rows: 1, length: ids.len() };
+    let batch = Batch::new(bucket, vec![ids]).expect("it fits");
+    let mut expected = BatchOutput::default();
+    let f32_engine = rescuing_engine(&package, PrecisionChoice::F32, RescueChoice::F32);
+    let mut f32_session = f32_engine.open_session().expect("a session");
+    f32_session.run(&batch, &mut expected).expect("it runs");
+    let mut output = BatchOutput::default();
+    assert_eq!(f32_session.rescue(&batch, &mut output), None);
+
+    let engine = rescuing_engine(&package, PrecisionChoice::Auto, RescueChoice::F32);
+    let precision = engine.info().precision.clone();
+    let mut session = engine.open_session().expect("a session");
+    let rescued = session.rescue(&batch, &mut output);
+    println!("served in {precision}, rescued: {rescued:?}");
+    if precision == "f32" {
+        assert_eq!(rescued, None);
+        return;
+    }
+    assert_eq!(rescued, Some(Ok(())));
+    assert_eq!((&output.dense, &output.token_weights), (&expected.dense, &expected.token_weights));
+    session.run(&batch, &mut output).expect("it runs");
+    assert_ne!(output.dense, expected.dense, "it is another precision");
 }

@@ -120,6 +120,7 @@ impl Loader<'_> {
         let options = OpenVinoOptions {
             library_dir: engine.openvino_library_dir.clone(),
             precision: engine.precision,
+            rescue: engine.rescue,
             sessions: workers.as_usize(),
             threads_per_session: engine.threads_per_worker.as_usize(),
             buckets,

@@ -59,6 +59,13 @@ pub const SETTINGS: &[Setting] = &[
         processor's half precision when the canary agrees with f32, or a plan's own",
     ),
     flag(
+        "rescue-precision",
+        "PRECISION",
+        "none",
+        "none, or f32: rows that are not finite in half precision are run again in it (OpenVINO; \
+        holds the weights once more)",
+    ),
+    flag(
         "workers",
         "N",
         "auto",

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
-use crate::config::PrecisionChoice;
+use crate::config::{PrecisionChoice, RescueChoice};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
@@ -30,6 +30,7 @@ pub struct OpenVinoOptions {
     /// Folder of `libopenvino_c.so`; `None` searches the system.
     pub library_dir: Option<PathBuf>,
     pub precision: PrecisionChoice,
+    pub rescue: RescueChoice,
     /// Sessions that run at the same time.
     pub sessions: usize,
     /// Processor threads of each of them.
@@ -45,6 +46,8 @@ pub struct OpenVinoEngine {
     clock: Arc<dyn Clock>,
     /// The C API asks for one caller at a time when requests are created.
     compiled: Mutex<CompiledModel>,
+    /// The model in f32, when `compiled` is in half precision and rows are to be rescued.
+    rescue: Option<Mutex<CompiledModel>>,
 }
 
 /// Arithmetic of the matrix products, in OpenVINO's words.
@@ -104,11 +107,12 @@ impl OpenVinoEngine {
         let mut refused = String::new();
         for precision in candidates {
             let compiled = compile(&mut core, &model, precision, &options)?;
-            let engine = Self {
+            let mut engine = Self {
                 info: EngineInfo { precision: precision.name().to_owned(), ..info.clone() },
                 tensors: Tensors::of(package.manifest()),
                 clock: Arc::clone(&clock),
                 compiled: Mutex::new(compiled),
+                rescue: None,
             };
             let comparison = engine.run_canary(package.manifest())?;
             if comparison.passed() {
@@ -118,6 +122,9 @@ impl OpenVinoEngine {
                     sparse_error = comparison.sparse_error,
                     "the canary agrees with the golden numbers"
                 );
+                if options.rescue == RescueChoice::F32 && precision != Precision::F32 {
+                    engine.rescue = Some(compile_rescue(&mut core, &model, &options)?);
+                }
                 return Ok(engine);
             }
             refused = canary_refusal(precision, comparison);
@@ -138,7 +145,15 @@ impl OpenVinoEngine {
     }
 
     fn open(&self) -> Result<OpenVinoSession, EngineError> {
-        let request = self.compiled.lock().create_infer_request().map_err(lost)?;
+        let mut session = self.open_on(&self.compiled)?;
+        if let Some(compiled) = &self.rescue {
+            session.rescue_with(self.open_on(compiled)?);
+        }
+        Ok(session)
+    }
+
+    fn open_on(&self, compiled: &Mutex<CompiledModel>) -> Result<OpenVinoSession, EngineError> {
+        let request = compiled.lock().create_infer_request().map_err(lost)?;
         let clock = Arc::clone(&self.clock);
         Ok(OpenVinoSession::new(request, self.tensors.clone(), self.info.hidden_size, clock))
     }
@@ -305,6 +320,19 @@ fn compile(
         core.set_property(&DeviceType::CPU, key, value).map_err(failed)?;
     }
     core.compile_model(model, DeviceType::CPU).map_err(failed)
+}
+
+/// Compiled while loading although it may never run: a request must not wait for it. One stream is
+/// enough, and its shapes are not warmed up, for rows that are rarely there.
+fn compile_rescue(
+    core: &mut Core,
+    model: &Model,
+    options: &OpenVinoOptions,
+) -> Result<Mutex<CompiledModel>, EngineError> {
+    let options = OpenVinoOptions { sessions: 1, ..options.clone() };
+    let compiled = compile(core, model, Precision::F32, &options)?;
+    tracing::info!("rows that are not finite will be run again in f32");
+    Ok(Mutex::new(compiled))
 }
 
 fn lost(error: InferenceError) -> EngineError {

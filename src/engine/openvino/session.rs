@@ -77,6 +77,8 @@ pub(super) struct OpenVinoSession {
     inputs: HashMap<Bucket, BucketInputs>,
     /// int32 values on their way into int64 tensors: ids, then mask.
     narrow: [Vec<i32>; 2],
+    /// The same model in f32.
+    rescue: Option<Box<OpenVinoSession>>,
 }
 
 impl OpenVinoSession {
@@ -87,7 +89,13 @@ impl OpenVinoSession {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let inputs = HashMap::new();
-        Self { request, tensors, hidden_size, clock, inputs, narrow: [Vec::new(), Vec::new()] }
+        let narrow = [Vec::new(), Vec::new()];
+        Self { request, tensors, hidden_size, clock, inputs, narrow, rescue: None }
+    }
+
+    /// Has a session for rows that are not finite.
+    pub(super) fn rescue_with(&mut self, session: Self) {
+        self.rescue = Some(Box::new(session));
     }
 
     fn fill(&mut self, batch: &Batch) -> Result<(), EngineError> {
@@ -140,6 +148,14 @@ impl Session for OpenVinoSession {
             copy_out: self.clock.now().since(computed),
         };
         Ok(())
+    }
+
+    fn rescue(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+    ) -> Option<Result<(), EngineError>> {
+        self.rescue.as_mut().map(|session| session.run(batch, output))
     }
 }
 
