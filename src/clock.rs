@@ -88,9 +88,14 @@ impl Clock for ManualClock {
     }
 }
 
+/// The machine's time of day, for those outside; it may jump.
+pub fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Seconds since the Unix epoch, for people to read; 0 when the machine's clock is before it.
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs())
+    wall_time().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
 #[cfg(test)]

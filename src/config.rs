@@ -14,6 +14,9 @@ use crate::limits::{
 
 pub mod raw;
 pub mod settings;
+pub mod traces;
+
+pub use traces::TraceConfig;
 
 use raw::{Origin, Problem, RawConfig};
 
@@ -109,6 +112,7 @@ pub struct HttpConfig {
     pub truncate: TruncateDefault,
     /// Whether `/metrics` is a route, and something is recorded for it.
     pub metrics: bool,
+    pub traces: TraceConfig,
     /// Keys that clients may send as `Authorization: Bearer <key>`; none = no key is asked for.
     pub api_keys: Vec<String>,
 }
@@ -124,6 +128,7 @@ impl Default for HttpConfig {
             deep_health_timeout: DeepHealthTimeoutMs::DEFAULT,
             truncate: TruncateDefault::Truncate,
             metrics: true,
+            traces: TraceConfig::default(),
             api_keys: Vec::new(),
         }
     }
@@ -300,6 +305,10 @@ impl Reader<'_> {
                 &[("true", TruncateDefault::Truncate), ("false", TruncateDefault::Refuse)],
             ),
             metrics: self.one_of("metrics", &[("true", true), ("false", false)]),
+            traces: TraceConfig {
+                endpoint: self.parsed("otlp-endpoint", traces::Endpoint::default()),
+                sample_ratio: self.parsed("otlp-sample-ratio", traces::SampleRatio::default()),
+            },
             api_keys: self.list("api-keys"),
         }
     }

@@ -35,6 +35,7 @@ use crate::clock::{Clock, Moment};
 use crate::config::HttpConfig;
 use crate::health::Phase;
 use crate::service::EmbeddingService;
+use crate::traces::Traces;
 
 mod access;
 mod auth;
@@ -50,7 +51,7 @@ mod routes;
 mod timeline;
 mod validate;
 
-use access::{Outcome, Record};
+use access::{Outcome, Record, Traced};
 use auth::Keys;
 use error::{ApiError, Code};
 use routes::Target;
@@ -69,6 +70,7 @@ struct State {
     config: HttpConfig,
     keys: Keys,
     clock: Arc<dyn Clock>,
+    traces: Option<Arc<Traces>>,
 }
 
 /// Serves on `listener` until `shutdown` resolves; then takes no new connection, closes idle ones,
@@ -78,7 +80,7 @@ struct State {
 /// Runs on the runtime of [`block_on`]; starts `config.threads` threads of its own.
 ///
 /// # Errors
-/// When the listener cannot be used.
+/// When the listener cannot be used, or the export of traces cannot begin.
 pub async fn serve(
     listener: TcpListener,
     service: Arc<EmbeddingService>,
@@ -88,7 +90,10 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (threads, keep_alive) = (config.threads, Duration::from_secs(config.keep_alive.get()));
     let keys = Keys::new(&config.api_keys);
-    let state = web::Data::new(State { clock: service.clock(), service, config, keys });
+    let clock = service.clock();
+    let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
+    let ending = traces.clone();
+    let state = web::Data::new(State { service, config, keys, clock, traces });
     let app = move || App::new().app_data(state.clone()).default_service(web::to(answer));
     let server = HttpServer::new(app)
         .workers(threads.as_usize())
@@ -112,6 +117,9 @@ pub async fn serve(
         () = shutdown => {}
     }
     let (_, ended) = tokio::join!(handle.stop(!drain_timeout.is_zero()), server);
+    if let Some(traces) = ending {
+        traces.close().await;
+    }
     ended
 }
 
@@ -159,23 +167,20 @@ async fn answer(
         Err(_) => ("none", false),
     };
     let (clock, metrics) = (&*state.clock, state.service.metrics());
-    let record = Record { clock, metrics, arrival, request_id, route, finished: false };
+    let trace = state.traces.as_deref().zip(found.as_ref().ok()).and_then(|(traces, target)| {
+        Traced::begin(traces, request.method(), target, request.headers())
+    });
+    let record = Record { clock, metrics, arrival, request_id, route, trace, finished: false };
     let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
     // A panic must not take the connection, and with it the client's request id, away.
     let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
     });
     if let Err(ApiError { cause: Some(cause), .. }) = &outcome {
-        tracing::error!(request_id, route, cause, "a request failed");
+        let (trace_id, span_id) = record.ids();
+        tracing::error!(request_id, route, cause, trace_id, span_id, "a request failed");
     }
-    if let Some(metrics) = metrics {
-        match &outcome {
-            Ok(Answer { timeline: Some(timeline), .. }) => metrics.staged(&timeline.stages()),
-            Ok(_) => {}
-            Err(error) => metrics.refused(error.code.name()),
-        }
-    }
-    let (items, tokens) = outcome.as_ref().map_or((0, 0), |answer| (answer.items, answer.tokens));
+    let known = Outcome::of(&outcome, is_probe);
     let mut response = match outcome {
         Ok(answer) => success(answer),
         Err(error) => refusal(&error),
@@ -184,9 +189,7 @@ async fn answer(
         // The client's next request goes to a server that stays.
         response.head_mut().set_connection_type(ConnectionType::Close);
     }
-    let status = response.status();
-    let notable = status.is_server_error() && !is_probe;
-    record.finish(Outcome { status: status.as_u16(), items, tokens, notable });
+    record.finish(known);
     response.headers_mut().insert(request_id::X_REQUEST_ID, id);
     response
 }

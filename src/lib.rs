@@ -14,6 +14,7 @@ pub mod sparse;
 pub mod engine;
 pub mod package;
 pub mod tokenize;
+pub mod traces;
 // Items to workers.
 pub mod scheduler;
 pub mod worker;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["limits", "clock", "metrics"],
     &["config", "batch", "sparse", "dense"],
-    &["package"],
+    &["package", "traces"],
     &["engine", "tokenize"],
     &["scheduler"],
     &["worker", "health"],

@@ -145,6 +145,18 @@ pub const SETTINGS: &[Setting] = &[
     flag("max-batch-rows", "N", "64", "rows of one batch"),
     flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch of its class"),
     flag("metrics", "BOOL", "true", "whether GET /metrics answers, in Prometheus' text format"),
+    flag(
+        "otlp-endpoint",
+        "URL",
+        "",
+        "http:// URL of an OpenTelemetry collector that gets traces; empty makes none",
+    ),
+    flag(
+        "otlp-sample-ratio",
+        "RATIO",
+        "1",
+        "part of the requests without a `traceparent` that are traced, 0 to 1",
+    ),
     flag("log-format", "FORMAT", "text", "text or json"),
     flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
     Setting {

@@ -52,6 +52,20 @@ fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
 }
 
 #[test]
+fn traces_are_off_until_an_endpoint_is_named() {
+    let traces = resolve(&[], &[], None).expect("the defaults are valid").http.traces;
+    assert_eq!((traces.endpoint.url(), traces.sample_ratio.get()), (None, 1.0));
+    let typed = [("otlp-endpoint", "http://collector:4318"), ("otlp-sample-ratio", "0.1")];
+    let traces = resolve(&typed, &[], None).expect("valid").http.traces;
+    assert_eq!(traces.endpoint.url(), Some("http://collector:4318/v1/traces"));
+    assert_eq!(traces.sample_ratio.get(), 0.1);
+    let wrong = [("otlp-endpoint", "collector"), ("otlp-sample-ratio", "2")];
+    let problems = resolve(&wrong, &[], None).expect_err("two problems");
+    assert!(problems[0].starts_with("--otlp-endpoint: give a URL"), "{problems:?}");
+    assert_eq!(problems[1], "--otlp-sample-ratio: '2' is no number from 0 to 1");
+}
+
+#[test]
 fn special_tokens_are_escaped_when_asked_for() {
     let config = resolve(&[("escape-special-tokens", "true")], &[], None).expect("valid");
     assert_eq!(config.special_token_text, SpecialTokenText::Plain);

@@ -1,9 +1,24 @@
-//! One line in the log for each request; never texts, keys or vectors.
+//! What is recorded of each request: a line in the log, metrics, a trace; never texts, keys or
+//! vectors.
 
 use std::time::Duration;
 
+use actix_web::http::Method;
+use actix_web::http::header::HeaderMap;
+use opentelemetry::trace::{SpanId, TraceId};
+use tracing::field::{DisplayValue, display};
+
+use super::error::ApiError;
+use super::{Answer, Target};
 use crate::clock::{Clock, Moment};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Stage};
+use crate::traces::{RequestEnd, RequestTrace, Traces, traceparent};
+
+/// The header with the caller's span.
+const TRACEPARENT: &str = "traceparent";
+
+/// How the trace of a request without an answer says why.
+const CLIENT_LEFT: &str = "client_left";
 
 /// A request under way; logs that the client left when it is dropped unfinished.
 pub(super) struct Record<'a> {
@@ -12,34 +27,146 @@ pub(super) struct Record<'a> {
     pub(super) arrival: Moment,
     pub(super) request_id: &'a str,
     pub(super) route: &'static str,
+    pub(super) trace: Option<Traced<'a>>,
     pub(super) finished: bool,
 }
+
+/// A request under way that has a trace.
+#[derive(Clone, Copy)]
+pub(super) struct Traced<'a> {
+    traces: &'a Traces,
+    ids: RequestTrace,
+    method: &'static str,
+}
+
+impl<'a> Traced<'a> {
+    /// What is polled all day gets no trace.
+    pub(super) fn begin(
+        traces: &'a Traces,
+        method: &Method,
+        target: &Target,
+        headers: &HeaderMap,
+    ) -> Option<Self> {
+        if target.is_probe() || *target == Target::Metrics {
+            return None;
+        }
+        // Of several headers none is to be believed.
+        let mut parents = headers.get_all(TRACEPARENT);
+        let parent = parents.next().filter(|_| parents.next().is_none());
+        let parent = parent.and_then(|header| traceparent::parse(header.as_bytes()));
+        let method = match *method {
+            Method::POST => "POST",
+            Method::HEAD => "HEAD",
+            _ => "GET",
+        };
+        Some(Self { traces, ids: traces.begin(parent), method })
+    }
+}
+
+/// An id in a line of the log; a request without a trace has none.
+type LogId<I> = Option<DisplayValue<I>>;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outcome {
-    pub(super) status: u16,
-    pub(super) items: usize,
-    pub(super) tokens: u64,
+    status: u16,
+    items: usize,
+    tokens: u64,
+    error: Option<&'static str>,
+    is_fault: bool,
+    stages: Option<[Duration; Stage::ALL.len()]>,
     /// An operator should see it: a fault on a route that is not polled all day.
-    pub(super) notable: bool,
+    notable: bool,
+}
+
+impl Outcome {
+    /// What is known of an answer before it is sent.
+    pub(super) fn of(answer: &Result<Answer, ApiError>, is_probe: bool) -> Self {
+        let (status, error) = match answer {
+            Ok(answer) => (answer.status, None),
+            Err(error) => (error.status(), Some(error.code.name())),
+        };
+        let answer = answer.as_ref().ok();
+        Self {
+            status: status.as_u16(),
+            items: answer.map_or(0, |answer| answer.items),
+            tokens: answer.map_or(0, |answer| answer.tokens),
+            error,
+            is_fault: status.is_server_error(),
+            stages: answer.and_then(|answer| answer.timeline).map(|timeline| timeline.stages()),
+            notable: status.is_server_error() && !is_probe,
+        }
+    }
 }
 
 impl Record<'_> {
+    /// Trace and span, for a line in the log.
+    pub(super) fn ids(&self) -> (LogId<TraceId>, LogId<SpanId>) {
+        let ids = self.trace.map(|trace| trace.ids);
+        (ids.map(|ids| display(ids.trace_id)), ids.map(|ids| display(ids.span_id)))
+    }
+
     /// The answer is ready to be sent.
     pub(super) fn finish(mut self, outcome: Outcome) {
         self.finished = true;
-        let Outcome { status, items, tokens, notable } = outcome;
+        let Outcome { status, items, tokens, error, is_fault, stages, notable } = outcome;
         let took = self.took();
         if let Some(metrics) = self.metrics {
             metrics.answered(self.route, status, took);
+            if let Some(error) = error {
+                metrics.refused(error);
+            }
+            if let Some(stages) = &stages {
+                metrics.staged(stages);
+            }
         }
+        self.end_trace(|end| {
+            let status = Some(status);
+            RequestEnd { took, status, is_fault, error, items, tokens, stages, ..end }
+        });
         let (request_id, route, ms) = (self.request_id, self.route, millis(took));
+        let (trace_id, span_id) = self.ids();
         if notable {
-            tracing::info!(request_id, route, status, items, tokens, ms, "request answered");
+            tracing::info!(
+                request_id,
+                route,
+                status,
+                items,
+                tokens,
+                ms,
+                trace_id,
+                span_id,
+                "request answered"
+            );
         } else {
-            tracing::debug!(request_id, route, status, items, tokens, ms, "request answered");
+            tracing::debug!(
+                request_id,
+                route,
+                status,
+                items,
+                tokens,
+                ms,
+                trace_id,
+                span_id,
+                "request answered"
+            );
         }
+    }
+
+    fn end_trace(&self, fill: impl FnOnce(RequestEnd) -> RequestEnd) {
+        let Some(Traced { traces, ids, method }) = self.trace else { return };
+        let end = RequestEnd {
+            method,
+            route: self.route,
+            took: Duration::ZERO,
+            status: None,
+            is_fault: false,
+            error: None,
+            items: 0,
+            tokens: 0,
+            stages: None,
+        };
+        traces.end(ids, fill(end));
     }
 
     fn took(&self) -> Duration {
@@ -57,8 +184,18 @@ impl Drop for Record<'_> {
             if let Some(metrics) = self.metrics {
                 metrics.cancelled();
             }
-            let (request_id, route, ms) = (self.request_id, self.route, millis(self.took()));
-            tracing::debug!(request_id, route, ms, "the client left before its answer");
+            let took = self.took();
+            self.end_trace(|end| RequestEnd { took, error: Some(CLIENT_LEFT), ..end });
+            let (request_id, route, ms) = (self.request_id, self.route, millis(took));
+            let (trace_id, span_id) = self.ids();
+            tracing::debug!(
+                request_id,
+                route,
+                ms,
+                trace_id,
+                span_id,
+                "the client left before its answer"
+            );
         }
     }
 }

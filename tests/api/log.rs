@@ -7,6 +7,7 @@ use std::thread;
 use duovec::config::HttpConfig;
 use serde_json::Value;
 
+use crate::collector::Collector;
 use crate::support::{DENSE, Server, Trouble};
 
 static LOG: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(Mutex::default);
@@ -113,4 +114,25 @@ fn a_client_that_left_is_in_the_log() {
     let lines = lines("log-4");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0]["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
+}
+
+#[test]
+fn lines_of_a_request_with_a_trace_have_its_ids() {
+    listen();
+    let collector = Collector::start();
+    let server = Server::with(collector.config("0"));
+    server.prepare(Trouble::Engine);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let headers = [("x-request-id", "log-trace"), ("traceparent", parent.as_str())];
+    assert_eq!(server.post_with(DENSE, &headers, r#"{"input":"text"}"#).status, 500);
+    drop(server);
+    let lines = lines("log-trace");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let span = lines[0]["fields"]["span_id"].as_str().expect("an id");
+    assert!(span.len() == 16 && span != "00f067aa0ba902b7", "{span}");
+    for line in &lines {
+        assert_eq!(line["fields"]["trace_id"], trace);
+        assert_eq!(line["fields"]["span_id"], span);
+    }
 }

@@ -1,6 +1,7 @@
 //! The HTTP contract, over real connections on port 0.
 
 mod auth;
+mod collector;
 mod dense;
 mod engine;
 mod fields;
@@ -16,5 +17,6 @@ mod sparse;
 mod sparse_rules;
 mod support;
 mod timing;
+mod traces;
 mod trouble;
 mod wire;

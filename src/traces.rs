@@ -1,0 +1,214 @@
+//! Traces of requests: ids, sampling, and the queue to the thread that exports them.
+//!
+//! A request under way carries ids only. When it ends, a record of it goes into a bounded queue;
+//! the exporting thread makes spans of it. A full queue loses whole traces and never waits. What
+//! a record can hold is numbers and names of ours: no text, key or vector can get into a span.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+use tokio::sync::oneshot;
+
+use crate::clock::{Clock, wall_time};
+use crate::config::TraceConfig;
+use crate::metrics::Stage;
+
+mod export;
+pub mod traceparent;
+
+use export::Exporter;
+use traceparent::TraceParent;
+
+/// Requests that wait for their export.
+const QUEUE_REQUESTS: usize = 4096;
+
+/// How long the end of the process may wait for the last export.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
+
+/// The ids of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestTrace {
+    pub trace_id: TraceId,
+    pub span_id: SpanId,
+    /// The caller's span.
+    parent: Option<SpanId>,
+    sampled: bool,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestEnd {
+    pub method: &'static str,
+    pub route: &'static str,
+    pub took: Duration,
+    /// Absent when the client left before the answer.
+    pub status: Option<u16>,
+    /// Whether the server is to blame.
+    pub is_fault: bool,
+    /// The code of an error.
+    pub error: Option<&'static str>,
+    pub items: usize,
+    pub tokens: u64,
+    /// How long each took, in the order of [`Stage::ALL`]; only requests with vectors have them.
+    pub stages: Option<[Duration; Stage::ALL.len()]>,
+}
+
+/// What the exporting thread makes spans of.
+#[derive(Debug)]
+struct Record {
+    trace: RequestTrace,
+    end: RequestEnd,
+    ended: SystemTime,
+}
+
+#[derive(Debug)]
+enum Message {
+    Ended(Box<Record>),
+    /// Everything before this is to be exported.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Ids for requests, and the way to the exporter; shared by all threads.
+#[derive(Debug)]
+pub struct Traces {
+    queue: SyncSender<Message>,
+    /// Traces that found the queue full.
+    lost: Arc<AtomicU64>,
+    /// New traces whose id's lower half is below this are sampled.
+    sampled_below: u128,
+    ids: RandomIdGenerator,
+}
+
+impl Traces {
+    /// Starts the exporting thread; `None` without an endpoint.
+    ///
+    /// # Errors
+    /// When the thread or the client of the endpoint cannot be made.
+    pub fn start(config: &TraceConfig, clock: Arc<dyn Clock>) -> io::Result<Option<Self>> {
+        let Some(url) = config.endpoint.url() else { return Ok(None) };
+        let (queue, records) = sync_channel(QUEUE_REQUESTS);
+        let lost = Arc::new(AtomicU64::new(0));
+        let exporter = Exporter::new(url, Arc::clone(&lost), clock)?;
+        let thread = thread::Builder::new().name("duovec-traces".to_owned());
+        thread.spawn(move || exporter.run(&records))?;
+        let sampled_below = (config.sample_ratio.get() * 2_f64.powi(64)) as u128;
+        Ok(Some(Self { queue, lost, sampled_below, ids: RandomIdGenerator::default() }))
+    }
+
+    /// The ids of a request: in its caller's trace, or in one of its own.
+    pub fn begin(&self, parent: Option<TraceParent>) -> RequestTrace {
+        let span_id = self.ids.new_span_id();
+        match parent {
+            Some(TraceParent { trace_id, span_id: parent, sampled }) => {
+                RequestTrace { trace_id, span_id, parent: Some(parent), sampled }
+            }
+            None => {
+                let trace_id = self.ids.new_trace_id();
+                let lower = u128::from_be_bytes(trace_id.to_bytes()) & u128::from(u64::MAX);
+                let sampled = lower < self.sampled_below;
+                RequestTrace { trace_id, span_id, parent: None, sampled }
+            }
+        }
+    }
+
+    /// Hands a request over to the exporter, if its trace is sampled; never waits.
+    pub fn end(&self, trace: RequestTrace, end: RequestEnd) {
+        if !trace.sampled {
+            return;
+        }
+        let record = Box::new(Record { trace, end, ended: wall_time() });
+        match self.queue.try_send(Message::Ended(record)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until what has ended is exported, for a few seconds at most.
+    pub async fn close(&self) {
+        let (done, flushed) = oneshot::channel();
+        let queue = self.queue.clone();
+        // A full queue makes this wait, which an async task must not.
+        thread::spawn(move || queue.send(Message::Flush(done)));
+        if !matches!(tokio::time::timeout(CLOSE_TIME, flushed).await, Ok(Ok(()))) {
+            tracing::warn!("the last traces could not be exported in time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::RealClock;
+
+    /// Nobody listens there, and nothing is exported in these tests.
+    fn traces(ratio: &str) -> Traces {
+        let config = TraceConfig {
+            endpoint: "http://127.0.0.1:9".parse().expect("it is a URL"),
+            sample_ratio: ratio.parse().expect("it is a ratio"),
+        };
+        let traces = Traces::start(&config, Arc::new(RealClock::new()));
+        traces.expect("the thread starts").expect("there is an endpoint")
+    }
+
+    #[test]
+    fn without_an_endpoint_there_are_no_traces() {
+        let off = Traces::start(&TraceConfig::default(), Arc::new(RealClock::new()));
+        assert!(off.expect("nothing is started").is_none());
+    }
+
+    #[test]
+    fn a_parent_decides_whatever_the_ratio() {
+        for (ratio, sampled) in [("0", true), ("1", false)] {
+            let traces = traces(ratio);
+            let span_id = SpanId::from(7);
+            let parent = TraceParent { trace_id: TraceId::from(9), span_id, sampled };
+            let trace = traces.begin(Some(parent));
+            assert_eq!(trace.trace_id, parent.trace_id);
+            assert_eq!((trace.parent, trace.sampled), (Some(span_id), sampled));
+            assert_ne!(trace.span_id, span_id);
+        }
+    }
+
+    #[test]
+    fn new_traces_are_sampled_by_the_ratio() {
+        let sampled = |ratio| {
+            let traces = traces(ratio);
+            (0..4000).filter(|_| traces.begin(None).sampled).count()
+        };
+        assert_eq!(sampled("0"), 0);
+        assert_eq!(sampled("1"), 4000);
+        // Nine standard deviations.
+        assert!((750..=1250).contains(&sampled("0.25")));
+    }
+
+    #[test]
+    fn a_full_queue_loses_traces_and_does_not_wait() {
+        let (queue, _records) = sync_channel(1);
+        let lost = Arc::new(AtomicU64::new(0));
+        let ids = RandomIdGenerator::default();
+        let traces = Traces { queue, lost, sampled_below: u128::MAX, ids };
+        let end = RequestEnd {
+            method: "POST",
+            route: "/v1/embeddings",
+            took: Duration::ZERO,
+            status: Some(200),
+            is_fault: false,
+            error: None,
+            items: 1,
+            tokens: 2,
+            stages: None,
+        };
+        for _ in 0..3 {
+            traces.end(traces.begin(None), end);
+        }
+        assert_eq!(traces.lost.load(Ordering::Relaxed), 2);
+    }
+}
