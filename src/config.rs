@@ -13,9 +13,11 @@ use crate::limits::{
 };
 
 pub mod raw;
+pub mod secret;
 pub mod settings;
 
 use raw::{Origin, Problem, RawConfig};
+use secret::ApiKey;
 
 /// Whether clients may send token ids in place of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +100,13 @@ pub struct HttpConfig {
     pub request_timeout: RequestTimeoutMs,
     pub deep_health_timeout: DeepHealthTimeoutMs,
     pub truncate: TruncateDefault,
-    /// Keys that clients may send as `Authorization: Bearer <key>`; none = no key is asked for.
-    pub api_keys: Vec<String>,
+    /// Keys that clients may send as `Authorization: Bearer <key>`; without any and without a file
+    /// no key is asked for.
+    pub api_keys: Vec<ApiKey>,
+    /// More keys, one a line.
+    pub api_key_file: Option<PathBuf>,
+    /// Whether `/metrics` asks for a key too, where keys are asked for.
+    pub metrics_need_key: bool,
 }
 
 impl Default for HttpConfig {
@@ -113,6 +120,8 @@ impl Default for HttpConfig {
             deep_health_timeout: DeepHealthTimeoutMs::DEFAULT,
             truncate: TruncateDefault::Truncate,
             api_keys: Vec::new(),
+            api_key_file: None,
+            metrics_need_key: false,
         }
     }
 }
@@ -256,7 +265,9 @@ impl Reader<'_> {
                 "truncate",
                 &[("true", TruncateDefault::Truncate), ("false", TruncateDefault::Refuse)],
             ),
-            api_keys: self.list("api-keys"),
+            api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
+            api_key_file: self.path("api-key-file"),
+            metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
     }
 
@@ -287,12 +298,12 @@ impl Reader<'_> {
             ),
             workers,
             threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),
-            openvino_library_dir: self.folder("openvino-library-dir"),
+            openvino_library_dir: self.path("openvino-library-dir"),
             tensorrt: TensorRtConfig {
                 devices: self.devices(),
                 workers_per_device: self.parsed("workers-per-device", WorkersPerDevice::DEFAULT),
-                library_dir: self.folder("tensorrt-library-dir"),
-                cuda_library_dir: self.folder("cuda-library-dir"),
+                library_dir: self.path("tensorrt-library-dir"),
+                cuda_library_dir: self.path("cuda-library-dir"),
                 graph_tokens: self.parsed("cuda-graph-tokens", GraphTokens::DEFAULT),
             },
             fake_run: self.parsed("fake-run-ms", FakeRunMs::DEFAULT),
@@ -400,7 +411,7 @@ impl Reader<'_> {
         (self.text(name) != "auto").then(|| self.parsed(name, T::default()))
     }
 
-    fn folder(&self, name: &str) -> Option<PathBuf> {
+    fn path(&self, name: &str) -> Option<PathBuf> {
         Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 

@@ -16,7 +16,6 @@
 use std::any::Any;
 use std::future::Future;
 use std::io;
-use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +36,7 @@ mod access;
 mod auth;
 mod body;
 mod embed;
+mod entrance;
 mod error;
 mod meta;
 mod payload;
@@ -44,12 +44,17 @@ mod probe;
 mod reply;
 mod request_id;
 mod routes;
+mod stamp;
 mod validate;
 
 use access::{Outcome, Record};
+pub use auth::key_file::KeyFileError;
+pub use entrance::{Entrance, EntranceError};
+
 use auth::Keys;
 use error::{ApiError, Code};
 use routes::Target;
+use stamp::LOOK_EVERY;
 
 /// After an answer that came before the whole body, how long the rest is read and thrown away. A
 /// socket closed at once would take the answer with it.
@@ -59,11 +64,11 @@ const LINGER: Duration = Duration::from_secs(5);
 struct State {
     service: Arc<EmbeddingService>,
     config: HttpConfig,
-    keys: Keys,
+    keys: Arc<Keys>,
     clock: RealClock,
 }
 
-/// Serves on `listener` until `shutdown` resolves; then takes no new connection, closes idle ones,
+/// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
 /// and returns when every request in flight is answered, or after `drain_timeout` (in whole
 /// seconds, rounded up). A request whose client leaves is dropped, and with it what it queued.
 ///
@@ -72,14 +77,15 @@ struct State {
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(
-    listener: TcpListener,
+    entrance: Entrance,
     service: Arc<EmbeddingService>,
     config: HttpConfig,
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (threads, keep_alive) = (config.threads, Duration::from_secs(config.keep_alive.get()));
-    let keys = Keys::new(&config.api_keys);
+    let Entrance { tcp, keys } = entrance;
+    let looking = keys.may_change().then(|| tokio::task::spawn_local(look(Arc::clone(&keys))));
     let state = web::Data::new(State { service, config, keys, clock: RealClock::new() });
     let app = move || App::new().app_data(state.clone()).default_service(web::to(answer));
     let server = HttpServer::new(app)
@@ -95,16 +101,28 @@ pub async fn serve(
         .tcp_nodelay(true)
         .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
         .disable_signals()
-        .listen(listener)?
+        .listen(tcp)?
         .run();
     let handle = server.handle();
     let mut server = Box::pin(server);
-    tokio::select! {
-        ended = &mut server => return ended,
-        () = shutdown => {}
+    let ended = tokio::select! {
+        ended = &mut server => ended,
+        () = shutdown => tokio::join!(handle.stop(!drain_timeout.is_zero()), server).1,
+    };
+    if let Some(looking) = looking {
+        looking.abort();
     }
-    let (_, ended) = tokio::join!(handle.stop(!drain_timeout.is_zero()), server);
     ended
+}
+
+/// Looks at the files that may change, for ever.
+async fn look(keys: Arc<Keys>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let keys = Arc::clone(&keys);
+        // A file system that answers slowly must not keep signals waiting.
+        let _ = tokio::task::spawn_blocking(move || keys.refresh()).await;
+    }
 }
 
 /// Runs `future` on the kind of runtime that [`serve`] needs: one thread, with local tasks.
@@ -181,7 +199,7 @@ async fn dispatch(
     payload: web::Payload,
     arrival: Moment,
 ) -> Result<Answer, ApiError> {
-    if !target.is_probe() {
+    if target.needs_key() {
         state.keys.check(headers)?;
     }
     match target {

@@ -128,4 +128,11 @@ pub const SETTINGS: &[Setting] = &[
         help: "keys that clients must send as `Authorization: Bearer`; empty asks for none",
         has_flag: false,
     },
+    flag(
+        "api-key-file",
+        "FILE",
+        "",
+        "file with more keys, one a line, `#` starts a comment; read again when it changes",
+    ),
+    flag("metrics-need-key", "BOOL", "false", "whether /metrics asks for a key as well"),
 ];

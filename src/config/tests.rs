@@ -131,7 +131,21 @@ fn lists_are_split_and_trimmed() {
     let file = file("model_aliases = [\"a\", \"b\"]\napi_keys = \" k1 ,, k2 \"\n");
     let config = resolve(&[], &[], Some(file.path())).expect("valid");
     assert_eq!(config.model_aliases, ["a", "b"]);
-    assert_eq!(config.http.api_keys, ["k1", "k2"]);
+    let keys: Vec<&[u8]> = config.http.api_keys.iter().map(|key| key.as_bytes()).collect();
+    assert_eq!(keys, [b"k1", b"k2"]);
+}
+
+#[test]
+fn keys_are_in_no_debug_output_and_in_no_problem() {
+    let file = file("api_keys = [\"kept-secret-1\"]\n");
+    let raw = RawConfig::gather(flags(&[]), |_| None, Some(file.path()));
+    let config = Config::resolve(&raw).expect("valid");
+    for text in [format!("{raw:?}"), format!("{config:?}")] {
+        assert!(!text.contains("kept-secret"), "{text}");
+    }
+    let broken = self::file("port = 1\napi_keys = [\"kept-secret-2\"\n");
+    let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
+    assert!(problems[0].contains("line ") && !problems[0].contains("kept"), "{problems:?}");
 }
 
 #[test]

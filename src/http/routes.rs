@@ -21,6 +21,12 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// Whether a key must be shown, where keys are configured. For `/metrics` it is to be the
+    /// setting `metrics_need_key`.
+    pub(super) const fn needs_key(&self) -> bool {
+        !self.is_probe()
+    }
+
     /// The route's name in the log.
     pub(super) const fn route(&self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 //! Only this file knows which service stands behind the server.
 
 use std::io::{Error, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{HttpConfig, SpecialTokenText, TokenInput};
+use duovec::config::{Address, HttpConfig, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
-use duovec::http;
+use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket, WantedRows};
 use duovec::service::{EmbeddingService, Resident, ServiceOptions};
@@ -161,8 +161,9 @@ impl Server {
     }
 
     fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
+        let entrance = Entrance::open(local, &config).expect("a free port and good files");
+        let address = entrance.address().expect("it is bound");
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
         let options = ServiceOptions { model_aliases: Vec::new(), token_input: TokenInput::Accept };
         let model = Model::new(has_sparse, &clock);
@@ -173,7 +174,7 @@ impl Server {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            let serving = http::serve(listener, served, config, drain_timeout, shutdown);
+            let serving = http::serve(entrance, served, config, drain_timeout, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })
                 .expect("serve does not panic")

@@ -52,6 +52,20 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn a_file_without_api_keys_is_named_before_the_model_is_loaded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys.txt");
+    let serve = || {
+        let mut duovec = duovec();
+        duovec.args(["serve", "--engine", "fake", "--log-level", "error", "--port", "0"]);
+        run(duovec.arg("--package").arg(tiny()).arg("--api-key-file").arg(&path))
+    };
+    assert_says(&serve(), 1, &["keys.txt", "cannot read", "No such file"]);
+    fs::write(&path, "# none yet\n").expect("it is written");
+    assert_says(&serve(), 1, &["keys.txt", "no API key"]);
+}
+
+#[test]
 fn a_directory_without_a_package_is_named() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     for command in ["serve", "check"] {
