@@ -144,6 +144,7 @@ fn flag(setting: &Setting) -> Arg {
     Arg::new(setting.name)
         .long(setting.name)
         .value_name(setting.value)
+        .action(if setting.repeats { ArgAction::Append } else { ArgAction::Set })
         .allow_hyphen_values(true)
         .help(format!("{}{default}", setting.help))
 }
@@ -152,8 +153,9 @@ fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config
     let mut flags: BTreeMap<String, String> = SETTINGS
         .iter()
         .filter_map(|setting| {
-            let value = typed.try_get_one::<String>(setting.name).ok().flatten()?;
-            Some((setting.name.to_owned(), value.clone()))
+            let values = typed.try_get_many::<String>(setting.name).ok().flatten()?;
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            Some((setting.name.to_owned(), values.join(",")))
         })
         .collect();
     if let Ok(Some(keys)) = typed.try_get_many::<String>(API_KEY) {

@@ -105,6 +105,8 @@ pub struct HttpConfig {
     pub api_keys: Vec<ApiKey>,
     /// More keys, one a line.
     pub api_key_file: Option<PathBuf>,
+    /// Origins of web pages that may read answers, or `*`; none = no page may.
+    pub cors_origins: Vec<String>,
     /// Whether `/metrics` asks for a key too, where keys are asked for.
     pub metrics_need_key: bool,
 }
@@ -121,6 +123,7 @@ impl Default for HttpConfig {
             truncate: TruncateDefault::Truncate,
             api_keys: Vec::new(),
             api_key_file: None,
+            cors_origins: Vec::new(),
             metrics_need_key: false,
         }
     }
@@ -267,8 +270,25 @@ impl Reader<'_> {
             ),
             api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
             api_key_file: self.path("api-key-file"),
+            cors_origins: self.origins(),
             metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
+    }
+
+    fn origins(&mut self) -> Vec<String> {
+        let origins = self.list("cors-origin");
+        for origin in &origins {
+            // Browsers send it like this, and it is compared byte by byte.
+            let host = origin.split_once("://").map_or("", |(_, host)| host);
+            let wrong = |c: char| c == '/' || c == '*' || c.is_whitespace() || c.is_uppercase();
+            if origin != "*" && (host.is_empty() || host.contains(wrong)) {
+                self.problem(
+                    "cors-origin",
+                    format!("'{origin}' is no origin; write https://host, https://host:port or *"),
+                );
+            }
+        }
+        origins
     }
 
     fn engine(&mut self, cores: u64) -> EngineConfig {

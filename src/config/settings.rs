@@ -12,6 +12,8 @@ pub struct Setting {
     pub help: &'static str,
     /// Secrets have no flag: a process list shows flags to everyone.
     pub has_flag: bool,
+    /// The flag may be given several times; elsewhere a comma stands between the values.
+    pub repeats: bool,
 }
 
 impl Setting {
@@ -37,7 +39,7 @@ const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { name, value, default, help, has_flag: true }
+    Setting { name, value, default, help, has_flag: true, repeats: false }
 }
 
 /// Every setting of `duovec serve`, in the order of the help and of the README.
@@ -127,6 +129,7 @@ pub const SETTINGS: &[Setting] = &[
         default: "",
         help: "keys that clients must send as `Authorization: Bearer`; empty asks for none",
         has_flag: false,
+        repeats: false,
     },
     flag(
         "api-key-file",
@@ -134,5 +137,13 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "file with more keys, one a line, `#` starts a comment; read again when it changes",
     ),
+    Setting {
+        name: "cors-origin",
+        value: "ORIGIN",
+        default: "",
+        help: "origin of web pages that may read answers, or `*` for all; may be repeated",
+        has_flag: true,
+        repeats: true,
+    },
     flag("metrics-need-key", "BOOL", "false", "whether /metrics asks for a key as well"),
 ];

@@ -149,6 +149,18 @@ fn keys_are_in_no_debug_output_and_in_no_problem() {
 }
 
 #[test]
+fn origins_are_written_as_browsers_send_them() {
+    let typed = |list| resolve(&[("cors-origin", list)], &[], None);
+    let config = typed("https://a.example, http://localhost:3000,*").expect("valid");
+    assert_eq!(config.http.cors_origins, ["https://a.example", "http://localhost:3000", "*"]);
+    for wrong in ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"]
+    {
+        let problems = typed(wrong).expect_err(wrong);
+        assert!(problems[0].contains("no origin"), "{problems:?}");
+    }
+}
+
+#[test]
 fn names_of_settings_are_unique_and_spelled_alike() {
     let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
     names.sort_unstable();
