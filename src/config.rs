@@ -90,6 +90,14 @@ pub struct Address {
     pub port: u16,
 }
 
+/// Where the certificate and its key are, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's own certificate, then those between it and the root.
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
 /// What the HTTP side needs to know.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
@@ -105,6 +113,8 @@ pub struct HttpConfig {
     pub api_keys: Vec<ApiKey>,
     /// More keys, one a line.
     pub api_key_file: Option<PathBuf>,
+    /// `None` is plain HTTP.
+    pub tls: Option<TlsFiles>,
     /// Origins of web pages that may read answers, or `*`; none = no page may.
     pub cors_origins: Vec<String>,
     /// Whether `/metrics` asks for a key too, where keys are asked for.
@@ -123,6 +133,7 @@ impl Default for HttpConfig {
             truncate: TruncateDefault::Truncate,
             api_keys: Vec::new(),
             api_key_file: None,
+            tls: None,
             cors_origins: Vec::new(),
             metrics_need_key: false,
         }
@@ -270,9 +281,19 @@ impl Reader<'_> {
             ),
             api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
             api_key_file: self.path("api-key-file"),
+            tls: self.tls(),
             cors_origins: self.origins(),
             metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
+    }
+
+    fn tls(&mut self) -> Option<TlsFiles> {
+        let (cert, key) = (self.path("tls-cert"), self.path("tls-key"));
+        if cert.is_some() != key.is_some() {
+            let given = if cert.is_some() { "tls-cert" } else { "tls-key" };
+            self.problem(given, "give both --tls-cert and --tls-key, or none for plain HTTP");
+        }
+        cert.zip(key).map(|(cert, key)| TlsFiles { cert, key })
     }
 
     fn origins(&mut self) -> Vec<String> {

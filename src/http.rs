@@ -27,7 +27,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::FutureExt;
 use serde::Serialize;
 
@@ -38,6 +38,7 @@ use crate::service::EmbeddingService;
 mod access;
 mod auth;
 mod body;
+mod connection;
 mod cors;
 mod embed;
 mod entrance;
@@ -49,20 +50,19 @@ mod reply;
 mod request_id;
 mod routes;
 mod stamp;
+mod tls;
 mod validate;
 
 use access::{Outcome, Record};
 pub use auth::key_file::KeyFileError;
 pub use entrance::{Entrance, EntranceError};
+pub use tls::TlsError;
 
 use auth::Keys;
 use error::{ApiError, Code};
 use routes::Target;
 use stamp::LOOK_EVERY;
-
-/// After an answer that came before the whole body, how long the rest is read and thrown away. A
-/// socket closed at once would take the answer with it.
-const LINGER: Duration = Duration::from_secs(5);
+use tls::Tls;
 
 /// What every connection shares.
 struct State {
@@ -87,29 +87,12 @@ pub async fn serve(
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let (threads, keep_alive) = (config.threads, Duration::from_secs(config.keep_alive.get()));
-    let Entrance { tcp, keys } = entrance;
-    let looking = keys.may_change().then(|| tokio::task::spawn_local(look(Arc::clone(&keys))));
+    let Entrance { doors, keys } = entrance;
+    let tls = doors.tls.clone();
+    let looking = (keys.may_change() || tls.is_some())
+        .then(|| tokio::task::spawn_local(look(Arc::clone(&keys), tls)));
     let state = web::Data::new(State { service, config, keys, clock: RealClock::new() });
-    let app = move || {
-        let cors = cors::layer(&state.config.cors_origins);
-        App::new().app_data(state.clone()).default_service(web::to(answer)).wrap(cors)
-    };
-    let server = HttpServer::new(app)
-        .workers(threads.as_usize())
-        .keep_alive(keep_alive)
-        // Connections are opened in advance by pools and load balancers; they may idle as well.
-        .client_request_timeout(keep_alive)
-        .client_disconnect_timeout(LINGER)
-        // A client that closes its side has left: its request is dropped. One that only half-closes
-        // looks the same and is not served.
-        .h1_allow_half_closed(false)
-        // An answer's last packet does not wait for the client's acknowledgement.
-        .tcp_nodelay(true)
-        .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
-        .disable_signals()
-        .listen(tcp)?
-        .run();
+    let server = connection::server(doors, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);
     let ended = tokio::select! {
@@ -123,12 +106,16 @@ pub async fn serve(
 }
 
 /// Looks at the files that may change, for ever.
-async fn look(keys: Arc<Keys>) {
+async fn look(keys: Arc<Keys>, tls: Option<Arc<Tls>>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let keys = Arc::clone(&keys);
+        let (keys, tls) = (Arc::clone(&keys), tls.clone());
+        let refresh = move || {
+            keys.refresh();
+            tls.iter().for_each(|tls| tls.refresh());
+        };
         // A file system that answers slowly must not keep signals waiting.
-        let _ = tokio::task::spawn_blocking(move || keys.refresh()).await;
+        let _ = tokio::task::spawn_blocking(refresh).await;
     }
 }
 

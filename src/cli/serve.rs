@@ -44,7 +44,8 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
 fn open(config: &Config) -> anyhow::Result<Entrance> {
     let entrance = Entrance::open(config.address, &config.http)?;
     let bound = entrance.address().context("cannot read the address listened on")?;
-    tracing::info!(address = %bound, "listening; the model is being loaded");
+    let tls = entrance.is_secure();
+    tracing::info!(address = %bound, tls, "listening; the model is being loaded");
     Ok(entrance)
 }
 

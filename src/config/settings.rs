@@ -137,6 +137,8 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "file with more keys, one a line, `#` starts a comment; read again when it changes",
     ),
+    flag("tls-cert", "FILE", "", "certificate chain in PEM, for HTTPS; read again when it changes"),
+    flag("tls-key", "FILE", "", "the certificate's private key in PEM, without a passphrase"),
     Setting {
         name: "cors-origin",
         value: "ORIGIN",

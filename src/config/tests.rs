@@ -7,7 +7,9 @@ use std::path::Path;
 
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
-use super::{Config, EngineChoice, LogFormat, SpecialTokenText, TokenInput, TruncateDefault};
+use super::{
+    Config, EngineChoice, LogFormat, SpecialTokenText, TlsFiles, TokenInput, TruncateDefault,
+};
 
 fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -157,6 +159,18 @@ fn origins_are_written_as_browsers_send_them() {
     {
         let problems = typed(wrong).expect_err(wrong);
         assert!(problems[0].contains("no origin"), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_certificate_needs_its_key() {
+    assert_eq!(resolve(&[], &[], None).expect("valid").http.tls, None);
+    let both = [("tls-cert", "c.pem"), ("tls-key", "k.pem")];
+    let config = resolve(&both, &[], None).expect("valid");
+    assert_eq!(config.http.tls, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into() }));
+    for one in both {
+        let problems = resolve(&[one], &[], None).expect_err("the other is missing");
+        assert!(problems[0].contains(one.0) && problems[0].contains("both"), "{problems:?}");
     }
 }
 

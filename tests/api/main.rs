@@ -15,5 +15,6 @@ mod requests;
 mod sparse;
 mod sparse_rules;
 mod support;
+mod tls;
 mod trouble;
 mod wire;

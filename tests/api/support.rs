@@ -283,6 +283,11 @@ impl Server {
         });
     }
 
+    /// How many items wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.model.scheduler.snapshot().queue_depth
+    }
+
     fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !reached(self) {
