@@ -98,6 +98,14 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// A socket in the file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    pub path: PathBuf,
+    /// Permission bits; who may write may connect.
+    pub mode: u32,
+}
+
 /// What the HTTP side needs to know.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
@@ -113,6 +121,8 @@ pub struct HttpConfig {
     pub api_keys: Vec<ApiKey>,
     /// More keys, one a line.
     pub api_key_file: Option<PathBuf>,
+    /// Listened on besides the port.
+    pub unix_socket: Option<UnixSocket>,
     /// `None` is plain HTTP.
     pub tls: Option<TlsFiles>,
     /// Origins of web pages that may read answers, or `*`; none = no page may.
@@ -133,6 +143,7 @@ impl Default for HttpConfig {
             truncate: TruncateDefault::Truncate,
             api_keys: Vec::new(),
             api_key_file: None,
+            unix_socket: None,
             tls: None,
             cors_origins: Vec::new(),
             metrics_need_key: false,
@@ -281,10 +292,20 @@ impl Reader<'_> {
             ),
             api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
             api_key_file: self.path("api-key-file"),
+            unix_socket: self.unix_socket(),
             tls: self.tls(),
             cors_origins: self.origins(),
             metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
+    }
+
+    fn unix_socket(&mut self) -> Option<UnixSocket> {
+        let text = self.text("unix-socket-mode");
+        let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777);
+        if mode.is_none() {
+            self.problem("unix-socket-mode", format!("'{text}' is no mode such as 660"));
+        }
+        self.path("unix-socket").zip(mode).map(|(path, mode)| UnixSocket { path, mode })
     }
 
     fn tls(&mut self) -> Option<TlsFiles> {

@@ -51,12 +51,14 @@ mod request_id;
 mod routes;
 mod stamp;
 mod tls;
+mod unix_socket;
 mod validate;
 
 use access::{Outcome, Record};
 pub use auth::key_file::KeyFileError;
 pub use entrance::{Entrance, EntranceError};
 pub use tls::TlsError;
+pub use unix_socket::UnixSocketError;
 
 use auth::Keys;
 use error::{ApiError, Code};
@@ -87,7 +89,7 @@ pub async fn serve(
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let Entrance { doors, keys } = entrance;
+    let Entrance { doors, keys, socket_file } = entrance;
     let tls = doors.tls.clone();
     let looking = (keys.may_change() || tls.is_some())
         .then(|| tokio::task::spawn_local(look(Arc::clone(&keys), tls)));
@@ -102,6 +104,7 @@ pub async fn serve(
     if let Some(looking) = looking {
         looking.abort();
     }
+    drop(socket_file);
     ended
 }
 

@@ -137,6 +137,8 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "file with more keys, one a line, `#` starts a comment; read again when it changes",
     ),
+    flag("unix-socket", "PATH", "", "Unix socket to listen on besides the port, with plain HTTP"),
+    flag("unix-socket-mode", "MODE", "660", "its permissions, octal; who may write may connect"),
     flag("tls-cert", "FILE", "", "certificate chain in PEM, for HTTPS; read again when it changes"),
     flag("tls-key", "FILE", "", "the certificate's private key in PEM, without a passphrase"),
     Setting {

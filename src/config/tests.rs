@@ -175,6 +175,18 @@ fn a_certificate_needs_its_key() {
 }
 
 #[test]
+fn the_mode_of_the_unix_socket_is_octal() {
+    let typed =
+        |mode| resolve(&[("unix-socket", "/run/d.sock"), ("unix-socket-mode", mode)], &[], None);
+    let socket = typed("600").expect("valid").http.unix_socket.expect("it was named");
+    assert_eq!((socket.path.to_str(), socket.mode), (Some("/run/d.sock"), 0o600));
+    for wrong in ["", "rw", "888", "1777", "-1"] {
+        assert!(typed(wrong).expect_err(wrong)[0].contains("no mode"), "{wrong}");
+    }
+    assert_eq!(resolve(&[], &[], None).expect("valid").http.unix_socket, None);
+}
+
+#[test]
 fn names_of_settings_are_unique_and_spelled_alike() {
     let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
     names.sort_unstable();

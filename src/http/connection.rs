@@ -11,7 +11,7 @@ use actix_service::{
     IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config,
 };
 use actix_web::dev::AppConfig;
-use actix_web::rt::net::TcpStream;
+use actix_web::rt::net::{TcpStream, UnixStream};
 use actix_web::rt::time::timeout;
 use actix_web::{App, Error, HttpResponse, web};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -44,7 +44,16 @@ pub(super) fn server(
         .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
         .disable_signals();
     let draining = builder.graceful_shutdown_signal();
-    let Doors { tcp, tls } = doors;
+    let Doors { tcp, unix, tls } = doors;
+    let builder = match unix {
+        None => builder,
+        Some(unix) => {
+            let (state, draining) = (state.clone(), draining.clone());
+            builder.listen_uds("unix", unix, move || {
+                fn_service(local).and_then(protocol(state.clone(), draining.clone()))
+            })?
+        }
+    };
     let state = state.clone();
     let builder = match tls {
         None => builder.listen("tcp", tcp, move || {
@@ -65,6 +74,10 @@ type Open<T> = (T, Protocol, Option<SocketAddr>);
 async fn plain(stream: TcpStream) -> Result<Open<TcpStream>, DispatchError> {
     let peer = set_up(&stream);
     Ok((stream, Protocol::Http1, peer))
+}
+
+async fn local(stream: UnixStream) -> Result<Open<UnixStream>, DispatchError> {
+    Ok((stream, Protocol::Http1, None))
 }
 
 async fn secure(

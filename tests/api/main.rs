@@ -17,4 +17,5 @@ mod sparse_rules;
 mod support;
 mod tls;
 mod trouble;
+mod unix_socket;
 mod wire;
