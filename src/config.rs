@@ -7,14 +7,18 @@ use std::str::FromStr;
 use std::thread;
 
 use crate::limits::{
-    DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads, KeepAliveS, MaxAgeMs,
-    MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity, RequestTimeoutMs,
-    ThreadsPerWorker, Workers, WorkersPerDevice,
+    BodyTimeoutMs, DeepHealthTimeoutMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HeadTimeoutMs,
+    HttpThreads, KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxConnections,
+    MaxItems, QueueCapacity, RequestTimeoutMs, ThreadsPerWorker, Workers, WorkersPerDevice,
+    WriteTimeoutMs,
 };
 
+mod network;
 pub mod raw;
 pub mod secret;
 pub mod settings;
+
+pub use network::{TlsFiles, UnixSocket};
 
 use raw::{Origin, Problem, RawConfig};
 use secret::ApiKey;
@@ -90,27 +94,15 @@ pub struct Address {
     pub port: u16,
 }
 
-/// Where the certificate and its key are, in PEM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The server's own certificate, then those between it and the root.
-    pub cert: PathBuf,
-    pub key: PathBuf,
-}
-
-/// A socket in the file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnixSocket {
-    pub path: PathBuf,
-    /// Permission bits; who may write may connect.
-    pub mode: u32,
-}
-
 /// What the HTTP side needs to know.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
     pub threads: HttpThreads,
     pub keep_alive: KeepAliveS,
+    pub head_timeout: HeadTimeoutMs,
+    pub body_timeout: BodyTimeoutMs,
+    pub write_timeout: WriteTimeoutMs,
+    pub max_connections: MaxConnections,
     pub max_items: MaxItems,
     pub max_body_bytes: MaxBodyBytes,
     pub request_timeout: RequestTimeoutMs,
@@ -136,6 +128,10 @@ impl Default for HttpConfig {
         Self {
             threads: HttpThreads::DEFAULT,
             keep_alive: KeepAliveS::DEFAULT,
+            head_timeout: HeadTimeoutMs::DEFAULT,
+            body_timeout: BodyTimeoutMs::DEFAULT,
+            write_timeout: WriteTimeoutMs::DEFAULT,
+            max_connections: MaxConnections::DEFAULT,
             max_items: MaxItems::DEFAULT,
             max_body_bytes: MaxBodyBytes::DEFAULT,
             request_timeout: RequestTimeoutMs::DEFAULT,
@@ -281,6 +277,10 @@ impl Reader<'_> {
         HttpConfig {
             threads: self.parsed_or_auto("http-threads", threads),
             keep_alive: self.parsed("keep-alive-s", KeepAliveS::DEFAULT),
+            head_timeout: self.parsed("head-timeout-ms", HeadTimeoutMs::DEFAULT),
+            body_timeout: self.parsed("body-timeout-ms", BodyTimeoutMs::DEFAULT),
+            write_timeout: self.parsed("write-timeout-ms", WriteTimeoutMs::DEFAULT),
+            max_connections: self.parsed("max-connections", MaxConnections::DEFAULT),
             max_items: self.parsed("max-items", MaxItems::DEFAULT),
             max_body_bytes: self.parsed("max-body-bytes", MaxBodyBytes::DEFAULT),
             request_timeout: self.parsed("request-timeout-ms", RequestTimeoutMs::DEFAULT),
@@ -297,40 +297,6 @@ impl Reader<'_> {
             cors_origins: self.origins(),
             metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
-    }
-
-    fn unix_socket(&mut self) -> Option<UnixSocket> {
-        let text = self.text("unix-socket-mode");
-        let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777);
-        if mode.is_none() {
-            self.problem("unix-socket-mode", format!("'{text}' is no mode such as 660"));
-        }
-        self.path("unix-socket").zip(mode).map(|(path, mode)| UnixSocket { path, mode })
-    }
-
-    fn tls(&mut self) -> Option<TlsFiles> {
-        let (cert, key) = (self.path("tls-cert"), self.path("tls-key"));
-        if cert.is_some() != key.is_some() {
-            let given = if cert.is_some() { "tls-cert" } else { "tls-key" };
-            self.problem(given, "give both --tls-cert and --tls-key, or none for plain HTTP");
-        }
-        cert.zip(key).map(|(cert, key)| TlsFiles { cert, key })
-    }
-
-    fn origins(&mut self) -> Vec<String> {
-        let origins = self.list("cors-origin");
-        for origin in &origins {
-            // Browsers send it like this, and it is compared byte by byte.
-            let host = origin.split_once("://").map_or("", |(_, host)| host);
-            let wrong = |c: char| c == '/' || c == '*' || c.is_whitespace() || c.is_uppercase();
-            if origin != "*" && (host.is_empty() || host.contains(wrong)) {
-                self.problem(
-                    "cors-origin",
-                    format!("'{origin}' is no origin; write https://host, https://host:port or *"),
-                );
-            }
-        }
-        origins
     }
 
     fn engine(&mut self, cores: u64) -> EngineConfig {

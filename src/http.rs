@@ -8,8 +8,7 @@
 //! Answers that actix makes itself have no body and no `x-request-id`, and close the connection:
 //! 400 for bytes that are not HTTP/1.x, 431 for oversized headers, 408 when the first request of a
 //! connection does not come. `Expect: 100-continue` is always answered with 100 before any check.
-//! Actix has no timer for a later head of a kept connection, nor for a client that does not read
-//! its answer; a proxy in front has.
+//! A head that comes too slowly is 408 with a body, but without `x-request-id` (see `guarded`).
 //!
 //! Where origins are configured, browsers' preflights are answered by the crate actix-cors: 200, or
 //! 400 as plain text, without `x-request-id`.
@@ -20,13 +19,14 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use actix_web::http::{StatusCode, Version};
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -43,6 +43,7 @@ mod cors;
 mod embed;
 mod entrance;
 mod error;
+mod guarded;
 mod meta;
 mod payload;
 mod probe;
@@ -62,6 +63,7 @@ pub use unix_socket::UnixSocketError;
 
 use auth::Keys;
 use error::{ApiError, Code};
+use guarded::Activity;
 use routes::Target;
 use stamp::LOOK_EVERY;
 use tls::Tls;
@@ -162,10 +164,22 @@ async fn answer(
         Err(_) => ("none", false),
     };
     let clock = &state.clock;
+    let activity = request.conn_data::<Rc<Activity>>();
+    let _running = activity.map(Activity::begin);
     let record = Record { clock, arrival, request_id, route, finished: false };
     let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
     // A panic must not take the connection, and with it the client's request id, away.
-    let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    let ended = match activity {
+        // Actix drops the requests of a closed connection of HTTP/1.1, but not of HTTP/2.
+        Some(activity) if request.version() == Version::HTTP_2 => tokio::select! {
+            ended = work => ended,
+            // Nobody reads this answer; the record says that the client left.
+            () = activity.closed() => return HttpResponse::new(error::OK),
+        },
+        _ => work.await,
+    };
+    let outcome = ended.unwrap_or_else(|panic| {
         Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
     });
     if let Err(ApiError { cause: Some(cause), .. }) = &outcome {

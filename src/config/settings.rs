@@ -111,6 +111,20 @@ pub const SETTINGS: &[Setting] = &[
     flag("deep-health-timeout-ms", "MS", "5000", "time of /health/deep on all workers"),
     flag("drain-timeout-ms", "MS", "30000", "time after SIGTERM to answer what was accepted"),
     flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
+    flag(
+        "head-timeout-ms",
+        "MS",
+        "10000",
+        "time from the first byte of a request's head to its last; of a TLS handshake",
+    ),
+    flag("body-timeout-ms", "MS", "20000", "time of a request's body; later is answered 408"),
+    flag(
+        "write-timeout-ms",
+        "MS",
+        "30000",
+        "a client that takes no byte of its answer for so long is cut",
+    ),
+    flag("max-connections", "N", "16384", "open connections; more wait until one ends"),
     flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
     flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
     flag(

@@ -41,6 +41,10 @@ fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
     assert_eq!(config.http.request_timeout, crate::limits::RequestTimeoutMs::DEFAULT);
     assert_eq!(config.http.deep_health_timeout, crate::limits::DeepHealthTimeoutMs::DEFAULT);
     assert_eq!(config.http.keep_alive, crate::limits::KeepAliveS::DEFAULT);
+    assert_eq!(config.http.head_timeout, crate::limits::HeadTimeoutMs::DEFAULT);
+    assert_eq!(config.http.body_timeout, crate::limits::BodyTimeoutMs::DEFAULT);
+    assert_eq!(config.http.write_timeout, crate::limits::WriteTimeoutMs::DEFAULT);
+    assert_eq!(config.http.max_connections, crate::limits::MaxConnections::DEFAULT);
     assert_eq!(config.http.truncate, TruncateDefault::Truncate);
     assert_eq!(config.drain_timeout, crate::limits::DrainTimeoutMs::DEFAULT);
     assert_eq!(config.queue.capacity, crate::limits::QueueCapacity::DEFAULT);

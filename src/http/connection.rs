@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::entrance::Doors;
+use super::guarded::{Guarded, Patience};
 use super::tls::HTTP_2;
 use super::{State, answer, cors};
 use crate::config::HttpConfig;
@@ -26,9 +27,6 @@ use crate::config::HttpConfig;
 /// After an answer that came before the whole body, how long the rest is read and thrown away. A
 /// socket closed at once would take the answer with it.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// Time of a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
 ///
@@ -39,8 +37,12 @@ pub(super) fn server(
     state: &web::Data<State>,
     drain_timeout: Duration,
 ) -> io::Result<Server> {
+    let threads = state.config.threads.as_usize();
+    let per_thread = state.config.max_connections.as_usize().div_ceil(threads);
     let builder = Server::build()
-        .workers(state.config.threads.as_usize())
+        .workers(threads)
+        // Over it connections wait in the system's queue of the listener.
+        .max_concurrent_connections(per_thread)
         .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
         .disable_signals();
     let draining = builder.graceful_shutdown_signal();
@@ -61,7 +63,8 @@ pub(super) fn server(
         }),
         Some(tls) => builder.listen("tls", tcp, move || {
             let acceptor = tls.acceptor();
-            fn_service(move |stream| secure(acceptor.clone(), stream))
+            let time = head_timeout(&state.config);
+            fn_service(move |stream| secure(acceptor.clone(), time, stream))
                 .and_then(protocol(state.clone(), draining.clone()))
         }),
     };
@@ -82,10 +85,11 @@ async fn local(stream: UnixStream) -> Result<Open<UnixStream>, DispatchError> {
 
 async fn secure(
     acceptor: TlsAcceptor,
+    time: Duration,
     stream: TcpStream,
 ) -> Result<Open<TlsStream<TcpStream>>, DispatchError> {
     let peer = set_up(&stream);
-    let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    let stream = match timeout(time, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         // Scanners and plain HTTP do this all day.
         Ok(Err(error)) => {
@@ -108,21 +112,32 @@ fn set_up(stream: &TcpStream) -> Option<SocketAddr> {
     stream.peer_addr().ok()
 }
 
+fn head_timeout(config: &HttpConfig) -> Duration {
+    Duration::from_millis(config.head_timeout.get())
+}
+
 /// What happens on an opened connection.
 fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     state: web::Data<State>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<Open<T>, Config = (), Response = (), Error = DispatchError, InitError = ()>
 {
-    let HttpConfig { keep_alive, cors_origins, .. } = &state.config;
+    let HttpConfig { keep_alive, write_timeout, cors_origins, .. } = &state.config;
     let keep_alive = Duration::from_secs(keep_alive.get());
+    let patience = Patience {
+        idle: keep_alive,
+        head: head_timeout(&state.config),
+        write: Duration::from_millis(write_timeout.get()),
+    };
+    let wait = move |draining: GracefulShutdownSignal| async move { draining.notified().await };
     let app = App::new()
         .app_data(state.clone())
         .default_service(web::to(answer))
         .wrap(cors::layer(cors_origins))
         .into_factory()
         .map_err(|error: Error| -> HttpResponse { error.error_response() });
-    HttpService::build()
+    let told = draining.clone();
+    let http = HttpService::build()
         .keep_alive(keep_alive)
         // Connections are opened in advance by pools and load balancers; they may idle as well.
         .client_request_timeout(keep_alive)
@@ -130,9 +145,14 @@ fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         // A client that closes its side has left: its request is dropped. One that only half-closes
         // looks the same and is not served.
         .h1_allow_half_closed(false)
-        .graceful_shutdown_signal(move || {
-            let draining = draining.clone();
-            async move { draining.notified().await }
+        .graceful_shutdown_signal(move || wait(told.clone()))
+        .on_connect_ext(|stream: &Guarded<T>, data| {
+            data.insert(stream.activity());
         })
-        .finish(map_config(app, |()| AppConfig::default()))
+        .finish(map_config(app, |()| AppConfig::default()));
+    fn_service(move |(stream, protocol, peer): Open<T>| {
+        let stream = Guarded::new(stream, protocol, patience, wait(draining.clone()));
+        async move { Ok((stream, protocol, peer)) }
+    })
+    .and_then(http)
 }

@@ -12,6 +12,7 @@ mod malformed;
 mod models;
 mod package;
 mod requests;
+mod slow;
 mod sparse;
 mod sparse_rules;
 mod support;

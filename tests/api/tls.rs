@@ -202,3 +202,36 @@ fn a_new_certificate_is_taken_without_cutting_connections() {
     assert!(secure.connect(&secure.cert, Offer::default()).is_err(), "the old one is gone");
     assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
 }
+
+#[test]
+fn idle_http_2_connections_hold_the_end_up_for_seconds_only() {
+    let mut secure = Secure::new();
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+    let begin = Instant::now();
+    secure.server.begin_stop();
+    secure.server.join();
+    assert!(begin.elapsed() < PATIENCE / 2, "it waited for the whole drain");
+}
+
+#[test]
+fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
+    let secure = Secure::new();
+    secure.server.hold();
+    let send = secure.http_2();
+    secure.runtime.block_on(async {
+        let request = embed(&send);
+        tokio::select! {
+            _ = request => panic!("it is held"),
+            () = async {
+                while secure.server.waiting() < 1 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+    });
+    let Secure { server, runtime, .. } = secure;
+    drop(send);
+    drop(runtime);
+    server.wait_waiting(0);
+}
