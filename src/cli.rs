@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::config::raw::RawConfig;
 use crate::config::settings::{SETTINGS, Setting};
@@ -21,6 +21,9 @@ mod serve;
 
 /// Exit code of a wrong command line or configuration; anything else that fails gives 1.
 const EXIT_USAGE: u8 = 2;
+
+/// The flag that gives one of the setting `api-keys`.
+const API_KEY: &str = "api-key";
 
 /// Settings that `duovec check` needs.
 const CHECK_SETTINGS: [&str; 9] = [
@@ -101,10 +104,18 @@ pub fn command() -> Command {
         .about("Loads a package and answers over HTTP until SIGTERM")
         .arg(config.clone())
         .args(SETTINGS.iter().filter(|setting| setting.has_flag).map(flag))
+        .arg(
+            Arg::new(API_KEY)
+                .long(API_KEY)
+                .value_name("KEY")
+                .action(ArgAction::Append)
+                .allow_hyphen_values(true)
+                .help("a key that clients may send; may be repeated; a process list shows it"),
+        )
         .after_help(
             "Each flag is also a variable (--max-items: DUOVEC_MAX_ITEMS) and a key of the file \
-             (max_items). A flag beats a variable, a variable the file. API keys have no flag: \
-             DUOVEC_API_KEYS or api_keys.",
+             (max_items). A flag beats a variable, a variable the file. API keys that no process \
+             list shows: --api-key-file, DUOVEC_API_KEYS or api_keys.",
         );
     let check = Command::new("check")
         .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
@@ -136,6 +147,7 @@ fn flag(setting: &Setting) -> Arg {
     Arg::new(setting.name)
         .long(setting.name)
         .value_name(setting.value)
+        .action(if setting.repeats { ArgAction::Append } else { ArgAction::Set })
         .allow_hyphen_values(true)
         .help(format!("{}{default}", setting.help))
 }
@@ -144,10 +156,15 @@ fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config
     let mut flags: BTreeMap<String, String> = SETTINGS
         .iter()
         .filter_map(|setting| {
-            let value = typed.try_get_one::<String>(setting.name).ok().flatten()?;
-            Some((setting.name.to_owned(), value.clone()))
+            let values = typed.try_get_many::<String>(setting.name).ok().flatten()?;
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            Some((setting.name.to_owned(), values.join(",")))
         })
         .collect();
+    if let Ok(Some(keys)) = typed.try_get_many::<String>(API_KEY) {
+        let keys: Vec<&str> = keys.map(String::as_str).collect();
+        flags.insert("api-keys".to_owned(), keys.join(","));
+    }
     flags.extend(package.map(|directory| ("package".to_owned(), directory)));
     let file = typed.get_one::<PathBuf>("config").cloned();
     Ok(Config::resolve(&RawConfig::from_process(flags, file))?)

@@ -7,18 +7,24 @@ use std::str::FromStr;
 use std::thread;
 
 use crate::limits::{
-    DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, FakeRunMs, GraphTokens, HttpThreads,
-    KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxItems, QueueCapacity,
-    RequestTimeoutMs, ThreadsPerWorker, WorkerStuckMs, Workers, WorkersPerDevice,
+    BodyTimeoutMs, DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, FakeRunMs, GraphTokens,
+    HeadTimeoutMs, HttpThreads, KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes,
+    MaxConnections, MaxItems, QueueCapacity, RequestTimeoutMs, ThreadsPerWorker, WorkerStuckMs,
+    Workers, WorkersPerDevice, WriteTimeoutMs,
 };
 
+mod network;
 pub mod raw;
+pub mod secret;
 pub mod settings;
 pub mod traces;
 
 pub use traces::TraceConfig;
 
+pub use network::{TlsFiles, UnixSocket};
+
 use raw::{Origin, Problem, RawConfig};
+use secret::ApiKey;
 
 /// Whether clients may send token ids in place of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +111,10 @@ pub struct Address {
 pub struct HttpConfig {
     pub threads: HttpThreads,
     pub keep_alive: KeepAliveS,
+    pub head_timeout: HeadTimeoutMs,
+    pub body_timeout: BodyTimeoutMs,
+    pub write_timeout: WriteTimeoutMs,
+    pub max_connections: MaxConnections,
     pub max_items: MaxItems,
     pub max_body_bytes: MaxBodyBytes,
     pub request_timeout: RequestTimeoutMs,
@@ -113,8 +123,19 @@ pub struct HttpConfig {
     /// Whether `/metrics` is a route, and something is recorded for it.
     pub metrics: bool,
     pub traces: TraceConfig,
-    /// Keys that clients may send as `Authorization: Bearer <key>`; none = no key is asked for.
-    pub api_keys: Vec<String>,
+    /// Keys that clients may send as `Authorization: Bearer <key>`; without any and without a file
+    /// no key is asked for.
+    pub api_keys: Vec<ApiKey>,
+    /// More keys, one a line.
+    pub api_key_file: Option<PathBuf>,
+    /// Listened on besides the port.
+    pub unix_socket: Option<UnixSocket>,
+    /// `None` is plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// Origins of web pages that may read answers, or `*`; none = no page may.
+    pub cors_origins: Vec<String>,
+    /// Whether `/metrics` asks for a key too, where keys are asked for.
+    pub metrics_need_key: bool,
 }
 
 impl Default for HttpConfig {
@@ -122,6 +143,10 @@ impl Default for HttpConfig {
         Self {
             threads: HttpThreads::DEFAULT,
             keep_alive: KeepAliveS::DEFAULT,
+            head_timeout: HeadTimeoutMs::DEFAULT,
+            body_timeout: BodyTimeoutMs::DEFAULT,
+            write_timeout: WriteTimeoutMs::DEFAULT,
+            max_connections: MaxConnections::DEFAULT,
             max_items: MaxItems::DEFAULT,
             max_body_bytes: MaxBodyBytes::DEFAULT,
             request_timeout: RequestTimeoutMs::DEFAULT,
@@ -130,6 +155,11 @@ impl Default for HttpConfig {
             metrics: true,
             traces: TraceConfig::default(),
             api_keys: Vec::new(),
+            api_key_file: None,
+            unix_socket: None,
+            tls: None,
+            cors_origins: Vec::new(),
+            metrics_need_key: false,
         }
     }
 }
@@ -295,6 +325,10 @@ impl Reader<'_> {
         HttpConfig {
             threads: self.parsed_or_auto("http-threads", threads),
             keep_alive: self.parsed("keep-alive-s", KeepAliveS::DEFAULT),
+            head_timeout: self.parsed("head-timeout-ms", HeadTimeoutMs::DEFAULT),
+            body_timeout: self.parsed("body-timeout-ms", BodyTimeoutMs::DEFAULT),
+            write_timeout: self.parsed("write-timeout-ms", WriteTimeoutMs::DEFAULT),
+            max_connections: self.parsed("max-connections", MaxConnections::DEFAULT),
             max_items: self.parsed("max-items", MaxItems::DEFAULT),
             max_body_bytes: self.parsed("max-body-bytes", MaxBodyBytes::DEFAULT),
             request_timeout: self.parsed("request-timeout-ms", RequestTimeoutMs::DEFAULT),
@@ -309,7 +343,12 @@ impl Reader<'_> {
                 endpoint: self.parsed("otlp-endpoint", traces::Endpoint::default()),
                 sample_ratio: self.parsed("otlp-sample-ratio", traces::SampleRatio::default()),
             },
-            api_keys: self.list("api-keys"),
+            api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
+            api_key_file: self.path("api-key-file"),
+            unix_socket: self.unix_socket(),
+            tls: self.tls(),
+            cors_origins: self.origins(),
+            metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
         }
     }
 
@@ -344,12 +383,12 @@ impl Reader<'_> {
             ),
             workers,
             threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),
-            openvino_library_dir: self.folder("openvino-library-dir"),
+            openvino_library_dir: self.path("openvino-library-dir"),
             tensorrt: TensorRtConfig {
                 devices: self.devices(),
                 workers_per_device: self.parsed("workers-per-device", WorkersPerDevice::DEFAULT),
-                library_dir: self.folder("tensorrt-library-dir"),
-                cuda_library_dir: self.folder("cuda-library-dir"),
+                library_dir: self.path("tensorrt-library-dir"),
+                cuda_library_dir: self.path("cuda-library-dir"),
                 graph_tokens: self.parsed("cuda-graph-tokens", GraphTokens::DEFAULT),
             },
             fake_run: self.parsed("fake-run-ms", FakeRunMs::DEFAULT),
@@ -392,35 +431,6 @@ impl Reader<'_> {
         }
     }
 
-    fn host(&mut self) -> IpAddr {
-        let text = self.text("host");
-        let text = if text == "localhost" { "127.0.0.1".to_owned() } else { text };
-        text.parse().unwrap_or_else(|_| {
-            self.problem("host", format!("'{text}' is not an IP address"));
-            IpAddr::from([127, 0, 0, 1])
-        })
-    }
-
-    fn port(&mut self) -> u16 {
-        let text = self.text("port");
-        text.parse().unwrap_or_else(|_| {
-            let linked =
-                self.raw.value("port").origin == Origin::Environment && text.starts_with("tcp://");
-            self.problem(
-                "port",
-                if linked {
-                    format!(
-                        "'{text}' looks like Kubernetes' variable for a service named duovec: set \
-                         enableServiceLinks to false, or give --port"
-                    )
-                } else {
-                    format!("'{text}' is not a port, 0 to 65535")
-                },
-            );
-            0
-        })
-    }
-
     fn text(&self, name: &str) -> String {
         self.raw.value(name).text.trim().to_owned()
     }
@@ -457,7 +467,7 @@ impl Reader<'_> {
         (self.text(name) != "auto").then(|| self.parsed(name, T::default()))
     }
 
-    fn folder(&self, name: &str) -> Option<PathBuf> {
+    fn path(&self, name: &str) -> Option<PathBuf> {
         Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 

@@ -8,8 +8,10 @@
 //! Answers that actix makes itself have no body and no `x-request-id`, and close the connection:
 //! 400 for bytes that are not HTTP/1.x, 431 for oversized headers, 408 when the first request of a
 //! connection does not come. `Expect: 100-continue` is always answered with 100 before any check.
-//! Actix has no timer for a later head of a kept connection, nor for a client that does not read
-//! its answer; a proxy in front has.
+//! A head that comes too slowly is 408 with a body, but without `x-request-id` (see `guarded`).
+//!
+//! Where origins are configured, browsers' preflights are answered by the crate actix-cors: 200, or
+//! 400 as plain text, without `x-request-id`.
 //!
 //! From the moment that health says no, every answer closes its connection.
 //!
@@ -18,16 +20,16 @@
 use std::any::Any;
 use std::future::Future;
 use std::io;
-use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use actix_web::http::{ConnectionType, StatusCode};
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use actix_web::http::{ConnectionType, StatusCode, Version};
+use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::FutureExt;
 use serde::Serialize;
 
@@ -40,26 +42,37 @@ use crate::traces::Traces;
 mod access;
 mod auth;
 mod body;
+mod connection;
+mod cors;
 mod embed;
+mod entrance;
 mod error;
+mod guarded;
 mod meta;
 mod payload;
 mod probe;
 mod reply;
 mod request_id;
 mod routes;
+mod stamp;
 mod timeline;
+mod tls;
+mod unix_socket;
 mod validate;
 
 use access::{Outcome, Record, Traced};
+pub use auth::key_file::KeyFileError;
+pub use entrance::{Entrance, EntranceError};
+pub use tls::TlsError;
+pub use unix_socket::UnixSocketError;
+
 use auth::Keys;
 use error::{ApiError, Code};
+use guarded::Activity;
 use routes::Target;
+use stamp::LOOK_EVERY;
 use timeline::Timeline;
-
-/// After an answer that came before the whole body, how long the rest is read and thrown away. A
-/// socket closed at once would take the answer with it.
-const LINGER: Duration = Duration::from_secs(5);
+use tls::Tls;
 
 /// The content type of all answers but those of `/metrics`.
 const JSON: &str = "application/json";
@@ -68,12 +81,12 @@ const JSON: &str = "application/json";
 struct State {
     service: Arc<EmbeddingService>,
     config: HttpConfig,
-    keys: Keys,
+    keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
     traces: Option<Arc<Traces>>,
 }
 
-/// Serves on `listener` until `shutdown` resolves; then takes no new connection, closes idle ones,
+/// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
 /// and returns when every request in flight is answered, or after `drain_timeout` (in whole
 /// seconds, rounded up). A request whose client leaves is dropped, and with it what it queued.
 ///
@@ -82,45 +95,49 @@ struct State {
 /// # Errors
 /// When the listener cannot be used, or the export of traces cannot begin.
 pub async fn serve(
-    listener: TcpListener,
+    entrance: Entrance,
     service: Arc<EmbeddingService>,
     config: HttpConfig,
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let (threads, keep_alive) = (config.threads, Duration::from_secs(config.keep_alive.get()));
-    let keys = Keys::new(&config.api_keys);
+    let Entrance { doors, keys, socket_file } = entrance;
+    let tls = doors.tls.clone();
+    let looking = (keys.may_change() || tls.is_some())
+        .then(|| tokio::task::spawn_local(look(Arc::clone(&keys), tls)));
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
     let state = web::Data::new(State { service, config, keys, clock, traces });
-    let app = move || App::new().app_data(state.clone()).default_service(web::to(answer));
-    let server = HttpServer::new(app)
-        .workers(threads.as_usize())
-        .keep_alive(keep_alive)
-        // Connections are opened in advance by pools and load balancers; they may idle as well.
-        .client_request_timeout(keep_alive)
-        .client_disconnect_timeout(LINGER)
-        // A client that closes its side has left: its request is dropped. One that only half-closes
-        // looks the same and is not served.
-        .h1_allow_half_closed(false)
-        // An answer's last packet does not wait for the client's acknowledgement.
-        .tcp_nodelay(true)
-        .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
-        .disable_signals()
-        .listen(listener)?
-        .run();
+    let server = connection::server(doors, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);
-    tokio::select! {
-        ended = &mut server => return ended,
-        () = shutdown => {}
+    let ended = tokio::select! {
+        ended = &mut server => ended,
+        () = shutdown => tokio::join!(handle.stop(!drain_timeout.is_zero()), server).1,
+    };
+    if let Some(looking) = looking {
+        looking.abort();
     }
-    let (_, ended) = tokio::join!(handle.stop(!drain_timeout.is_zero()), server);
+    drop(socket_file);
     if let Some(traces) = ending {
         traces.close().await;
     }
     ended
+}
+
+/// Looks at the files that may change, for ever.
+async fn look(keys: Arc<Keys>, tls: Option<Arc<Tls>>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let (keys, tls) = (Arc::clone(&keys), tls.clone());
+        let refresh = move || {
+            keys.refresh();
+            tls.iter().for_each(|tls| tls.refresh());
+        };
+        // A file system that answers slowly must not keep signals waiting.
+        let _ = tokio::task::spawn_blocking(refresh).await;
+    }
 }
 
 /// Runs `future` on the kind of runtime that [`serve`] needs: one thread, with local tasks.
@@ -170,10 +187,22 @@ async fn answer(
     let trace = state.traces.as_deref().zip(found.as_ref().ok()).and_then(|(traces, target)| {
         Traced::begin(traces, request.method(), target, request.headers())
     });
+    let activity = request.conn_data::<Rc<Activity>>();
+    let _running = activity.map(Activity::begin);
     let record = Record { clock, metrics, arrival, request_id, route, trace, finished: false };
     let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
     // A panic must not take the connection, and with it the client's request id, away.
-    let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    let ended = match activity {
+        // Actix drops the requests of a closed connection of HTTP/1.1, but not of HTTP/2.
+        Some(activity) if request.version() == Version::HTTP_2 => tokio::select! {
+            ended = work => ended,
+            // Nobody reads this answer; the record says that the client left.
+            () = activity.closed() => return HttpResponse::new(error::OK),
+        },
+        _ => work.await,
+    };
+    let outcome = ended.unwrap_or_else(|panic| {
         Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
     });
     if let Err(ApiError { cause: Some(cause), .. }) = &outcome {
@@ -207,7 +236,7 @@ async fn dispatch(
     payload: web::Payload,
     arrival: Moment,
 ) -> Result<Answer, ApiError> {
-    if !target.is_probe() {
+    if target.needs_key(&state.config) {
         state.keys.check(headers)?;
     }
     match target {

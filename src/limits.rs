@@ -113,6 +113,22 @@ bounded! {
     KeepAliveS: 1..=3600, 75, "seconds"
 }
 bounded! {
+    /// Time from the first byte of a request's head to its last, and of a TLS handshake.
+    HeadTimeoutMs: 1..=600_000, 10_000, "milliseconds"
+}
+bounded! {
+    /// Time of an embedding request's body; the default lets 32 MiB come at 13 Mbit/s.
+    BodyTimeoutMs: 1..=3_600_000, 20_000, "milliseconds"
+}
+bounded! {
+    /// Time in which a client takes not one byte of its answer, until it is cut.
+    WriteTimeoutMs: 1..=3_600_000, 30_000, "milliseconds"
+}
+bounded! {
+    /// Open connections of all threads, rounded up to a multiple of the threads.
+    MaxConnections: 1..=1_048_576, 16_384, "connections"
+}
+bounded! {
     /// Items that wait or run at once; further requests are refused with 429.
     QueueCapacity: 1..=1_048_576, 8192, "items"
 }

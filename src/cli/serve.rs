@@ -1,7 +1,6 @@
 //! `duovec serve`: binds, loads, serves, drains. All wiring happens here.
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::clock::{Clock, RealClock};
 use crate::config::Config;
 use crate::descriptors;
 use crate::health::Phase;
-use crate::http;
+use crate::http::{self, Entrance};
 use crate::package::ModelPackage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, Resident, ServiceOptions};
@@ -51,24 +50,23 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let service = Arc::new(EmbeddingService::new(options, Arc::clone(&clock)));
     // A wrong directory is said at once, before the port is taken.
     service.announce(ModelPackage::read_manifest(&config.package)?.manifest());
-    let listener = bind(config)?;
-    http::block_on(run(config, service, clock, listener))
+    let entrance = open(config)?;
+    http::block_on(run(config, service, clock, entrance))
 }
 
-fn bind(config: &Config) -> anyhow::Result<TcpListener> {
-    let address = (config.address.host, config.address.port);
-    let listener = TcpListener::bind(address)
-        .with_context(|| format!("cannot listen on {}:{}", address.0, address.1))?;
-    let bound = listener.local_addr().context("cannot read the address listened on")?;
-    tracing::info!(address = %bound, "listening; the model is being loaded");
-    Ok(listener)
+fn open(config: &Config) -> anyhow::Result<Entrance> {
+    let entrance = Entrance::open(config.address, &config.http)?;
+    let bound = entrance.address().context("cannot read the address listened on")?;
+    let tls = entrance.is_secure();
+    tracing::info!(address = %bound, tls, "listening; the model is being loaded");
+    Ok(entrance)
 }
 
 async fn run(
     config: &Config,
     service: Arc<EmbeddingService>,
     clock: Arc<dyn Clock>,
-    listener: TcpListener,
+    entrance: Entrance,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let (stop, mut stopped) = watch::channel(false);
@@ -77,7 +75,7 @@ async fn run(
         let _ = stopped.wait_for(|&stop| stop).await;
     };
     let http = config.http.clone();
-    let server = http::serve(listener, Arc::clone(&service), http, drain_timeout, shutdown);
+    let server = http::serve(entrance, Arc::clone(&service), http, drain_timeout, shutdown);
     let server = tokio::task::spawn_local(server);
     let mut loading = spawn_loader(config.clone(), Arc::clone(&service), Arc::clone(&clock))?;
     let mut pool = None;

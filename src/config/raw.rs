@@ -34,10 +34,17 @@ impl fmt::Display for Problem {
 }
 
 /// A value as it was typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RawValue {
     pub text: String,
     pub origin: Origin,
+}
+
+/// Without the text, which may be a key.
+impl fmt::Debug for RawValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RawValue").field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 /// All settings as they were typed; a setting that was typed nowhere has its default.
@@ -129,7 +136,7 @@ impl RawConfig {
         };
         let table: toml::Table = match text.parse() {
             Ok(table) => table,
-            Err(error) => return self.problem(place, format!("it is not TOML: {error}")),
+            Err(error) => return self.problem(place, not_toml(&text, &error)),
         };
         for (key, value) in table {
             let setting = SETTINGS.iter().find(|setting| setting.key() == key);
@@ -145,6 +152,13 @@ impl RawConfig {
             }
         }
     }
+}
+
+/// Without the line itself, which may hold a key.
+fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("it is not TOML: line {line}: {}", error.message())
 }
 
 /// A TOML value as it would be typed behind a flag; a list becomes comma-separated.

@@ -12,6 +12,8 @@ pub struct Setting {
     pub help: &'static str,
     /// Secrets have no flag: a process list shows flags to everyone.
     pub has_flag: bool,
+    /// The flag may be given several times; elsewhere a comma stands between the values.
+    pub repeats: bool,
 }
 
 impl Setting {
@@ -37,7 +39,7 @@ const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { name, value, default, help, has_flag: true }
+    Setting { name, value, default, help, has_flag: true, repeats: false }
 }
 
 /// Every setting of `duovec serve`, in the order of the help and of the README.
@@ -134,6 +136,20 @@ pub const SETTINGS: &[Setting] = &[
         "time after that to answer what was accepted; new requests get 503",
     ),
     flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
+    flag(
+        "head-timeout-ms",
+        "MS",
+        "10000",
+        "time from the first byte of a request's head to its last; of a TLS handshake",
+    ),
+    flag("body-timeout-ms", "MS", "20000", "time of a request's body; later is answered 408"),
+    flag(
+        "write-timeout-ms",
+        "MS",
+        "30000",
+        "a client that takes no byte of its answer for so long is cut",
+    ),
+    flag("max-connections", "N", "16384", "open connections; more wait until one ends"),
     flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
     flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
     flag(
@@ -165,5 +181,25 @@ pub const SETTINGS: &[Setting] = &[
         default: "",
         help: "keys that clients must send as `Authorization: Bearer`; empty asks for none",
         has_flag: false,
+        repeats: false,
     },
+    flag(
+        "api-key-file",
+        "FILE",
+        "",
+        "file with more keys, one a line, `#` starts a comment; read again when it changes",
+    ),
+    flag("unix-socket", "PATH", "", "Unix socket to listen on besides the port, with plain HTTP"),
+    flag("unix-socket-mode", "MODE", "660", "its permissions, octal; who may write may connect"),
+    flag("tls-cert", "FILE", "", "certificate chain in PEM, for HTTPS; read again when it changes"),
+    flag("tls-key", "FILE", "", "the certificate's private key in PEM, without a passphrase"),
+    Setting {
+        name: "cors-origin",
+        value: "ORIGIN",
+        default: "",
+        help: "origin of web pages that may read answers, or `*` for all; may be repeated",
+        has_flag: true,
+        repeats: true,
+    },
+    flag("metrics-need-key", "BOOL", "false", "whether /metrics asks for a key as well"),
 ];

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
-use super::{Config, EngineChoice, LogFormat, SpecialTokenText, TokenInput, TruncateDefault};
+use super::{
+    Config, EngineChoice, LogFormat, SpecialTokenText, TlsFiles, TokenInput, TruncateDefault,
+};
 
 fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -39,6 +41,10 @@ fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
     assert_eq!(config.http.request_timeout, crate::limits::RequestTimeoutMs::DEFAULT);
     assert_eq!(config.http.deep_health_timeout, crate::limits::DeepHealthTimeoutMs::DEFAULT);
     assert_eq!(config.http.keep_alive, crate::limits::KeepAliveS::DEFAULT);
+    assert_eq!(config.http.head_timeout, crate::limits::HeadTimeoutMs::DEFAULT);
+    assert_eq!(config.http.body_timeout, crate::limits::BodyTimeoutMs::DEFAULT);
+    assert_eq!(config.http.write_timeout, crate::limits::WriteTimeoutMs::DEFAULT);
+    assert_eq!(config.http.max_connections, crate::limits::MaxConnections::DEFAULT);
     assert_eq!(config.http.truncate, TruncateDefault::Truncate);
     assert_eq!(config.drain_timeout, crate::limits::DrainTimeoutMs::DEFAULT);
     assert_eq!(config.queue.capacity, crate::limits::QueueCapacity::DEFAULT);
@@ -145,7 +151,57 @@ fn lists_are_split_and_trimmed() {
     let file = file("model_aliases = [\"a\", \"b\"]\napi_keys = \" k1 ,, k2 \"\n");
     let config = resolve(&[], &[], Some(file.path())).expect("valid");
     assert_eq!(config.model_aliases, ["a", "b"]);
-    assert_eq!(config.http.api_keys, ["k1", "k2"]);
+    let keys: Vec<&[u8]> = config.http.api_keys.iter().map(|key| key.as_bytes()).collect();
+    assert_eq!(keys, [b"k1", b"k2"]);
+}
+
+#[test]
+fn keys_are_in_no_debug_output_and_in_no_problem() {
+    let file = file("api_keys = [\"kept-secret-1\"]\n");
+    let raw = RawConfig::gather(flags(&[]), |_| None, Some(file.path()));
+    let config = Config::resolve(&raw).expect("valid");
+    for text in [format!("{raw:?}"), format!("{config:?}")] {
+        assert!(!text.contains("kept-secret"), "{text}");
+    }
+    let broken = self::file("port = 1\napi_keys = [\"kept-secret-2\"\n");
+    let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
+    assert!(problems[0].contains("line ") && !problems[0].contains("kept"), "{problems:?}");
+}
+
+#[test]
+fn origins_are_written_as_browsers_send_them() {
+    let typed = |list| resolve(&[("cors-origin", list)], &[], None);
+    let config = typed("https://a.example, http://localhost:3000,*").expect("valid");
+    assert_eq!(config.http.cors_origins, ["https://a.example", "http://localhost:3000", "*"]);
+    for wrong in ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"]
+    {
+        let problems = typed(wrong).expect_err(wrong);
+        assert!(problems[0].contains("no origin"), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_certificate_needs_its_key() {
+    assert_eq!(resolve(&[], &[], None).expect("valid").http.tls, None);
+    let both = [("tls-cert", "c.pem"), ("tls-key", "k.pem")];
+    let config = resolve(&both, &[], None).expect("valid");
+    assert_eq!(config.http.tls, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into() }));
+    for one in both {
+        let problems = resolve(&[one], &[], None).expect_err("the other is missing");
+        assert!(problems[0].contains(one.0) && problems[0].contains("both"), "{problems:?}");
+    }
+}
+
+#[test]
+fn the_mode_of_the_unix_socket_is_octal() {
+    let typed =
+        |mode| resolve(&[("unix-socket", "/run/d.sock"), ("unix-socket-mode", mode)], &[], None);
+    let socket = typed("600").expect("valid").http.unix_socket.expect("it was named");
+    assert_eq!((socket.path.to_str(), socket.mode), (Some("/run/d.sock"), 0o600));
+    for wrong in ["", "rw", "888", "1777", "-1"] {
+        assert!(typed(wrong).expect_err(wrong)[0].contains("no mode"), "{wrong}");
+    }
+    assert_eq!(resolve(&[], &[], None).expect("valid").http.unix_socket, None);
 }
 
 #[test]

@@ -1,44 +1,90 @@
 //! Whether a request shows one of the configured keys.
 
+use std::path::Path;
+
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::error::{ApiError, Code};
+use crate::config::secret::ApiKey;
 
-/// The configured keys as digests: equally long, so that a comparison takes equally long.
-pub(super) struct Keys(Vec<[u8; 32]>);
+pub(super) mod key_file;
+
+use key_file::{KeyFile, KeyFileError};
+
+/// SHA-256 of a key: all are equally long, so that a comparison takes equally long.
+type KeyDigest = [u8; 32];
+
+/// The keys that open the routes; those of the file are exchanged while requests are checked.
+pub(super) struct Keys {
+    /// From the configuration.
+    fixed: Vec<KeyDigest>,
+    /// All of them.
+    digests: ArcSwap<Vec<KeyDigest>>,
+    file: Option<Mutex<KeyFile>>,
+}
 
 impl Keys {
-    /// Without a key every request passes.
-    pub(super) fn new(keys: &[String]) -> Self {
-        Self(keys.iter().map(|key| digest(key.as_bytes())).collect())
+    /// Without a key and without a file every request passes.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has no key.
+    pub(super) fn open(keys: &[ApiKey], file: Option<&Path>) -> Result<Self, KeyFileError> {
+        let fixed: Vec<KeyDigest> = keys.iter().map(|key| digest(key.as_bytes())).collect();
+        let mut digests = fixed.clone();
+        let mut opened = None;
+        if let Some(path) = file {
+            let (file, found) = KeyFile::open(path)?;
+            digests.extend(found);
+            opened = Some(Mutex::new(file));
+        }
+        Ok(Self { fixed, digests: ArcSwap::from_pointee(digests), file: opened })
+    }
+
+    /// Whether there is a file to look at.
+    pub(super) fn may_change(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Takes the file's keys again when it has changed; blocks while it reads.
+    pub(super) fn refresh(&self) {
+        let Some(file) = &self.file else { return };
+        let found = file.lock().changed();
+        if let Some(found) = found {
+            let all: Vec<KeyDigest> = self.fixed.iter().copied().chain(found).collect();
+            tracing::info!(keys = all.len(), "the API keys were read again");
+            self.digests.store(all.into());
+        }
     }
 
     /// Refuses a request that shows none of the keys.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if self.0.is_empty() {
+        let digests = self.digests.load();
+        if digests.is_empty() {
             return Ok(());
         }
         let refuse = |message| Err(ApiError::new(Code::InvalidApiKey, message));
         let Some(shown) = headers.get(AUTHORIZATION) else {
             return refuse("this server wants an API key; send Authorization: Bearer <key>");
         };
-        if self.holds(token(shown.as_bytes())) {
+        if holds(&digests, token(shown.as_bytes())) {
             return Ok(());
         }
         refuse("the API key is not one of this server's; check Authorization: Bearer <key>")
     }
-
-    /// Compares with every key, so that the time does not tell which one was close.
-    fn holds(&self, token: &[u8]) -> bool {
-        let shown = digest(token);
-        let found = self.0.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&shown));
-        found.into()
-    }
 }
 
-fn digest(key: &[u8]) -> [u8; 32] {
+/// Compares with every key, so that the time does not tell which one was close.
+fn holds(digests: &[KeyDigest], token: &[u8]) -> bool {
+    let shown = digest(token);
+    let found = digests.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&shown));
+    found.into()
+}
+
+fn digest(key: &[u8]) -> KeyDigest {
     Sha256::digest(key).into()
 }
 
@@ -54,13 +100,26 @@ fn token(value: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use actix_web::http::header::HeaderValue;
 
+    fn keys(keys: &[&str], file: Option<&Path>) -> Keys {
+        let keys: Vec<ApiKey> = keys.iter().copied().map(ApiKey::new).collect();
+        Keys::open(&keys, file).expect("the file has a key")
+    }
+
+    fn passes(keys: &Keys, value: &'static str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
+        keys.check(&headers).is_ok()
+    }
+
     #[test]
     fn keys_are_found_with_and_without_the_scheme() {
-        let keys = Keys::new(&["alpha".to_owned(), "beta".to_owned()]);
-        for (value, passes) in [
+        let keys = keys(&["alpha", "beta"], None);
+        for (value, expected) in [
             ("Bearer alpha", true),
             ("bearer   beta ", true),
             ("beta", true),
@@ -72,15 +131,40 @@ mod tests {
             ("Basic alpha", false),
             ("Bearer Bearer alpha", false),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
-            assert_eq!(keys.check(&headers).is_ok(), passes, "{value:?}");
+            assert_eq!(passes(&keys, value), expected, "{value:?}");
         }
         assert!(keys.check(&HeaderMap::new()).is_err());
     }
 
     #[test]
     fn without_keys_every_request_passes() {
-        assert!(Keys::new(&[]).check(&HeaderMap::new()).is_ok());
+        assert!(keys(&[], None).check(&HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn keys_of_the_file_come_and_go_and_those_of_the_configuration_stay() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("keys");
+        fs::write(&path, "old\n").expect("it is written");
+        let keys = keys(&["fixed"], Some(&path));
+        assert!(passes(&keys, "Bearer old") && passes(&keys, "Bearer fixed"));
+        fs::write(&path, "new-one\nother\n").expect("it is written");
+        assert!(passes(&keys, "Bearer old"), "nobody has looked yet");
+        keys.refresh();
+        for (value, expected) in
+            [("fixed", true), ("new-one", true), ("other", true), ("old", false)]
+        {
+            assert_eq!(passes(&keys, value), expected, "{value}");
+        }
+        fs::remove_file(&path).expect("it was there");
+        keys.refresh();
+        assert!(passes(&keys, "new-one") && !passes(&keys, "old"), "the last keys stay");
+        fs::write(&path, "# nothing\n").expect("it is written");
+        keys.refresh();
+        assert!(passes(&keys, "new-one"), "an empty file opens nothing and takes nothing away");
+        assert!(keys.check(&HeaderMap::new()).is_err());
+        fs::write(&path, "last\n").expect("it is written");
+        keys.refresh();
+        assert!(passes(&keys, "last") && !passes(&keys, "new-one"));
     }
 }

@@ -82,7 +82,10 @@ pub(super) async fn embed(
     let packing = body::check_headers(headers, limit)?;
     let reading = body::read(headers, payload, limit);
     let left = budget.left(state.clock.now())?;
-    let bytes = rt::time::timeout(left, reading).await.map_err(|_| budget.exceeded())??;
+    let body_timeout = Duration::from_millis(state.config.body_timeout.get());
+    let bytes = rt::time::timeout(left.min(body_timeout), reading).await.map_err(|_| {
+        if body_timeout < left { ApiError::body_timeout(body_timeout) } else { budget.exceeded() }
+    })??;
     let fields = parse(state, bytes, packing, limit).await?;
     let defaults = Defaults { truncate: state.config.truncate };
     let (mut request, form) = validate(fields, vectors, defaults, &state.service)?;

@@ -33,6 +33,10 @@ pub(super) enum Code {
     InvalidDimensions,
     /// A field or a header other than `input` and `dimensions`; `param` names it.
     InvalidValue,
+    /// The head of a request did not come in time.
+    HeadTimeout,
+    /// The body did not come in time.
+    BodyTimeout,
     /// The bytes of the body cannot be read or unpacked.
     InvalidBody,
     SparseNotAvailable,
@@ -65,6 +69,8 @@ impl Code {
             Self::ContextLengthExceeded => "context_length_exceeded",
             Self::InvalidDimensions => "invalid_dimensions",
             Self::InvalidValue => "invalid_value",
+            Self::HeadTimeout => "head_timeout",
+            Self::BodyTimeout => "body_timeout",
             Self::InvalidBody => "invalid_body",
             Self::SparseNotAvailable => "sparse_not_available",
             Self::InvalidApiKey => "invalid_api_key",
@@ -96,6 +102,9 @@ impl Code {
             | Self::InvalidValue
             | Self::InvalidBody
             | Self::SparseNotAvailable => (StatusCode::BAD_REQUEST, "invalid_request_error"),
+            Self::HeadTimeout | Self::BodyTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "invalid_request_error")
+            }
             Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, "authentication_error"),
             Self::NotFound | Self::ModelNotFound => (StatusCode::NOT_FOUND, "not_found_error"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "not_found_error"),
@@ -181,6 +190,21 @@ impl ApiError {
         Self::new(Code::BodyTooLarge, message)
     }
 
+    /// A request was begun and its head did not end in time.
+    pub(super) fn head_timeout() -> Self {
+        let message = "the head of the request did not come in time; send it at once";
+        Self::new(Code::HeadTimeout, message)
+    }
+
+    /// The body did not come within `timeout`.
+    pub(super) fn body_timeout(timeout: Duration) -> Self {
+        let message = format!(
+            "the body did not come within {} ms; send it faster, or fewer items in each request",
+            timeout.as_millis()
+        );
+        Self::new(Code::BodyTimeout, message)
+    }
+
     /// The deadline of `timeout` passed.
     pub(super) fn deadline(timeout: Duration) -> Self {
         let message = format!(
@@ -199,6 +223,17 @@ impl ApiError {
     /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
+    }
+
+    /// The whole answer in HTTP/1.1, for a connection that ends with it.
+    pub(super) fn to_bare_answer(&self) -> Vec<u8> {
+        let (status, body) = (self.status(), self.to_json());
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n",
+            body.len()
+        );
+        [head.into_bytes(), body].concat()
     }
 
     /// The body of the answer.

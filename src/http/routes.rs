@@ -6,6 +6,7 @@
 use actix_web::http::Method;
 
 use super::error::{ApiError, Code};
+use crate::config::HttpConfig;
 use crate::service::Vectors;
 
 /// What a request asks for.
@@ -22,6 +23,14 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// Whether a key must be shown, where keys are configured.
+    pub(super) const fn needs_key(&self, config: &HttpConfig) -> bool {
+        match self {
+            Self::Metrics => config.metrics_need_key,
+            _ => !self.is_probe(),
+        }
+    }
+
     /// The route's name in the log.
     pub(super) const fn route(&self) -> &'static str {
         match self {

@@ -1,14 +1,19 @@
 //! API keys: who must show one, and what is answered without.
 
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use duovec::config::HttpConfig;
+use duovec::config::secret::ApiKey;
 use reqwest::Method;
 
-use crate::support::{BOTH, DENSE, SPARSE, Server};
+use crate::support::{BOTH, DENSE, PATIENCE, SPARSE, Server};
 
 const TEXT: &str = r#"{"input":"text"}"#;
 
 fn server() -> Server {
-    let api_keys = vec!["first-key".to_owned(), "second-key".to_owned()];
+    let api_keys = vec![ApiKey::new("first-key"), ApiKey::new("second-key")];
     Server::with(HttpConfig { api_keys, ..HttpConfig::default() })
 }
 
@@ -63,4 +68,26 @@ fn unknown_routes_and_methods_come_before_the_key_and_the_key_before_the_body() 
     let odd = [("content-type", "text/plain"), ("x-request-timeout-ms", "x")];
     let error = server.post_with(DENSE, &odd, "no json").error();
     error.is(401, "authentication_error", "invalid_api_key", None);
+}
+
+#[test]
+fn keys_of_a_file_are_exchanged_while_the_server_runs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys");
+    fs::write(&path, "# ours\n\nold-key\n").expect("it is written");
+    let server =
+        Server::with(HttpConfig { api_key_file: Some(path.clone()), ..HttpConfig::default() });
+    let status = |key: &str| {
+        let key = format!("Bearer {key}");
+        server.post_with(DENSE, &[("authorization", &key)], TEXT).status
+    };
+    assert_eq!((status("old-key"), status("new-key"), status("")), (200, 401, 401));
+    fs::write(&path, "new-key\n").expect("it is written");
+    let end = Instant::now() + PATIENCE;
+    while status("new-key") != 200 {
+        assert!(Instant::now() < end, "the new key never came");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(status("old-key"), 401);
+    server.get("/health").ok();
 }

@@ -1,10 +1,13 @@
 //! What the log says of a request, and what it must not.
 
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{LazyLock, Mutex, Once};
 use std::thread;
 
 use duovec::config::HttpConfig;
+use duovec::config::secret::ApiKey;
 use serde_json::Value;
 
 use crate::collector::Collector;
@@ -49,7 +52,7 @@ fn lines(request_id: &str) -> Vec<Value> {
 #[test]
 fn a_request_is_one_debug_line_without_what_was_sent() {
     listen();
-    let api_keys = vec!["key-kept-secret".to_owned()];
+    let api_keys = vec![ApiKey::new("key-kept-secret")];
     let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
     let headers = [("x-request-id", "log-1"), ("authorization", "Bearer key-kept-secret")];
     server.post_with(DENSE, &headers, r#"{"input":["words-kept secret","two"]}"#).ok();
@@ -134,5 +137,20 @@ fn lines_of_a_request_with_a_trace_have_its_ids() {
     for line in &lines {
         assert_eq!(line["fields"]["trace_id"], trace);
         assert_eq!(line["fields"]["span_id"], span);
+    }
+}
+
+#[test]
+fn a_key_file_that_everybody_can_read_is_a_warning_without_its_keys() {
+    listen();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, mode, warned) in [("keys-log-5", 0o644, 1), ("keys-log-6", 0o640, 0)] {
+        let path = folder.path().join(name);
+        fs::write(&path, "key-kept-secret\n").expect("it is written");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+        Server::with(HttpConfig { api_key_file: Some(path), ..HttpConfig::default() });
+        let lines = lines(name);
+        assert_eq!(lines.len(), warned, "{lines:?}");
+        assert!(lines.iter().all(|line| line["level"] == "WARN"), "{lines:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod collector;
+mod cors;
 mod dense;
 mod engine;
 mod fields;
@@ -13,10 +14,13 @@ mod metrics;
 mod models;
 mod package;
 mod requests;
+mod slow;
 mod sparse;
 mod sparse_rules;
 mod support;
 mod timing;
+mod tls;
 mod traces;
 mod trouble;
+mod unix_socket;
 mod wire;

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use duovec::config::HttpConfig;
+use duovec::config::secret::ApiKey;
 use duovec::metrics::names;
 use serde_json::json;
 
@@ -141,10 +142,13 @@ fn metrics_that_are_off_are_not_found() {
 }
 
 #[test]
-fn metrics_want_a_key_when_keys_are_configured() {
-    let api_keys = vec!["secret".to_owned()];
-    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
-    assert_eq!(server.get(METRICS).status, 401);
-    let shown = [("authorization", "Bearer secret")];
-    assert_eq!(server.send(reqwest::Method::GET, METRICS, &shown, Vec::new()).status, 200);
+fn metrics_want_a_key_when_told_to() {
+    for needed in [false, true] {
+        let api_keys = vec![ApiKey::new("secret".to_owned())];
+        let config = HttpConfig { api_keys, metrics_need_key: needed, ..HttpConfig::default() };
+        let server = Server::with(config);
+        assert_eq!(server.get(METRICS).status, if needed { 401 } else { 200 });
+        let shown = [("authorization", "Bearer secret")];
+        assert_eq!(server.send(reqwest::Method::GET, METRICS, &shown, Vec::new()).status, 200);
+    }
 }

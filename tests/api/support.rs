@@ -3,7 +3,7 @@
 //! Only this file knows which service stands behind the server.
 
 use std::io::{Error, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{HttpConfig, SpecialTokenText, TokenInput, WatchdogConfig};
+use duovec::config::{Address, HttpConfig, SpecialTokenText, TokenInput, WatchdogConfig};
 use duovec::engine::Engine;
-use duovec::http;
+use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket, WantedRows};
 use duovec::service::{EmbeddingService, Resident, ServiceOptions};
@@ -26,9 +26,12 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+mod values;
+
 use crate::engine::{Controls, Fault, TestEngine};
 use crate::package::package;
 pub(crate) use crate::package::{ALIAS, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece};
+pub(crate) use values::{Refusal, decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
 pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";
@@ -166,8 +169,9 @@ impl Server {
     }
 
     fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
+        let entrance = Entrance::open(local, &config).expect("a free port and good files");
+        let address = entrance.address().expect("it is bound");
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
         let options = ServiceOptions {
             model_aliases: Vec::new(),
@@ -182,7 +186,7 @@ impl Server {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            let serving = http::serve(listener, served, config, drain_timeout, shutdown);
+            let serving = http::serve(entrance, served, config, drain_timeout, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })
                 .expect("serve does not panic")
@@ -291,6 +295,11 @@ impl Server {
         });
     }
 
+    /// How many items wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.model.scheduler.snapshot().queue_depth
+    }
+
     fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !reached(self) {
@@ -341,20 +350,31 @@ impl Server {
         body: Vec<u8>,
     ) -> Answer {
         let head = method == Method::HEAD;
+        let answer = self.send_unchecked(method, path, headers, body);
+        let is_text = path == METRICS && answer.status == 200;
+        answer.check_common(head, if is_text { TEXT } else { JSON });
+        answer
+    }
+
+    /// For answers that are not the application's.
+    pub(crate) fn send_unchecked(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Answer {
         let mut request = self.client.request(method, format!("http://{}{path}", self.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = self.runtime.block_on(async {
+        self.runtime.block_on(async {
             let response = request.body(body).send().await.expect("there is an answer");
             let status = response.status().as_u16();
             let headers = response.headers().clone();
             let body = response.bytes().await.expect("the answer is whole").to_vec();
             Answer { status, headers, body }
-        });
-        answer
-            .check_common(head, if path == METRICS && answer.status == 200 { TEXT } else { JSON });
-        answer
+        })
     }
 
     /// A bare connection.
@@ -445,42 +465,6 @@ impl Answer {
             message: text("message").expect("a message"),
         }
     }
-}
-
-/// The parts of an error body.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) kind: String,
-    pub(crate) code: String,
-    pub(crate) param: Option<String>,
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    #[track_caller]
-    pub(crate) fn is(&self, status: u16, kind: &str, code: &str, param: Option<&str>) {
-        let found = (self.status, self.kind.as_str(), self.code.as_str(), self.param.as_deref());
-        assert_eq!(found, (status, kind, code, param), "{}", self.message);
-    }
-}
-
-/// The floats of a JSON list, read as f32.
-pub(crate) fn floats(value: &Value) -> Vec<f32> {
-    let list = value.as_array().expect("a list");
-    list.iter().map(|float| float.to_string().parse().expect("a float")).collect()
-}
-
-/// The floats of a base64 text.
-pub(crate) fn decode(value: &Value) -> Vec<f32> {
-    use base64::Engine as _;
-    let text = value.as_str().expect("base64");
-    let bytes = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
-    assert_eq!(bytes.len() % 4, 0);
-    bytes
-        .chunks_exact(4)
-        .map(|chunk| f32::from_le_bytes(chunk.try_into().expect("four bytes")))
-        .collect()
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

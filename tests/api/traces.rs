@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use duovec::config::secret::ApiKey;
 use duovec::config::{HttpConfig, TraceConfig};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use serde_json::json;
@@ -150,7 +151,7 @@ fn what_is_polled_all_day_has_no_trace() {
 #[test]
 fn no_text_key_or_vector_leaves_with_a_trace() {
     let collector = Collector::start();
-    let api_keys = vec!["key-kept-secret".to_owned()];
+    let api_keys = vec![ApiKey::new("key-kept-secret".to_owned())];
     let server = Server::with(HttpConfig { api_keys, ..collector.config("1") });
     let headers = [
         ("authorization", "Bearer key-kept-secret"),

@@ -52,6 +52,37 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn a_file_without_api_keys_is_named_before_the_model_is_loaded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys.txt");
+    let serve = || {
+        let mut duovec = duovec();
+        duovec.args(["serve", "--engine", "fake", "--log-level", "error", "--port", "0"]);
+        run(duovec.arg("--package").arg(tiny()).arg("--api-key-file").arg(&path))
+    };
+    assert_says(&serve(), 1, &["keys.txt", "cannot read", "No such file"]);
+    fs::write(&path, "# none yet\n").expect("it is written");
+    assert_says(&serve(), 1, &["keys.txt", "no API key"]);
+}
+
+#[test]
+fn a_bad_certificate_or_key_is_named_before_the_model_is_loaded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let serve = || {
+        let mut duovec = duovec();
+        duovec.args(["serve", "--engine", "fake", "--log-level", "error", "--port", "0"]);
+        duovec.arg("--package").arg(tiny());
+        run(duovec.arg("--tls-cert").arg(&cert).arg("--tls-key").arg(&key))
+    };
+    let pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a pair");
+    assert_says(&serve(), 1, &["cert.pem", "cannot read", "No such file"]);
+    fs::write(&cert, pair().cert.pem()).expect("it is written");
+    fs::write(&key, pair().signing_key.serialize_pem()).expect("it is written");
+    assert_says(&serve(), 1, &["cert.pem", "key.pem", "is not that of the certificate"]);
+}
+
+#[test]
 fn a_directory_without_a_package_is_named() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     for command in ["serve", "check"] {

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -86,6 +86,13 @@ impl Server {
                 return line;
             }
         }
+    }
+
+    /// The log from here to the end.
+    pub fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).expect("the log is UTF-8");
+        rest
     }
 
     pub fn url(&self, path: &str) -> String {

@@ -1,0 +1,74 @@
+//! What is opened before the model is loaded, so that a wrong file or a taken port is said at once.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::auth::Keys;
+use super::auth::key_file::KeyFileError;
+use super::tls::{Tls, TlsError};
+use super::unix_socket::{self, SocketFile, UnixSocketError};
+use crate::config::{Address, HttpConfig};
+
+/// Why the server cannot be reached.
+#[derive(Debug, Error)]
+pub enum EntranceError {
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    UnixSocket(#[from] UnixSocketError),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+}
+
+/// Where connections come in, and the keys that requests must show.
+pub struct Entrance {
+    pub(super) doors: Doors,
+    pub(super) keys: Arc<Keys>,
+    /// Removes the socket's file at the end.
+    pub(super) socket_file: Option<SocketFile>,
+}
+
+/// The listeners, bound.
+pub(super) struct Doors {
+    pub(super) tcp: TcpListener,
+    /// Plain HTTP for processes of this machine.
+    pub(super) unix: Option<UnixListener>,
+    /// Of the port; `None` for plain HTTP.
+    pub(super) tls: Option<Arc<Tls>>,
+}
+
+impl Entrance {
+    /// Reads the files that `config` names, then binds `address` and the Unix socket.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or the address or the socket cannot be bound.
+    pub fn open(address: Address, config: &HttpConfig) -> Result<Self, EntranceError> {
+        let keys = Keys::open(&config.api_keys, config.api_key_file.as_deref())?;
+        let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let address = SocketAddr::new(address.host, address.port);
+        let tcp = TcpListener::bind(address)
+            .map_err(|source| EntranceError::Listen { address, source })?;
+        let socket = config.unix_socket.as_ref().map(unix_socket::listen).transpose()?;
+        let (unix, socket_file) = socket.unzip();
+        Ok(Self { doors: Doors { tcp, unix, tls }, keys: Arc::new(keys), socket_file })
+    }
+
+    /// The address listened on, with the port that was taken.
+    ///
+    /// # Errors
+    /// When the operating system does not tell it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.doors.tcp.local_addr()
+    }
+
+    /// Whether connections are secure.
+    pub fn is_secure(&self) -> bool {
+        self.doors.tls.is_some()
+    }
+}

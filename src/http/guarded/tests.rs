@@ -1,0 +1,143 @@
+//! Tests of each time-out, over streams in memory, with a clock that jumps to the next timer.
+
+use std::future::pending;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENCE: Patience = Patience { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
+
+/// The server's side and the client's.
+fn connect(protocol: Protocol) -> (Guarded<DuplexStream>, DuplexStream) {
+    let (server, client) = duplex(64);
+    (Guarded::new(server, protocol, PATIENCE, pending()), client)
+}
+
+/// Runs on a clock that stands still while there is work, and jumps when all wait for it.
+fn run<F: Future>(test: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(test)
+}
+
+/// Whether the stream still waits for bytes after `time`.
+async fn waits(stream: &mut Guarded<DuplexStream>, time: Duration) -> bool {
+    tokio::time::timeout(time, stream.read_u8()).await.is_err()
+}
+
+#[test]
+fn a_head_that_comes_in_drops_ends_with_408_after_its_time() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        assert!(waits(&mut server, SECOND * 70).await, "silence is not a slow head");
+        client.write_all(b"G").await.expect("it is open");
+        server.read_u8().await.expect("a byte");
+        assert!(waits(&mut server, SECOND / 2).await);
+        client.write_all(b"E").await.expect("it is open");
+        server.read_u8().await.expect("a byte");
+        assert!(waits(&mut server, SECOND / 3).await);
+        let late = server.read_u8().await.expect_err("a later byte gives no more time");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 408");
+    });
+}
+
+#[test]
+fn a_request_that_runs_is_not_timed_and_the_next_head_is_again() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        client.write_all(b"GET").await.expect("it is open");
+        server.read_exact(&mut [0; 3]).await.expect("bytes");
+        assert!(waits(&mut server, SECOND / 2).await);
+        let running = server.activity().begin();
+        client.write_all(b"body").await.expect("it is open");
+        server.read_exact(&mut [0; 4]).await.expect("bytes");
+        assert!(waits(&mut server, SECOND * 1000).await);
+        drop(running);
+        assert!(waits(&mut server, SECOND * 70).await);
+        client.write_all(b"G").await.expect("it is open");
+        server.read_u8().await.expect("a byte");
+        assert!(!waits(&mut server, SECOND * 2).await);
+    });
+}
+
+#[test]
+fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        client.write_all(b"GET / HTTP/1.1\r\n\r\nGET /").await.expect("it is open");
+        server.read_exact(&mut [0; 23]).await.expect("bytes");
+        drop(server.activity().begin());
+        assert!(waits(&mut server, SECOND * 75).await);
+        assert!(!waits(&mut server, SECOND * 2).await);
+    });
+}
+
+#[test]
+fn an_answer_that_is_not_taken_ends_the_connection_and_a_slow_reader_does_not() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        server.write_all(&[1; 64]).await.expect("there is room");
+        let slow = async {
+            for _ in 0..64 {
+                tokio::time::sleep(SECOND * 9 / 10).await;
+                client.read_u8().await.expect("a byte");
+            }
+        };
+        let (written, ()) = tokio::join!(server.write_all(&[2; 64]), slow);
+        written.expect("each byte gives more time");
+        let stuck = server.write_all(&[3; 64]).await.expect_err("nobody reads");
+        assert_eq!(stuck.kind(), ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn http_2_without_requests_is_closed_in_good_order() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http2);
+        for _ in 0..3 {
+            let running = server.activity().begin();
+            assert!(waits(&mut server, SECOND * 200).await, "a request runs");
+            drop(running);
+        }
+        client.write_all(b"ping").await.expect("it is open");
+        server.read_exact(&mut [0; 4]).await.expect("bytes");
+        let mut rest = [0];
+        let end = tokio::time::timeout(SECOND * 151, server.read(&mut rest)).await;
+        assert_eq!(end.expect("in time").expect("no error"), 0);
+    });
+}
+
+#[test]
+fn a_drain_closes_http_2_soon_but_not_while_a_request_runs() {
+    run(async {
+        let (stream, _client) = duplex(64);
+        let draining = tokio::time::sleep(SECOND * 5);
+        let mut server = Guarded::new(stream, Protocol::Http2, PATIENCE, draining);
+        let running = server.activity().begin();
+        assert!(waits(&mut server, SECOND * 20).await);
+        drop(running);
+        let end = tokio::time::timeout(DRAIN_IDLE * 2, server.read(&mut [0])).await;
+        assert_eq!(end.expect("soon").expect("no error"), 0);
+    });
+}
+
+#[test]
+fn handlers_learn_that_the_connection_is_gone() {
+    run(async {
+        let (server, _client) = connect(Protocol::Http2);
+        let activity = server.activity();
+        let closed = tokio::time::timeout(SECOND, activity.closed()).await;
+        assert!(closed.is_err(), "it is open");
+        let drop_later = async {
+            tokio::time::sleep(SECOND).await;
+            drop(server);
+        };
+        tokio::join!(activity.closed(), drop_later);
+        activity.closed().await;
+    });
+}

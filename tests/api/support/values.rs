@@ -1,0 +1,39 @@
+//! What answers consist of.
+
+use serde_json::Value;
+
+/// The parts of an error body.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) kind: String,
+    pub(crate) code: String,
+    pub(crate) param: Option<String>,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    #[track_caller]
+    pub(crate) fn is(&self, status: u16, kind: &str, code: &str, param: Option<&str>) {
+        let found = (self.status, self.kind.as_str(), self.code.as_str(), self.param.as_deref());
+        assert_eq!(found, (status, kind, code, param), "{}", self.message);
+    }
+}
+
+/// The floats of a JSON list, read as f32.
+pub(crate) fn floats(value: &Value) -> Vec<f32> {
+    let list = value.as_array().expect("a list");
+    list.iter().map(|float| float.to_string().parse().expect("a float")).collect()
+}
+
+/// The floats of a base64 text.
+pub(crate) fn decode(value: &Value) -> Vec<f32> {
+    use base64::Engine as _;
+    let text = value.as_str().expect("base64");
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
+    assert_eq!(bytes.len() % 4, 0);
+    bytes
+        .chunks_exact(4)
+        .map(|chunk| f32::from_le_bytes(chunk.try_into().expect("four bytes")))
+        .collect()
+}

@@ -1,0 +1,237 @@
+//! TLS over real connections: what is spoken, and certificates that are exchanged.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use duovec::config::{HttpConfig, TlsFiles};
+use futures_util::future::join_all;
+use h2::client::SendRequest;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use reqwest::Method;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+use crate::support::{DENSE, PATIENCE, Server};
+
+const TEXT: &[u8] = br#"{"input":"text"}"#;
+const REQUEST: &[u8] =
+    b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{\"input\":\"text\"}";
+
+/// A server with a certificate of its own.
+struct Secure {
+    server: Server,
+    files: TlsFiles,
+    cert: CertificateDer<'static>,
+    runtime: Runtime,
+    _folder: TempDir,
+}
+
+/// Writes a new pair and returns its certificate.
+fn write_pair(files: &TlsFiles) -> CertificateDer<'static> {
+    let names = vec!["localhost".to_owned()];
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).expect("a pair");
+    replace(&files.cert, &cert.pem());
+    replace(&files.key, &signing_key.serialize_pem());
+    CertificateDer::from_pem_slice(cert.pem().as_bytes()).expect("it is PEM")
+}
+
+/// As careful writers do it.
+fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    fs::write(&next, text).expect("it is written");
+    fs::rename(next, path).expect("it is renamed");
+}
+
+impl Secure {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name| folder.path().join(name);
+        let files = TlsFiles { cert: path("cert.pem"), key: path("key.pem") };
+        let cert = write_pair(&files);
+        let server = Server::with(HttpConfig { tls: Some(files.clone()), ..HttpConfig::default() });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Self { server, files, cert, runtime: runtime.expect("a runtime"), _folder: folder }
+    }
+
+    /// A connection of a client that trusts `cert` alone.
+    fn connect(&self, cert: &CertificateDer<'static>, offer: Offer) -> io::Result<Connection> {
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.clone()).expect("it is a certificate");
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(offer.versions)
+            .expect("ring has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = offer.protocols.iter().map(|name| name.to_vec()).collect();
+        let connector = TlsConnector::from(Arc::new(config));
+        let name = ServerName::try_from("localhost").expect("a name");
+        self.runtime.block_on(async {
+            let stream = TcpStream::connect(self.server.address).await?;
+            connector.connect(name, stream).await
+        })
+    }
+
+    /// HTTP/2 on a new connection, driven by the runtime while it is blocked on.
+    fn http_2(&self) -> SendRequest<bytes::Bytes> {
+        let stream = self.connect(&self.cert, Offer::default()).expect("a connection");
+        self.runtime.block_on(async {
+            let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            tokio::spawn(connection);
+            send
+        })
+    }
+}
+
+type Connection = TlsStream<TcpStream>;
+
+const ONLY_1_2: &[&SupportedProtocolVersion] = &[&TLS12];
+const ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// What a client offers in the handshake.
+struct Offer {
+    versions: &'static [&'static SupportedProtocolVersion],
+    protocols: &'static [&'static [u8]],
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { versions: ONLY_1_3, protocols: &[b"h2", b"http/1.1"] }
+    }
+}
+
+/// The status of an answer over HTTP/2; its body is read.
+async fn embed(send: &SendRequest<bytes::Bytes>) -> u16 {
+    let mut send = send.clone().ready().await.expect("the connection is open");
+    let request = http::Request::builder().method(Method::POST);
+    let request = request.uri(format!("https://localhost{DENSE}")).body(()).expect("valid");
+    let (answer, mut body) = send.send_request(request, false).expect("it is sent");
+    body.send_data(TEXT.into(), true).expect("it is sent");
+    let (head, mut body) = answer.await.expect("an answer").into_parts();
+    assert!(head.headers.contains_key("x-request-id"));
+    let mut length = 0;
+    while let Some(chunk) = body.data().await {
+        length += chunk.expect("the answer is whole").len();
+    }
+    assert_eq!(head.headers["content-length"], length.to_string());
+    head.status.as_u16()
+}
+
+/// An answer over HTTP/1.1.
+async fn exchange(stream: &mut Connection) -> String {
+    stream.write_all(REQUEST).await.expect("it is open");
+    let mut answer = vec![0; 4096];
+    let length = stream.read(&mut answer).await.expect("an answer");
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+#[test]
+fn http_2_is_chosen_where_the_client_can_and_http_1_1_else() {
+    let secure = Secure::new();
+    type Case = (&'static [&'static [u8]], Option<&'static [u8]>);
+    let cases: [Case; 3] =
+        [(&[b"h2", b"http/1.1"], Some(b"h2")), (&[b"http/1.1"], Some(b"http/1.1")), (&[], None)];
+    for versions in [ONLY_1_2, ONLY_1_3] {
+        for (protocols, chosen) in cases {
+            let mut stream =
+                secure.connect(&secure.cert, Offer { versions, protocols }).expect("a connection");
+            let connection = stream.get_ref().1;
+            assert_eq!(connection.alpn_protocol(), chosen);
+            assert_eq!(connection.protocol_version(), Some(versions[0].version));
+            if chosen != Some(b"h2") {
+                let answer = secure.runtime.block_on(exchange(&mut stream));
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            }
+        }
+    }
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+}
+
+#[test]
+fn plain_http_and_silent_clients_get_nothing_and_others_are_served_on() {
+    let secure = Secure::new();
+    let _silent = secure.server.connect();
+    let answer = secure.server.exchange(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(!answer.contains("HTTP/1.1"), "{answer}");
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+}
+
+#[test]
+fn many_requests_share_one_http_2_connection() {
+    let secure = Secure::new();
+    let send = secure.http_2();
+    secure.server.hold();
+    secure.runtime.block_on(async {
+        let release = async {
+            while secure.server.waiting() < 20 {
+                tokio::task::yield_now().await;
+            }
+            secure.server.release();
+        };
+        let requests = join_all((0..20).map(|_| embed(&send)));
+        let (statuses, ()) = tokio::join!(requests, release);
+        assert_eq!(statuses, [200; 20]);
+    });
+}
+
+#[test]
+fn a_new_certificate_is_taken_without_cutting_connections() {
+    let secure = Secure::new();
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+    let cert = write_pair(&secure.files);
+    let end = Instant::now() + PATIENCE;
+    while secure.connect(&cert, Offer::default()).is_err() {
+        assert!(Instant::now() < end, "the new certificate never came");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(secure.connect(&secure.cert, Offer::default()).is_err(), "the old one is gone");
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
+}
+
+#[test]
+fn idle_http_2_connections_hold_the_end_up_for_seconds_only() {
+    let mut secure = Secure::new();
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+    let begin = Instant::now();
+    secure.server.begin_stop();
+    secure.server.join();
+    assert!(begin.elapsed() < PATIENCE / 2, "it waited for the whole drain");
+}
+
+#[test]
+fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
+    let secure = Secure::new();
+    secure.server.hold();
+    let send = secure.http_2();
+    secure.runtime.block_on(async {
+        let request = embed(&send);
+        tokio::select! {
+            _ = request => panic!("it is held"),
+            () = async {
+                while secure.server.waiting() < 1 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+    });
+    let Secure { server, runtime, .. } = secure;
+    drop(send);
+    drop(runtime);
+    server.wait_waiting(0);
+}
