@@ -73,6 +73,14 @@ impl PrecisionChoice {
     }
 }
 
+/// Whether the API's description is served: `/openapi.json` and `/docs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocsRoutes {
+    Serve,
+    /// They are answered like any unknown route.
+    Omit,
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -100,6 +108,7 @@ pub struct HttpConfig {
     pub truncate: TruncateDefault,
     /// Keys that clients may send as `Authorization: Bearer <key>`; none = no key is asked for.
     pub api_keys: Vec<String>,
+    pub docs: DocsRoutes,
 }
 
 impl Default for HttpConfig {
@@ -113,6 +122,7 @@ impl Default for HttpConfig {
             deep_health_timeout: DeepHealthTimeoutMs::DEFAULT,
             truncate: TruncateDefault::Truncate,
             api_keys: Vec::new(),
+            docs: DocsRoutes::Serve,
         }
     }
 }
@@ -257,6 +267,7 @@ impl Reader<'_> {
                 &[("true", TruncateDefault::Truncate), ("false", TruncateDefault::Refuse)],
             ),
             api_keys: self.list("api-keys"),
+            docs: self.one_of("docs", &[("true", DocsRoutes::Serve), ("false", DocsRoutes::Omit)]),
         }
     }
 

@@ -30,15 +30,17 @@ use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment, RealClock};
-use crate::config::HttpConfig;
+use crate::config::{DocsRoutes, HttpConfig};
 use crate::service::EmbeddingService;
 
 mod access;
 mod auth;
 mod body;
+mod docs;
 mod embed;
 mod error;
 mod meta;
+mod openapi;
 mod payload;
 mod probe;
 mod reply;
@@ -112,10 +114,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     actix_web::rt::System::new().block_on(future)
 }
 
-/// An answer in the making; its body is JSON.
+/// An answer in the making.
 struct Answer {
     status: StatusCode,
     body: Vec<u8>,
+    content_type: &'static str,
+    /// Further headers.
+    headers: Vec<(&'static str, &'static str)>,
     /// It is true for this moment only.
     no_store: bool,
     items: usize,
@@ -123,8 +128,10 @@ struct Answer {
 }
 
 impl Answer {
+    /// An answer whose body is JSON.
     fn new(status: StatusCode, body: Vec<u8>) -> Self {
-        Self { status, body, no_store: false, items: 0, tokens: 0 }
+        let (content_type, headers) = ("application/json", Vec::new());
+        Self { status, body, content_type, headers, no_store: false, items: 0, tokens: 0 }
     }
 
     fn json(status: StatusCode, value: &impl Serialize) -> Self {
@@ -141,7 +148,10 @@ async fn answer(
     let arrival = state.clock.now();
     let id = request_id::of(request.headers());
     let request_id = id.to_str().unwrap_or_default();
-    let found = routes::find(request.method(), request.path());
+    let found = match state.config.docs {
+        DocsRoutes::Omit if routes::is_docs(request.path()) => Err(routes::not_found()),
+        DocsRoutes::Omit | DocsRoutes::Serve => routes::find(request.method(), request.path()),
+    };
     let (route, is_probe) = match &found {
         Ok(target) => (target.route(), target.is_probe()),
         Err(_) => ("none", false),
@@ -181,7 +191,7 @@ async fn dispatch(
     payload: web::Payload,
     arrival: Moment,
 ) -> Result<Answer, ApiError> {
-    if !target.is_probe() {
+    if target.needs_key() {
         state.keys.check(headers)?;
     }
     match target {
@@ -191,6 +201,8 @@ async fn dispatch(
         Target::Live => Ok(probe::live()),
         Target::Models => meta::list(&state.service),
         Target::Model(name) => meta::one(&state.service, &name),
+        Target::OpenApi => Ok(openapi::answer(&state.service, &state.config)),
+        Target::Docs(part) => Ok(docs::part(part, headers)),
     }
 }
 
@@ -199,7 +211,10 @@ fn success(answer: Answer) -> HttpResponse {
     if answer.no_store {
         response.insert_header((CACHE_CONTROL, "no-store"));
     }
-    response.content_type("application/json").body(answer.body)
+    for header in answer.headers {
+        response.insert_header(header);
+    }
+    response.content_type(answer.content_type).body(answer.body)
 }
 
 fn refusal(error: &ApiError) -> HttpResponse {

@@ -109,6 +109,13 @@ pub const SETTINGS: &[Setting] = &[
     flag("deep-health-timeout-ms", "MS", "5000", "time of /health/deep on all workers"),
     flag("drain-timeout-ms", "MS", "30000", "time after SIGTERM to answer what was accepted"),
     flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
+    flag(
+        "docs",
+        "BOOL",
+        "true",
+        "serve the API's description: `/openapi.json`, and `/docs` to read and try it; without a \
+        key",
+    ),
     flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
     flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
     flag(

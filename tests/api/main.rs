@@ -2,6 +2,7 @@
 
 mod auth;
 mod dense;
+mod docs;
 mod engine;
 mod fields;
 mod health;
