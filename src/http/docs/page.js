@@ -6,6 +6,7 @@ window.ui = SwaggerUIBundle({
   dom_id: "#page",
   deepLinking: true,
   tryItOutEnabled: true,
+  defaultModelsExpandDepth: 0,
   // A badge of another host's would tell it of this server.
   validatorUrl: null,
 });

@@ -51,9 +51,9 @@ pub(super) fn responses(codes: &[Code]) -> Vec<(String, Response)> {
 
 fn response(codes: &[Code]) -> Response {
     let lines: Vec<String> =
-        codes.iter().map(|code| format!("`{}`: {}", code.name(), when(*code))).collect();
+        codes.iter().map(|code| format!("- `{}`: {}", code.name(), when(*code))).collect();
     let mut response = ResponseBuilder::new()
-        .description(lines.join("; "))
+        .description(lines.join("\n"))
         .header("x-request-id", request_id())
         .content("application/json", ContentBuilder::new().schema(Some(body(codes))).build());
     if codes.contains(&Code::QueueFull) || codes.contains(&Code::Loading) {
