@@ -15,6 +15,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Whether its value is never shown.
+    pub fn is_secret(&self) -> bool {
+        self.name.starts_with("api-key") && !self.name.ends_with("-file")
+    }
+
     /// The environment variable's name.
     pub fn variable(&self) -> String {
         format!("DUOVEC_{}", self.name.replace('-', "_").to_ascii_uppercase())
