@@ -6,11 +6,48 @@
 //! 3. Compile the rest of `cpp/` once for each enabled flavour, into its own namespace.
 //! 4. Bind the CUDA runtime's functions that `src/engine/cuda.rs` calls; they are looked up when
 //!    the library is opened at run time, so nothing of NVIDIA's is linked.
+//!
+//! And it packs the files of Swagger UI that `src/http/docs.rs` serves.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    docs::pack();
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
     native::build();
+}
+
+mod docs {
+    use std::borrow::Cow;
+    use std::env;
+    use std::fs::File;
+    use std::io::{self, Cursor};
+    use std::path::PathBuf;
+
+    use flate2::{Compression, write::GzEncoder};
+    use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
+    use zip::ZipArchive;
+
+    /// All that the page needs of the release; the rest is other ways to load the same.
+    const FILES: &[&str] = &["swagger-ui.css", "swagger-ui-bundle.js"];
+
+    pub fn pack() {
+        let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        let release = Cursor::new(SWAGGER_UI_VENDORED);
+        let mut release = ZipArchive::new(release).expect("the crate holds a zip archive");
+        for name in FILES {
+            let end = format!("/dist/{name}");
+            let is_wanted = |path: &Cow<'_, str>| path.ends_with(&end);
+            let path = release.file_names().filter_map(Result::ok).find(is_wanted);
+            let path = path.map(Cow::into_owned);
+            let path = path.unwrap_or_else(|| panic!("Swagger UI's release has no {name}"));
+            let mut plain = release.by_name(&path).expect("it is listed");
+            let packed = File::create(folder.join(format!("{name}.gz")));
+            let packed = packed.expect("cargo's output folder is writable");
+            let mut packed = GzEncoder::new(packed, Compression::best());
+            io::copy(&mut plain, &mut packed).expect("cargo's output folder is writable");
+            packed.finish().expect("cargo's output folder is writable");
+        }
+    }
 }
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]

@@ -49,7 +49,8 @@ step "python: package scripts" "$PYTHON" -m pytest -q scripts/tests
 step "build the release binary" ensure_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
-step "clients against the real binary" "$PYTHON" -m pytest -q -rP tests/clients
+step "set up a browser" ensure_browser
+step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
 step "build the conformance program" cargo build --locked --quiet --example conformance
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
 step "conformance against other runtimes" "$PYTHON" -m pytest -q -rP tests/conformance

@@ -17,6 +17,7 @@ mod build_engine;
 mod check;
 mod drain;
 mod load;
+mod resolved;
 mod serve;
 
 /// Exit code of a wrong command line or configuration; anything else that fails gives 1.
@@ -71,7 +72,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(("serve", typed)) => resolve(typed, None).and_then(|config| serve::serve(&config)),
         Some(("check", typed)) => {
             let package = typed.get_one::<String>("PACKAGE").cloned();
-            resolve(typed, package).and_then(|config| check::check(&config))
+            if typed.contains_id("config") {
+                resolved::print(&gather(typed, package))
+            } else {
+                resolve(typed, package).and_then(|config| check::check(&config))
+            }
         }
         Some(("bench", typed)) => {
             let package = typed.get_one::<String>("PACKAGE").cloned();
@@ -117,11 +122,19 @@ pub fn command() -> Command {
              (max_items). A flag beats a variable, a variable the file. API keys that no process \
              list shows: --api-key-file, DUOVEC_API_KEYS or api_keys.",
         );
+    let print = config.clone().value_name("FILE").num_args(0..=1).help(
+        "Only print the settings that serve would run with, and where each comes from; any flag \
+         of serve may stand beside it",
+    );
+    let only_printed = |setting: &Setting| flag(setting).hide(true).requires("config");
     let check = Command::new("check")
         .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
-        .arg(config.clone())
-        .args(SETTINGS.iter().filter(|setting| CHECK_SETTINGS.contains(&setting.name)).map(flag));
+        .arg(print)
+        .args(SETTINGS.iter().filter(|setting| setting.has_flag).map(|setting| {
+            let checked = CHECK_SETTINGS.contains(&setting.name);
+            if checked { flag(setting) } else { only_printed(setting) }
+        }));
     let bench = bench::command()
         .arg(config.clone())
         .args(SETTINGS.iter().filter(|setting| BENCH_SETTINGS.contains(&setting.name)).map(flag));
@@ -153,6 +166,10 @@ fn flag(setting: &Setting) -> Arg {
 }
 
 fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config> {
+    Ok(Config::resolve(&gather(typed, package))?)
+}
+
+fn gather(typed: &ArgMatches, package: Option<String>) -> RawConfig {
     let mut flags: BTreeMap<String, String> = SETTINGS
         .iter()
         .filter_map(|setting| {
@@ -167,5 +184,5 @@ fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config
     }
     flags.extend(package.map(|directory| ("package".to_owned(), directory)));
     let file = typed.get_one::<PathBuf>("config").cloned();
-    Ok(Config::resolve(&RawConfig::from_process(flags, file))?)
+    RawConfig::from_process(flags, file)
 }

@@ -21,7 +21,7 @@ pub mod traces;
 
 pub use traces::TraceConfig;
 
-pub use network::{TlsFiles, UnixSocket};
+pub use network::{DocsRoutes, TlsFiles, UnixSocket};
 
 use raw::{Origin, Problem, RawConfig};
 use secret::ApiKey;
@@ -136,6 +136,7 @@ pub struct HttpConfig {
     pub cors_origins: Vec<String>,
     /// Whether `/metrics` asks for a key too, where keys are asked for.
     pub metrics_need_key: bool,
+    pub docs: DocsRoutes,
 }
 
 impl Default for HttpConfig {
@@ -160,6 +161,7 @@ impl Default for HttpConfig {
             tls: None,
             cors_origins: Vec::new(),
             metrics_need_key: false,
+            docs: DocsRoutes::Serve,
         }
     }
 }
@@ -349,6 +351,7 @@ impl Reader<'_> {
             tls: self.tls(),
             cors_origins: self.origins(),
             metrics_need_key: self.one_of("metrics-need-key", &[("false", false), ("true", true)]),
+            docs: self.one_of("docs", &[("true", DocsRoutes::Serve), ("false", DocsRoutes::Omit)]),
         }
     }
 

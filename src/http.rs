@@ -34,7 +34,7 @@ use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
-use crate::config::HttpConfig;
+use crate::config::{DocsRoutes, HttpConfig};
 use crate::health::Phase;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
@@ -44,11 +44,13 @@ mod auth;
 mod body;
 mod connection;
 mod cors;
+mod docs;
 mod embed;
 mod entrance;
 mod error;
 mod guarded;
 mod meta;
+mod openapi;
 mod payload;
 mod probe;
 mod reply;
@@ -150,6 +152,8 @@ struct Answer {
     status: StatusCode,
     content_type: &'static str,
     body: Vec<u8>,
+    /// Further headers.
+    headers: Vec<(&'static str, &'static str)>,
     /// It is true for this moment only.
     no_store: bool,
     items: usize,
@@ -159,9 +163,19 @@ struct Answer {
 }
 
 impl Answer {
+    /// An answer whose body is JSON.
     fn new(status: StatusCode, body: Vec<u8>) -> Self {
-        let content_type = JSON;
-        Self { status, content_type, body, no_store: false, items: 0, tokens: 0, timeline: None }
+        let (content_type, headers) = (JSON, Vec::new());
+        Self {
+            status,
+            content_type,
+            body,
+            headers,
+            no_store: false,
+            items: 0,
+            tokens: 0,
+            timeline: None,
+        }
     }
 
     fn json(status: StatusCode, value: &impl Serialize) -> Self {
@@ -178,7 +192,10 @@ async fn answer(
     let arrival = state.clock.now();
     let id = request_id::of(request.headers());
     let request_id = id.to_str().unwrap_or_default();
-    let found = routes::find(request.method(), request.path());
+    let found = match state.config.docs {
+        DocsRoutes::Omit if routes::is_docs(request.path()) => Err(routes::not_found()),
+        DocsRoutes::Omit | DocsRoutes::Serve => routes::find(request.method(), request.path()),
+    };
     let (route, is_probe) = match &found {
         Ok(target) => (target.route(), target.is_probe()),
         Err(_) => ("none", false),
@@ -247,6 +264,8 @@ async fn dispatch(
         Target::Metrics => probe::metrics(&state.service),
         Target::Models => meta::list(&state.service),
         Target::Model(name) => meta::one(&state.service, &name),
+        Target::OpenApi => Ok(openapi::answer(&state.service, &state.config)),
+        Target::Docs(part) => Ok(docs::part(part, headers)),
     }
 }
 
@@ -259,6 +278,9 @@ fn success(answer: Answer) -> HttpResponse {
         response.insert_header((timeline::SERVER_TIMING, timeline.server_timing()));
         let tokens = HeaderValue::from(answer.tokens);
         response.insert_header((timeline::X_COMPUTE_TOKENS, tokens));
+    }
+    for header in answer.headers {
+        response.insert_header(header);
     }
     response.content_type(answer.content_type).body(answer.body)
 }

@@ -120,6 +120,22 @@ ensure_package() {
     printf '%s\n' "$recipe" >"$stamp"
 }
 
+# ensure_browser: a Chromium for the test of /docs. Only CI's machines, which are thrown away, get
+# one installed; elsewhere the test is skipped when there is none.
+ensure_browser() {
+    command -v chromium chromium-browser google-chrome >/dev/null && return
+    if [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        say "there is no Chromium: the test of /docs will be skipped (Debian's package: chromium)"
+        return
+    fi
+    say "installing Chromium (a minute)"
+    if ! (apt-get update && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends chromium) >"$CACHE/chromium.log" 2>&1; then
+        tail -n 5 "$CACHE/chromium.log" >&2
+        say "Chromium cannot be installed: the test of /docs will be skipped"
+    fi
+}
+
 # ensure_binary: the release binary in BINARY.
 ensure_binary() {
     say "building the release binary (a few minutes the first time)"

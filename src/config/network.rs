@@ -21,6 +21,14 @@ pub struct UnixSocket {
     pub mode: u32,
 }
 
+/// Whether the API's description is served: `/openapi.json` and `/docs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocsRoutes {
+    Serve,
+    /// They are answered like any unknown route.
+    Omit,
+}
+
 impl Reader<'_> {
     pub(super) fn host(&mut self) -> IpAddr {
         let text = self.text("host");

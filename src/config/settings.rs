@@ -17,6 +17,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Whether its value is never shown.
+    pub fn is_secret(&self) -> bool {
+        self.name.starts_with("api-key") && !self.name.ends_with("-file")
+    }
+
     /// The environment variable's name.
     pub fn variable(&self) -> String {
         format!("DUOVEC_{}", self.name.replace('-', "_").to_ascii_uppercase())
@@ -150,6 +155,13 @@ pub const SETTINGS: &[Setting] = &[
         "a client that takes no byte of its answer for so long is cut",
     ),
     flag("max-connections", "N", "16384", "open connections; more wait until one ends"),
+    flag(
+        "docs",
+        "BOOL",
+        "true",
+        "serve the API's description: `/openapi.json`, and `/docs` to read and try it; without a \
+        key",
+    ),
     flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
     flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
     flag(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::service::{EmbedError, InputType, Unavailable};
 
@@ -58,6 +59,36 @@ pub(super) enum Code {
 }
 
 impl Code {
+    /// All of them, in order.
+    pub(super) const ALL: [Self; 26] = [
+        Self::InvalidJson,
+        Self::DuplicateField,
+        Self::InvalidInput,
+        Self::TooManyItems,
+        Self::TokenIdOutOfRange,
+        Self::ContextLengthExceeded,
+        Self::InvalidDimensions,
+        Self::InvalidValue,
+        Self::HeadTimeout,
+        Self::BodyTimeout,
+        Self::InvalidBody,
+        Self::SparseNotAvailable,
+        Self::InvalidApiKey,
+        Self::NotFound,
+        Self::ModelNotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::UnsupportedMediaType,
+        Self::QueueFull,
+        Self::EngineFailed,
+        Self::NonFiniteOutput,
+        Self::InternalError,
+        Self::Loading,
+        Self::Draining,
+        Self::NoWorker,
+        Self::DeadlineExceeded,
+    ];
+
     /// The word that clients compare with.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -90,7 +121,8 @@ impl Code {
         }
     }
 
-    const fn status_and_type(self) -> (StatusCode, &'static str) {
+    /// The status of its answers, and the `type` of their errors.
+    pub(super) const fn status_and_type(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidJson
             | Self::DuplicateField
@@ -250,17 +282,24 @@ impl ApiError {
     }
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
+/// The body of every refusal.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Error)]
+pub(super) struct Body<'a> {
     error: Parts<'a>,
 }
 
-#[derive(Serialize)]
-struct Parts<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = ErrorParts)]
+pub(super) struct Parts<'a> {
+    /// What is wrong, and what to do about it.
     message: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The field or the header that is wrong.
+    #[schema(required = true)]
     param: Option<&'static str>,
+    /// The word to compare with.
     code: &'static str,
 }
 
@@ -386,6 +425,14 @@ mod tests {
             assert_eq!((got_status, got_kind, got_code), (status, kind, code), "{error:?}");
             assert_eq!(got_param, param, "{error:?}");
         }
+    }
+
+    #[test]
+    fn the_list_of_codes_has_every_code() {
+        for (index, code) in Code::ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, index, "{}", code.name());
+        }
+        assert_eq!(Code::ALL.len(), Code::DeadlineExceeded as usize + 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `/v1/models` and `/v1/models/{id}`.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Answer;
 use super::error::{ApiError, OK};
@@ -8,23 +9,34 @@ use super::validate::unknown_model;
 use crate::health::Phase;
 use crate::service::{EmbeddingService, ModelCard, Unavailable};
 
-#[derive(Serialize)]
-struct List<'a> {
+/// The resident model, as a list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ModelList)]
+pub(super) struct List<'a> {
+    #[schema(pattern = "^list$")]
     object: &'static str,
+    #[schema(min_items = 1, max_items = 1)]
     data: [Model<'a>; 1],
 }
 
-/// OpenAI's four fields first, then ours.
-#[derive(Serialize)]
-struct Model<'a> {
+/// A model.
+// OpenAI's four fields first, then ours.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Model<'a> {
     id: &'a str,
+    #[schema(pattern = "^model$")]
     object: &'static str,
+    /// When the server started, in seconds since 1970.
     created: u64,
     owned_by: &'static str,
+    /// Further names that requests may send as `model`.
     aliases: &'a [String],
     revision: &'a str,
+    /// Tokens of the longest item that is not cut, special tokens included.
     max_input_tokens: usize,
+    /// What requests may send as `dimensions`.
     dimensions: &'a [usize],
+    /// Whether there are lexical weights.
     sparse: bool,
 }
 

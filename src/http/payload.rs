@@ -90,7 +90,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    const KNOWN: [Self; 10] = [
+    /// All but `Unknown`, in the order of the documents.
+    pub(super) const KNOWN: [Self; 10] = [
         Self::Input,
         Self::Model,
         Self::EncodingFormat,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::Answer;
 use super::error::{ApiError, Code, NOT_READY, OK};
@@ -11,47 +12,73 @@ use crate::service::EmbeddingService;
 use std::time::Duration;
 
 /// Prometheus' text format.
-const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-#[derive(Serialize)]
-struct Health<'a> {
+/// Readiness and diagnostics.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Health<'a> {
+    /// ok and degraded take requests.
+    #[schema(pattern = "^(ok|degraded|loading|draining|failed)$")]
     status: &'static str,
+    /// Null while the package is read.
+    #[schema(required = true)]
     model: Option<&'a str>,
+    /// Null while the model is loaded.
+    #[schema(required = true)]
     engine: Option<&'static str>,
     workers: Workers,
+    /// Items that wait.
     queue_depth: usize,
+    /// Their tokens.
     queue_tokens: usize,
     predicted_wait_ms: f64,
+    #[schema(required = true)]
     max_input_tokens: Option<usize>,
     uptime_s: f64,
+    /// What the server runs with and measured; its fields are the engine's.
+    #[schema(value_type = Object, additional_properties = true)]
     tuning: Value,
+    /// Why the status is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     failure: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct Workers {
+#[derive(Serialize, ToSchema)]
+pub(super) struct Workers {
     live: usize,
     total: usize,
     busy: usize,
 }
 
-#[derive(Serialize)]
-struct Deep<'a> {
+/// The canary on every worker.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeepHealth)]
+pub(super) struct Deep<'a> {
+    #[schema(pattern = "^(ok|loading|draining|failed)$")]
     status: &'static str,
     checks: Vec<Check<'a>>,
 }
 
-#[derive(Serialize)]
-struct Check<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = WorkerCheck)]
+pub(super) struct Check<'a> {
     worker: usize,
     ok: bool,
     latency_ms: f64,
+    /// Cosine with the golden vector.
+    #[schema(required = true)]
     dense_cosine: Option<f64>,
+    /// Whether the lexical weights are near the golden ones.
+    #[schema(required = true)]
     sparse_ok: Option<bool>,
+    /// Where it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     stage: Option<&'static str>,
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     reason: Option<&'a str>,
 }
 

@@ -5,6 +5,7 @@
 
 use actix_web::http::Method;
 
+use super::docs::Part;
 use super::error::{ApiError, Code};
 use crate::config::HttpConfig;
 use crate::service::Vectors;
@@ -20,6 +21,8 @@ pub(super) enum Target {
     Models,
     /// The decoded name.
     Model(String),
+    OpenApi,
+    Docs(Part),
 }
 
 impl Target {
@@ -27,6 +30,7 @@ impl Target {
     pub(super) const fn needs_key(&self, config: &HttpConfig) -> bool {
         match self {
             Self::Metrics => config.metrics_need_key,
+            Self::OpenApi | Self::Docs(_) => false,
             _ => !self.is_probe(),
         }
     }
@@ -43,10 +47,12 @@ impl Target {
             Self::Metrics => "/metrics",
             Self::Models => "/v1/models",
             Self::Model(_) => "/v1/models/{id}",
+            Self::OpenApi => "/openapi.json",
+            Self::Docs(_) => "/docs",
         }
     }
 
-    /// Whether the route stays open when keys are configured, and is polled all day.
+    /// Whether the route is polled all day.
     pub(super) const fn is_probe(&self) -> bool {
         matches!(self, Self::Health | Self::DeepHealth | Self::Live)
     }
@@ -66,18 +72,26 @@ impl Target {
 
 /// Finds the target of a raw, still percent-encoded path.
 pub(super) fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
-    let Some(target) = target(path) else {
-        let message = "there is no such route; the routes are POST /v1/embeddings, \
-                       /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
-                       /health/deep, /health/live, /metrics, each without a slash at its end";
-        return Err(ApiError::new(Code::NotFound, message));
-    };
+    let target = target(path).ok_or_else(not_found)?;
     if target.allows(method) {
         return Ok(target);
     }
     let methods = target.methods();
     let message = format!("{} does not take this method; use {methods}", target.route());
     Err(ApiError { allow: Some(methods), ..ApiError::new(Code::MethodNotAllowed, message) })
+}
+
+/// What every path without a route is answered.
+pub(super) fn not_found() -> ApiError {
+    let message = "there is no such route; the routes are POST /v1/embeddings, \
+                   /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
+                   /health/deep, /health/live, /metrics, each without a slash at its end";
+    ApiError::new(Code::NotFound, message)
+}
+
+/// Whether the path is one of the API's description.
+pub(super) fn is_docs(path: &str) -> bool {
+    matches!(target(path), Some(Target::OpenApi | Target::Docs(_)))
 }
 
 fn target(path: &str) -> Option<Target> {
@@ -93,10 +107,11 @@ fn target(path: &str) -> Option<Target> {
         "/health/live" => Target::Live,
         "/metrics" => Target::Metrics,
         "/v1/models" => Target::Models,
-        _ => {
-            let name = path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())?;
-            Target::Model(decode(name)?)
-        }
+        "/openapi.json" => Target::OpenApi,
+        _ => match path.strip_prefix("/v1/models/") {
+            Some(name) => Target::Model(decode(name).filter(|name| !name.is_empty())?),
+            None => Target::Docs(Part::at(path)?),
+        },
     })
 }
 

@@ -9,6 +9,25 @@ use crate::config::TruncateDefault;
 use crate::service::{EmbedRequest, EmbeddingService, Input, InputType, OverLong, Vectors};
 use crate::sparse::Selection;
 
+/// The words of `encoding_format`.
+pub(super) const DENSE_FORMATS: &[(&str, DenseFormat)] =
+    &[("float", DenseFormat::Float), ("base64", DenseFormat::Base64)];
+
+/// The words of `input_type`.
+pub(super) const INPUT_TYPES: &[(&str, InputType)] = &[
+    ("query", InputType::Query),
+    ("passage", InputType::Passage),
+    ("document", InputType::Passage),
+];
+
+/// The words of `sparse_format`.
+pub(super) const SPARSE_FORMATS: &[(&str, SparseFormat)] = &[
+    ("indices", SparseFormat::Indices),
+    ("dict", SparseFormat::Dict),
+    ("tokens", SparseFormat::Tokens),
+    ("pgvector", SparseFormat::PgVector),
+];
+
 /// The fields of a request; absent and null are the same.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
@@ -30,34 +49,16 @@ impl Fields {
         }
         match key {
             Key::Model => self.model = Some(text(key, value)?),
-            Key::EncodingFormat => {
-                let words = [("float", DenseFormat::Float), ("base64", DenseFormat::Base64)];
-                self.dense_format = Some(word(key, &value, &words)?);
-            }
+            Key::EncodingFormat => self.dense_format = Some(word(key, &value, DENSE_FORMATS)?),
             Key::Dimensions => self.dimensions = Some(count(key, &value)?),
-            Key::InputType => {
-                let words = [
-                    ("query", InputType::Query),
-                    ("passage", InputType::Passage),
-                    ("document", InputType::Passage),
-                ];
-                self.input_type = Some(word(key, &value, &words)?);
-            }
+            Key::InputType => self.input_type = Some(word(key, &value, INPUT_TYPES)?),
             Key::Truncate => {
                 let Scalar::Bool(truncate) = value else {
                     return Err(wrong(key, "true or false"));
                 };
                 self.truncate = Some(truncate);
             }
-            Key::SparseFormat => {
-                let words = [
-                    ("indices", SparseFormat::Indices),
-                    ("dict", SparseFormat::Dict),
-                    ("tokens", SparseFormat::Tokens),
-                    ("pgvector", SparseFormat::PgVector),
-                ];
-                self.sparse_format = Some(word(key, &value, &words)?);
-            }
+            Key::SparseFormat => self.sparse_format = Some(word(key, &value, SPARSE_FORMATS)?),
             Key::SparseTopK => self.selection.top_k = Some(count(key, &value)?),
             Key::SparseMinWeight => self.selection.min_weight = Some(weight(key, &value)?),
             Key::Input | Key::User | Key::Unknown => {}

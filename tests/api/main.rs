@@ -4,6 +4,7 @@ mod auth;
 mod collector;
 mod cors;
 mod dense;
+mod docs;
 mod engine;
 mod fields;
 mod health;

@@ -1,0 +1,56 @@
+//! `duovec check --config`: what `serve` would run with, and where each value comes from.
+//!
+//! The output is a configuration file that gives the same settings; secrets are left out of it.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+
+use crate::config::Config;
+use crate::config::raw::{Origin, RawConfig};
+use crate::config::settings::{SETTINGS, Setting};
+
+/// Prints a line for each setting.
+///
+/// # Errors
+/// Every problem of every setting, not only the first.
+pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
+    let config = Config::resolve(raw)?;
+    let mut out = io::stdout().lock();
+    for setting in SETTINGS {
+        writeln!(out, "{}", line(setting, raw, &config)).context("cannot print the settings")?;
+    }
+    Ok(())
+}
+
+fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
+    let text = raw.value(setting.name).text.trim();
+    let origin = origin(setting, raw);
+    if setting.is_secret() && !text.is_empty() {
+        return format!("# {} is set and not shown ({origin})", setting.key());
+    }
+    let here = match taken(setting.name, config).filter(|_| text == "auto") {
+        Some(number) => format!("; {number} here"),
+        None => String::new(),
+    };
+    let text = toml::Value::from(text);
+    format!("{} = {text} # {origin}{here}", setting.key())
+}
+
+fn origin(setting: &Setting, raw: &RawConfig) -> String {
+    match &raw.value(setting.name).origin {
+        Origin::Flag => format!("flag --{}", setting.name),
+        Origin::Environment => format!("environment {}", setting.variable()),
+        Origin::File(path) => format!("file {}", path.display()),
+        Origin::Default => "default".to_owned(),
+    }
+}
+
+/// What `auto` is on this machine; the others are the engine's to say.
+fn taken(name: &str, config: &Config) -> Option<u64> {
+    match name {
+        "http-threads" => Some(config.http.threads.get()),
+        "threads-per-worker" => Some(config.engine.threads_per_worker.get()),
+        _ => None,
+    }
+}

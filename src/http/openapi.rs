@@ -1,0 +1,261 @@
+//! The API's description in OpenAPI 3.1, made from the types that the routes read and write.
+//!
+//! It tells of this server: how many items it takes, and once the package is read, which token ids
+//! and dimensions.
+
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::header::Header;
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
+use utoipa::openapi::response::{Response, ResponseBuilder};
+use utoipa::openapi::schema::{Components, ComponentsBuilder, Object, ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder,
+    Ref, RefOr, Required, SecurityRequirement, ServerBuilder,
+};
+
+use super::error::{self, Code, NOT_READY, OK};
+use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
+use super::{Answer, meta, probe};
+use crate::config::HttpConfig;
+use crate::limits::MaxItems;
+use crate::service::{EmbeddingService, ModelCard, Vectors};
+
+mod answer;
+mod refusal;
+mod request;
+
+/// The scheme's name among the components.
+const API_KEY: &str = "api_key";
+
+/// What the description tells of the server that gives it.
+struct Facts<'a> {
+    max_items: MaxItems,
+    /// `None` until the package is read.
+    card: Option<&'a ModelCard>,
+}
+
+/// `/openapi.json`.
+pub(super) fn answer(service: &EmbeddingService, config: &HttpConfig) -> Answer {
+    let card = service.model_card();
+    let document = document(&Facts { max_items: config.max_items, card: card.as_ref() });
+    Answer { headers: vec![("cache-control", "no-cache")], ..Answer::json(OK, &document) }
+}
+
+fn document(facts: &Facts<'_>) -> OpenApi {
+    let about = "Dense and sparse embeddings of a text in one pass of one resident model. The \
+                 dense route follows OpenAI's embeddings convention.";
+    let info = InfoBuilder::new()
+        .title("duovec")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(about))
+        .license(Some(
+            LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build(),
+        ));
+    let paths = PathsBuilder::new()
+        .path("/v1/embeddings", embed(Vectors::Dense))
+        .path("/v1/sparse-embeddings", embed(Vectors::Sparse))
+        .path("/v1/embeddings:both", embed(Vectors::Both))
+        .path("/v1/models", models())
+        .path("/v1/models/{id}", model())
+        .path("/health", health())
+        .path("/health/deep", deep_health())
+        .path("/health/live", live())
+        .path("/metrics", metrics());
+    OpenApiBuilder::new()
+        .info(info)
+        // Relative to the description, so that a proxy may put the server behind a prefix.
+        .servers(Some([ServerBuilder::new().url(".").build()]))
+        .paths(paths)
+        .components(Some(components(facts)))
+        .build()
+}
+
+fn components(facts: &Facts<'_>) -> Components {
+    let key = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("one of the server's keys; a server without keys asks for none"))
+        .build();
+    let mut schemas = vec![(request::NAME.to_owned(), request::schema(facts).into())];
+    add::<answer::EmbeddingList>(&mut schemas);
+    add::<answer::SparseEmbeddingList>(&mut schemas);
+    add::<answer::PairedEmbeddingList>(&mut schemas);
+    add::<meta::List<'_>>(&mut schemas);
+    add::<probe::Health<'_>>(&mut schemas);
+    add::<probe::Deep<'_>>(&mut schemas);
+    add::<error::Body<'_>>(&mut schemas);
+    ComponentsBuilder::new()
+        .schemas_from_iter(schemas)
+        .security_scheme(API_KEY, SecurityScheme::Http(key))
+        .build()
+}
+
+/// Adds a type and the types that it names.
+fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    T::schemas(schemas);
+    schemas.push((T::name().into_owned(), T::schema()));
+}
+
+fn embed(vectors: Vectors) -> PathItem {
+    let (id, summary, example) = match vectors {
+        Vectors::Dense => {
+            ("embed", "Dense vectors", json!({"input": ["The cat sleeps.", "Die Katze schläft."]}))
+        }
+        Vectors::Sparse => (
+            "embed_sparse",
+            "Lexical weights",
+            json!({"input": "The cat sleeps.", "sparse_format": "tokens", "sparse_top_k": 8}),
+        ),
+        Vectors::Both => (
+            "embed_both",
+            "Dense vectors and lexical weights of the same input, in one pass",
+            json!({"input": "The cat sleeps.", "input_type": "query"}),
+        ),
+    };
+    let success = match vectors {
+        Vectors::Dense => success::<answer::EmbeddingList>("the vectors"),
+        Vectors::Sparse => success::<answer::SparseEmbeddingList>("the weights"),
+        Vectors::Both => success::<answer::PairedEmbeddingList>("the vectors and weights"),
+    };
+    let mut success = success;
+    success.headers.extend(timeline_headers());
+    let codes: Vec<Code> = Code::ALL
+        .into_iter()
+        .filter(|code| match code {
+            // Those of other paths and methods, or of no route yet.
+            Code::NotFound | Code::MethodNotAllowed | Code::HeadTimeout => false,
+            Code::SparseNotAvailable => vectors.sparse(),
+            _ => true,
+        })
+        .collect();
+    let operation = operation(id, "embeddings", summary, success, &codes)
+        .parameters(Some(request::urgency()))
+        .request_body(Some(request::body(&example)));
+    PathItem::new(HttpMethod::Post, with_key(operation))
+}
+
+/// The headers that answers with vectors have besides.
+fn timeline_headers() -> [(String, RefOr<Header>); 2] {
+    let stages = ObjectBuilder::new().schema_type(Type::String);
+    let tokens = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+    let about_stages = "milliseconds of each stage; they add up to the total";
+    let about_tokens = "tokens that the model ran for this request, without padding";
+    [
+        (SERVER_TIMING.to_string(), refusal::header(stages, about_stages).into()),
+        (X_COMPUTE_TOKENS.to_string(), refusal::header(tokens, about_tokens).into()),
+    ]
+}
+
+/// What a route that only reads a loaded model is refused with.
+const READ_CODES: [Code; 5] =
+    [Code::InvalidApiKey, Code::InternalError, Code::Loading, Code::Draining, Code::NoWorker];
+
+fn models() -> PathItem {
+    let success = success::<meta::List<'_>>("the resident model, and nothing else");
+    let summary = "The resident model, as a list";
+    let operation = operation("list_models", "models", summary, success, &READ_CODES);
+    PathItem::new(HttpMethod::Get, with_key(operation))
+}
+
+fn model() -> PathItem {
+    let success = success::<meta::Model<'_>>("the model");
+    let codes = [READ_CODES.as_slice(), &[Code::NotFound, Code::ModelNotFound]].concat();
+    let id = ParameterBuilder::new()
+        .name("id")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some("the model's id or an alias; a slash may be written as it is"))
+        .schema(Some(Object::with_type(Type::String)))
+        .build();
+    let operation = operation("get_model", "models", "The resident model", success, &codes);
+    PathItem::new(HttpMethod::Get, with_key(operation.parameter(id)))
+}
+
+fn health() -> PathItem {
+    let ready = success::<probe::Health<'_>>("requests are taken: the status is ok or degraded");
+    let refused = success::<probe::Health<'_>>("requests should go elsewhere");
+    let summary = "Readiness, workers, queue, what the server runs with";
+    let operation = operation("health", "health", summary, ready, &[Code::InternalError]);
+    PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), refused))
+}
+
+fn deep_health() -> PathItem {
+    let passed = success::<probe::Deep<'_>>("every worker computes what it should");
+    let failed = success::<probe::Deep<'_>>("a worker does not, or there is none");
+    let summary = "Runs the package's canary on every worker";
+    let codes = [Code::InternalError];
+    let operation = operation("deep_health", "health", summary, passed, &codes);
+    PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), failed))
+}
+
+fn live() -> PathItem {
+    let live = ObjectBuilder::new()
+        .property(
+            "status",
+            ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["live"])),
+        )
+        .required("status");
+    let content = ContentBuilder::new().schema(Some(live)).build();
+    let success = ResponseBuilder::new()
+        .description("the process lives")
+        .header("x-request-id", refusal::request_id())
+        .content("application/json", content)
+        .build();
+    let summary = "Whether the process lives";
+    let operation = operation("live", "health", summary, success, &[Code::InternalError]);
+    PathItem::new(HttpMethod::Get, operation)
+}
+
+fn metrics() -> PathItem {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let content = ContentBuilder::new().schema(Some(text)).build();
+    let success = ResponseBuilder::new()
+        .description("text for Prometheus")
+        .header("x-request-id", refusal::request_id())
+        .content(probe::METRICS_CONTENT_TYPE, content)
+        .build();
+    let codes = [Code::InvalidApiKey, Code::NotFound, Code::InternalError];
+    let summary = "Counters and times since the start";
+    let operation = operation("metrics", "health", summary, success, &codes);
+    PathItem::new(HttpMethod::Get, with_key(operation))
+}
+
+fn operation(
+    id: &str,
+    tag: &str,
+    summary: &str,
+    success: Response,
+    codes: &[Code],
+) -> OperationBuilder {
+    let mut operation = OperationBuilder::new()
+        .operation_id(Some(id))
+        .tag(tag)
+        .summary(Some(summary))
+        .parameter(request::request_id())
+        .response(OK.as_str(), success);
+    for (status, response) in refusal::responses(codes) {
+        operation = operation.response(status, response);
+    }
+    operation
+}
+
+/// A server without keys asks for none, so that the key is optional here.
+fn with_key(operation: OperationBuilder) -> OperationBuilder {
+    let none: [&str; 0] = [];
+    operation
+        .security(SecurityRequirement::default())
+        .security(SecurityRequirement::new(API_KEY, none))
+}
+
+fn success<T: ToSchema>(about: &str) -> Response {
+    let schema = Ref::from_schema_name(T::name());
+    ResponseBuilder::new()
+        .description(about)
+        .header("x-request-id", refusal::request_id())
+        .content("application/json", ContentBuilder::new().schema(Some(schema)).build())
+        .build()
+}
+
+#[cfg(test)]
+mod tests;

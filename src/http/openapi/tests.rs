@@ -1,0 +1,58 @@
+//! References lead somewhere, and the model narrows what is accepted.
+
+use serde_json::Value;
+
+use super::*;
+
+fn described(card: Option<&ModelCard>) -> Value {
+    let facts = Facts { max_items: MaxItems::DEFAULT, card };
+    serde_json::to_value(document(&facts)).expect("it has string keys only")
+}
+
+/// Every `$ref` in a value.
+fn references(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            map.values().for_each(|value| references(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_reference_leads_to_a_schema_and_every_schema_is_used() {
+    let document = described(None);
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    for reference in &found {
+        let pointer = reference.strip_prefix('#').expect("it is within the document");
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+    let schemas = document["components"]["schemas"].as_object().expect("there are schemas");
+    for name in schemas.keys() {
+        let reference = format!("#/components/schemas/{name}");
+        assert!(found.contains(&reference), "{name} is not used");
+    }
+}
+
+#[test]
+fn the_model_narrows_what_is_accepted() {
+    let card = ModelCard {
+        id: "m".to_owned(),
+        aliases: Vec::new(),
+        revision: "r".to_owned(),
+        hidden_size: 8,
+        vocab_size: 20,
+        max_input_tokens: 16,
+        dimensions: vec![8, 4],
+        has_sparse: true,
+        created_unix_s: 0,
+    };
+    let document = described(Some(&card));
+    let fields = &document["components"]["schemas"][request::NAME]["properties"];
+    assert_eq!(fields["dimensions"]["enum"], json!([8, 4, null]));
+    assert_eq!(fields["input"]["oneOf"][2]["items"]["maximum"], 19);
+    assert_eq!(fields["input"]["oneOf"][1]["maxItems"], MaxItems::DEFAULT.get());
+}

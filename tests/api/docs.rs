@@ -1,0 +1,114 @@
+//! The API's description and the page that shows it.
+
+use std::path::Path;
+
+use duovec::config::secret::ApiKey;
+use duovec::config::{DocsRoutes, HttpConfig};
+use reqwest::Method;
+
+use crate::support::{DENSE, Server, VOCAB};
+
+const PARTS: [(&str, &str); 5] = [
+    ("/docs", "text/html; charset=utf-8"),
+    ("/docs/page.js", "text/javascript; charset=utf-8"),
+    ("/docs/page.css", "text/css; charset=utf-8"),
+    ("/docs/swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+    ("/docs/swagger-ui.css", "text/css; charset=utf-8"),
+];
+
+/// Makes the test write the golden file instead of comparing with it.
+const REWRITE: &str = "DUOVEC_REWRITE_GOLDEN";
+
+#[test]
+fn without_a_model_the_description_is_the_golden_one() {
+    let server = Server::loading(HttpConfig::default());
+    let mut seen = format!("{:#}", server.get("/openapi.json").ok());
+    seen.push('\n');
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/openapi.json");
+    if std::env::var_os(REWRITE).is_some() {
+        std::fs::write(&path, &seen).expect("the golden file can be written");
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let same = golden.lines().zip(seen.lines()).take_while(|(golden, seen)| golden == seen);
+    assert!(
+        golden == seen,
+        "the description differs from {} after line {}; when that is meant, rewrite it with\n\
+         {REWRITE}=1 cargo test --test api the_golden_one",
+        path.display(),
+        same.count()
+    );
+}
+
+#[test]
+fn the_description_tells_of_this_server() {
+    let server = Server::ready();
+    let answer = server.get("/openapi.json");
+    let document = answer.ok();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert!(document["paths"][DENSE]["post"].is_object());
+    let input = &document["components"]["schemas"]["EmbeddingRequest"]["properties"]["input"];
+    assert_eq!(input["oneOf"][2]["items"]["maximum"], VOCAB - 1);
+}
+
+#[test]
+fn the_page_may_ask_no_other_host() {
+    let server = Server::ready();
+    for (path, content_type) in PARTS {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.header("content-type"), Some(content_type), "{path}");
+        let policy = answer.header("content-security-policy").expect("it has a policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(!policy.contains("unsafe") && !policy.contains("//"), "{policy}");
+        assert!(!answer.body.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn large_parts_are_packed_for_those_who_can_unpack() {
+    let server = Server::ready();
+    let path = "/docs/swagger-ui-bundle.js";
+    let plain = server.get(path);
+    assert_eq!(plain.header("content-encoding"), None);
+    let headers = [("accept-encoding", "gzip")];
+    let packed = server.send(Method::GET, path, &headers, Vec::new());
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    assert_eq!(packed.header("vary"), Some("accept-encoding"));
+    assert_eq!(packed.body[..2], [0x1f, 0x8b]);
+    assert!(packed.body.len() * 3 < plain.body.len());
+    assert!(plain.body.windows(15).any(|bytes| bytes == b"SwaggerUIBundle"));
+}
+
+#[test]
+fn no_key_is_asked_for() {
+    let api_keys = vec![ApiKey::new("key".to_owned())];
+    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
+    server.get("/openapi.json").ok();
+    for (path, _) in PARTS {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn turned_off_they_are_unknown_routes() {
+    let docs = DocsRoutes::Omit;
+    let server = Server::with(HttpConfig { docs, ..HttpConfig::default() });
+    for path in PARTS.map(|(path, _)| path).into_iter().chain(["/openapi.json"]) {
+        for method in [Method::GET, Method::POST] {
+            let answer = server.send(method, path, &[], Vec::new());
+            answer.error().is(404, "not_found_error", "not_found", None);
+        }
+    }
+    server.get("/v1/models").ok();
+}
+
+#[test]
+fn only_get_and_head_are_taken() {
+    let server = Server::ready();
+    for path in ["/docs", "/openapi.json"] {
+        assert_eq!(server.send(Method::HEAD, path, &[], Vec::new()).status, 200);
+        let error = server.send(Method::POST, path, &[], Vec::new());
+        assert_eq!(error.header("allow"), Some("GET, HEAD"));
+        error.error().is(405, "not_found_error", "method_not_allowed", None);
+    }
+}

@@ -1,0 +1,89 @@
+"""`/docs` in a browser: it shows the routes, tries them, and asks no other host for anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import browser
+from server import Server, default_package, running
+
+ROUTES = [
+    ("POST", "/v1/embeddings"),
+    ("POST", "/v1/sparse-embeddings"),
+    ("POST", "/v1/embeddings:both"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{id}"),
+    ("GET", "/health"),
+    ("GET", "/health/deep"),
+    ("GET", "/health/live"),
+]
+
+ROWS = "[...document.querySelectorAll('.opblock-summary')]"
+TEXTS = f"""{ROWS}.map(row => [row.querySelector('.opblock-summary-method').textContent,
+    row.querySelector('[data-path]').dataset.path])"""
+
+EMBED = "#operations-embeddings-embed"
+
+
+@pytest.fixture(scope="module")
+def fake_server() -> Iterator[Server]:
+    """The page needs no model."""
+    with running("--engine", "fake", "--package", default_package()) as server:
+        yield server
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[browser.Page]:
+    """A tab of a browser that has seen nothing."""
+    program = browser.find()
+    if program is None:
+        pytest.skip("there is no Chromium: install Debian's package chromium")
+    with browser.opened(program, tmp_path / "profile") as page:
+        yield page
+
+
+def keep(page: browser.Page, name: str) -> None:
+    """Keep a picture when a person wants to look at it."""
+    if folder := os.environ.get("DUOVEC_TEST_SCREENSHOTS"):
+        page.screenshot(Path(folder) / f"{name}.png")
+
+
+def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: browser.Page) -> None:
+    """Swagger UI lists every route, and its button sends the example."""
+    page.call("Page.navigate", url=fake_server.url + "/docs")
+    page.wait_for(f"{ROWS}.length >= {len(ROUTES)}")
+    assert sorted(map(tuple, page.run(TEXTS))) == sorted(ROUTES)
+    assert page.run("document.title") == "duovec"
+    keep(page, "docs")
+
+    page.run(f"document.querySelector('{EMBED} .opblock-summary-control').click()")
+    # A click on the button counts from the moment the example is in its place.
+    page.wait_for(f"document.querySelector('{EMBED} textarea')?.value.includes('input')")
+    page.run(f"document.querySelector('{EMBED} .execute').click()")
+    answer = ".live-responses-table .response"
+    status = f"document.querySelector('{answer} .response-col_status')?.textContent"
+    assert page.wait_for(status).startswith("200")
+    text = page.wait_for(f"document.querySelector('{answer} .highlight-code code')?.textContent")
+    assert json.loads(text)["object"] == "list"
+    keep(page, "docs-tried")
+
+    hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
+    assert hosts == {urlsplit(fake_server.url).netloc}
+    assert page.complaints() == []
+
+
+def test_the_policy_keeps_other_hosts_out(fake_server: Server, page: browser.Page) -> None:
+    """What a foreign script in the page would try is refused by the browser."""
+    page.call("Page.navigate", url=fake_server.url + "/docs")
+    page.wait_for(f"{ROWS}.length > 0")
+    page.run("document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/a.png'}))")
+    page.run("void fetch('http://127.0.0.2:9/').catch(() => { window.refused = true; })")
+    page.wait_for("window.refused")
+    complaints = [text for text in page.complaints() if "Content Security Policy" in text]
+    assert len(complaints) >= 2, page.complaints()

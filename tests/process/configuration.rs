@@ -1,0 +1,81 @@
+//! `duovec check --config` says what would be run with, and where it comes from.
+
+use std::fs;
+
+use super::support::{Ended, duovec, run};
+
+fn said(ended: &Ended, line: &str) -> bool {
+    ended.stdout.lines().any(|printed| printed == line)
+}
+
+#[test]
+fn every_value_is_printed_with_its_origin() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("duovec.toml");
+    fs::write(&file, "port = 7\nmax_items = 9\nmodel_aliases = [\"a\", \"b \\\"c\"]\n")
+        .expect("it is written");
+    let ended = run(duovec()
+        .args(["check", "--max-batch-rows", "3", "--config"])
+        .arg(&file)
+        .env("DUOVEC_PORT", "8"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let place = file.display();
+    for line in [
+        "port = \"8\" # environment DUOVEC_PORT".to_owned(),
+        format!("max_items = \"9\" # file {place}"),
+        "max_batch_rows = \"3\" # flag --max-batch-rows".to_owned(),
+        "host = \"127.0.0.1\" # default".to_owned(),
+        "workers = \"auto\" # default".to_owned(),
+    ] {
+        assert!(said(&ended, &line), "{line}\n{}", ended.stdout);
+    }
+    let threads = ended.stdout.lines().find(|line| line.starts_with("http_threads"));
+    let threads = threads.expect("it is printed");
+    assert!(threads.starts_with("http_threads = \"auto\" # default; "), "{threads}");
+}
+
+#[test]
+fn the_output_is_a_configuration_file_of_the_same_settings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("duovec.toml");
+    let aliases = ("DUOVEC_MODEL_ALIASES", "a,b \"c\\");
+    let first = run(duovec().args(["check", "--config"]).env(aliases.0, aliases.1));
+    fs::write(&file, &first.stdout).expect("it is written");
+    let second = run(duovec().args(["check", "--config"]).arg(&file));
+    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    let values = |ended: &Ended| {
+        let lines = ended.stdout.lines();
+        lines.map(|line| line.rsplit_once(" # ").map(|(value, _)| value.to_owned())).collect()
+    };
+    let (first, second): (Vec<_>, Vec<_>) = (values(&first), values(&second));
+    assert_eq!(first, second);
+    assert!(first.len() > 30);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let ended = run(duovec().args(["check", "--config"]).env("DUOVEC_API_KEYS", "first,second"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let line = "# api_keys is set and not shown (environment DUOVEC_API_KEYS)";
+    assert!(said(&ended, line), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("first") && !ended.stdout.contains("second"));
+    let none = run(duovec().args(["check", "--config"]));
+    assert!(said(&none, "api_keys = \"\" # default"), "{}", none.stdout);
+}
+
+#[test]
+fn all_problems_are_reported_and_nothing_is_printed() {
+    let ended = run(duovec().args(["check", "--config", "--port", "http", "--workers", "0"]));
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.stdout, "");
+    for word in ["--port", "--workers"] {
+        assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn flags_of_serve_alone_are_refused_without_it() {
+    let ended = run(duovec().args(["check", "--port", "8080"]));
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("--config"), "{}", ended.stderr);
+}
