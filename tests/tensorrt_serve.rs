@@ -199,6 +199,20 @@ async fn both_flavours_serve_what_the_plan_gives() {
         assert!(tuning["engine_figures"]["captured_graphs"].as_u64() > Some(0), "{tuning}");
         assert_eq!(tuning["engine_figures"]["refused_graphs"], 0);
         assert!(tuning["engine_figures"]["device_1_memory_total_bytes"].as_u64() > Some(0));
+        let metrics = client.get(server.url("/metrics")).send().await.expect("an answer");
+        let metrics = metrics.text().await.expect("a text");
+        for gpu in [0, 1] {
+            let labels = format!("{{gpu=\"{gpu}\",name=\"duovec stand-in\"}} ");
+            let bytes = |name: &str| -> Option<f64> {
+                let series = format!("{name}{labels}");
+                metrics.lines().find_map(|line| line.strip_prefix(&series))?.parse().ok()
+            };
+            let free = bytes("duovec_gpu_memory_free_bytes");
+            assert!(
+                free > Some(0.0) && free <= bytes("duovec_gpu_memory_total_bytes"),
+                "{metrics}"
+            );
+        }
         let (status, deep) = get(&client, &server, "/health/deep").await;
         assert_eq!((status, deep["checks"].as_array().map(Vec::len)), (StatusCode::OK, Some(4)));
         server.signal("TERM");
