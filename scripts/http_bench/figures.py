@@ -9,18 +9,20 @@ from typing import Any
 
 from .scenarios import Row
 
-REACHED, MISSED, UNSEEN = "reached", "missed", "not seen"
+PASS, MISS, UNSEEN = "PASS", "MISS", "not seen"
 HIGH_CEILING = 330.0
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line: what, how much is wanted, what was seen."""
+    """One line: what, how much was reached, how much is wanted, and whether it is enough."""
 
     what: str
+    reached: str
     wanted: str
-    seen: str
     verdict: str
+    value: float | None = None
+    """Of `reached`, before it was rounded for people."""
 
 
 def at_least(what: str, value: float | None, least: float, show: Callable[[float], str]) -> Figure:
@@ -43,8 +45,8 @@ def _judged(
     good: Callable[[float], bool],
 ) -> Figure:
     if value is None or math.isnan(value):
-        return Figure(what, wanted, "-", UNSEEN)
-    return Figure(what, wanted, show(value), REACHED if good(value) else MISSED)
+        return Figure(what, "-", wanted, UNSEEN)
+    return Figure(what, show(value), wanted, PASS if good(value) else MISS, value)
 
 
 def share(value: float) -> str:
@@ -62,15 +64,29 @@ def rate(unit: str) -> Callable[[float], str]:
     return lambda value: f"{value:,.0f} {unit}"
 
 
+def capacity_of(rows: list[Row]) -> float:
+    """Texts a second of the best closed loop of single texts."""
+    singles = [row for row in rows if row.texts_each == 1 and row.load.startswith("closed")]
+    return max(row.texts_per_s for row in singles)
+
+
 def ceiling_of(benches: list[dict[str, Any]]) -> float:
     """The mean of the best ways before and after: the machine may have changed between."""
     best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in benches]
     return sum(best) / len(best)
 
 
-def engine_times(bench: dict[str, Any]) -> Callable[[int], float]:
+def shape_times(benches: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
+    """Rows and length -> milliseconds: the mean of the medians before and after."""
+    medians: dict[tuple[int, int], list[float]] = {}
+    for shape in (shape for bench in benches for shape in bench["shapes"]):
+        medians.setdefault((shape["rows"], shape["length"]), []).append(shape["median_ms"])
+    return {shape: sum(found) / len(found) for shape, found in medians.items()}
+
+
+def engine_times(times: dict[tuple[int, int], float]) -> Callable[[int], float]:
     """Tokens of a single text -> milliseconds of the smallest shape that holds it."""
-    known = {one["length"]: one["median_ms"] for one in bench["shapes"] if one["rows"] == 1}
+    known = {length: one for (rows, length), one in times.items() if rows == 1}
 
     def milliseconds_of(tokens: int) -> float:
         holding = [length for length in known if length >= tokens]
@@ -79,14 +95,12 @@ def engine_times(bench: dict[str, Any]) -> Callable[[int], float]:
     return milliseconds_of
 
 
-def largest_batch(bench: dict[str, Any], most_tokens: int) -> float:
+def largest_batch(times: dict[tuple[int, int], float], most_tokens: int) -> float:
     """Milliseconds of the slowest shape within the batch budget, or of one text alone."""
-    times = [
-        one["median_ms"]
-        for one in bench["shapes"]
-        if one["rows"] == 1 or one["rows"] * one["length"] <= most_tokens
+    within = [
+        one for (rows, length), one in times.items() if rows == 1 or rows * length <= most_tokens
     ]
-    return max(times, default=math.nan)
+    return max(within, default=math.nan)
 
 
 def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
@@ -107,12 +121,12 @@ def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
         at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
         at_most(
             "one client: p50 over the engine's own time",
-            own["one client"].more.get("added", {}).get("p50"),
+            own["one client"].more.get("added_ms", {}).get("p50"),
             0.3,
             milliseconds,
         ),
         at_most(
-            "interactive p99 beside bulk: 2 x (largest batch + own time)",
+            "interactive p99 beside bulk: 2 x (largest batch + mean text)",
             own["mixed, interactive"].spread["p99"],
             2 * (seen["largest_batch_ms"] + seen["own_ms"]),
             milliseconds,
@@ -125,7 +139,7 @@ def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
 
 def _fake_figures(fake: dict[str, Row]) -> list[Figure]:
     empty = fake["GET /health/live"].spread["p50"]
-    added = fake["closed 1 x 1"].spread["p50"] - empty
+    added = fake["one client"].spread["p50"] - empty
     return [
         at_least(
             "fake engine, 64 x 1",
@@ -141,11 +155,14 @@ def _overload_figures(row: Row, capacity: float) -> list[Figure]:
     refused, told = row.more["refused"], row.more["with_retry_after"]
     return [
         at_least("overload: goodput of capacity", row.more["goodput_per_s"] / capacity, 0.9, share),
-        at_least("overload: admitted that keep it", row.more["admitted_in_time"], 0.99, share),
+        at_least("overload: admitted ones in time", row.more["admitted_in_time"], 0.99, share),
         at_least(
-            "overload: refused with Retry-After", told / refused if refused else None, 1, share
+            "overload: refused ones with Retry-After", told / refused if refused else None, 1, share
         ),
         at_least(
-            "overload: that come back and succeed", row.more["came_back_and_succeeded"], 0.5, share
+            "overload: come back when told, and succeed",
+            row.more["came_back_and_succeeded"],
+            0.5,
+            share,
         ),
     ]

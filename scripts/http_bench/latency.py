@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -24,6 +26,36 @@ def spread(seconds: Iterable[float]) -> dict[str, float]:
     return {name: percentile(ordered, part) * 1e3 for name, part in PARTS.items()}
 
 
+def spread_of_counts(counts: Mapping[int, int]) -> dict[str, float]:
+    """Percentiles in milliseconds of how often each number of microseconds was seen."""
+    values = sorted(counts)
+    upto = list(accumulate(counts[value] for value in values))
+    total = upto[-1] if upto else 0
+
+    def at(part: float) -> float:
+        rank = max(1, math.ceil(part * total - 1e-9))
+        return values[bisect_left(upto, rank)] / 1e3 if total else math.nan
+
+    return {name: at(part) for name, part in PARTS.items()}
+
+
+def without_correction(counts: Mapping[int, int], interval_us: int) -> dict[int, int]:
+    """What was seen, from counts to which wrk has added.
+
+    For each latency of at least twice the mean `interval_us` wrk adds those that clients would have
+    had who sent at that interval: one interval less, two less, as long as more than one is left.
+    In a closed loop no client does so. The largest value has nothing added to it, so that
+    subtracting from there on downwards gives the first counts exactly.
+    """
+    left = dict(counts)
+    for value in sorted(counts, reverse=True):
+        if value < 2 * interval_us:
+            break
+        for less in range(value - interval_us, interval_us, -interval_us):
+            left[less] = left.get(less, 0) - left[value]
+    return {value: count for value, count in left.items() if count}
+
+
 def poisson(rate: float, seconds: float, seed: int) -> list[float]:
     """Due times of independent clients who together send `rate` requests a second."""
     chance = random.Random(seed)
@@ -33,8 +65,3 @@ def poisson(rate: float, seconds: float, seed: int) -> list[float]:
         due.append(at)
         at += chance.expovariate(rate)
     return due
-
-
-def regular(rate: float, seconds: float) -> list[float]:
-    """Due times at equal distances."""
-    return [number / rate for number in range(math.ceil(rate * seconds - 1e-9))]

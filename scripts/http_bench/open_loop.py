@@ -27,12 +27,15 @@ class Answer:
     retry_after: float | None = None
     retried: Answer | None = None
     """What it got when it came back as Retry-After said."""
-    tokens: int = 0
 
     @property
     def latency(self) -> float:
         """Seconds from when it was due."""
         return self.ended - self.due
+
+    def in_time(self, deadline_s: float) -> bool:
+        """Whether it was answered well, and by then."""
+        return self.status == 200 and self.latency <= deadline_s
 
 
 @dataclass

@@ -31,7 +31,8 @@ def draw(rows: list[Row], capacity: float, path: Path) -> None:
     closed.set(xlabel="clients, one text each", title="closed loop")
     closed.set(ylabel="latency, ms", yscale="log")
     closed.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-    opened.set(xlabel=f"requests sent, % of capacity ({capacity:.0f} texts/s)", title="open loop")
+    xlabel = f"requests sent, % of capacity ({capacity:.0f} texts/s)"
+    opened.set(xlabel=xlabel, title="open loop, answered requests")
     opened.tick_params(labelleft=True)
     for panel in (closed, opened):
         panel.grid(True, which="both", axis="y", color="#e3e6ea", linewidth=0.7)

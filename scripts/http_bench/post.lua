@@ -34,10 +34,11 @@ end
 function done(summary, latency, _)
    local errors = summary.errors
    local broken = errors.connect + errors.read + errors.write + errors.timeout
+   local seen = {}
+   for place = 1, #latency do
+      seen[place] = string.format("[%d,%d]", latency(place))
+   end
    io.write(string.format(
-      'wrk: {"requests":%d,"seconds":%.6f,"refused":%d,"broken":%d,"p50":%.4f,"p90":%.4f,'
-         .. '"p99":%.4f,"max":%.4f}\n',
-      summary.requests, summary.duration / 1e6, errors.status, broken,
-      latency:percentile(50) / 1e3, latency:percentile(90) / 1e3,
-      latency:percentile(99) / 1e3, latency.max / 1e3))
+      'wrk: {"requests":%d,"microseconds":%d,"refused":%d,"broken":%d,"latencies":[%s]}\n',
+      summary.requests, summary.duration, errors.status, broken, table.concat(seen, ",")))
 end

@@ -32,7 +32,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Three digits that count, and a dash for what is not a number."""
     if math.isnan(value):
         return "-"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -47,13 +47,13 @@ def loads(rows: list[Row]) -> str:
 def _cells(row: Row) -> list[str]:
     rates = [number(row.requests_per_s), number(row.texts_per_s) if row.texts_each else "-"]
     errors = f"{row.errors:,}"
-    if "refused" in row.more:
-        errors = f"{row.more['not_answered']:,} + {row.more['refused']:,} refused"
+    if silent := row.errors - row.refused:
+        errors += f" ({silent:,} silent)"
     spread = [number(row.spread[name]) for name in ("p50", "p90", "p99", "max")]
     return [row.server, row.load, *rates, *spread, errors]
 
 
 def figures(found: list[Figure]) -> str:
-    """What was wanted and seen."""
-    cells = [[one.what, one.wanted, one.seen, one.verdict] for one in found]
-    return table(("figure", "wanted", "seen", ""), cells, 4)
+    """What was reached, and what is wanted."""
+    cells = [[one.what, one.reached, one.wanted, one.verdict] for one in found]
+    return table(("figure", "reached", "wanted", "PASS or MISS"), cells, 4)

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from default_package.command import say
 
 from . import latency, open_loop, single, texts
-from .open_loop import Answer, Load
+from .open_loop import BROKEN, Answer, Load
 from .servers import ROUTE
-from .wrk import Wrk
+from .wrk import Found, Wrk
 
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""
 BULK = (4, 32)
-BULK_TIMES = 2
-"""So much longer than the others: wrk leaves out what is under way at the end, which is little
-then."""
+LONGER = {1: 1, 32: 2, 256: 3}
+"""So many times the seconds by texts of a request: wrk leaves out what is under way at the end,
+which is little then."""
+AGAIN = 8
+"""So many times longer a load runs once more in which nothing was answered."""
 OVERLOAD = 3.0
 OVERLOAD_DEADLINE_MS = (300.0, 1000.0)
-"""A tenth of the overload, within these: the queue is full and refuses most of the time."""
+"""A tenth of the overload, within these: the server refuses most of the time."""
 TAIL = 2.5
 """Refused requests come back for so many times the overload's own length."""
 TAIL_MIN_S = 5.0
-INTERACTIVE_PER_S = 4.0
+INTERACTIVE_PER_S = 10.0
+"""Few, so that bulk fills the server, and enough for a 99th percentile in 20 seconds."""
 SEED = 7
+EDGE_S = 1.0
+"""Bulk begins so much before the interactive texts and goes on after them."""
+MIXED_BULK = "mixed, bulk"
+EMPTY_ROUTE = "/health/live"
 
 
 @dataclass
@@ -45,13 +52,16 @@ class Row:
     seconds: float
     spread: dict[str, float]
     errors: int = 0
+    """Requests without a good answer."""
+    refused: int = 0
+    """Those of them whose answer was an error."""
     offered_per_s: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def requests_per_s(self) -> float:
-        """Good answers only."""
-        return (self.requests - self.errors) / self.seconds
+        """Good answers only; not a number when nothing was answered at all."""
+        return (self.requests - self.errors) / self.seconds if self.requests else math.nan
 
     @property
     def texts_per_s(self) -> float:
@@ -89,40 +99,43 @@ class Driver:
         self, server: str, url: str, clients: int, each: int, encoding: str = "base64"
     ) -> Row:
         """wrk: each client has one request under way."""
-        seconds = self.seconds * (1 if each == 1 else BULK_TIMES)
+        seconds = self.seconds * LONGER[each]
         say(f"{server}: {clients} x {each}, {encoding}, {seconds:g} s")
-        found = self.wrk.run(url + ROUTE, clients, seconds, self.bodies(each, encoding))
+        bodies = self.bodies(each, encoding)
+        found = self.wrk.run(url + ROUTE, clients, seconds, bodies)
+        if not found.requests:
+            say(f"nothing was answered: once more, {seconds * AGAIN:g} s")
+            found = self.wrk.run(url + ROUTE, clients, seconds * AGAIN, bodies)
         return wrk_row(found, server, f"closed {clients} x {each}", clients, each)
 
     def empty(self, server: str, url: str) -> Row:
-        """A route that does nothing."""
+        """A route that does nothing, for one client on a plain socket."""
         say(f"{server}: an empty route, {self.seconds:g} s")
-        found = self.wrk.run(url + "/health/live", 1, self.seconds, None)
-        return wrk_row(found, server, "GET /health/live", 1, 0)
+        host = urlsplit(url).netloc
+        wire = f"GET {EMPTY_ROUTE} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        row, _ = _single(server, f"GET {EMPTY_ROUTE}", url, [wire], self.seconds)
+        row.texts_each = 0
+        return row
 
     def warm(self, url: str) -> None:
         """A second of bulk load that is not counted."""
         clients, each = BULK
         self.wrk.run(url + ROUTE, clients, 1, self.bodies(each, "base64"))
 
-    def alone(self, server: str, url: str, engine_ms: Callable[[int], float] | None) -> Row:
-        """One client on a plain socket; beside it, what the engine takes for each text."""
-        say(f"{server}: one client beside the engine's own time, {self.seconds:g} s")
-        found = single.run(self.load(url, []), self.seconds)
-        took = [seconds for seconds, _ in found]
-        row = Row(server, "one client", 1, 1, len(took), sum(took), latency.spread(took))
-        if engine_ms is not None:
-            added = [seconds - engine_ms(tokens) / 1e3 for seconds, tokens in found]
-            row.more["added"] = latency.spread(added)
-        return row
+    def alone(self, server: str, url: str) -> tuple[Row, list[tuple[float, int]]]:
+        """One client on a plain socket, and the seconds and tokens of each of its requests."""
+        say(f"{server}: one client on a plain socket, {self.seconds:g} s")
+        load = self.load(url, [])
+        wires = [load.wire(body) for body in load.bodies]
+        return _single(server, "one client", url, wires, self.seconds)
 
     def open(self, server: str, url: str, capacity: float, part: float) -> Row:
         """Independent clients who together send a part of the capacity."""
         say(f"{server}: open loop at {part:.0%} of {capacity:.0f} texts/s, {self.seconds:g} s")
         due = latency.poisson(capacity * part, self.seconds, SEED)
-        answers = open_loop.run(self.load(url, due))
+        answers, cores = _driven(self.load(url, due))
         row = open_row(answers, server, f"open {part:.0%}", self.seconds)
-        row.more["part"] = part
+        row.more |= {"part": part, "load_program_cores": cores}
         return row
 
     def overload(self, server: str, url: str, capacity: float) -> Row:
@@ -133,30 +146,47 @@ class Driver:
         least, most = OVERLOAD_DEADLINE_MS
         deadline = round(min(max(self.seconds * 100, least), most))
         load = self.load(url, due, deadline_ms=deadline, tail_s=tail, retry=True)
-        row = overload_row(open_loop.run(load), server, f"open {OVERLOAD:.0%}", self.seconds)
-        row.more["part"] = OVERLOAD
+        answers, cores = _driven(load)
+        row = overload_row(answers, server, self.seconds, deadline / 1e3)
+        row.more |= {"part": OVERLOAD, "deadline_ms": deadline, "load_program_cores": cores}
         return row
 
     def mixed(self, server: str, url: str) -> list[Row]:
         """Interactive single texts while bulk clients keep the server busy."""
-        say(f"{server}: interactive texts beside bulk, {self.seconds:g} s")
-        due = latency.regular(INTERACTIVE_PER_S, self.seconds)
+        seconds = self.seconds * LONGER[BULK[1]]
+        say(f"{server}: interactive texts beside bulk, {seconds:g} s")
+        due = latency.poisson(INTERACTIVE_PER_S, seconds, SEED)
         clients, each = BULK
         bodies = self.bodies(each, "base64")
-        with closing(self.wrk.start(url + ROUTE, clients, self.seconds * 2, bodies)) as bulk:
-            time.sleep(self.seconds / 2)
+        with closing(self.wrk.start(url + ROUTE, clients, seconds + 2 * EDGE_S, bodies)) as bulk:
+            time.sleep(EDGE_S)
             answers = open_loop.run(self.load(url, due))
             found = bulk.result()
-        few = open_row(answers, server, "mixed, interactive", self.seconds)
-        return [few, wrk_row(found, server, "mixed, bulk", clients, each)]
+        few = open_row(answers, server, "mixed, interactive", seconds)
+        return [few, wrk_row(found, server, MIXED_BULK, clients, each)]
 
 
-def wrk_row(found: dict[str, Any], server: str, load: str, clients: int, each: int) -> Row:
+def _single(
+    server: str, load: str, url: str, wires: list[bytes], seconds: float
+) -> tuple[Row, list[tuple[float, int]]]:
+    found = single.run(url, wires, seconds)
+    took = [seconds for seconds, _ in found]
+    return Row(server, load, 1, 1, len(took), sum(took), latency.spread(took)), found
+
+
+def _driven(load: Load) -> tuple[list[Answer], float]:
+    """The answers, and how many cores this program itself took."""
+    start, used = time.monotonic(), time.process_time()
+    answers = open_loop.run(load)
+    return answers, (time.process_time() - used) / (time.monotonic() - start)
+
+
+def wrk_row(found: Found, server: str, load: str, clients: int, each: int) -> Row:
     """What wrk found."""
-    spread = {name: found[name] if found["requests"] else math.nan for name in latency.PARTS}
-    errors = found["refused"] + found["broken"]
-    requests = found["requests"] + found["broken"]
-    return Row(server, load, clients, each, requests, found["seconds"], spread, errors)
+    errors, requests = found.refused + found.broken, found.requests + found.broken
+    row = Row(server, load, clients, each, requests, found.seconds, found.spread, errors)
+    row.refused = found.refused
+    return row
 
 
 def open_row(answers: list[Answer], server: str, load: str, seconds: float) -> Row:
@@ -165,28 +195,47 @@ def open_row(answers: list[Answer], server: str, load: str, seconds: float) -> R
     spread = latency.spread(answer.latency for answer in good)
     errors = len(answers) - len(good)
     row = Row(server, load, 0, 1, len(answers), seconds, spread, errors)
+    row.refused = sum(answer.status not in (200, BROKEN) for answer in answers)
     row.offered_per_s = len(answers) / seconds
-    row.more["sent_late"] = latency.spread(answer.sent - answer.due for answer in answers)
+    sent = [answer for answer in answers if answer.status != BROKEN]
+    row.more["sent_late_ms"] = latency.spread(answer.sent - answer.due for answer in sent)
     return row
 
 
-def overload_row(answers: list[Answer], server: str, load: str, seconds: float) -> Row:
-    """The same; the rate counts what was answered while requests came, first or second try."""
-    row = open_row(answers, server, load, seconds)
+def overload_row(answers: list[Answer], server: str, seconds: float, deadline_s: float) -> Row:
+    """The same; goodput counts what was in time while requests came, at the first or second try."""
+    row = open_row(answers, server, f"open {OVERLOAD:.0%}", seconds)
     refused = [answer for answer in answers if answer.status == 429]
     again = [answer.retried for answer in refused if answer.retried is not None]
-    good = [answer for answer in answers if answer.status == 200]
-    second = [answer for answer in again if answer.status == 200]
+    first = [answer for answer in answers if answer.in_time(deadline_s)]
+    second = [answer for answer in again if answer.in_time(deadline_s)]
     admitted = len(answers) - len(refused)
     row.more |= {
-        "goodput_per_s": sum(answer.ended <= seconds for answer in good + second) / seconds,
+        "goodput_per_s": sum(answer.ended <= seconds for answer in first + second) / seconds,
         "admitted": admitted,
-        "admitted_in_time": len(good) / admitted if admitted else None,
+        "admitted_in_time": len(first) / admitted if admitted else None,
         "refused": len(refused),
+        "refused_share": len(refused) / len(answers) if answers else None,
         "with_retry_after": sum(answer.retry_after is not None for answer in refused),
         "came_back": len(again),
         "came_back_and_succeeded": len(second) / len(again) if again else None,
     }
-    # Refusing is what is wanted here.
-    row.more["not_answered"] = admitted - len(good)
     return row
+
+
+def unexpected(rows: list[Row], small: bool) -> list[str]:
+    """Loads whose figures say nothing, with the reason.
+
+    Only an overload may be refused. A small run measures nothing, and a slow machine that refuses
+    some of it is not wrong.
+    """
+    found = []
+    for row in rows:
+        overload = "deadline_ms" in row.more
+        failed = row.errors - (row.refused if small or overload else 0)
+        if failed:
+            found.append(f"{failed} requests of {row.server}, {row.load}, failed")
+        # What wrk runs beside another load may be too short for one answer.
+        elif row.requests == row.errors and not (small and row.load == MIXED_BULK):
+            found.append(f"{row.server}, {row.load}, got no good answer")
+    return found

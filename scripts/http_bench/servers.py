@@ -25,11 +25,15 @@ START_TIMEOUT_S = 60
 END_TIMEOUT_S = 20
 ROUTE = "/v1/embeddings"
 MS_PER_SHAPE = 100
+BENCH_TIMEOUT_S = 600
 
 
 def health(server: Server) -> dict[str, Any]:
     """What the server says of itself."""
-    return httpx.get(server.url + "/health", timeout=END_TIMEOUT_S).json()
+    try:
+        return httpx.get(server.url + "/health", timeout=END_TIMEOUT_S).json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise PackageError(f"/health gave no answer: {error}") from error
 
 
 @contextlib.contextmanager
@@ -43,8 +47,12 @@ def duovec(arguments: list[str]) -> Iterator[Server]:
         raise PackageError(str(error)) from error
 
 
-def bench(texts: Path, tuning: dict[str, Any], small: bool, timeout_s: float) -> dict[str, Any]:
-    """`duovec bench`: the ceiling for the texts, the time of single texts and of full batches."""
+def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:
+    """`duovec bench` with the engine of the server whose /health was `seen`.
+
+    The ceiling for the texts, the time of single texts and of full batches.
+    """
+    tuning = seen["tuning"]
     binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
     most = tuning["max_batch_tokens"]
     lengths = tuning["bucket_lengths"]
@@ -53,16 +61,17 @@ def bench(texts: Path, tuning: dict[str, Any], small: bool, timeout_s: float) ->
         f"{most // length}x{length}" for length in lengths if most // length in (2, 4, 8, 16, 32)
     ]
     command = [binary, "bench", default_package(), "--json", "--texts", str(texts)]
-    command += ["--precision", tuning["precision"], "--log-level", "warn"]
+    command += ["--engine", seen["engine"], "--precision", tuning["precision"]]
+    command += ["--max-batch-tokens", str(most), "--log-level", "warn"]
     command += ["--shapes", ",".join(shapes[3::4] if small else shapes)]
     command += ["--ms-per-shape", str(1 if small else MS_PER_SHAPE)]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=BENCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise PackageError(f"duovec bench did not end within {timeout_s:.0f} s") from None
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["it gave no reason"])[-1]
-        raise PackageError(f"duovec bench failed: {last}") from error
+        raise PackageError(f"duovec bench did not end within {BENCH_TIMEOUT_S} s") from None
+    if ran.returncode != 0:
+        last = (ran.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise PackageError(f"duovec bench failed: {last}")
     return json.loads(ran.stdout)
 
 

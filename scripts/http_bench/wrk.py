@@ -8,11 +8,14 @@ import os
 import shutil
 import subprocess
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from default_package.errors import PackageError
 from sparse_training import packages
+
+from . import latency
 
 SCRIPT = Path(__file__).with_name("post.lua")
 PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
@@ -22,6 +25,21 @@ ANSWER_TIMEOUT_S = 60
 END_TIMEOUT_S = 30
 """How much longer than asked for a run may take."""
 MARK = "wrk: "
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one run found."""
+
+    requests: int
+    """Answers of any status."""
+    seconds: float
+    refused: int
+    """Answers with a status above 399."""
+    broken: int
+    """Requests without an answer."""
+    spread: dict[str, float]
+    """Percentiles of latencies in milliseconds, answers of any status."""
 
 
 class Wrk:
@@ -39,7 +57,10 @@ class Wrk:
         installed = shutil.which("wrk")
         if installed:
             return cls(Path(installed), None)
-        program, library, _ = packages.fetch_all(PACKAGES, cache / "training")
+        try:
+            program, library, _ = packages.fetch_all(PACKAGES, cache / "training")
+        except PackageError as error:
+            raise PackageError(f"wrk is not installed, and {error}, or install wrk") from error
         folder = next((library.root / "usr/lib").glob("*/libluajit-5.1.so.2"), None)
         if folder is None:
             raise PackageError(f"{library.root} holds no LuaJIT: install wrk and try again")
@@ -78,9 +99,9 @@ class Wrk:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        return Running(process, whole + END_TIMEOUT_S)
+        return Running(process, clients, whole + END_TIMEOUT_S)
 
-    def run(self, url: str, clients: int, seconds: float, bodies: Path | None) -> dict[str, Any]:
+    def run(self, url: str, clients: int, seconds: float, bodies: Path | None) -> Found:
         """The same to its end."""
         with closing(self.start(url, clients, seconds, bodies)) as running:
             return running.result()
@@ -89,8 +110,8 @@ class Wrk:
 class Running:
     """One run; `close` ends it in any case."""
 
-    def __init__(self, process: subprocess.Popen[str], timeout_s: float) -> None:
-        self._process, self._timeout_s = process, timeout_s
+    def __init__(self, process: subprocess.Popen[str], clients: int, timeout_s: float) -> None:
+        self._process, self._clients, self._timeout_s = process, clients, timeout_s
 
     def close(self) -> None:
         """Ends it if it still runs."""
@@ -98,19 +119,33 @@ class Running:
             self._process.kill()
         self._process.communicate()
 
-    def result(self) -> dict[str, Any]:
-        """Waits for the end; latencies are in milliseconds."""
+    def result(self) -> Found:
+        """Waits for the end."""
         try:
             printed, _ = self._process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             raise PackageError(f"wrk did not end within {self._timeout_s:.0f} s") from None
-        return parse(printed)
+        return parse(printed, self._clients)
 
 
-def parse(printed: str) -> dict[str, Any]:
+def parse(printed: str, clients: int) -> Found:
     """The line that post.lua writes at the end."""
     for line in printed.splitlines():
         if line.startswith(MARK):
-            return json.loads(line.removeprefix(MARK))
+            return _found(json.loads(line.removeprefix(MARK)), clients)
     last = (printed.strip().splitlines() or ["nothing was printed"])[-1]
     raise PackageError(f"wrk gave no result: {last}")
+
+
+def _found(said: dict[str, Any], clients: int) -> Found:
+    counts = dict(said["latencies"])
+    requests, refused, broken = said["requests"], said["refused"], said["broken"]
+    if requests >= clients:
+        # wrk's own whole numbers: other rounding would give another interval.
+        interval = said["microseconds"] // (requests // clients)
+        own = latency.without_correction(counts, interval)
+        # A wrk that adds nothing, or by another rule, is taken as it is.
+        if sum(counts.values()) > requests >= sum(own.values()) and min(own.values()) > 0:
+            counts = own
+    seconds = said["microseconds"] / 1e6
+    return Found(requests, seconds, refused, broken, latency.spread_of_counts(counts))

