@@ -51,7 +51,6 @@ step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 step "set up a browser" ensure_browser
 step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
-step "clients against the real binary" "$PYTHON" -m pytest -q -rP tests/clients
 step "the benchmark over HTTP, small" scripts/bench_http.sh --small
 step "build the conformance program" cargo build --locked --quiet --example conformance
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
