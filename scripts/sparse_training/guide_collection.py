@@ -1,74 +1,117 @@
-"""The second domain, which training never sees: Debian's guides, all of it for testing."""
+"""Guides and help pages as a domain: headings and sentences ask for paragraphs."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from dataclasses import dataclass, replace
 
 from . import guides, packages, passages
 from .collection import Collection, Passage, Query, share
 
 SEED = "guides"
-SECTIONS_PER_LANGUAGE = 260
 PASSAGES_PER_SECTION = 3
 HEADING_TOKENS_MIN = 3.0
-SPLIT = "test"
+SENTENCE_TOKENS_MIN, SENTENCE_TOKENS_MAX = 8.0, 40.0
+SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
 
+
+@dataclass(frozen=True)
+class Domain:
+    """One kind of text, all of it on one side."""
+
+    split: str
+    sections: int
+    """At most, for each language."""
+    packages: tuple[str, ...]
+
+
+GUIDES = Domain("validation", 260, packages.GUIDES)
+OFFICE = Domain("train", 320, packages.OFFICE)
+UNSEEN = Domain("test", 120, packages.UNSEEN)
 
 Sections = dict[str, dict[str, guides.GuideSection]]
 """Key, the same in all translations -> language -> section."""
+Numbers = dict[tuple[str, str], tuple[int, ...]]
+"""Key and language -> positions of the section's passages."""
 
 
-def make(found: list[packages.Unpacked]) -> Collection:
-    """Sections by anchor; a heading asks for the paragraphs below it, in its own language and,
-    where English takes part, in the other."""
+def make(domain: Domain, found: list[packages.Unpacked]) -> Collection:
+    """Sections by anchor. A heading asks for the paragraphs below it, and so does the sentence
+    that begins them, which is taken out; in its own language and, where English takes part, in
+    the other."""
     sections = read_sections(found)
+    sentences = take_sentences(sections)
     collection = Collection()
-    numbers = add_passages(sections, collection)
-    langs = sorted({lang for _, lang in numbers})
+    numbers = add_passages(sections, collection, domain)
     for (key, lang), own in numbers.items():
-        heading = sections[key][lang].heading
-        if not _can_ask(heading, lang):
-            continue
-        collection.queries.append(Query(SPLIT, lang, lang, "heading", key, heading, own))
-        for other in ["en"] if lang != "en" else langs:
-            if other != lang and (key, other) in numbers:
-                there = numbers[key, other]
-                query = Query(SPLIT, lang, other, "heading", key, heading, there)
-                collection.queries.append(query)
+        asked = {"heading": sections[key][lang].heading, "sentence": sentences.get((key, lang))}
+        original = sections[key].get("en")
+        for kind, text in asked.items():
+            if text is None or not _can_ask(text, lang):
+                continue
+            if kind == "heading" and lang != "en" and original and text == original.heading:
+                continue  # nobody has translated it
+            query = Query(domain.split, lang, lang, kind, key, text, own)
+            collection.queries.append(query)
+            collection.queries += _abroad(query, numbers)
     return collection
+
+
+def _abroad(query: Query, numbers: Numbers) -> list[Query]:
+    """The same question to English, or an English heading to all other languages."""
+    if query.lang != "en":
+        targets = ["en"]
+    elif query.kind == "heading":
+        targets = sorted({lang for _, lang in numbers if lang != "en"})
+    else:
+        targets = []
+    there = [(lang, numbers.get((query.group, lang))) for lang in targets]
+    return [replace(query, target_lang=lang, relevant=own) for lang, own in there if own]
 
 
 def read_sections(found: list[packages.Unpacked]) -> Sections:
     """All sections of all guides; of two packages in one language the first counts."""
     sections: Sections = defaultdict(dict)
     for package in found:
-        lang, book = guides.language(package.name), guides.book(package.name)
-        for path in guides.files(package.root, package.name):
-            for section in guides.read(path):
-                sections[f"{book}#{section.key}"].setdefault(lang, section)
+        for source in guides.sources(package.root, package.name):
+            for section in guides.read(source):
+                sections[f"{source.page}#{section.key}"].setdefault(source.lang, section)
     return sections
 
 
-def add_passages(
-    sections: Sections, collection: Collection
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Adds the sections with most translations; (key, language) -> positions of its passages."""
+def take_sentences(sections: Sections) -> dict[tuple[str, str], str]:
+    """Takes the first sentence out of each section whose first paragraph has more of them."""
+    taken = {}
+    for key, by_lang in sections.items():
+        for lang, section in by_lang.items():
+            first, *later = section.blocks
+            sentence, *rest = SENTENCE_END.split(first, maxsplit=1)
+            fits = SENTENCE_TOKENS_MIN <= passages.token_estimate(sentence) <= SENTENCE_TOKENS_MAX
+            if fits and rest and rest[0] and passages.is_prose(first):
+                taken[key, lang] = sentence
+                section.blocks = [rest[0], *later]
+    return taken
+
+
+def add_passages(sections: Sections, collection: Collection, domain: Domain) -> Numbers:
+    """Adds the sections with most translations."""
     boilerplate = {
         lang: passages.repeated(s[lang].blocks for s in sections.values() if lang in s)
         for lang in sorted({lang for found in sections.values() for lang in found})
     }
-    numbers: dict[tuple[str, str], tuple[int, ...]] = {}
+    numbers: Numbers = {}
     taken: dict[str, int] = defaultdict(int)
     seen: set[str] = set()
     order = sorted(sections, key=lambda key: (-len(sections[key]), share(key, SEED)))
     for key in order:
         for lang, section in sorted(sections[key].items()):
             texts = _texts(section, lang, boilerplate[lang], seen)
-            if taken[lang] >= SECTIONS_PER_LANGUAGE or not texts:
+            if taken[lang] >= domain.sections or not texts:
                 continue
             taken[lang] += 1
             first = len(collection.passages)
-            collection.passages += [Passage(SPLIT, lang, key, text) for text in texts]
+            collection.passages += [Passage(domain.split, lang, key, text) for text in texts]
             numbers[key, lang] = tuple(range(first, len(collection.passages)))
             seen.update(texts)
     return numbers
@@ -83,6 +126,6 @@ def _texts(
     return passages.spread(merged, PASSAGES_PER_SECTION)
 
 
-def _can_ask(heading: str, lang: str) -> bool:
-    enough = passages.token_estimate(heading) >= HEADING_TOKENS_MIN
-    return enough and passages.is_in_language(heading, lang)
+def _can_ask(text: str, lang: str) -> bool:
+    enough = passages.token_estimate(text) >= HEADING_TOKENS_MIN
+    return enough and passages.is_in_language(text, lang)

@@ -34,6 +34,12 @@ GUIDES = (
     "developers-reference",
     *(f"developers-reference-{lang}" for lang in DEVELOPER_LANGUAGES),
 )
+"""Validation only: head and hybrid are chosen on them, so they prove nothing."""
+OFFICE_LANGUAGES = ("de", "en-us", "es", "fr", "it", "ja", "nl", "pl", "pt-br", "ru", "zh-cn")
+OFFICE = tuple(f"libreoffice-help-{lang}" for lang in OFFICE_LANGUAGES)
+"""Natural language, full sentences, another matter than the guides: for training."""
+UNSEEN = ("installation-guide-amd64",)
+"""For the last measurement only: no head and no hybrid was ever chosen on it."""
 RENDERER = "mandoc"
 
 

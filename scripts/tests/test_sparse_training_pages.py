@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sparse_training import guides, manual_collection, manual_pages, passages
+from sparse_training import guide_collection, guides, manual_collection, manual_pages, passages
 from sparse_training.manual_pages import Page, Section
 
 RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
@@ -147,8 +149,58 @@ def test_guides_are_read_by_heading_and_anchor() -> None:
     ]
 
 
-def test_guide_packages_give_language_and_book() -> None:
+def test_guide_packages_give_languages() -> None:
     assert guides.language("debian-faq-zh-cn") == "zh"
     assert guides.language("debian-reference-pt-br") == "pt"
     assert guides.language("developers-reference") == "en"
-    assert guides.book("developers-reference-de") == "developers-reference"
+    assert guides.language("libreoffice-help-en-us") == "en"
+
+
+HELP = """<aside><p>Search</p></aside><h1 id="hd_1">Copy a cell</h1><p>Mark it. Press <span
+hidden="true" class="MAC">Cmd</span><span>Ctrl</span>.</p><div class="relatedtopics"><p>More</p>
+</div><footer><p>Debug</p></footer>"""
+
+
+def test_help_pages_are_told_by_their_path(tmp_path: Path) -> None:
+    top = tmp_path / "usr/share/libreoffice/help/de/text/scalc"
+    top.mkdir(parents=True)
+    (top / "copy.html").write_text(HELP, encoding="utf-8")
+    (source,) = guides.sources(tmp_path, "libreoffice-help-de")
+    assert (source.lang, source.page) == ("de", "libreoffice-help/scalc/copy.html")
+    (section,) = guides.read(source)
+    assert (section.key, section.heading) == ("hd_1", "Copy a cell")
+    assert section.blocks == ["Mark it. Press Ctrl."]
+
+
+def test_the_installation_guide_is_told_by_places(tmp_path: Path) -> None:
+    for folder, anchor in (("en", "idm7"), ("zh_CN", "idm9")):
+        top = tmp_path / "usr/share/doc/installation-guide-amd64" / folder
+        top.mkdir(parents=True)
+        text = f'<h2><a name="{anchor}"></a>2.1. {folder}</h2><p>Text.</p><h3>Next</h3><p>X</p>'
+        (top / "ch02.html").write_text(text, encoding="utf-8")
+    found = guides.sources(tmp_path, "installation-guide-amd64")
+    keys = {one.lang: [section.key for section in guides.read(one)] for one in found}
+    assert keys == {"en": ["0", "1"], "zh": ["0", "1"]}
+    assert {one.page for one in found} == {"installation-guide/ch02.html"}
+
+
+def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
+    long = "It is the first sentence, which is long enough to ask. "
+    rest = "The rest says " + " ".join(f"word{i}" for i in range(60)) + "."
+    japanese = "これは質問として使うことができる最初の文です。残りの文です。"
+    sections = {
+        "a#1": {"en": guides.GuideSection("1", "A heading here", [long + rest])},
+        "a#2": {"en": guides.GuideSection("2", "Another heading", ["One sentence only here."])},
+        "a#3": {"ja": guides.GuideSection("3", "見出し", [japanese])},
+    }
+    taken = guide_collection.take_sentences(sections)
+    assert taken == {("a#1", "en"): long.strip(), ("a#3", "ja"): japanese[:23]}
+    assert sections["a#1"]["en"].blocks == [rest]
+    assert sections["a#2"]["en"].blocks == ["One sentence only here."]
+
+
+def test_train_validation_and_test_domains_share_no_package() -> None:
+    domains = (guide_collection.OFFICE, guide_collection.GUIDES, guide_collection.UNSEEN)
+    assert [one.split for one in domains] == ["train", "validation", "test"]
+    names = [name for one in domains for name in one.packages]
+    assert len(set(names)) == len(names)
