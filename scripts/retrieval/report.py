@@ -24,7 +24,7 @@ def markdown(results: dict[str, Any]) -> str:
         f"`{results['model']}`, {results['engine']} in {results['precision']}, over HTTP. Mean and "
         "95 % interval of a bootstrap over groups (all queries about one page or section, in all "
         "languages); differences are paired. The hybrid is dense + "
-        f"{results['hybrid_share']:g} · sparse, the weight chosen on the validation pages; "
+        f"{results['hybrid_share']:g} · sparse, the weight chosen on validation texts; "
         "by rank is reciprocal rank fusion.",
         "",
     ]

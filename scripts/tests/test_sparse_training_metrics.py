@@ -113,5 +113,21 @@ def test_evaluation_sums_up_by_language() -> None:
     assert sparse == {"en": 0.5, "en→de": 1.0}
     assert found["all"]["queries"] == 2
     assert found["across languages"]["queries"] == 1
+
+
+def test_the_hybrid_s_weight_is_good_where_it_helps_least() -> None:
+    # Dense is right in one domain and sparse in the other: only the middle weights keep both.
+    agreed = text([0.9, 0.44], {5: 0.3}, [5])
+    pool = [*POOL, agreed]
+    parts = {
+        "a": [Part([query("en", "en")], [QUERY], pool, [{2}])],
+        "b": [Part([query("en", "de")], [QUERY], pool, [{3}])],
+    }
     share, scores = evaluation.choose_share(parts)
-    assert scores[share] == max(scores.values())
+    assert scores["a"]["0"] == pytest.approx(1.0)
+
+    def gain(one: str) -> float:
+        return min(found[one] - max(found["0"], found["sparse"]) for found in scores.values())
+
+    best = max(gain(f"{one:g}") for one in evaluation.SHARES)
+    assert gain(f"{share:g}") >= best - evaluation.TOLERANCE
