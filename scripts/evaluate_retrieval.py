@@ -89,8 +89,9 @@ def run(options: argparse.Namespace) -> None:
 def write(results: dict[str, Any], out: Path) -> None:
     """JSON, tables and bars of the domains that are done."""
     out.mkdir(parents=True, exist_ok=True)
-    stored = json.dumps(results, ensure_ascii=False, indent=1)
-    (out / "results.json").write_text(stored + "\n", encoding="utf-8")
+    lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in results.items()]
+    stored = "{\n" + ",\n".join(lines) + "\n}\n"
+    (out / "results.json").write_text(stored, encoding="utf-8")
     (out / "tables.md").write_text(report.markdown(results), encoding="utf-8")
     pictures.bars(results, out / "scores.png")
 
