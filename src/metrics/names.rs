@@ -139,10 +139,15 @@ pub const PREDICTED_WAIT: Metric = gauge(
 pub const WORKERS: Metric = gauge(
     "duovec_workers",
     &["state"],
-    "Workers: total are configured, live have a session, busy run a batch",
+    "Workers: total are configured, live have a session, busy run a batch, stuck run too long",
 );
 pub const WORKER_RESTARTS: Metric =
     counter("duovec_worker_restarts_total", &[], "Workers that were replaced");
+pub const INCIDENTS: Metric = counter(
+    "duovec_incidents_total",
+    &["kind"],
+    "batch_split for want of memory, batch_stuck, row_not_finite, row_rescued of those",
+);
 pub const COST_ERROR: Metric = gauge(
     "duovec_cost_model_error_ratio",
     &[],
@@ -196,6 +201,7 @@ pub const METRICS: &[&Metric] = &[
     &PREDICTED_WAIT,
     &WORKERS,
     &WORKER_RESTARTS,
+    &INCIDENTS,
     &COST_ERROR,
     &COST_CORRECTION,
     &READY,

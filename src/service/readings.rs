@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::health::Status;
 use crate::metrics::{Readings, names, resident_bytes};
-use crate::scheduler::Snapshot;
+use crate::scheduler::{Incidents, Snapshot};
 use crate::service::{EmbeddingService, Resident};
 
 /// Everything that this moment tells; what does not exist yet is left out.
@@ -12,6 +12,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     let snapshot = service.resident.get().map(|resident| resident.scheduler.snapshot());
     if let Some(resident) = service.resident.get() {
         engine(&mut readings, resident);
+        incidents(&mut readings, resident.scheduler.incidents());
     }
     if let Some(snapshot) = &snapshot {
         counts(&mut readings, snapshot);
@@ -73,6 +74,18 @@ fn counts(readings: &mut Readings, snapshot: &Snapshot) {
     readings.put(&names::WORKER_RESTARTS, &[(&[], snapshot.workers.restarts as f64)]);
 }
 
+fn incidents(readings: &mut Readings, incidents: &Incidents) {
+    readings.put(
+        &names::INCIDENTS,
+        &[
+            (&["batch_split"], incidents.batches_split.get() as f64),
+            (&["batch_stuck"], incidents.batches_stuck.get() as f64),
+            (&["row_not_finite"], incidents.rows_not_finite.get() as f64),
+            (&["row_rescued"], incidents.rows_rescued.get() as f64),
+        ],
+    );
+}
+
 fn queue(readings: &mut Readings, snapshot: &Snapshot) {
     let (interactive, bulk) = (snapshot.queue_interactive, snapshot.queue_bulk);
     readings.put(
@@ -89,6 +102,7 @@ fn queue(readings: &mut Readings, snapshot: &Snapshot) {
             (&["total"], workers.total as f64),
             (&["live"], workers.live as f64),
             (&["busy"], workers.busy as f64),
+            (&["stuck"], workers.stuck as f64),
         ],
     );
     if let Some(error) = snapshot.cost_error {

@@ -125,6 +125,17 @@ fn refusals_expiries_and_cancellations_are_counted() {
 }
 
 #[test]
+fn rows_that_are_not_finite_are_counted() {
+    let server = Server::ready();
+    server.prepare(Trouble::NonFinite);
+    // The second row of the next batch.
+    assert_eq!(server.post(DENSE, &json!({"input": ["one", "two"]})).status, 500);
+    let seen = scrape(&server);
+    assert_eq!(seen[r#"duovec_incidents_total{kind="row_not_finite"}"#], 1.0);
+    assert_eq!(seen[r#"duovec_incidents_total{kind="row_rescued"}"#], 0.0);
+}
+
+#[test]
 fn while_loading_there_are_metrics_without_a_model() {
     let server = Server::loading(HttpConfig::default());
     let seen = scrape(&server);
