@@ -180,11 +180,7 @@ TEXTS: dict[str, list[str]] = {
 
 def main() -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="file to write")
-    command.add_wheel_options(parser)
-    options = parser.parse_args()
-    return command.guarded(lambda: make(options.out.resolve(), options))
+    return command.write_from_wheel(__doc__, DEFAULT_OUT, make)
 
 
 def make(out: Path, options: argparse.Namespace) -> None:

