@@ -22,6 +22,7 @@ ROUTES = [
     ("GET", "/health"),
     ("GET", "/health/deep"),
     ("GET", "/health/live"),
+    ("GET", "/metrics"),
 ]
 
 ROWS = "[...document.querySelectorAll('.opblock-summary')]"
