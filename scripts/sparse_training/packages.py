@@ -75,9 +75,11 @@ def _download(name: str, folder: Path) -> Path:
     """The package's file; the newest one if the cache holds several."""
     found = sorted(folder.glob(f"{name}_*.deb"))
     if not found:
-        ran = subprocess.run(
-            ["apt-get", "download", name], cwd=folder, capture_output=True, text=True, check=False
-        )
+        ran = _apt_get("download", name, folder=folder)
+        # A fresh machine has no lists of packages, and the lists of an old one name old files.
+        if ran.returncode != 0 and os.geteuid() == 0:
+            _apt_get("update", folder=folder)
+            ran = _apt_get("download", name, folder=folder)
         found = sorted(folder.glob(f"{name}_*.deb"))
         if ran.returncode != 0 or not found:
             reason = (ran.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -85,6 +87,12 @@ def _download(name: str, folder: Path) -> Path:
                 f"package {name} cannot be downloaded ({reason}): run apt-get update and try again"
             )
     return found[-1]
+
+
+def _apt_get(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def _unpack(path: Path, name: str, trees: Path) -> Unpacked:
