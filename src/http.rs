@@ -76,7 +76,7 @@ use stamp::LOOK_EVERY;
 use timeline::Timeline;
 use tls::Tls;
 
-/// The content type of all answers but those of `/metrics`.
+/// The content type of all answers but `/metrics` and `/docs`.
 const JSON: &str = "application/json";
 
 /// What every connection shares.

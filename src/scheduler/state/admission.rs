@@ -94,11 +94,10 @@ impl State {
     /// large request lets others in between, and those cannot hold it up beyond its time.
     pub(super) fn turns(&self, now: Moment, new: Candidate<'_>) -> Vec<Moment> {
         let last = now + new.deadline.since(now).mul_f64(TURNS_PART);
-        let live = self.live_and_busy().0.max(1) as f64;
-        let mut before_us = 0.0;
+        let (mut before_us, workers) = (0.0, self.sharing_workers());
         let mut turn = |&tokens: &usize| {
             let turn = now + micros(before_us);
-            before_us += self.waiting.item_us(tokens) * self.correction / live;
+            before_us += self.waiting.item_us(tokens) * self.correction / workers;
             turn.min(last)
         };
         new.tokens.iter().map(&mut turn).collect()
@@ -124,8 +123,7 @@ impl State {
 
     /// Part of the workers' time that interactive items leave to bulk items, of late.
     fn bulk_share(&self, now: Moment) -> f64 {
-        let live = self.live_and_busy().0.max(1) as f64;
-        let whole_us = LOAD_SPAN.as_secs_f64() * 1e6 * live;
+        let whole_us = LOAD_SPAN.as_secs_f64() * 1e6 * self.sharing_workers();
         (1.0 - self.admission.interactive_us(now) / whole_us).max(BULK_SHARE)
     }
 
@@ -135,16 +133,19 @@ impl State {
         idle && self.waiting.is_empty()
     }
 
+    /// Workers that share the work; at least one, since another will take a lost one's place.
+    fn sharing_workers(&self) -> f64 {
+        self.live_and_busy().0.max(1) as f64
+    }
+
     /// Time of what waits, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
-        let live = self.live_and_busy().0.max(1) as f64;
-        self.waiting.backlog_us(priority) * self.correction / live
+        self.waiting.backlog_us(priority) * self.correction / self.sharing_workers()
     }
 
     /// Time of a full batch of each length that waits, for all workers together.
     fn round_us(&self, priority: Priority) -> f64 {
-        let live = self.live_and_busy().0.max(1) as f64;
-        self.waiting.round_us(priority) * self.correction / live
+        self.waiting.round_us(priority) * self.correction / self.sharing_workers()
     }
 
     /// Time until the workers have run what they run, on average.
@@ -154,15 +155,17 @@ impl State {
             (running.predicted_us * self.correction - elapsed_us).max(0.0)
         };
         let running = self.workers.iter().filter_map(|worker| worker.running.as_ref());
-        running.map(left_us).sum::<f64>() / self.live_and_busy().0.max(1) as f64
+        running.map(left_us).sum::<f64>() / self.sharing_workers()
     }
 
     /// Time of a request on workers of its own.
     fn own_time(&self, tokens: &[usize]) -> Duration {
-        let live = self.live_and_busy().0.max(1) as f64;
         let all_us: f64 = tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
         let longest = tokens.iter().copied().max().unwrap_or(0);
-        micros((all_us / live).max(self.waiting.single_us(longest)) * self.correction)
+        micros(
+            (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
+                * self.correction,
+        )
     }
 
     /// When a request that finds room in `room_in` should come back: behind those that were told
