@@ -16,7 +16,7 @@ use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::clock::RealClock;
 use duovec::config::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use duovec::dense::cosine;
-use duovec::engine::openvino::{OpenVinoEngine, OpenVinoOptions};
+use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
 use duovec::limits::{MaxBatchRows, MaxBatchTokens};
 use duovec::package::ModelPackage;
@@ -97,16 +97,16 @@ fn rescuing_engine(
     rescue: RescueChoice,
 ) -> OpenVinoEngine {
     let limit = package.manifest().max_input_tokens;
+    let library_dir = env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from);
+    let clock = Arc::new(RealClock::new());
     let options = OpenVinoOptions {
-        library_dir: env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from),
-        precision,
-        rescue,
         sessions: 1,
         threads_per_session: 2,
         buckets: bucket_ladder(limit, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT),
     };
-    let clock = Arc::new(RealClock::new());
-    OpenVinoEngine::load(package, options, clock).expect("the engine loads: run scripts/test.sh")
+    OpenVinoModel::read(package, library_dir.as_deref(), precision, rescue, clock)
+        .and_then(|mut model| model.compile(&options))
+        .expect("the engine loads: run scripts/test.sh")
 }
 
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {

@@ -115,17 +115,21 @@ impl Loader<'_> {
         buckets: Vec<Bucket>,
         workers: Workers,
     ) -> Result<Arc<dyn Engine>, EngineError> {
-        use crate::engine::openvino::{OpenVinoEngine, OpenVinoOptions};
+        use crate::engine::openvino::{OpenVinoModel, OpenVinoOptions};
         let engine = &self.config.engine;
+        let mut model = OpenVinoModel::read(
+            self.package,
+            engine.openvino_library_dir.as_deref(),
+            engine.precision,
+            engine.rescue,
+            Arc::clone(self.clock),
+        )?;
         let options = OpenVinoOptions {
-            library_dir: engine.openvino_library_dir.clone(),
-            precision: engine.precision,
-            rescue: engine.rescue,
             sessions: workers.as_usize(),
             threads_per_session: engine.threads_per_worker.as_usize(),
             buckets,
         };
-        Ok(Arc::new(OpenVinoEngine::load(self.package, options, Arc::clone(self.clock))?))
+        Ok(Arc::new(model.compile(&options)?))
     }
 
     #[cfg(not(feature = "openvino"))]

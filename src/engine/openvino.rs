@@ -4,7 +4,7 @@
 //! thread runs its own request synchronously, which binds it to one stream; so what warm-up
 //! compiled for a shape on that thread is found again when the shape recurs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use openvino::{
@@ -27,16 +27,24 @@ use session::{OpenVinoSession, Tensors};
 /// How the engine is to run.
 #[derive(Debug, Clone)]
 pub struct OpenVinoOptions {
-    /// Folder of `libopenvino_c.so`; `None` searches the system.
-    pub library_dir: Option<PathBuf>,
-    pub precision: PrecisionChoice,
-    pub rescue: RescueChoice,
     /// Sessions that run at the same time.
     pub sessions: usize,
     /// Processor threads of each of them.
     pub threads_per_session: usize,
     /// Shapes that will be run, ascending and unique.
     pub buckets: Vec<Bucket>,
+}
+
+/// A graph that was read and checked; compiled once for each way of running it that is tried.
+pub struct OpenVinoModel<'a> {
+    core: Core,
+    model: Model,
+    package: &'a ModelPackage,
+    clock: Arc<dyn Clock>,
+    device: String,
+    /// To be tried in this order; one, when it is known to agree with the canary.
+    precisions: Vec<Precision>,
+    rescue: RescueChoice,
 }
 
 /// The model, compiled once for all sessions.
@@ -77,44 +85,46 @@ impl Precision {
     }
 }
 
-impl OpenVinoEngine {
-    /// Opens the libraries, reads the graph, checks its tensors against the manifest, compiles it
-    /// and runs the canary. Takes seconds.
+impl<'a> OpenVinoModel<'a> {
+    /// Opens the libraries, reads the graph and checks its tensors against the manifest.
+    ///
+    /// `library_dir` is the folder of `libopenvino_c.so`; `None` searches the system.
     ///
     /// # Errors
-    /// `BadPackage` when graph and manifest do not fit or the canary is off; `NotAvailable` when
-    /// OpenVINO itself cannot be used.
-    pub fn load(
-        package: &ModelPackage,
-        options: OpenVinoOptions,
+    /// `BadPackage` when graph and manifest do not fit, or the processor has not the precision that
+    /// was named; `NotAvailable` when OpenVINO itself cannot be used.
+    pub fn read(
+        package: &'a ModelPackage,
+        library_dir: Option<&Path>,
+        precision: PrecisionChoice,
+        rescue: RescueChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, EngineError> {
-        let mut core = open_library(options.library_dir.as_deref())?;
+        let mut core = open_library(library_dir)?;
         let model = read_model(&mut core, package)?;
-        let device = device_property(&core, PropertyKey::DeviceFullName)?;
+        let device = device_property(&core, PropertyKey::DeviceFullName)?.trim().to_owned();
         let capabilities = device_property(&core, PropertyKey::DeviceCapabilities)?;
-        let candidates = candidates(options.precision, &capabilities)?;
-        let info = EngineInfo {
-            kind: EngineKind::OpenVino,
-            version: openvino::version().build_number,
-            device: device.trim().to_owned(),
-            precision: String::new(),
-            threads_per_session: options.threads_per_session,
-            hidden_size: package.manifest().hidden_size,
-            buckets: options.buckets.clone(),
-            profiles: Vec::new(),
-        };
+        let precisions = candidates(precision, &capabilities)?;
+        Ok(Self { core, model, package, clock, device, precisions, rescue })
+    }
+
+    /// Compiles the graph and runs the canary, in each precision until it agrees. Takes seconds.
+    ///
+    /// # Errors
+    /// `BadPackage` when the canary is off; `NotAvailable` when OpenVINO cannot compile the graph.
+    pub fn compile(&mut self, options: &OpenVinoOptions) -> Result<OpenVinoEngine, EngineError> {
+        let manifest = self.package.manifest();
         let mut refused = String::new();
-        for precision in candidates {
-            let compiled = compile(&mut core, &model, precision, &options)?;
-            let mut engine = Self {
-                info: EngineInfo { precision: precision.name().to_owned(), ..info.clone() },
-                tensors: Tensors::of(package.manifest()),
-                clock: Arc::clone(&clock),
+        for precision in self.precisions.clone() {
+            let compiled = compile(&mut self.core, &self.model, precision, options)?;
+            let mut engine = OpenVinoEngine {
+                info: self.info(precision, options),
+                tensors: Tensors::of(manifest),
+                clock: Arc::clone(&self.clock),
                 compiled: Mutex::new(compiled),
                 rescue: None,
             };
-            let comparison = engine.run_canary(package.manifest())?;
+            let comparison = engine.run_canary(manifest)?;
             if comparison.passed() {
                 tracing::info!(
                     precision = precision.name(),
@@ -122,9 +132,10 @@ impl OpenVinoEngine {
                     sparse_error = comparison.sparse_error,
                     "the canary agrees with the golden numbers"
                 );
-                if options.rescue == RescueChoice::F32 && precision != Precision::F32 {
-                    engine.rescue = Some(compile_rescue(&mut core, &model, &options)?);
+                if self.rescue == RescueChoice::F32 && precision != Precision::F32 {
+                    engine.rescue = Some(compile_rescue(&mut self.core, &self.model, options)?);
                 }
+                self.precisions = vec![precision];
                 return Ok(engine);
             }
             refused = canary_refusal(precision, comparison);
@@ -133,6 +144,21 @@ impl OpenVinoEngine {
         Err(EngineError::BadPackage(refused))
     }
 
+    fn info(&self, precision: Precision, options: &OpenVinoOptions) -> EngineInfo {
+        EngineInfo {
+            kind: EngineKind::OpenVino,
+            version: openvino::version().build_number,
+            device: self.device.clone(),
+            precision: precision.name().to_owned(),
+            threads_per_session: options.threads_per_session,
+            hidden_size: self.package.manifest().hidden_size,
+            buckets: options.buckets.clone(),
+            profiles: Vec::new(),
+        }
+    }
+}
+
+impl OpenVinoEngine {
     fn run_canary(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
         let ids = TokenIds::new(&manifest.canary.token_ids);
         let bucket = Bucket { rows: 1, length: ids.len() };
