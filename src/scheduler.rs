@@ -28,7 +28,7 @@ mod ticket;
 pub use incidents::Incidents;
 use state::{Action, Counts, Event, Refused, State, StateConfig};
 use ticket::Pending;
-pub use ticket::{ItemRows, RunError, Ticket};
+pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
 
 /// What bounds the queue and the batches.
 #[derive(Debug, Clone, Copy)]
@@ -351,12 +351,13 @@ impl Scheduler {
 
     /// Hands out the rows of a job that ran, in the order of its items.
     pub fn complete(&self, worker: usize, job: &Job, rows: Vec<RowsOrError>) {
+        let span = RunSpan { started: job.started, ended: self.0.clock.now() };
         let bad = job.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
         let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
         self.end_batch(worker, &Event::BatchDone { worker, failed: &failed });
         for (item, rows) in job.items.iter().zip(rows) {
             match rows {
-                Ok(rows) => item.pending.finish(item.slot, rows, job.started),
+                Ok(rows) => item.pending.finish(item.slot, rows, span),
                 Err(error) => item.pending.fail(error),
             }
         }

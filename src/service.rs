@@ -15,7 +15,7 @@ use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, Submission, WantedRows};
+use crate::scheduler::{ItemRows, Refusal, RunError, RunSpan, Scheduler, Submission, WantedRows};
 use crate::sparse;
 use crate::tokenize::{TextTokenizer, Tokenized};
 
@@ -195,12 +195,12 @@ impl EmbeddingService {
             self.check(&resident, &request)?;
             let tokens = tokenize(&resident, &mut request).await?;
             let tokenized = self.clock.now();
-            let (rows, started) = run(&resident, &request, &tokens, deadline).await?;
-            let ran = self.clock.now();
+            let (rows, span) = run(&resident, &request, &tokens, deadline).await?;
             let mut reply = assemble(&resident, &request, &tokens, rows);
             let selected = self.clock.now();
-            // An item that ran has a batch that began; its place is between the others.
-            let started = started.unwrap_or(ran).clamp(tokenized, ran);
+            // An item that ran has a batch; its span is between the others.
+            let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
+            let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
             reply.milestones = Milestones { tokenized, started, ran, selected };
             if let Some(metrics) = &self.metrics {
                 metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
@@ -341,7 +341,7 @@ async fn run(
     request: &EmbedRequest,
     tokenized: &[Tokenized],
     deadline: Moment,
-) -> Result<(Vec<ItemRows>, Option<Moment>), EmbedError> {
+) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
     let rows = match request.vectors {
         Vectors::Dense => WantedRows::Dense,
         Vectors::Sparse => WantedRows::Weights,

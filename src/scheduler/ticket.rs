@@ -23,6 +23,20 @@ pub struct ItemRows {
     pub weights: Vec<f32>,
 }
 
+/// When batches ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunSpan {
+    pub started: Moment,
+    /// The worker had the rows in its hands.
+    pub ended: Moment,
+}
+
+impl RunSpan {
+    fn with(self, other: Self) -> Self {
+        Self { started: self.started.min(other.started), ended: self.ended.max(other.ended) }
+    }
+}
+
 /// Why a request that was taken gets no rows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunError {
@@ -47,8 +61,8 @@ pub(super) struct Pending {
 struct PendingState {
     rows: Vec<ItemRows>,
     left: usize,
-    /// The start of the first batch that gave rows.
-    started: Option<Moment>,
+    /// From the start of the first batch that gave rows to the end of the last.
+    ran: Option<RunSpan>,
     answer: Option<oneshot::Sender<Result<Vec<ItemRows>, RunError>>>,
 }
 
@@ -58,16 +72,16 @@ impl Pending {
         let state = PendingState {
             rows: vec![ItemRows::default(); items],
             left: items,
-            started: None,
+            ran: None,
             answer: Some(answer),
         };
         (Arc::new(Self { state: Mutex::new(state) }), receiver)
     }
 
-    /// The rows of one item, whose batch began at `started`; the last one answers the request.
-    pub(super) fn finish(&self, slot: usize, rows: ItemRows, started: Moment) {
+    /// The rows of one item, whose batch ran for `span`; the last one answers the request.
+    pub(super) fn finish(&self, slot: usize, rows: ItemRows, span: RunSpan) {
         let mut state = self.state.lock();
-        state.started = Some(state.started.map_or(started, |first| first.min(started)));
+        state.ran = Some(state.ran.map_or(span, |others| others.with(span)));
         state.rows[slot] = rows;
         state.left -= 1;
         if state.left == 0 {
@@ -113,9 +127,10 @@ impl Ticket {
         Self { scheduler, items, pending, answer, complete: false }
     }
 
-    /// When the first batch with an item of the request began; known when the rows are there.
-    pub fn started(&self) -> Option<Moment> {
-        self.pending.state.lock().started
+    /// From the start of the first batch with an item of the request to the end of the last; known
+    /// when the rows are there.
+    pub fn ran(&self) -> Option<RunSpan> {
+        self.pending.state.lock().ran
     }
 }
 
