@@ -21,7 +21,9 @@ pub mod traces;
 
 pub use traces::TraceConfig;
 
-pub use engine::{EngineChoice, EngineConfig, PrecisionChoice, RescueChoice, TensorRtConfig};
+pub use engine::{
+    EngineChoice, EngineConfig, OptimizeFor, PrecisionChoice, RescueChoice, TensorRtConfig,
+};
 pub use network::{DocsRoutes, TlsFiles, UnixSocket};
 
 use raw::{Origin, Problem, RawConfig};
@@ -204,7 +206,7 @@ impl Config {
     pub fn resolve(raw: &RawConfig) -> Result<Self, ConfigError> {
         let mut reader = Reader { raw, problems: raw.problems().to_vec() };
         let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
-        let engine = reader.engine(cores);
+        let engine = reader.engine();
         let config = Self {
             address: Address { host: reader.host(), port: reader.port() },
             package: PathBuf::from(reader.text("package")),

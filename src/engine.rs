@@ -51,7 +51,7 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// What an engine is and what it may be asked; fixed when it was loaded.
+/// What an engine is and what it may be asked; fixed before the first worker has a session.
 #[derive(Debug, Clone)]
 pub struct EngineInfo {
     pub kind: EngineKind,
@@ -159,8 +159,12 @@ pub struct GpuFigures {
 
 /// A loaded, immutable model on one device. Shared by all workers; called from their threads.
 pub trait Engine: Send + Sync {
-    /// What this engine is; the same for its whole life.
+    /// What this engine is; the same while it serves.
     fn info(&self) -> &EngineInfo;
+
+    /// Replaces the shapes for sessions that are opened from now on; those that it cannot run are
+    /// left out. At least one must be left.
+    fn set_buckets(&mut self, buckets: &[Bucket]);
 
     /// Opens what one worker needs. Called on the worker's own thread, which keeps the session.
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError>;

@@ -133,14 +133,33 @@ bounded! {
     QueueCapacity: 1..=1_048_576, 8192, "items"
 }
 bounded! {
-    /// Padded tokens (rows × length) of one batch. On two cores throughput is flat from about 300
-    /// tokens and falls from 1500, where a batch no longer fits the cache; a small batch keeps
-    /// others waiting for less. A GPU wants more; see [`GPU_BATCH_TOKENS`].
+    /// Padded tokens (rows × length) of one batch. The default is for engines that are not
+    /// measured; see [`CPU_BATCH_TOKENS`] and [`GPU_BATCH_TOKENS`].
     MaxBatchTokens: 16..=1_048_576, 512, "tokens"
 }
-/// Padded tokens of one batch on a GPU, where fewer leave arithmetic idle; a large model takes some
-/// ten milliseconds for so many.
-pub const GPU_BATCH_TOKENS: MaxBatchTokens = MaxBatchTokens(8192);
+/// Padded tokens of a batch that are chosen from on a processor. On two cores throughput is flat
+/// from about 256 and falls from 1500, where a batch no longer fits the cache.
+pub const CPU_BATCH_TOKENS: [MaxBatchTokens; 4] =
+    [MaxBatchTokens(256), MaxBatchTokens(512), MaxBatchTokens(1024), MaxBatchTokens(2048)];
+/// The same on a GPU, where fewer leave arithmetic idle; a large model takes some ten milliseconds
+/// for the most.
+pub const GPU_BATCH_TOKENS: [MaxBatchTokens; 5] = [
+    MaxBatchTokens(512),
+    MaxBatchTokens(1024),
+    MaxBatchTokens(2048),
+    MaxBatchTokens(4096),
+    MaxBatchTokens(8192),
+];
+/// Tokens of the single texts that are measured on a processor before it serves; batches have the
+/// longer ones.
+pub const CPU_PROBE_TOKENS: [usize; 2] = [32, 64];
+/// Padded tokens of those batches: enough to tell a run's fixed cost from that of a token, and no
+/// more, since a start should not take long.
+pub const CPU_PROBE_BATCHES: [usize; 2] = [128, 512];
+/// The same for a GPU; the largest batch stays within 64 rows.
+pub const GPU_PROBE_TOKENS: [usize; 2] = [64, 128];
+/// See [`GPU_PROBE_TOKENS`].
+pub const GPU_PROBE_BATCHES: [usize; 3] = [512, 2048, 8192];
 
 bounded! {
     /// Rows of one batch.

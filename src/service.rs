@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment, unix_seconds};
-use crate::config::TokenInput;
+use crate::config::{OptimizeFor, TokenInput};
 use crate::dense;
 use crate::engine::Engine;
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
@@ -18,6 +18,7 @@ use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Refusal, RunError, RunSpan, Scheduler, Submission, WantedRows};
 use crate::sparse;
 use crate::tokenize::{TextTokenizer, Tokenized};
+use crate::worker::tuning::choice::Measured;
 
 mod readings;
 mod request;
@@ -36,11 +37,21 @@ pub struct Resident {
     pub engine: Arc<dyn Engine>,
     /// Why it is this engine, and why no other.
     pub engine_reason: String,
+    /// How workers and batches were chosen.
+    pub tuned: Tuned,
     /// Padded tokens of one batch.
     pub max_batch_tokens: MaxBatchTokens,
     pub scheduler: Scheduler,
     /// From the first session that was opened to the last bucket that was run.
     pub warm_up: Duration,
+}
+
+/// What workers and batches were chosen for, and from.
+#[derive(Debug, Clone)]
+pub struct Tuned {
+    pub optimize_for: OptimizeFor,
+    /// Empty when nothing was to be chosen.
+    pub measured: Vec<Measured>,
 }
 
 /// What clients are told apart from the model.
@@ -361,7 +372,7 @@ async fn run(
         RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
         RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
     })?;
-    Ok((rows, ticket.started()))
+    Ok((rows, ticket.ran()))
 }
 
 fn assemble(

@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules that do no I/O, start no thread, read no clock and cannot block.
-const PURE: &[&str] = &["batch", "sparse", "dense", "scheduler/state"];
+const PURE: &[&str] = &["batch", "sparse", "dense", "scheduler/state", "worker/tuning/choice"];
 
 const MAX_FILE_LINES: usize = 500;
 const MAX_LINE_CHARS: usize = 100;

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::engine::{BatchOutput, Engine, EngineInfo, Session};
 use crate::telemetry;
 
-use super::load::{Loaded, load};
+use super::load::{Loaded, Measuring, load};
 
 mod ceiling;
 mod graphs;
@@ -81,7 +81,7 @@ struct Report {
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     telemetry::init(&config.log);
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, &clock)?;
+    let loaded = load(config, Measuring::Measure, &clock)?;
     let info = loaded.chosen.engine.info().clone();
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let span = text("ms-per-shape").unwrap_or("300");
@@ -166,7 +166,7 @@ impl Rig<'_> {
 
     /// The same package with other settings.
     fn reload(&self, config: &Config) -> anyhow::Result<Loaded> {
-        load(config, &self.clock)
+        load(config, Measuring::Skip, &self.clock)
     }
 }
 

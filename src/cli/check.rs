@@ -15,7 +15,7 @@ use crate::package::ModelPackage;
 use crate::package::canary::compare;
 use crate::telemetry;
 
-use super::load::{Loaded, load};
+use super::load::{Loaded, Measuring, load};
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod gpu;
@@ -71,7 +71,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         bail!("{} is not well: {first}{further}", config.package.display());
     }
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, &clock)?;
+    let loaded = load(config, Measuring::Skip, &clock)?;
     check_engine(config, &loaded, &mut findings)
 }
 

@@ -11,9 +11,15 @@ use crate::clock::Clock;
 use crate::config::{Config, EngineChoice};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::{GPU_BATCH_TOKENS, MaxBatchTokens, Workers};
+use crate::limits::{MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
 use crate::tokenize::TextTokenizer;
+use crate::worker::tuning::choice::{Measured, Split};
+
+mod way;
+
+pub(super) use way::Measuring;
+use way::{Found, Ways};
 
 /// What a process needs before it can open workers.
 pub(super) struct Loaded {
@@ -29,13 +35,21 @@ pub(super) struct Chosen {
     pub max_batch_tokens: MaxBatchTokens,
     /// Why it is this engine, in one sentence for the log and for `/health`.
     pub reason: String,
+    /// What workers and batches were chosen from; empty when all was named.
+    pub measured: Vec<Measured>,
 }
 
+type Opener<'a> = Box<dyn FnMut(Split, Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError> + 'a>;
+
 /// Verifies the package's files, reads its tokenizer and loads the engine. Takes seconds.
-pub(super) fn load(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Loaded> {
+pub(super) fn load(
+    config: &Config,
+    measuring: Measuring,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Loaded> {
     let package = ModelPackage::open(&config.package)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text)?;
-    let loader = Loader { config, package: &package, clock };
+    let loader = Loader { config, package: &package, measuring, clock };
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;
     Ok(Loaded { package, tokenizer, chosen })
@@ -44,6 +58,7 @@ pub(super) fn load(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Lo
 struct Loader<'a> {
     config: &'a Config,
     package: &'a ModelPackage,
+    measuring: Measuring,
     clock: &'a Arc<dyn Clock>,
 }
 
@@ -75,46 +90,49 @@ impl Loader<'_> {
     }
 
     fn load(&self, kind: EngineKind, reason: String) -> Result<Chosen, EngineError> {
-        let queue = &self.config.queue;
-        let fallback = if kind.is_tensorrt() { GPU_BATCH_TOKENS } else { MaxBatchTokens::DEFAULT };
-        let max_batch_tokens = queue.max_batch_tokens.unwrap_or(fallback);
         let length = self.package.manifest().max_input_tokens;
-        let buckets = bucket_ladder(length, max_batch_tokens, queue.max_batch_rows);
-        let workers = self.workers(kind);
-        let engine = match kind {
-            EngineKind::Fake => self.fake(buckets),
-            EngineKind::OpenVino => self.openvino(buckets, workers)?,
-            EngineKind::TensorRt | EngineKind::TensorRtRtx => self.tensorrt(kind, buckets)?,
-        };
+        let rows = self.config.queue.max_batch_rows;
+        let ways = Ways::of(self.config, kind, self.measuring);
+        let found = ways.best(
+            |max_tokens| bucket_ladder(length, max_tokens, rows),
+            self.opener(kind)?,
+            &**self.clock,
+        )?;
+        let Found { engine, split, max_batch_tokens, measured } = found;
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
-        Ok(Chosen { engine, workers, max_batch_tokens, reason })
+        for one in &measured {
+            tracing::info!(
+                workers = one.split.workers,
+                threads_per_worker = one.split.threads,
+                short_text_us = u64::try_from(one.alone.as_micros()).unwrap_or(u64::MAX),
+                tokens_per_s = one.tokens_per_s(max_batch_tokens.as_usize()).round(),
+                "a way of running it was measured"
+            );
+        }
+        let workers = Workers::new(split.workers as u64).unwrap_or_default();
+        Ok(Chosen { engine: engine.into(), workers, max_batch_tokens, reason, measured })
     }
 
-    fn workers(&self, kind: EngineKind) -> Workers {
-        let engine = &self.config.engine;
-        let devices = engine.tensorrt.devices.len() as u64;
-        let of_devices = engine.tensorrt.workers_per_device.get() * devices;
-        let auto = if kind.is_tensorrt() {
-            Workers::new(of_devices.min(Workers::MAX)).unwrap_or_default()
-        } else {
-            Workers::DEFAULT
-        };
-        engine.workers.unwrap_or(auto)
+    /// What loads the engine with a split of threads and shapes, as often as it is called.
+    fn opener(&self, kind: EngineKind) -> Result<Opener<'_>, EngineError> {
+        Ok(match kind {
+            EngineKind::Fake => Box::new(|_, buckets| Ok(self.fake(buckets))),
+            EngineKind::OpenVino => self.openvino()?,
+            EngineKind::TensorRt | EngineKind::TensorRtRtx => {
+                Box::new(move |_, buckets| self.tensorrt(kind, buckets))
+            }
+        })
     }
 
-    fn fake(&self, buckets: Vec<Bucket>) -> Arc<dyn Engine> {
+    fn fake(&self, buckets: Vec<Bucket>) -> Box<dyn Engine> {
         let run_time = Duration::from_millis(self.config.engine.fake_run.get());
         let script = FakeScript { run_time, ..FakeScript::default() };
         let hidden_size = self.package.manifest().hidden_size;
-        Arc::new(FakeEngine::with_script(hidden_size, buckets, script))
+        Box::new(FakeEngine::with_script(hidden_size, buckets, script))
     }
 
     #[cfg(feature = "openvino")]
-    fn openvino(
-        &self,
-        buckets: Vec<Bucket>,
-        workers: Workers,
-    ) -> Result<Arc<dyn Engine>, EngineError> {
+    fn openvino(&self) -> Result<Opener<'_>, EngineError> {
         use crate::engine::openvino::{OpenVinoModel, OpenVinoOptions};
         let engine = &self.config.engine;
         let mut model = OpenVinoModel::read(
@@ -124,17 +142,18 @@ impl Loader<'_> {
             engine.rescue,
             Arc::clone(self.clock),
         )?;
-        let options = OpenVinoOptions {
-            sessions: workers.as_usize(),
-            threads_per_session: engine.threads_per_worker.as_usize(),
-            buckets,
-        };
-        Ok(Arc::new(model.compile(&options)?))
+        Ok(Box::new(move |split, buckets| {
+            let options = OpenVinoOptions {
+                sessions: split.workers,
+                threads_per_session: split.threads,
+                buckets,
+            };
+            Ok(Box::new(model.compile(&options)?))
+        }))
     }
 
     #[cfg(not(feature = "openvino"))]
-    fn openvino(&self, _: Vec<Bucket>, _: Workers) -> Result<Arc<dyn Engine>, EngineError> {
-        let _ = self.clock;
+    fn openvino(&self) -> Result<Opener<'_>, EngineError> {
         Err(not_built("openvino"))
     }
 
@@ -143,7 +162,7 @@ impl Loader<'_> {
         &self,
         kind: EngineKind,
         buckets: Vec<Bucket>,
-    ) -> Result<Arc<dyn Engine>, EngineError> {
+    ) -> Result<Box<dyn Engine>, EngineError> {
         use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
         use crate::package::manifest::plan::PlanFlavour;
         let (flavour, built) = match kind {
@@ -163,11 +182,11 @@ impl Loader<'_> {
             precision: self.config.engine.precision,
             buckets,
         };
-        Ok(Arc::new(TensorRtEngine::load(self.package, &options)?))
+        Ok(Box::new(TensorRtEngine::load(self.package, &options)?))
     }
 
     #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
-    fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Arc<dyn Engine>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError> {
         Err(not_built(kind.name()))
     }
 }

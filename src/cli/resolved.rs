@@ -50,7 +50,6 @@ fn origin(setting: &Setting, raw: &RawConfig) -> String {
 fn taken(name: &str, config: &Config) -> Option<u64> {
     match name {
         "http-threads" => Some(config.http.threads.get()),
-        "threads-per-worker" => Some(config.engine.threads_per_worker.get()),
         _ => None,
     }
 }

@@ -16,14 +16,14 @@ use crate::health::Phase;
 use crate::http::{self, Entrance};
 use crate::package::ModelPackage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
-use crate::service::{EmbeddingService, Resident, ServiceOptions};
+use crate::service::{EmbeddingService, Resident, ServiceOptions, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
 use crate::worker::pool::WorkerPool;
 
 use super::drain::Drain;
-use super::load::{Chosen, load};
+use super::load::{Chosen, Measuring, load};
 
 /// How long answers that are ready may take to reach their clients at the end, at least.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -166,8 +166,8 @@ fn start(
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
-    let loaded = load(config, &clock)?;
-    let Chosen { engine, workers, max_batch_tokens, reason } = loaded.chosen;
+    let loaded = load(config, Measuring::Measure, &clock)?;
+    let Chosen { engine, workers, max_batch_tokens, reason, measured } = loaded.chosen;
     let info = engine.info().clone();
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
@@ -190,6 +190,7 @@ fn start(
         tokenizer: loaded.tokenizer,
         engine,
         engine_reason: reason,
+        tuned: Tuned { optimize_for: config.engine.optimize_for, measured },
         max_batch_tokens,
         scheduler,
         warm_up,
@@ -202,6 +203,7 @@ fn start(
         device = info.device,
         workers = workers.get(),
         threads_per_worker = info.threads_per_session,
+        max_batch_tokens = max_batch_tokens.get(),
         buckets = info.buckets.len(),
         warm_up_ms = millis(warm_up),
         load_ms = millis(whole),

@@ -47,15 +47,37 @@ pub enum RescueChoice {
     F32,
 }
 
+/// What counts where one thing costs another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptimizeFor {
+    /// The time of a query that comes alone or with few others.
+    Latency,
+    /// Texts per second when there is always something to run.
+    Throughput,
+}
+
+impl OptimizeFor {
+    /// As it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+        }
+    }
+}
+
 /// What decides how the model is run.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     pub choice: EngineChoice,
     pub precision: PrecisionChoice,
     pub rescue: RescueChoice,
-    /// `None` is the engine's own number.
+    /// What `workers`, `threads_per_worker` and the size of batches are chosen for.
+    pub optimize_for: OptimizeFor,
+    /// `None` is the engine's own number, or measured.
     pub workers: Option<Workers>,
-    pub threads_per_worker: ThreadsPerWorker,
+    /// `None` shares the processor's cores.
+    pub threads_per_worker: Option<ThreadsPerWorker>,
     /// `None` searches the system.
     pub openvino_library_dir: Option<PathBuf>,
     pub tensorrt: TensorRtConfig,
@@ -76,11 +98,7 @@ pub struct TensorRtConfig {
 }
 
 impl Reader<'_> {
-    pub(super) fn engine(&mut self, cores: u64) -> EngineConfig {
-        let workers: Option<Workers> = self.parsed_unless_auto("workers");
-        let share = (cores / workers.unwrap_or_default().get())
-            .clamp(ThreadsPerWorker::MIN, ThreadsPerWorker::MAX);
-        let threads = ThreadsPerWorker::new(share).unwrap_or_default();
+    pub(super) fn engine(&mut self) -> EngineConfig {
         EngineConfig {
             choice: self.one_of(
                 "engine",
@@ -105,8 +123,12 @@ impl Reader<'_> {
                 "rescue-precision",
                 &[("none", RescueChoice::None), ("f32", RescueChoice::F32)],
             ),
-            workers,
-            threads_per_worker: self.parsed_or_auto("threads-per-worker", threads),
+            optimize_for: self.one_of(
+                "optimize-for",
+                &[("latency", OptimizeFor::Latency), ("throughput", OptimizeFor::Throughput)],
+            ),
+            workers: self.parsed_unless_auto("workers"),
+            threads_per_worker: self.parsed_unless_auto("threads-per-worker"),
             openvino_library_dir: self.path("openvino-library-dir"),
             tensorrt: TensorRtConfig {
                 devices: self.devices(),

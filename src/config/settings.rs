@@ -73,10 +73,18 @@ pub const SETTINGS: &[Setting] = &[
         holds the weights once more)",
     ),
     flag(
+        "optimize-for",
+        "GOAL",
+        "latency",
+        "latency or throughput: what decides where workers, their threads or the size of batches \
+        are auto",
+    ),
+    flag(
         "workers",
         "N",
         "auto",
-        "workers, each with one session; auto is 1 on the CPU, workers-per-device for each GPU",
+        "workers, each with one session; auto is measured at the start on a CPU, 1 with \
+        threads-per-worker, and workers-per-device for each GPU",
     ),
     flag(
         "worker-stuck-ms",
@@ -168,7 +176,8 @@ pub const SETTINGS: &[Setting] = &[
         "max-batch-tokens",
         "N",
         "auto",
-        "padded tokens (rows × length) of one batch; auto is 512 on the CPU, 8192 on a GPU",
+        "padded tokens (rows × length) of one batch; auto is measured at the start, up to 2048 on \
+        a CPU, 8192 on a GPU",
     ),
     flag("max-batch-rows", "N", "64", "rows of one batch"),
     flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch of its class"),

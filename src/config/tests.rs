@@ -8,8 +8,10 @@ use std::path::Path;
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
 use super::{
-    Config, EngineChoice, LogFormat, SpecialTokenText, TlsFiles, TokenInput, TruncateDefault,
+    Config, EngineChoice, LogFormat, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
+    TruncateDefault,
 };
+use crate::limits::Workers;
 
 fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -130,11 +132,16 @@ fn the_queue_must_hold_the_largest_request() {
 }
 
 #[test]
-fn cores_are_shared_between_workers() {
-    let all = resolve(&[], &[], None).expect("valid").engine;
-    let half = resolve(&[("workers", "2")], &[], None).expect("valid").engine;
-    assert_eq!(all.workers, None);
-    assert_eq!(half.threads_per_worker.get(), (all.threads_per_worker.get() / 2).max(1));
+fn what_is_to_be_measured_is_not_a_number() {
+    let engine = resolve(&[], &[], None).expect("valid").engine;
+    assert_eq!((engine.workers, engine.threads_per_worker), (None, None));
+    assert_eq!(engine.optimize_for, OptimizeFor::Latency);
+    let typed = [("workers", "2"), ("optimize-for", "throughput")];
+    let engine = resolve(&typed, &[], None).expect("valid").engine;
+    assert_eq!(engine.workers.map(Workers::get), Some(2));
+    assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
+    let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");
+    assert!(problems[0].contains("none of latency, throughput"), "{problems:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::batch::cost::sample;
+use crate::batch::cost::{SAMPLE_RUNS, sample};
 use crate::batch::{Batch, Bucket};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 
@@ -137,6 +137,10 @@ impl Engine for FakeEngine {
         &self.info
     }
 
+    fn set_buckets(&mut self, buckets: &[Bucket]) {
+        self.info.buckets = buckets.to_vec();
+    }
+
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
         if self.shared.opens.fetch_add(1, Ordering::SeqCst) < self.shared.script.failing_opens {
             return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
@@ -144,7 +148,7 @@ impl Engine for FakeEngine {
         Ok(Box::new(FakeSession {
             hidden_size: self.info.hidden_size,
             shared: Arc::clone(&self.shared),
-            warm_up_left: self.info.buckets.len() + sample(&self.info.buckets).len(),
+            warm_up_left: self.info.buckets.len() + SAMPLE_RUNS * sample(&self.info.buckets).len(),
         }))
     }
 }

@@ -190,6 +190,10 @@ impl Engine for OpenVinoEngine {
         &self.info
     }
 
+    fn set_buckets(&mut self, buckets: &[Bucket]) {
+        self.info.buckets = buckets.to_vec();
+    }
+
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
         Ok(Box::new(self.open()?))
     }

@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::Manifest;
-use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
 
 pub mod build;
 pub mod choose;
@@ -66,6 +66,7 @@ struct Shared {
 /// The model on its GPUs.
 pub struct TensorRtEngine {
     info: EngineInfo,
+    profiles: Vec<PlanProfile>,
     devices: Vec<Device>,
     cuda: Cuda,
     pad_token_id: u32,
@@ -117,13 +118,14 @@ impl TensorRtEngine {
                 precision: entry.precision.clone(),
                 threads_per_session: 0,
                 hidden_size: manifest.hidden_size,
-                buckets: covered(entry, &options.buckets),
+                buckets: covered(&entry.profiles, &options.buckets),
                 profiles: entry.profiles.iter().map(ToString::to_string).collect(),
             },
             shared: Arc::new(Shared {
                 sessions: Mutex::new(vec![0; devices.len()]),
                 ..Shared::default()
             }),
+            profiles: entry.profiles.clone(),
             devices,
             cuda,
             pad_token_id: manifest.pad_token_id,
@@ -199,6 +201,10 @@ impl TensorRtEngine {
 impl Engine for TensorRtEngine {
     fn info(&self) -> &EngineInfo {
         &self.info
+    }
+
+    fn set_buckets(&mut self, buckets: &[Bucket]) {
+        self.info.buckets = covered(&self.profiles, buckets);
     }
 
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
@@ -308,9 +314,9 @@ fn engine_request(
     }
 }
 
-fn covered(entry: &PlanEntry, buckets: &[Bucket]) -> Vec<Bucket> {
+fn covered(profiles: &[PlanProfile], buckets: &[Bucket]) -> Vec<Bucket> {
     let covers = |bucket: &&Bucket| {
-        entry.profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
+        profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
     };
     buckets.iter().filter(covers).copied().collect()
 }

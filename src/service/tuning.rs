@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::scheduler::Snapshot;
 use crate::service::Resident;
+use crate::worker::tuning::choice::Measured;
 
 /// A JSON object for the operator; its names carry their units.
 pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
@@ -18,8 +19,12 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
     let batches = counts.batches.max(1) as f64;
     let stages = &snapshot.stages;
     let incidents = resident.scheduler.incidents();
+    let ways = resident.tuned.measured.iter();
+    let ways = ways.map(|measured| way(measured, resident.max_batch_tokens.as_usize()));
     json!({
         "engine_reason": resident.engine_reason,
+        "optimize_for": resident.tuned.optimize_for.name(),
+        "measured": ways.collect::<Vec<_>>(),
         "engine_figures": figures,
         "profiles": engine.profiles,
         "max_batch_tokens": resident.max_batch_tokens.get(),
@@ -62,6 +67,16 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
         "tokens_real": real,
         "tokens_padded": padded,
         "real_per_padded_token": if padded > 0 { real as f64 / padded as f64 } else { 1.0 },
+    })
+}
+
+/// One way of running the engine that was measured at the start.
+fn way(measured: &Measured, batch_tokens: usize) -> Value {
+    json!({
+        "workers": measured.split.workers,
+        "threads_per_worker": measured.split.threads,
+        "short_text_ms": millis(measured.alone),
+        "tokens_per_s": measured.tokens_per_s(batch_tokens).round(),
     })
 }
 

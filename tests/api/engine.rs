@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use duovec::batch::plan::bucket_ladder;
-use duovec::batch::{Batch, TokenIds};
+use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::engine::fake::expected_dense;
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use duovec::limits::{MaxBatchRows, MaxBatchTokens};
@@ -121,6 +121,10 @@ impl TestEngine {
 impl Engine for TestEngine {
     fn info(&self) -> &EngineInfo {
         &self.info
+    }
+
+    fn set_buckets(&mut self, buckets: &[Bucket]) {
+        self.info.buckets = buckets.to_vec();
     }
 
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {

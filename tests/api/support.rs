@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{Address, HttpConfig, SpecialTokenText, TokenInput, WatchdogConfig};
+use duovec::config::{
+    Address, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
+};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket, WantedRows};
-use duovec::service::{EmbeddingService, Resident, ServiceOptions};
+use duovec::service::{EmbeddingService, Resident, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
 use duovec::worker::pool::WorkerPool;
 use parking_lot::Mutex;
@@ -112,6 +114,7 @@ impl Model {
             package,
             engine,
             engine_reason: "fake was asked for".to_owned(),
+            tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
             max_batch_tokens: config.max_batch_tokens,
             scheduler: scheduler.clone(),
             warm_up: Duration::from_millis(1),

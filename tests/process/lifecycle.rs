@@ -36,7 +36,10 @@ async fn the_tiny_package_is_served_by_openvino() {
     let health: Value =
         client().get(server.url("/health")).send().await.expect("one").json().await.expect("JSON");
     assert_eq!(health["engine"], "openvino");
-    assert_eq!(health["workers"]["live"], 1);
+    assert_eq!(health["workers"]["live"], health["workers"]["total"]);
+    let measured = health["tuning"]["measured"].as_array().expect("a list");
+    let short_text_ms = measured[0]["short_text_ms"].as_f64();
+    assert!(short_text_ms.is_some_and(|ms| ms > 0.0), "{measured:?}");
 }
 
 /// SIGTERM in the middle of a run: health goes 503, new requests are refused, what was accepted is

@@ -104,7 +104,7 @@ impl Rig<'_> {
             config.engine.choice = choice(kind);
             config.engine.precision = precision;
             config.engine.workers = Some(Workers::new(workers)?);
-            config.engine.threads_per_worker = ThreadsPerWorker::new(threads)?;
+            config.engine.threads_per_worker = Some(ThreadsPerWorker::new(threads)?);
             Ok(config)
         };
         let precision = engine.precision;

@@ -1,0 +1,137 @@
+//! How an engine is run: as it was named, or the best that is measured.
+
+use std::thread;
+
+use crate::batch::Bucket;
+use crate::clock::Clock;
+use crate::config::{Config, OptimizeFor};
+use crate::engine::{Engine, EngineError, EngineKind};
+use crate::limits::{
+    CPU_BATCH_TOKENS, CPU_PROBE_BATCHES, CPU_PROBE_TOKENS, GPU_BATCH_TOKENS, GPU_PROBE_BATCHES,
+    GPU_PROBE_TOKENS, MaxBatchTokens, ThreadsPerWorker, Workers,
+};
+use crate::worker::tuning::Probe;
+use crate::worker::tuning::choice::{Measured, Split, choose, splits};
+
+/// Whether what nobody named is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Measuring {
+    /// Takes a second or two more.
+    Measure,
+    /// Defaults are good enough.
+    Skip,
+}
+
+/// Everything that may be tried, at least one of each.
+pub(super) struct Ways {
+    splits: Vec<Split>,
+    budgets: Vec<MaxBatchTokens>,
+    probe: Probe,
+    goal: OptimizeFor,
+}
+
+/// The best of them.
+pub(super) struct Found {
+    pub engine: Box<dyn Engine>,
+    pub split: Split,
+    pub max_batch_tokens: MaxBatchTokens,
+    /// What it was chosen from; empty when there was nothing to choose.
+    pub measured: Vec<Measured>,
+}
+
+impl Ways {
+    pub fn of(config: &Config, kind: EngineKind, measuring: Measuring) -> Self {
+        let mut ways = Self {
+            splits: all_splits(config, kind),
+            budgets: all_budgets(config, kind),
+            probe: if kind.is_tensorrt() {
+                Probe { batches: GPU_PROBE_BATCHES.to_vec(), lengths: GPU_PROBE_TOKENS }
+            } else {
+                Probe { batches: CPU_PROBE_BATCHES.to_vec(), lengths: CPU_PROBE_TOKENS }
+            },
+            goal: config.engine.optimize_for,
+        };
+        if measuring == Measuring::Skip {
+            ways.splits.truncate(1);
+            let default = if kind.is_tensorrt() { ways.largest() } else { MaxBatchTokens::DEFAULT };
+            ways.budgets = vec![config.queue.max_batch_tokens.unwrap_or(default)];
+        }
+        ways
+    }
+
+    /// Loads the engine in each way until one is not the best so far, and leaves the best.
+    ///
+    /// `ladder` gives the shapes for a budget.
+    pub fn best(
+        &self,
+        ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
+        mut open: impl FnMut(Split, Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError>,
+        clock: &dyn Clock,
+    ) -> Result<Found, EngineError> {
+        let widest = ladder(self.largest());
+        let mut engine = open(self.splits[0], widest.clone())?;
+        if self.splits.len() == 1 && self.budgets.len() == 1 {
+            let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
+            return Ok(Found { engine, split, max_batch_tokens, measured: Vec::new() });
+        }
+        let mut measured = vec![self.probe.measure(&*engine, self.splits[0], clock)?];
+        for &split in &self.splits[1..] {
+            // Weights are there once: one engine ends before the next begins.
+            drop(engine);
+            engine = open(split, widest.clone())?;
+            measured.push(self.probe.measure(&*engine, split, clock)?);
+            if choose(&measured, &self.budgets, self.goal) + 1 < measured.len() {
+                break;
+            }
+        }
+        let best = choose(&measured, &self.budgets, self.goal);
+        let split = measured[best].split;
+        if best + 1 < measured.len() {
+            drop(engine);
+            engine = open(split, widest)?;
+        }
+        let max_batch_tokens = measured[best].budget(&self.budgets);
+        engine.set_buckets(&ladder(max_batch_tokens));
+        Ok(Found { engine, split, max_batch_tokens, measured })
+    }
+
+    fn largest(&self) -> MaxBatchTokens {
+        self.budgets.iter().max().copied().unwrap_or_default()
+    }
+}
+
+fn all_splits(config: &Config, kind: EngineKind) -> Vec<Split> {
+    let engine = &config.engine;
+    let named = |workers: u64, threads: usize| {
+        vec![Split { workers: Workers::new(workers).unwrap_or_default().as_usize(), threads }]
+    };
+    if kind.is_tensorrt() {
+        let devices = engine.tensorrt.devices.len() as u64;
+        let of_devices = engine.tensorrt.workers_per_device.get() * devices;
+        return named(engine.workers.map_or(of_devices.min(Workers::MAX), Workers::get), 0);
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let most = ThreadsPerWorker::MAX as usize;
+    match (engine.workers, engine.threads_per_worker) {
+        (None, None) if kind == EngineKind::OpenVino => {
+            let possible =
+                |split: &Split| split.workers <= Workers::MAX as usize && split.threads <= most;
+            splits(cores).into_iter().filter(possible).collect()
+        }
+        (workers, None) => {
+            let workers = workers.unwrap_or_default();
+            named(workers.get(), (cores / workers.as_usize()).clamp(1, most))
+        }
+        (workers, Some(threads)) => named(workers.unwrap_or_default().get(), threads.as_usize()),
+    }
+}
+
+fn all_budgets(config: &Config, kind: EngineKind) -> Vec<MaxBatchTokens> {
+    match (config.queue.max_batch_tokens, kind) {
+        (Some(named), _) => vec![named],
+        // Its time says nothing of any machine.
+        (None, EngineKind::Fake) => vec![MaxBatchTokens::DEFAULT],
+        (None, EngineKind::OpenVino) => CPU_BATCH_TOKENS.to_vec(),
+        (None, EngineKind::TensorRt | EngineKind::TensorRtRtx) => GPU_BATCH_TOKENS.to_vec(),
+    }
+}

@@ -1,0 +1,209 @@
+//! How a model is run best on this machine: measured before it serves.
+//!
+//! All workers of a split run batches side by side, each shape after another one: an engine
+//! prepares itself anew for each change of shape, as it will have to when it serves.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use super::{caught, warm_up_batch};
+use crate::batch::Bucket;
+use crate::batch::cost::fit;
+use crate::clock::Clock;
+use crate::engine::{BatchOutput, Engine, EngineError, Session};
+
+pub mod choice;
+
+use choice::{Measured, Split};
+
+/// Each shape runs so often at least; the best counts, since other programs only ever slow it down.
+const ROUNDS_MIN: usize = 3;
+/// Short runs are repeated until they have taken this long together, or so often.
+const SPAN_MIN: Duration = Duration::from_millis(200);
+const ROUNDS_MAX: usize = 50;
+
+/// What is measured of each split.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Padded tokens of batches of the longer texts, ascending.
+    pub batches: Vec<usize>,
+    /// Tokens of single texts, ascending; each is rounded up to a bucket's.
+    pub lengths: [usize; 2],
+}
+
+impl Probe {
+    /// Opens a session for each worker on a thread of its own and runs batches on them.
+    ///
+    /// Larger batches than those that ran are passed over when the engine has no memory for them.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn measure(
+        &self,
+        engine: &dyn Engine,
+        split: Split,
+        clock: &dyn Clock,
+    ) -> Result<Measured, EngineError> {
+        thread::scope(|scope| {
+            let crew = Crew::open(scope, engine, split.workers, clock)?;
+            let buckets = &engine.info().buckets;
+            let singles = self.lengths.map(|length| fullest(buckets, length, 0));
+            let times = crew.best(&singles, 1)?;
+            let alone = times.iter().sum::<Duration>() / singles.len() as u32;
+            let (shapes, memory_tokens) = self.shapes(&crew, buckets)?;
+            let times = crew.best(&shapes, split.workers)?;
+            let measured: Vec<(Bucket, Duration)> = shapes.into_iter().zip(times).collect();
+            let cost = fit(&measured).map(|fit| fit.model).unwrap_or_default();
+            Ok(Measured { split, alone, cost, length: self.lengths[1], memory_tokens })
+        })
+    }
+
+    /// The shapes that ran for once on all workers, and the tokens of the largest when there was no
+    /// memory for more.
+    fn shapes(
+        &self,
+        crew: &Crew<'_>,
+        buckets: &[Bucket],
+    ) -> Result<(Vec<Bucket>, Option<usize>), EngineError> {
+        let mut shapes: Vec<Bucket> = Vec::new();
+        for &batch in [0].iter().chain(&self.batches) {
+            let shape = fullest(buckets, self.lengths[1], batch);
+            // The number of rows has its own limit, so a larger batch may be the same.
+            if shapes.last() == Some(&shape) {
+                continue;
+            }
+            match crew.round(&[shape], crew.workers()) {
+                Ok(_) => shapes.push(shape),
+                Err(EngineError::OutOfMemory(reason)) if !shapes.is_empty() => {
+                    tracing::warn!(tokens = shape.tokens(), reason, "batches stay smaller");
+                    let most = shapes.last().map(|shape| shape.tokens());
+                    return Ok((shapes, most));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((shapes, None))
+    }
+}
+
+/// Of the shortest length that holds `length` tokens, or the longest there is: the most rows within
+/// a budget, or the fewest there are.
+fn fullest(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
+    let longest = buckets.iter().map(|bucket| bucket.length).max().unwrap_or(length);
+    let holding = buckets.iter().map(|bucket| bucket.length).filter(|&found| found >= length);
+    let length = holding.min().unwrap_or(longest);
+    let same = buckets.iter().filter(|bucket| bucket.length == length);
+    let within = same.clone().filter(|bucket| bucket.tokens() <= batch_tokens).max();
+    within.or_else(|| same.min()).copied().unwrap_or(Bucket { rows: 1, length })
+}
+
+/// Threads that run what they are told, each on a session of its own. They end with it.
+struct Crew<'a> {
+    clock: &'a dyn Clock,
+    orders: Vec<Sender<Bucket>>,
+    outcomes: Receiver<Result<(), EngineError>>,
+}
+
+impl<'a> Crew<'a> {
+    /// Opens all sessions at the same time.
+    fn open<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        engine: &'scope dyn Engine,
+        workers: usize,
+        clock: &'a dyn Clock,
+    ) -> Result<Self, EngineError> {
+        let (tell, outcomes) = channel();
+        let mut orders = Vec::with_capacity(workers);
+        for worker in 0..workers {
+            let (order, inbox) = channel();
+            let tell = tell.clone();
+            thread::Builder::new()
+                .name(format!("duovec-probe-{worker}"))
+                .spawn_scoped(scope, move || obey(engine, &inbox, &tell))
+                .map_err(|error| {
+                    EngineError::NotAvailable(format!("cannot start a thread: {error}"))
+                })?;
+            orders.push(order);
+        }
+        let crew = Self { clock, orders, outcomes };
+        crew.wait_for(workers)?;
+        Ok(crew)
+    }
+
+    fn workers(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Shortest time of each shape, run by `workers` of the crew at once; they take turns.
+    fn best(&self, shapes: &[Bucket], workers: usize) -> Result<Vec<Duration>, EngineError> {
+        // What a shape needs is made when it runs for the first time.
+        let mut best = self.round(shapes, workers)?;
+        let mut spent = Duration::ZERO;
+        for round in 0..ROUNDS_MAX {
+            if round >= ROUNDS_MIN && spent >= SPAN_MIN {
+                break;
+            }
+            for (best, took) in best.iter_mut().zip(self.round(shapes, workers)?) {
+                *best = took.min(*best);
+                spent += took;
+            }
+        }
+        Ok(best)
+    }
+
+    fn round(&self, shapes: &[Bucket], workers: usize) -> Result<Vec<Duration>, EngineError> {
+        let mut times = Vec::with_capacity(shapes.len());
+        for &shape in shapes {
+            let start = self.clock.now();
+            for order in &self.orders[..workers] {
+                order.send(shape).map_err(|_| gone())?;
+            }
+            self.wait_for(workers)?;
+            times.push(self.clock.now().since(start));
+        }
+        Ok(times)
+    }
+
+    /// Outcomes of all that were told something, also when one of them failed: none may be left
+    /// for the next order.
+    fn wait_for(&self, workers: usize) -> Result<(), EngineError> {
+        let mut outcome = Ok(());
+        for _ in 0..workers {
+            outcome = outcome.and(self.outcomes.recv().map_err(|_| gone())?);
+        }
+        outcome
+    }
+}
+
+fn gone() -> EngineError {
+    EngineError::SessionLost("a measuring thread has ended".to_owned())
+}
+
+/// One thread's life: its first outcome is that of the opening.
+fn obey(engine: &dyn Engine, inbox: &Receiver<Bucket>, tell: &Sender<Result<(), EngineError>>) {
+    let mut session = None;
+    let opened = caught(|| {
+        session = Some(engine.open_session()?);
+        Ok(())
+    });
+    // Nobody listens any more when the measuring has failed elsewhere.
+    let _ = tell.send(opened);
+    let Some(mut session) = session else { return };
+    let mut output = BatchOutput::default();
+    for bucket in inbox {
+        let _ = tell.send(run(&mut *session, bucket, &mut output));
+    }
+}
+
+fn run(
+    session: &mut dyn Session,
+    bucket: Bucket,
+    output: &mut BatchOutput,
+) -> Result<(), EngineError> {
+    let batch = warm_up_batch(bucket)?;
+    caught(|| session.run(&batch, output))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The best way of running a model, out of measured ones. Pure.
+
+use std::time::Duration;
+
+use crate::batch::Bucket;
+use crate::batch::cost::CostModel;
+use crate::config::OptimizeFor;
+use crate::limits::MaxBatchTokens;
+
+/// How processor threads are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Sessions that run at the same time.
+    pub workers: usize,
+    /// Processor threads of each of them.
+    pub threads: usize,
+}
+
+/// A split as it was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    pub split: Split,
+    /// Time of a short text on one worker while the others do nothing.
+    pub alone: Duration,
+    /// Time of a batch while each worker runs one.
+    pub cost: CostModel,
+    /// Tokens of a text in the batches that are compared.
+    pub length: usize,
+    /// Padded tokens of the largest batch that there is memory for, when that was met.
+    pub memory_tokens: Option<usize>,
+}
+
+/// The load at which splits are compared for latency, as a part of the best rate of all of them:
+/// a server whose queries cannot wait has as much again to spare.
+const LOAD: f64 = 0.5;
+
+/// Another split must be better by so much than what the goal favours; less is noise, and a server
+/// should run in the same way after each start.
+const MARGIN: f64 = 0.1;
+
+/// The smallest batch that reaches this part of the largest one's rate is taken: a smaller one
+/// keeps others waiting for less, and is easier to fill with texts of one length.
+const RATE_PART: f64 = 0.9;
+
+impl Measured {
+    /// Padded tokens per second of all workers, in batches of so many.
+    pub fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
+        let rows = (batch_tokens / self.length).max(1);
+        let bucket = Bucket { rows, length: self.length };
+        let us = self.cost.predict_us(bucket).max(f64::MIN_POSITIVE);
+        (bucket.tokens() * self.split.workers) as f64 / us * 1e6
+    }
+
+    /// The best of the budgets, which ascend; at least one.
+    ///
+    /// # Panics
+    /// Without any budget.
+    pub fn budget(&self, budgets: &[MaxBatchTokens]) -> MaxBatchTokens {
+        let room = self.memory_tokens.unwrap_or(usize::MAX);
+        let fits = |budget: &&MaxBatchTokens| budget.as_usize() <= room;
+        let least = budgets.first().expect("there is at least one budget");
+        let rate = |budget: &MaxBatchTokens| self.tokens_per_s(budget.as_usize());
+        let most = budgets.iter().filter(fits).map(rate).fold(0.0, f64::max);
+        let enough = |budget: &&MaxBatchTokens| rate(budget) >= most * RATE_PART;
+        *budgets.iter().filter(fits).find(enough).unwrap_or(least)
+    }
+
+    /// For latency: expected time of a short text at `load` tokens per second, waiting included, in
+    /// seconds. For throughput: time of a token. Less is better.
+    fn badness(&self, rate: f64, goal: OptimizeFor, load: f64) -> f64 {
+        match goal {
+            OptimizeFor::Throughput => 1.0 / rate,
+            OptimizeFor::Latency if rate > load => self.alone.as_secs_f64() / (1.0 - load / rate),
+            OptimizeFor::Latency => f64::INFINITY,
+        }
+    }
+}
+
+/// Place of the best split; they ascend by workers.
+///
+/// For latency it is the one whose short texts take the least time at half of the best rate of all
+/// splits, with the waiting time of a single queue; the fewest workers are favoured. For throughput
+/// it is the one of the best rate, and the most workers are favoured: threads that do not wait for
+/// each other bear disturbances better than a few quiet rounds show.
+pub fn choose(measured: &[Measured], budgets: &[MaxBatchTokens], goal: OptimizeFor) -> usize {
+    let rate = |one: &Measured| one.tokens_per_s(one.budget(budgets).as_usize());
+    let rates: Vec<f64> = measured.iter().map(rate).collect();
+    let load = rates.iter().copied().fold(0.0, f64::max) * LOAD;
+    let badness = |place: usize| measured[place].badness(rates[place], goal, load);
+    let better = |best: usize, place: usize| {
+        if badness(place) < badness(best) * (1.0 - MARGIN) { place } else { best }
+    };
+    let places = 0..measured.len();
+    let chosen = match goal {
+        OptimizeFor::Latency => places.reduce(better),
+        OptimizeFor::Throughput => places.rev().reduce(better),
+    };
+    chosen.unwrap_or(0)
+}
+
+/// The splits of `cores` that are worth trying, ascending by workers, each at least twice those
+/// before it.
+pub fn splits(cores: usize) -> Vec<Split> {
+    let mut found: Vec<Split> = Vec::new();
+    for threads in (1..=cores).rev() {
+        let workers = cores / threads;
+        if found.last().is_none_or(|last| workers >= last.workers * 2) {
+            found.push(Split { workers, threads });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::CPU_BATCH_TOKENS;
+    use OptimizeFor::{Latency, Throughput};
+
+    /// Its workers reach `tokens_per_s` together in very large batches.
+    fn measured(workers: usize, alone_ms: u64, fixed_us: f64, tokens_per_s: f64) -> Measured {
+        let per_token_us = workers as f64 / tokens_per_s * 1e6;
+        Measured {
+            split: Split { workers, threads: 1 },
+            alone: Duration::from_millis(alone_ms),
+            cost: CostModel { fixed_us, per_token_us, per_token_length_us: 0.0 },
+            length: 64,
+            memory_tokens: None,
+        }
+    }
+
+    fn budget(measured: &Measured) -> u64 {
+        measured.budget(&CPU_BATCH_TOKENS).get()
+    }
+
+    #[test]
+    fn the_batch_is_the_smallest_that_is_nearly_as_fast_as_any() {
+        // 118 us a token: the fixed part is a tenth of 127 tokens.
+        let slow = measured(1, 5, 1500.0, 8500.0);
+        assert_eq!(budget(&slow), 256);
+        let fast = measured(1, 5, 1500.0, 100_000.0);
+        assert_eq!(budget(&fast), 1024);
+        let equal = measured(1, 5, 0.0, 8000.0);
+        assert_eq!(budget(&equal), 256);
+    }
+
+    #[test]
+    fn no_batch_is_larger_than_what_there_is_memory_for() {
+        let mut fast = measured(1, 5, 1500.0, 100_000.0);
+        fast.memory_tokens = Some(600);
+        assert_eq!(budget(&fast), 512);
+        fast.memory_tokens = Some(50);
+        assert_eq!(budget(&fast), 256);
+    }
+
+    #[test]
+    fn two_cores_stay_together_unless_throughput_is_asked_for() {
+        // Measured on two cores: more texts, which take nearly twice as long alone.
+        let found = [measured(1, 8, 1500.0, 8000.0), measured(2, 13, 1500.0, 9500.0)];
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 0);
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 1);
+    }
+
+    #[test]
+    fn many_cores_are_divided_where_one_text_cannot_use_them() {
+        let found = [
+            measured(1, 3, 1000.0, 20_000.0),
+            measured(2, 3, 1000.0, 32_000.0),
+            measured(4, 5, 1000.0, 42_000.0),
+            measured(16, 13, 1000.0, 52_000.0),
+        ];
+        // Alone the first is as fast as any, but it cannot bear half of what the last one can.
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 2);
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 3);
+    }
+
+    #[test]
+    fn what_may_be_noise_changes_nothing() {
+        let found = [measured(1, 10, 1000.0, 8000.0), measured(2, 10, 1000.0, 8400.0)];
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 0);
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 1);
+    }
+
+    #[test]
+    fn cores_are_divided_in_halves_down_to_one_each() {
+        let of = |cores| -> Vec<(usize, usize)> {
+            splits(cores).iter().map(|split| (split.workers, split.threads)).collect()
+        };
+        assert_eq!(of(1), [(1, 1)]);
+        assert_eq!(of(2), [(1, 2), (2, 1)]);
+        assert_eq!(of(3), [(1, 3), (3, 1)]);
+        assert_eq!(of(6), [(1, 6), (2, 3), (6, 1)]);
+        assert_eq!(of(16), [(1, 16), (2, 8), (4, 4), (8, 2), (16, 1)]);
+    }
+}

@@ -1,0 +1,143 @@
+//! An engine whose runs take what they should on a clock of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::batch::Batch;
+use crate::batch::plan::bucket_ladder;
+use crate::clock::ManualClock;
+use crate::engine::{EngineInfo, EngineKind};
+use crate::limits::{MaxBatchRows, MaxBatchTokens};
+
+/// Microseconds of a run.
+const FIXED_US: u64 = 1000;
+const TOKEN_US: u64 = 10;
+
+struct Timed {
+    info: EngineInfo,
+    clock: Arc<ManualClock>,
+    /// Batches of more tokens do not fit.
+    memory_tokens: usize,
+    sessions: AtomicUsize,
+    runs: Arc<Mutex<Vec<Bucket>>>,
+}
+
+struct TimedSession {
+    clock: Arc<ManualClock>,
+    memory_tokens: usize,
+    runs: Arc<Mutex<Vec<Bucket>>>,
+}
+
+impl Engine for Timed {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn set_buckets(&mut self, buckets: &[Bucket]) {
+        self.info.buckets = buckets.to_vec();
+    }
+
+    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+        self.sessions.fetch_add(1, Ordering::SeqCst);
+        if self.memory_tokens == 0 {
+            return Err(EngineError::OutOfMemory("no session fits".to_owned()));
+        }
+        let (clock, runs) = (Arc::clone(&self.clock), Arc::clone(&self.runs));
+        Ok(Box::new(TimedSession { clock, memory_tokens: self.memory_tokens, runs }))
+    }
+}
+
+impl Session for TimedSession {
+    fn run(&mut self, batch: &Batch, _: &mut BatchOutput) -> Result<(), EngineError> {
+        let bucket = batch.bucket();
+        if bucket.tokens() > self.memory_tokens {
+            return Err(EngineError::OutOfMemory("the batch is too large".to_owned()));
+        }
+        let us = FIXED_US + bucket.tokens() as u64 * TOKEN_US;
+        self.clock.advance(Duration::from_micros(us));
+        self.runs.lock().push(bucket);
+        Ok(())
+    }
+}
+
+fn timed(memory_tokens: usize) -> Timed {
+    let tokens = MaxBatchTokens::new(4096).expect("in range");
+    Timed {
+        info: EngineInfo {
+            kind: EngineKind::Fake,
+            version: String::new(),
+            device: String::new(),
+            precision: String::new(),
+            threads_per_session: 1,
+            hidden_size: 1,
+            buckets: bucket_ladder(512, tokens, MaxBatchRows::DEFAULT),
+            profiles: Vec::new(),
+        },
+        clock: Arc::new(ManualClock::default()),
+        memory_tokens,
+        sessions: AtomicUsize::new(0),
+        runs: Arc::default(),
+    }
+}
+
+fn measure(engine: &Timed, workers: usize) -> Result<Measured, EngineError> {
+    let probe = Probe { batches: vec![128, 512], lengths: [32, 64] };
+    probe.measure(engine, Split { workers, threads: 1 }, &*engine.clock)
+}
+
+#[test]
+fn times_and_cost_are_those_of_the_engine() {
+    let measured = measure(&timed(usize::MAX), 1).expect("it runs");
+    // A text of 32 tokens takes 1.32 ms, one of 64 takes 1.64 ms.
+    assert_eq!(measured.alone, Duration::from_micros(1480));
+    assert!((measured.cost.fixed_us - FIXED_US as f64).abs() < 1.0, "{:?}", measured.cost);
+    assert!((measured.cost.per_token_us - TOKEN_US as f64).abs() < 0.01, "{:?}", measured.cost);
+    let expected = 1024.0 / (FIXED_US + 1024 * TOKEN_US) as f64 * 1e6;
+    assert!((measured.tokens_per_s(1024) / expected - 1.0).abs() < 1e-3);
+    assert_eq!(measured.memory_tokens, None);
+}
+
+#[test]
+fn all_workers_run_at_once_and_one_alone() {
+    let engine = timed(usize::MAX);
+    measure(&engine, 3).expect("it runs");
+    assert_eq!(engine.sessions.load(Ordering::SeqCst), 3);
+    let runs = engine.runs.lock();
+    let of = |rows, length| runs.iter().filter(|run| **run == Bucket { rows, length }).count();
+    // Each of the three workers has its own batch; single texts are run by one, too.
+    for rows in [2, 8] {
+        assert_eq!(of(rows, 64) % 3, 0);
+        assert!(of(rows, 64) > 3 * ROUNDS_MIN);
+    }
+    assert!(of(1, 32) > ROUNDS_MIN);
+    assert!(of(1, 64) > of(2, 64));
+    assert_eq!(of(1, 512), 0);
+}
+
+#[test]
+fn batches_that_do_not_fit_are_passed_over() {
+    let measured = measure(&timed(300), 2).expect("smaller ones run");
+    assert_eq!(measured.memory_tokens, Some(128));
+}
+
+#[test]
+fn a_session_that_cannot_be_opened_is_an_error() {
+    let error = measure(&timed(0), 2).expect_err("there is no memory");
+    assert_eq!(error, EngineError::OutOfMemory("no session fits".to_owned()));
+}
+
+#[test]
+fn a_batch_between_two_buckets_takes_the_smaller_one() {
+    let engine = timed(usize::MAX);
+    let probe = Probe { batches: vec![300], lengths: [32, 64] };
+    let split = Split { workers: 1, threads: 1 };
+    probe.measure(&engine, split, &*engine.clock).expect("it runs");
+    let mut runs = engine.runs.lock().clone();
+    runs.sort_unstable();
+    runs.dedup();
+    let rows = |rows, length| Bucket { rows, length };
+    assert_eq!(runs, [rows(1, 32), rows(1, 64), rows(4, 64)]);
+}
