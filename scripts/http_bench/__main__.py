@@ -16,7 +16,7 @@ from default_package.command import say
 from default_package.errors import PackageError
 from sparse_training import packages
 
-from . import figures, latency, picture, report, servers, texts
+from . import figures, picture, report, servers, texts
 from .scenarios import BULK, CLOSED, Driver, Row, unexpected
 from .wrk import Wrk
 
@@ -94,8 +94,7 @@ class Outcome:
             self.health = servers.health(server)
             self._bench()
             driver.warm(url)
-            alone, singles = driver.alone("duovec", url)
-            self.rows.append(alone)
+            self.rows.append(driver.alone("duovec", url))
             for clients, each in CLOSED:
                 before = servers.health(server)["tuning"]
                 self.rows.append(driver.closed("duovec", url, clients, each))
@@ -116,14 +115,10 @@ class Outcome:
             if not self._typed.small:
                 self._bench()
         times = figures.shape_times(self.benches)
-        engine_ms = figures.engine_times(times)
-        alone.more["added_ms"] = latency.spread(
-            seconds - engine_ms(tokens) / 1e3 for seconds, tokens in singles
-        )
         budget = self.health["tuning"]["max_batch_tokens"]
         self.seen |= {
             "ceiling": figures.ceiling_of(self.benches),
-            "own_ms": engine_ms(round(self.benches[0]["texts"]["mean_tokens"])),
+            "own_ms": figures.engine_time(times, round(self.benches[0]["texts"]["mean_tokens"])),
             "largest_batch_ms": figures.largest_batch(times, budget),
         }
 
@@ -134,7 +129,7 @@ class Outcome:
         with servers.duovec([*self._typed.arguments, *arguments]) as server:
             driver.warm(server.url)
             self.rows.append(driver.empty(name, server.url))
-            self.rows.append(driver.alone(name, server.url)[0])
+            self.rows.append(driver.alone(name, server.url))
             self.rows.append(driver.closed(name, server.url, 64, 1))
             floats = driver.closed(name, server.url, 64, 1, "float")
             floats.load += ", floats"

@@ -84,15 +84,11 @@ def shape_times(benches: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
     return {shape: sum(found) / len(found) for shape, found in medians.items()}
 
 
-def engine_times(times: dict[tuple[int, int], float]) -> Callable[[int], float]:
-    """Tokens of a single text -> milliseconds of the smallest shape that holds it."""
+def engine_time(times: dict[tuple[int, int], float], tokens: int) -> float:
+    """Milliseconds of the smallest shape of one row that holds a text of so many tokens."""
     known = {length: one for (rows, length), one in times.items() if rows == 1}
-
-    def milliseconds_of(tokens: int) -> float:
-        holding = [length for length in known if length >= tokens]
-        return known[min(holding)] if holding else math.nan
-
-    return milliseconds_of
+    holding = [length for length in known if length >= tokens]
+    return known[min(holding)] if holding else math.nan
 
 
 def largest_batch(times: dict[tuple[int, int], float], most_tokens: int) -> float:
@@ -120,7 +116,7 @@ def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
         ),
         at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
         at_most(
-            "one client: p50 over the engine's own time",
+            "one client: p50 over the stage compute of the same request",
             own["one client"].more.get("added_ms", {}).get("p50"),
             0.3,
             milliseconds,

@@ -113,7 +113,7 @@ class Driver:
         say(f"{server}: an empty route, {self.seconds:g} s")
         host = urlsplit(url).netloc
         wire = f"GET {EMPTY_ROUTE} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
-        row, _ = _single(server, f"GET {EMPTY_ROUTE}", url, [wire], self.seconds)
+        row = single_row(single.run(url, [wire], self.seconds), server, f"GET {EMPTY_ROUTE}")
         row.texts_each = 0
         return row
 
@@ -122,12 +122,12 @@ class Driver:
         clients, each = BULK
         self.wrk.run(url + ROUTE, clients, 1, self.bodies(each, "base64"))
 
-    def alone(self, server: str, url: str) -> tuple[Row, list[tuple[float, int]]]:
-        """One client on a plain socket, and the seconds and tokens of each of its requests."""
+    def alone(self, server: str, url: str) -> Row:
+        """One client on a plain socket."""
         say(f"{server}: one client on a plain socket, {self.seconds:g} s")
         load = self.load(url, [])
         wires = [load.wire(body) for body in load.bodies]
-        return _single(server, "one client", url, wires, self.seconds)
+        return single_row(single.run(url, wires, self.seconds), server, "one client")
 
     def open(self, server: str, url: str, capacity: float, part: float) -> Row:
         """Independent clients who together send a part of the capacity."""
@@ -166,12 +166,15 @@ class Driver:
         return [few, wrk_row(found, server, MIXED_BULK, clients, each)]
 
 
-def _single(
-    server: str, load: str, url: str, wires: list[bytes], seconds: float
-) -> tuple[Row, list[tuple[float, int]]]:
-    found = single.run(url, wires, seconds)
-    took = [seconds for seconds, _ in found]
-    return Row(server, load, 1, 1, len(took), sum(took), latency.spread(took)), found
+def single_row(found: list[single.Seen], server: str, load: str) -> Row:
+    """One client's latencies, and `added_ms`, what of each is not the stage `compute` of the same
+    request, where the server tells that."""
+    took = [seen.seconds for seen in found]
+    row = Row(server, load, 1, 1, len(took), sum(took), latency.spread(took))
+    added = [seen.added_seconds for seen in found if seen.added_seconds is not None]
+    if added:
+        row.more["added_ms"] = latency.spread(added)
+    return row
 
 
 def _driven(load: Load) -> tuple[list[Answer], float]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
+import re
 import socket
 import time
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from default_package.errors import PackageError
@@ -14,15 +15,32 @@ from .open_loop import header
 
 ANSWER_TIMEOUT_S = 60
 RECEIVE_BYTES = 1 << 16
+COMPUTE = re.compile(rb"\bcompute;dur=([0-9.]+)")
+"""Milliseconds from the start of a text's batch until the request had its row: the engine's run
+with its copies in and out, and the row's way from the worker back to the request."""
 
 
-def run(url: str, wires: list[bytes], seconds: float) -> list[tuple[float, int]]:
-    """Seconds and tokens of each request; no tokens where the answer tells none."""
+@dataclass(frozen=True)
+class Seen:
+    """One request."""
+
+    seconds: float
+    """From before its first byte was sent until its last one was there, at the client."""
+    compute_seconds: float | None
+    """The part of them in the stage `compute`; none when the server does not say."""
+
+    @property
+    def added_seconds(self) -> float | None:
+        """What is not `compute`. Both are of the same run, so that a machine which is slow for a
+        while does not come in."""
+        return None if self.compute_seconds is None else self.seconds - self.compute_seconds
+
+
+def run(url: str, wires: list[bytes], seconds: float) -> list[Seen]:
+    """Sends one request behind the other for so many seconds, at least one."""
     target = urlsplit(url)
     address = (target.hostname or "", target.port or 80)
-    found: list[tuple[float, int]] = []
-    # Only first answers are read, so that little is done between the requests.
-    tokens: dict[bytes, int] = {}
+    found: list[Seen] = []
     with socket.create_connection(address, ANSWER_TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end = time.perf_counter() + seconds
@@ -35,15 +53,15 @@ def run(url: str, wires: list[bytes], seconds: float) -> list[tuple[float, int]]
             took = time.perf_counter() - start
             if answer[9:12] != b"200":
                 raise PackageError(f"{url} answered {answer.decode(errors='replace')}")
-            if wire not in tokens:
-                tokens[wire] = _tokens(answer)
-            found.append((took, tokens[wire]))
+            found.append(Seen(took, compute_seconds(answer)))
     return found
 
 
-def _tokens(answer: bytes) -> int:
-    content = json.loads(answer.partition(b"\r\n\r\n")[2] or b"{}")
-    return content.get("usage", {}).get("total_tokens", 0)
+def compute_seconds(answer: bytes) -> float | None:
+    """`compute` of the header `server-timing`. Only the head is searched, and nothing else of it
+    is parsed, so that little is done between the requests."""
+    told = COMPUTE.search(answer, 0, max(answer.find(b"\r\n\r\n"), 0))
+    return float(told[1]) / 1e3 if told else None
 
 
 def _receive(connection: socket.socket) -> bytes:
