@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from default_package.errors import PackageError
 from sparse_training import packages
 
 from . import figures, picture, report, servers, texts
-from .scenarios import BULK, CLOSED, Driver, Row, unexpected
+from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver, Row, unexpected
 from .wrk import Wrk
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
@@ -68,7 +69,13 @@ class Outcome:
         self.rows: list[Row] = []
         self.benches: list[dict[str, Any]] = []
         self.seen: dict[str, Any] = {}
-        self.health: dict[str, Any] = {}
+        self.healths: dict[str, dict[str, Any]] = {}
+        """What /health said before the loads, by the server's mode; the default one first."""
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """Of the default server."""
+        return next(iter(self.healths.values()))
 
     def measure(self) -> None:
         """All servers; the ceiling before and after duovec's own loads."""
@@ -88,32 +95,27 @@ class Outcome:
     def _own(self) -> None:
         """The real engine."""
         driver = self._driver
+        # What somebody chose by hand is measured as the only mode.
+        modes = servers.chooses_itself(self._typed.arguments)
         with servers.duovec(self._typed.arguments) as server:
             url = server.url
             # The server idles meanwhile.
-            self.health = servers.health(server)
+            self.healths["default" if modes else "as told"] = servers.health(server)
             self._bench()
-            driver.warm(url)
-            self.rows.append(driver.alone("duovec", url))
-            for clients, each in CLOSED:
-                before = servers.health(server)["tuning"]
-                self.rows.append(driver.closed("duovec", url, clients, each))
-                if (clients, each) == BULK:
-                    after = servers.health(server)["tuning"]
-                    padded = after["tokens_padded"] - before["tokens_padded"]
-                    real = after["tokens_real"] - before["tokens_real"]
-                    self.seen["real_per_padded"] = real / padded if padded else math.nan
+            self._closed(server, modes)
             capacity = figures.capacity_of(self.rows)
             if not capacity > 0:
                 raise PackageError("the server answered nothing in the closed loop")
             self.seen["capacity"] = capacity
             for part in OPEN_PARTS_SMALL if self._typed.small else OPEN_PARTS:
-                self.rows.append(driver.open("duovec", url, capacity, part))
-            self.rows += driver.mixed("duovec", url)
-            self.rows.append(driver.overload("duovec", url, capacity))
+                self.rows.append(driver.open(DEFAULT, url, capacity, part))
+            self.rows += driver.mixed(DEFAULT, url)
+            self.rows.append(driver.overload(DEFAULT, url, capacity))
             self.seen["resident_mb"] = server.resident_megabytes()
             if not self._typed.small:
                 self._bench()
+        # What was measured in turn is shown one server after the other.
+        self.rows.sort(key=lambda row: row.server != DEFAULT)
         times = figures.shape_times(self.benches)
         budget = self.health["tuning"]["max_batch_tokens"]
         self.seen |= {
@@ -122,9 +124,40 @@ class Outcome:
             "largest_batch_ms": figures.largest_batch(times, budget),
         }
 
+    def _closed(self, server: servers.Server, modes: bool) -> None:
+        """One client and closed loops, of both `modes` or of `server` alone.
+
+        Only one of the two servers is under load at a time. The other mode's is gone afterwards,
+        so that its memory is free again.
+        """
+        driver, started = self._driver, {DEFAULT: server}
+        with contextlib.ExitStack() as stack:
+            if modes:
+                arguments = [*self._typed.arguments, "--optimize-for", "throughput"]
+                started[THROUGHPUT] = stack.enter_context(servers.duovec(arguments))
+                self.healths["throughput"] = servers.health(started[THROUGHPUT])
+            urls = {name: one.url for name, one in started.items()}
+            for name, url in urls.items():
+                driver.warm(url)
+                self.rows.append(driver.alone(name, url))
+            for clients, each in CLOSED:
+                before = servers.health(server)["tuning"]
+                if (clients, each) in IN_TURN:
+                    twice = not self._typed.small
+                    self.rows += driver.in_turn(urls, clients, each, twice)
+                else:
+                    self.rows.append(driver.closed(DEFAULT, server.url, clients, each))
+                if (clients, each) == BULK:
+                    after = servers.health(server)["tuning"]
+                    padded = after["tokens_padded"] - before["tokens_padded"]
+                    real = after["tokens_real"] - before["tokens_real"]
+                    self.seen["real_per_padded"] = real / padded if padded else math.nan
+            if modes:
+                self.seen["resident_mb_throughput"] = started[THROUGHPUT].resident_megabytes()
+
     def _fake(self) -> None:
         """An engine that takes no time: what is left is the server."""
-        name, driver = "duovec, fake", self._driver
+        name, driver = FAKE, self._driver
         arguments = ["--engine", "fake", "--fake-run-ms", "0"]
         with servers.duovec([*self._typed.arguments, *arguments]) as server:
             driver.warm(server.url)
@@ -184,7 +217,7 @@ class Outcome:
             "figures": [vars(figure) for figure in self.figures],
             "seen": self.seen,
             "benches": self.benches,
-            "health": self.health,
+            "health": self.healths,
         }
         (out / "table.md").write_text(text + "\n", encoding="utf-8")
         (out / "results.json").write_text(json.dumps(finite(stored), indent=1), encoding="utf-8")

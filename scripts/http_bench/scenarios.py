@@ -15,11 +15,16 @@ from default_package.command import say
 from . import latency, open_loop, single, texts
 from .open_loop import BROKEN, Answer, Load
 from .servers import ROUTE
-from .wrk import Found, Wrk
+from .wrk import Found, Wrk, together
 
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""
 BULK = (4, 32)
+DEFAULT, THROUGHPUT, FAKE = "duovec", "duovec, throughput", "duovec, fake"
+"""Names of servers: as it starts by itself, with `--optimize-for throughput`, and with an engine
+that takes no time."""
+IN_TURN = ((16, 1), BULK)
+"""Closed loops of both modes, in turn."""
 LONGER = {1: 1, 32: 2, 256: 3}
 """So many times the seconds by texts of a request: wrk leaves out what is under way at the end,
 which is little then."""
@@ -99,6 +104,28 @@ class Driver:
         self, server: str, url: str, clients: int, each: int, encoding: str = "base64"
     ) -> Row:
         """wrk: each client has one request under way."""
+        found = self._wrk(server, url, clients, each, encoding)
+        return wrk_row(found, server, f"closed {clients} x {each}", clients, each)
+
+    def in_turn(self, urls: dict[str, str], clients: int, each: int, twice: bool) -> list[Row]:
+        """The same for several servers by name, and once more in reverse order if `twice`: a drift
+        of the machine is then as much in the mean of each. One row for each server."""
+        order = [*urls, *reversed(urls)] if twice else list(urls)
+        seen: dict[str, list[Found]] = {server: [] for server in urls}
+        for server in order:
+            seen[server].append(self._wrk(server, urls[server], clients, each))
+        rows = []
+        for server, found in seen.items():
+            load = f"closed {clients} x {each}"
+            rounds = [wrk_row(one, server, load, clients, each) for one in found]
+            row = wrk_row(together(found), server, load, clients, each)
+            row.more["rounds_texts_per_s"] = [one.texts_per_s for one in rounds]
+            rows.append(row)
+        return rows
+
+    def _wrk(
+        self, server: str, url: str, clients: int, each: int, encoding: str = "base64"
+    ) -> Found:
         seconds = self.seconds * LONGER[each]
         say(f"{server}: {clients} x {each}, {encoding}, {seconds:g} s")
         bodies = self.bodies(each, encoding)
@@ -106,7 +133,7 @@ class Driver:
         if not found.requests:
             say(f"nothing was answered: once more, {seconds * AGAIN:g} s")
             found = self.wrk.run(url + ROUTE, clients, seconds * AGAIN, bodies)
-        return wrk_row(found, server, f"closed {clients} x {each}", clients, each)
+        return found
 
     def empty(self, server: str, url: str) -> Row:
         """A route that does nothing, for one client on a plain socket."""

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ END_TIMEOUT_S = 20
 ROUTE = "/v1/embeddings"
 MS_PER_SHAPE = 100
 BENCH_TIMEOUT_S = 600
+CHOICES = ("optimize-for", "workers", "threads-per-worker")
+"""Settings of duovec with which somebody chooses what it would choose by itself."""
 
 
 def health(server: Server) -> dict[str, Any]:
@@ -45,6 +47,13 @@ def duovec(arguments: list[str]) -> Iterator[Server]:
             yield server
     except RuntimeError as error:
         raise PackageError(str(error)) from error
+
+
+def chooses_itself(arguments: Sequence[str], variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether neither the arguments nor the variables say how many workers and threads to take."""
+    flags = {argument.partition("=")[0] for argument in arguments}
+    names = {f"DUOVEC_{choice.replace('-', '_').upper()}" for choice in CHOICES}
+    return flags.isdisjoint(f"--{choice}" for choice in CHOICES) and names.isdisjoint(variables)
 
 
 def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ MARK = "wrk: "
 
 @dataclass(frozen=True)
 class Found:
-    """What one run found."""
+    """What one run found, or several together."""
 
     requests: int
     """Answers of any status."""
@@ -38,8 +39,28 @@ class Found:
     """Answers with a status above 399."""
     broken: int
     """Requests without an answer."""
-    spread: dict[str, float]
-    """Percentiles of latencies in milliseconds, answers of any status."""
+    counts: dict[int, int]
+    """How often each latency in microseconds was seen, answers of any status."""
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Percentiles of the latencies in milliseconds."""
+        return latency.spread_of_counts(self.counts)
+
+
+def together(found: list[Found]) -> Found:
+    """All runs as one. Runs of the same length give the mean of their rates, and the percentiles
+    are those of all requests."""
+    counts: Counter[int] = Counter()
+    for one in found:
+        counts.update(one.counts)
+    return Found(
+        sum(one.requests for one in found),
+        sum(one.seconds for one in found),
+        sum(one.refused for one in found),
+        sum(one.broken for one in found),
+        dict(counts),
+    )
 
 
 class Wrk:
@@ -148,4 +169,4 @@ def _found(said: dict[str, Any], clients: int) -> Found:
         if sum(counts.values()) > requests >= sum(own.values()) and min(own.values()) > 0:
             counts = own
     seconds = said["microseconds"] / 1e6
-    return Found(requests, seconds, refused, broken, latency.spread_of_counts(counts))
+    return Found(requests, seconds, refused, broken, counts)

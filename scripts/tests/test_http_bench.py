@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from default_package.errors import PackageError
-from http_bench import figures, latency, picture, report, scenarios, single, texts, wrk
+from http_bench import figures, latency, picture, report, scenarios, servers, single, texts, wrk
 from http_bench.open_loop import Answer, Load, header
 from http_bench.scenarios import Row
 
@@ -79,6 +79,53 @@ def test_wrk_line_is_read_with_and_without_its_correction() -> None:
         assert found.spread == {"p50": 0.1, "p90": 0.25, "p99": 1.0, "max": 1.0}
     with pytest.raises(PackageError, match="unable to connect"):
         wrk.parse("unable to connect to 127.0.0.1\n", 1)
+
+
+def test_runs_together_have_the_mean_rate_and_the_percentiles_of_all_requests() -> None:
+    slow = wrk.Found(2, 10.0, 1, 0, {4000: 2})
+    fast = wrk.Found(6, 10.0, 0, 2, {1000: 5, 4000: 1})
+    found = wrk.together([slow, fast])
+    assert found == wrk.Found(8, 20.0, 1, 2, {1000: 5, 4000: 3})
+    assert found.spread == {"p50": 1.0, "p90": 4.0, "p99": 4.0, "max": 4.0}
+    assert wrk.together([fast]) == fast
+
+
+class StandIn:
+    """In place of wrk: the next run finds one request more."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def run(self, url: str, clients: int, seconds: float, bodies: Path) -> wrk.Found:
+        self.urls.append(url.removesuffix(servers.ROUTE))
+        requests = len(self.urls)
+        return wrk.Found(requests, seconds, 0, 0, {1000 * requests: requests})
+
+
+def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
+    urls = {scenarios.DEFAULT: "http://a", scenarios.THROUGHPUT: "http://b"}
+    stand_in = StandIn()
+    driver = scenarios.Driver(stand_in, ["a", "b"], tmp_path, 0.5)  # type: ignore[arg-type]
+    rows = driver.in_turn(urls, 4, 32, twice=True)
+    assert stand_in.urls == ["http://a", "http://b", "http://b", "http://a"]
+    assert [(row.server, row.load) for row in rows] == [(name, "closed 4 x 32") for name in urls]
+    # A drift that is steady, as here, is not in the means.
+    assert [row.texts_per_s for row in rows] == [2.5 * 32, 2.5 * 32]
+    rounds = [row.more["rounds_texts_per_s"] for row in rows]
+    assert rounds == [[1 * 32, 4 * 32], [2 * 32, 3 * 32]]
+    assert rows[0].spread == {"p50": 4.0, "p90": 4.0, "p99": 4.0, "max": 4.0}
+
+    once = driver.in_turn(urls, 16, 1, twice=False)
+    assert stand_in.urls[4:] == list(urls.values())
+    assert [len(row.more["rounds_texts_per_s"]) for row in once] == [1, 1]
+
+
+def test_what_was_chosen_by_hand_is_seen() -> None:
+    assert servers.chooses_itself(["--engine", "openvino"], {"DUOVEC_PORT": "1"})
+    assert not servers.chooses_itself(["--workers", "2"], {})
+    assert not servers.chooses_itself(["--threads-per-worker=1"], {})
+    assert not servers.chooses_itself([], {"DUOVEC_OPTIMIZE_FOR": "throughput"})
+    assert servers.chooses_itself(["--workers-per-device", "2"], {})
 
 
 def test_arrivals_are_fixed_before_and_come_at_the_rate() -> None:
@@ -192,7 +239,7 @@ def test_failed_loads_are_named() -> None:
     assert math.isnan(silent.texts_per_s)
 
 
-def judged(bulk_requests: int) -> dict[str, figures.Figure]:
+def judged(bulk_requests: int, modes: bool = True) -> dict[str, figures.Figure]:
     overload = row("duovec", "open 300%")
     overload.more = {"refused": 9, "with_retry_after": 9, "goodput_per_s": 280.0}
     overload.more |= {"admitted_in_time": 1.0, "came_back_and_succeeded": None}
@@ -208,6 +255,11 @@ def judged(bulk_requests: int) -> dict[str, figures.Figure]:
         row("duovec, fake", "one client"),
         row("duovec, fake", "closed 64 x 1", 64, requests=140_000),
     ]
+    if modes:
+        rows.append(row("duovec, throughput", "closed 4 x 32", 4, 32, requests=95))
+        rows.append(row("duovec, throughput", "closed 16 x 1", 16, requests=9000))
+    # What the second mode can do is nothing that the first one's loads are measured by.
+    assert figures.capacity_of(rows) == 200
     seen = {"ceiling": 350.0, "capacity": 300.0, "real_per_padded": 0.95}
     seen |= {"largest_batch_ms": 60.0, "own_ms": 5.0}
     return {figure.what: figure for figure in figures.judge(rows, seen)}
@@ -217,6 +269,9 @@ def test_figures_pass_miss_or_were_not_seen() -> None:
     found = judged(100)
     assert found["bulk 4 x 32 of the ceiling"].reached == "91.4 %"
     assert found["bulk 4 x 32 of the ceiling"].verdict == figures.PASS
+    throughput = "bulk 4 x 32 of the ceiling, --optimize-for throughput"
+    assert (found[throughput].reached, found[throughput].verdict) == ("86.9 %", figures.MISS)
+    assert judged(100, modes=False)[throughput].verdict == figures.UNSEEN
     assert found["16 x 1 of the ceiling"].verdict == figures.MISS
     added = found["one client: p50 over the stage compute of the same request"]
     assert (added.reached, added.verdict) == ("0.25 ms", figures.PASS)
