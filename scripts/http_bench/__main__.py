@@ -195,6 +195,7 @@ class Outcome:
             f"{tuning['device']}, {os.cpu_count()} cores, {tuning['precision']}; "
             f"{len(self._driver.texts)} texts, {found['mean_tokens']:.1f} tokens on average; "
             f"{self._driver.seconds:g} s each; load and server on the same machine",
+            report.chosen(self.healths),
             f"duovec bench: {ceilings} texts/s; largest batch {largest:.1f} ms, "
             f"the mean text alone {mean:.1f} ms",
             f"overload: {refused:.0%} refused; the load program itself took {cores:.2f} cores",

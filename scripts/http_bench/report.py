@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from .figures import Figure
 from .scenarios import Row
@@ -37,6 +38,22 @@ def number(value: float) -> str:
         return "-"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"
+
+
+def chosen(healths: dict[str, dict[str, Any]]) -> str:
+    """What the server chose in each mode, from its /health by the mode's name: workers, threads of
+    each and padded tokens of a batch; in words for the first one."""
+    parts = []
+    for mode, health in healths.items():
+        workers, tuning = health["workers"]["total"], health["tuning"]
+        threads, tokens = tuning["threads_per_worker"], tuning["max_batch_tokens"]
+        if parts:
+            parts.append(f"{mode}: {workers} x {threads}, {tokens}")
+        else:
+            some = [f"{workers} worker{'s' * (workers != 1)}"]
+            some.append(f"{threads} thread{'s' * (threads != 1)}")
+            parts.append(f"{mode}: {' x '.join(some)}, batches of {tokens} tokens")
+    return "; ".join(parts)
 
 
 def loads(rows: list[Row]) -> str:

@@ -128,6 +128,18 @@ def test_what_was_chosen_by_hand_is_seen() -> None:
     assert servers.chooses_itself(["--workers-per-device", "2"], {})
 
 
+def test_heading_says_what_each_mode_chose() -> None:
+    def health(workers: int, threads: int) -> dict:
+        tuning = {"threads_per_worker": threads, "max_batch_tokens": 512}
+        return {"workers": {"total": workers, "live": 1}, "tuning": tuning}
+
+    modes = {"default": health(1, 2), "throughput": health(2, 1)}
+    assert report.chosen(modes) == (
+        "default: 1 worker x 2 threads, batches of 512 tokens; throughput: 2 x 1, 512"
+    )
+    assert report.chosen({"as told": health(2, 1)}).startswith("as told: 2 workers x 1 thread,")
+
+
 def test_arrivals_are_fixed_before_and_come_at_the_rate() -> None:
     due = latency.poisson(200, 20, 7)
     assert due == latency.poisson(200, 20, 7) == sorted(due)
