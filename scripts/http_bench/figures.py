@@ -127,7 +127,7 @@ def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
         ),
         at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
         at_most(
-            "one client: p50 over the stage compute of the same request",
+            "one client: p50 over the engine's own time for the same request",
             own["one client"].more.get("added_ms", {}).get("p50"),
             0.3,
             milliseconds,

@@ -72,6 +72,10 @@ def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:
     command = [binary, "bench", default_package(), "--json", "--texts", str(texts)]
     command += ["--engine", seen["engine"], "--precision", tuning["precision"]]
     command += ["--max-batch-tokens", str(most), "--log-level", "warn"]
+    # Shapes are timed as this server runs them; the texts are run in every way.
+    command += ["--workers", str(seen["workers"]["total"])]
+    if threads := tuning["threads_per_worker"]:
+        command += ["--threads-per-worker", str(threads)]
     command += ["--shapes", ",".join(shapes[3::4] if small else shapes)]
     command += ["--ms-per-shape", str(1 if small else MS_PER_SHAPE)]
     try:

@@ -16,8 +16,8 @@ from .open_loop import header
 ANSWER_TIMEOUT_S = 60
 RECEIVE_BYTES = 1 << 16
 COMPUTE = re.compile(rb"\bcompute;dur=([0-9.]+)")
-"""Milliseconds from the start of a text's batch until the request had its row: the engine's run
-with its copies in and out, and the row's way from the worker back to the request."""
+"""Milliseconds from the start of a text's batch until its worker had the row: the engine's run
+with its copies in and out."""
 
 
 @dataclass(frozen=True)
