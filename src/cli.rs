@@ -40,9 +40,11 @@ const CHECK_SETTINGS: [&str; 9] = [
 ];
 
 /// Settings that `duovec bench` needs.
-const BENCH_SETTINGS: [&str; 11] = [
+const BENCH_SETTINGS: [&str; 13] = [
     "engine",
     "precision",
+    "optimize-for",
+    "workers",
     "threads-per-worker",
     "openvino-library-dir",
     "devices",

@@ -285,7 +285,7 @@ def test_figures_pass_miss_or_were_not_seen() -> None:
     assert (found[throughput].reached, found[throughput].verdict) == ("86.9 %", figures.MISS)
     assert judged(100, modes=False)[throughput].verdict == figures.UNSEEN
     assert found["16 x 1 of the ceiling"].verdict == figures.MISS
-    added = found["one client: p50 over the stage compute of the same request"]
+    added = found["one client: p50 over the engine's own time for the same request"]
     assert (added.reached, added.verdict) == ("0.25 ms", figures.PASS)
     assert found["fake engine, 64 x 1"].reached == "14,000 requests/s"
     assert found["fake engine, 64 x 1"].verdict == figures.MISS
