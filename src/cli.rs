@@ -40,10 +40,9 @@ const CHECK_SETTINGS: [&str; 9] = [
 ];
 
 /// Settings that `duovec bench` needs.
-const BENCH_SETTINGS: [&str; 13] = [
+const BENCH_SETTINGS: [&str; 12] = [
     "engine",
     "precision",
-    "optimize-for",
     "workers",
     "threads-per-worker",
     "openvino-library-dir",

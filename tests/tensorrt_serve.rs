@@ -111,6 +111,10 @@ impl Package {
 
     fn serve(&self, faults: &str, more: &[&str]) -> Server {
         let mut command = self.command("serve", self.flavour.name(), faults);
+        if !faults.is_empty() {
+            // Faults are counted in runs: none is for finding out which batch is best.
+            command.args(["--max-batch-tokens", "8192"]);
+        }
         let mut server = Server::spawn(command.args(more));
         server.wait_for("ready");
         server
@@ -194,7 +198,10 @@ async fn both_flavours_serve_what_the_plan_gives() {
         assert_eq!(health["workers"], json!({"live": 4, "total": 4, "busy": 0}));
         let tuning = &health["tuning"];
         assert_eq!(tuning["device"], "2 x duovec stand-in");
-        assert_eq!(tuning["max_batch_tokens"], 8192);
+        let budget = tuning["max_batch_tokens"].as_u64();
+        assert!(budget.is_some_and(|tokens| (512..=8192).contains(&tokens)), "{tuning}");
+        assert_eq!(tuning["measured"].as_array().map(Vec::len), Some(1));
+        assert_eq!(tuning["measured"][0]["workers"], 4);
         assert_eq!(tuning["profiles"][0], "latency=1x1:1x32:8x64");
         assert!(tuning["engine_figures"]["captured_graphs"].as_u64() > Some(0), "{tuning}");
         assert_eq!(tuning["engine_figures"]["refused_graphs"], 0);

@@ -81,7 +81,7 @@ struct Report {
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     telemetry::init(&config.log);
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, Measuring::Measure, &clock)?;
+    let loaded = load(config, Measuring::Skip, &clock)?;
     let info = loaded.chosen.engine.info().clone();
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let span = text("ms-per-shape").unwrap_or("300");

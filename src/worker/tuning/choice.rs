@@ -31,8 +31,8 @@ pub struct Measured {
 }
 
 /// The load at which splits are compared for latency, as a part of the best rate of all of them:
-/// a server whose queries cannot wait has as much again to spare.
-const LOAD: f64 = 0.5;
+/// a server whose queries cannot wait has most of its time to spare.
+const LOAD: f64 = 0.25;
 
 /// Another split must be better by so much than what the goal favours; less is noise, and a server
 /// should run in the same way after each start.
@@ -70,7 +70,12 @@ impl Measured {
     fn badness(&self, rate: f64, goal: OptimizeFor, load: f64) -> f64 {
         match goal {
             OptimizeFor::Throughput => 1.0 / rate,
-            OptimizeFor::Latency if rate > load => self.alone.as_secs_f64() / (1.0 - load / rate),
+            OptimizeFor::Latency if rate > load => {
+                let part = load / rate;
+                let workers = self.split.workers as f64;
+                let wait = part.powf((2.0 * (workers + 1.0)).sqrt() - 1.0) / (1.0 - part) / workers;
+                self.alone.as_secs_f64() * (1.0 + wait)
+            }
             OptimizeFor::Latency => f64::INFINITY,
         }
     }
@@ -78,10 +83,11 @@ impl Measured {
 
 /// Place of the best split; they ascend by workers.
 ///
-/// For latency it is the one whose short texts take the least time at half of the best rate of all
-/// splits, with the waiting time of a single queue; the fewest workers are favoured. For throughput
-/// it is the one of the best rate, and the most workers are favoured: threads that do not wait for
-/// each other bear disturbances better than a few quiet rounds show.
+/// For latency it is the one whose short texts take the least time at a quarter of the best rate of
+/// all splits, with the waiting time of one queue before several workers (M/M/c, in Sakasegawa's
+/// approximation); the fewest workers are favoured. For throughput it is the one of the best rate,
+/// and the most workers are favoured: threads that do not wait for each other bear disturbances
+/// better than a few quiet rounds show.
 pub fn choose(measured: &[Measured], budgets: &[MaxBatchTokens], goal: OptimizeFor) -> usize {
     let rate = |one: &Measured| one.tokens_per_s(one.budget(budgets).as_usize());
     let rates: Vec<f64> = measured.iter().map(rate).collect();
@@ -169,14 +175,14 @@ mod tests {
             measured(4, 5, 1000.0, 42_000.0),
             measured(16, 13, 1000.0, 52_000.0),
         ];
-        // Alone the first is as fast as any, but it cannot bear half of what the last one can.
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 2);
+        // Alone the first is as fast as any, but its queue would be long.
+        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 1);
         assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 3);
     }
 
     #[test]
     fn what_may_be_noise_changes_nothing() {
-        let found = [measured(1, 10, 1000.0, 8000.0), measured(2, 10, 1000.0, 8400.0)];
+        let found = [measured(1, 10, 1000.0, 8000.0), measured(2, 12, 1000.0, 8400.0)];
         assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 0);
         assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 1);
     }
