@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::support::{Server, duovec, tiny};
@@ -54,11 +55,13 @@ fn the_manager_hears_of_readiness_life_and_end() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+const PERIOD: Duration = Duration::from_millis(100);
+
 #[test]
 fn a_worker_that_is_stuck_gives_no_sign_of_life() {
     let manager = Manager::new();
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200"];
-    let server = manager.start(Duration::from_millis(100), &more);
+    let server = manager.start(PERIOD, &more);
     assert_eq!(manager.next(), "READY=1");
     let body = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 13\r\nconnection: close\
                 \r\n\r\n{\"input\":\"a\"}";
@@ -67,7 +70,8 @@ fn a_worker_that_is_stuck_gives_no_sign_of_life() {
     let mut answer = String::new();
     connection.read_to_string(&mut answer).expect("it is answered");
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-    // Signs from before are read, then silence for ten periods.
+    // One may have been on its way when the worker was given up; then silence for ten periods.
+    thread::sleep(PERIOD);
     manager.socket.set_nonblocking(true).expect("it is a socket");
     while manager.socket.recv(&mut [0; 256]).is_ok() {}
     manager.socket.set_nonblocking(false).expect("it is a socket");
