@@ -135,3 +135,88 @@ fn all_budgets(config: &Config, kind: EngineKind) -> Vec<MaxBatchTokens> {
         (None, EngineKind::TensorRt | EngineKind::TensorRtRtx) => GPU_BATCH_TOKENS.to_vec(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::batch::plan::bucket_ladder;
+    use crate::clock::RealClock;
+    use crate::engine::fake::FakeEngine;
+    use crate::engine::{EngineInfo, Session};
+    use crate::limits::MaxBatchRows;
+
+    /// Says how many of its kind there are.
+    struct Counted {
+        engine: FakeEngine,
+        alive: Arc<AtomicUsize>,
+    }
+
+    impl Engine for Counted {
+        fn info(&self) -> &EngineInfo {
+            self.engine.info()
+        }
+
+        fn set_buckets(&mut self, buckets: &[Bucket]) {
+            self.engine.set_buckets(buckets);
+        }
+
+        fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+            self.engine.open_session()
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.alive.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn ways(cores: usize, budgets: &[MaxBatchTokens]) -> Ways {
+        Ways {
+            splits: splits(cores),
+            budgets: budgets.to_vec(),
+            probe: Probe { batches: CPU_PROBE_BATCHES.to_vec(), lengths: CPU_PROBE_TOKENS },
+            goal: OptimizeFor::Throughput,
+        }
+    }
+
+    fn ladder(max_tokens: MaxBatchTokens) -> Vec<Bucket> {
+        bucket_ladder(128, max_tokens, MaxBatchRows::DEFAULT)
+    }
+
+    /// The splits that were opened, and what was found.
+    fn best(ways: &Ways) -> (Vec<Split>, Found) {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let mut opened = Vec::new();
+        let open = |split, buckets| -> Result<Box<dyn Engine>, EngineError> {
+            assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
+            opened.push(split);
+            let engine = FakeEngine::new(4, buckets);
+            Ok(Box::new(Counted { engine, alive: Arc::clone(&alive) }))
+        };
+        let found = ways.best(ladder, open, &RealClock::new()).expect("the engine runs");
+        (opened, found)
+    }
+
+    #[test]
+    fn the_engine_is_left_in_the_way_that_was_found() {
+        let ways = ways(4, &CPU_BATCH_TOKENS);
+        let (opened, found) = best(&ways);
+        assert_eq!(opened.last(), Some(&found.split));
+        assert!(ways.budgets.contains(&found.max_batch_tokens));
+        assert_eq!(found.engine.info().buckets, ladder(found.max_batch_tokens));
+        let measured: Vec<Split> = found.measured.iter().map(|one| one.split).collect();
+        assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
+    }
+
+    #[test]
+    fn what_is_named_is_not_measured() {
+        let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]));
+        assert_eq!(opened, [Split { workers: 1, threads: 1 }]);
+        assert_eq!((found.measured.len(), found.max_batch_tokens), (0, MaxBatchTokens::DEFAULT));
+        assert_eq!(found.engine.info().buckets, ladder(MaxBatchTokens::DEFAULT));
+    }
+}
