@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use crate::batch::cost::{SAMPLE_RUNS, sample};
+use crate::batch::cost::{SAMPLE_RUNS, keep_shortest, sample};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
@@ -133,9 +133,7 @@ impl Worker {
         let sample = sample(buckets);
         let mut best = self.time(&sample, session, output)?;
         for _ in 1..SAMPLE_RUNS {
-            for (best, again) in best.iter_mut().zip(self.time(&sample, session, output)?) {
-                best.1 = best.1.min(again.1);
-            }
+            keep_shortest(&mut best, &self.time(&sample, session, output)?);
         }
         Ok(best)
     }

@@ -68,8 +68,7 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
     })
 }
 
-/// How often each bucket of the sample is run; the shortest time counts, since other programs only
-/// ever make it longer.
+/// How often each bucket of the sample is run; the shortest time counts.
 pub const SAMPLE_RUNS: usize = 2;
 /// One of so many lengths is in the sample, and the longest.
 const SAMPLE_STEP: usize = 4;
@@ -87,6 +86,14 @@ pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
         .flatten()
         .copied()
         .collect()
+}
+
+/// Takes each time of another round over the same buckets that is shorter: other programs only ever
+/// make it longer.
+pub fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
+    for ((_, best), (_, again)) in best.iter_mut().zip(again) {
+        *best = (*best).min(*again);
+    }
 }
 
 fn terms(bucket: Bucket) -> [f64; 3] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{caught, warm_up_batch};
 use crate::batch::Bucket;
-use crate::batch::cost::fit;
+use crate::batch::cost::{fit, keep_shortest};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
 
@@ -17,11 +17,14 @@ pub mod choice;
 
 use choice::{Measured, Split};
 
-/// Each shape runs so often at least; the best counts, since other programs only ever slow it down.
+/// Each shape runs so often again at least, after its first run, which prepares it.
 const ROUNDS_MIN: usize = 3;
 /// Short runs are repeated until they have taken this long together, or so often.
 const SPAN_MIN: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: usize = 50;
+
+/// Shapes with the time of a run.
+type Times = Vec<(Bucket, Duration)>;
 
 /// What is measured of each split.
 #[derive(Debug, Clone)]
@@ -49,41 +52,40 @@ impl Probe {
             let crew = Crew::open(scope, engine, split.workers, clock)?;
             let buckets = &engine.info().buckets;
             let singles = self.lengths.map(|length| fullest(buckets, length, 0));
-            let times = crew.best(&singles, 1)?;
-            let alone = times.iter().sum::<Duration>() / singles.len() as u32;
-            let (shapes, memory_tokens) = self.shapes(&crew, buckets)?;
-            let times = crew.best(&shapes, split.workers)?;
-            let measured: Vec<(Bucket, Duration)> = shapes.into_iter().zip(times).collect();
-            let cost = fit(&measured).map(|fit| fit.model).unwrap_or_default();
+            let times = crew.best(crew.round(&singles, 1)?, 1)?;
+            let alone = times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32;
+            let (first, memory_tokens) = self.first_runs(&crew, buckets)?;
+            let times = crew.best(first, split.workers)?;
+            let cost = fit(&times).map(|fit| fit.model).unwrap_or_default();
             Ok(Measured { split, alone, cost, length: self.lengths[1], memory_tokens })
         })
     }
 
     /// The shapes that ran for once on all workers, and the tokens of the largest when there was no
     /// memory for more.
-    fn shapes(
+    fn first_runs(
         &self,
         crew: &Crew<'_>,
         buckets: &[Bucket],
-    ) -> Result<(Vec<Bucket>, Option<usize>), EngineError> {
-        let mut shapes: Vec<Bucket> = Vec::new();
+    ) -> Result<(Times, Option<usize>), EngineError> {
+        let mut times = Times::new();
         for &batch in [0].iter().chain(&self.batches) {
             let shape = fullest(buckets, self.lengths[1], batch);
             // The number of rows has its own limit, so a larger batch may be the same.
-            if shapes.last() == Some(&shape) {
+            let last = times.last().map(|(last, _)| *last);
+            if last == Some(shape) {
                 continue;
             }
             match crew.round(&[shape], crew.workers()) {
-                Ok(_) => shapes.push(shape),
-                Err(EngineError::OutOfMemory(reason)) if !shapes.is_empty() => {
+                Ok(first) => times.extend(first),
+                Err(EngineError::OutOfMemory(reason)) if last.is_some() => {
                     tracing::warn!(tokens = shape.tokens(), reason, "batches stay smaller");
-                    let most = shapes.last().map(|shape| shape.tokens());
-                    return Ok((shapes, most));
+                    return Ok((times, last.map(Bucket::tokens)));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok((shapes, None))
+        Ok((times, None))
     }
 }
 
@@ -135,24 +137,23 @@ impl<'a> Crew<'a> {
         self.orders.len()
     }
 
-    /// Shortest time of each shape, run by `workers` of the crew at once; they take turns.
-    fn best(&self, shapes: &[Bucket], workers: usize) -> Result<Vec<Duration>, EngineError> {
-        // What a shape needs is made when it runs for the first time.
-        let mut best = self.round(shapes, workers)?;
+    /// Shortest time of each shape, run by `workers` of the crew at once; they take turns. `best`
+    /// are the times of their first runs.
+    fn best(&self, mut best: Times, workers: usize) -> Result<Times, EngineError> {
+        let shapes: Vec<Bucket> = best.iter().map(|(shape, _)| *shape).collect();
         let mut spent = Duration::ZERO;
         for round in 0..ROUNDS_MAX {
             if round >= ROUNDS_MIN && spent >= SPAN_MIN {
                 break;
             }
-            for (best, took) in best.iter_mut().zip(self.round(shapes, workers)?) {
-                *best = took.min(*best);
-                spent += took;
-            }
+            let again = self.round(&shapes, workers)?;
+            keep_shortest(&mut best, &again);
+            spent += again.iter().map(|(_, time)| time).sum::<Duration>();
         }
         Ok(best)
     }
 
-    fn round(&self, shapes: &[Bucket], workers: usize) -> Result<Vec<Duration>, EngineError> {
+    fn round(&self, shapes: &[Bucket], workers: usize) -> Result<Times, EngineError> {
         let mut times = Vec::with_capacity(shapes.len());
         for &shape in shapes {
             let start = self.clock.now();
@@ -160,7 +161,7 @@ impl<'a> Crew<'a> {
                 order.send(shape).map_err(|_| gone())?;
             }
             self.wait_for(workers)?;
-            times.push(self.clock.now().since(start));
+            times.push((shape, self.clock.now().since(start)));
         }
         Ok(times)
     }

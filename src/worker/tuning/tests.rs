@@ -9,7 +9,8 @@ use super::*;
 use crate::batch::Batch;
 use crate::batch::plan::bucket_ladder;
 use crate::clock::ManualClock;
-use crate::engine::{EngineInfo, EngineKind};
+use crate::engine::EngineInfo;
+use crate::engine::fake::FakeEngine;
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
 
 /// Microseconds of a run.
@@ -66,16 +67,7 @@ impl Session for TimedSession {
 fn timed(memory_tokens: usize) -> Timed {
     let tokens = MaxBatchTokens::new(4096).expect("in range");
     Timed {
-        info: EngineInfo {
-            kind: EngineKind::Fake,
-            version: String::new(),
-            device: String::new(),
-            precision: String::new(),
-            threads_per_session: 1,
-            hidden_size: 1,
-            buckets: bucket_ladder(512, tokens, MaxBatchRows::DEFAULT),
-            profiles: Vec::new(),
-        },
+        info: FakeEngine::new(1, bucket_ladder(512, tokens, MaxBatchRows::DEFAULT)).info().clone(),
         clock: Arc::new(ManualClock::default()),
         memory_tokens,
         sessions: AtomicUsize::new(0),
