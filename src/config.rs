@@ -205,7 +205,7 @@ impl Config {
     /// Every problem of every setting, not only the first.
     pub fn resolve(raw: &RawConfig) -> Result<Self, ConfigError> {
         let mut reader = Reader { raw, problems: raw.problems().to_vec() };
-        let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let cores = cores() as u64;
         let engine = reader.engine();
         let config = Self {
             address: Address { host: reader.host(), port: reader.port() },
@@ -245,6 +245,11 @@ impl Config {
         }
         if reader.problems.is_empty() { Ok(config) } else { Err(ConfigError(reader.problems)) }
     }
+}
+
+/// Processor cores that this process may use; 1 when nobody says.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Reads settings one by one and keeps every problem; a wrong one counts as its default until the

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use futures_util::future::try_join_all;
 
 use super::{EmbedError, Input, Resident};
+use crate::config::cores;
 use crate::package::manifest::PromptName;
 use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
 
@@ -40,9 +40,8 @@ pub(super) async fn tokenize(
             .collect::<Result<_, _>>()
             .map_err(failed);
     }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let wanted = Wanted(Arc::new(AtomicBool::new(true)));
-    let parts = split(inputs, INLINE_BYTES.max(bytes.div_ceil(cores)));
+    let parts = split(inputs, INLINE_BYTES.max(bytes.div_ceil(cores())));
     let parts = parts.into_iter().map(|part| {
         let (resident, wanted) = (Arc::clone(resident), Arc::clone(&wanted.0));
         tokio::task::spawn_blocking(move || {

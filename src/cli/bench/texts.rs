@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Loaded, Rig, named, tokens_per_second, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
-use crate::config::{Config, EngineChoice, PrecisionChoice};
+use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
 use crate::engine::{BatchOutput, Engine, EngineKind, Session};
 use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
 
@@ -111,7 +111,7 @@ impl Rig<'_> {
         if kind != EngineKind::OpenVino {
             return [1, 2, 4].map(|workers| with(precision, workers, 1)).into_iter().collect();
         }
-        let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let cores = cores() as u64;
         let mut ways = vec![with(precision, 1, cores)?];
         if cores > 1 {
             ways.push(with(precision, cores, 1)?);

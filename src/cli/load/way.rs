@@ -1,10 +1,8 @@
 //! How an engine is run: as it was named, or the best that is measured.
 
-use std::thread;
-
 use crate::batch::Bucket;
 use crate::clock::Clock;
-use crate::config::{Config, OptimizeFor};
+use crate::config::{Config, OptimizeFor, cores};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{
     CPU_BATCH_TOKENS, CPU_PROBE_BATCHES, CPU_PROBE_TOKENS, GPU_BATCH_TOKENS, GPU_PROBE_BATCHES,
@@ -16,7 +14,7 @@ use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 /// Whether what nobody named is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Measuring {
-    /// Takes a second or two more.
+    /// Takes some seconds more.
     Measure,
     /// Defaults are good enough.
     Skip,
@@ -110,7 +108,7 @@ fn all_splits(config: &Config, kind: EngineKind) -> Vec<Split> {
         let of_devices = engine.tensorrt.workers_per_device.get() * devices;
         return named(engine.workers.map_or(of_devices.min(Workers::MAX), Workers::get), 0);
     }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let most = ThreadsPerWorker::MAX as usize;
     match (engine.workers, engine.threads_per_worker) {
         (None, None) if kind == EngineKind::OpenVino => {
