@@ -3,9 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
-use crate::batch::cost::{SAMPLE_RUNS, keep_shortest, sample};
+use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
@@ -25,7 +24,7 @@ const WARM_UP_IDS: u32 = 4;
 #[derive(Debug)]
 pub(super) enum Report {
     /// Every bucket has run; the times are of runs that compiled nothing.
-    Ready { worker: usize, measured: Vec<(Bucket, Duration)> },
+    Ready { worker: usize, measured: Times },
     /// The thread has ended.
     Ended { worker: usize, end: End },
 }
@@ -126,7 +125,7 @@ impl Worker {
         &self,
         session: &mut dyn Session,
         output: &mut BatchOutput,
-    ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
+    ) -> Result<Times, EngineError> {
         let buckets = &self.engine.info().buckets;
         self.time(buckets, session, output)?;
         session.warmed_up();
@@ -143,7 +142,7 @@ impl Worker {
         buckets: &[Bucket],
         session: &mut dyn Session,
         output: &mut BatchOutput,
-    ) -> Result<Vec<(Bucket, Duration)>, EngineError> {
+    ) -> Result<Times, EngineError> {
         let mut measured = Vec::with_capacity(buckets.len());
         for &bucket in buckets {
             if self.scheduler.is_closed() {

@@ -68,6 +68,9 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
     })
 }
 
+/// Buckets with the time of a run.
+pub type Times = Vec<(Bucket, Duration)>;
+
 /// How often each bucket of the sample is run; the shortest time counts.
 pub const SAMPLE_RUNS: usize = 2;
 /// One of so many lengths is in the sample, and the longest.

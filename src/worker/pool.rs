@@ -8,8 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use crate::batch::Bucket;
-use crate::batch::cost::fit;
+use crate::batch::cost::{Times, fit};
 use crate::clock::{Clock, Moment};
 use crate::config::{OnStuck, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
@@ -23,9 +22,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How often the pool looks up when nothing is reported.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-
-/// Times of every bucket, by the first worker that was ready.
-pub type Measured = Vec<(Bucket, Duration)>;
 
 /// What the pool's thread tells the outside.
 #[derive(Default)]
@@ -54,7 +50,7 @@ struct Keeper {
     poisoned: watch::Sender<Option<String>>,
     threads: watch::Sender<usize>,
     slots: Vec<Slot>,
-    measured: Measured,
+    measured: Times,
     watchdog: WatchdogConfig,
 }
 
@@ -218,7 +214,7 @@ impl Keeper {
         }
     }
 
-    fn ready(&mut self, worker: usize, measured: Measured) {
+    fn ready(&mut self, worker: usize, measured: Times) {
         let slot = &mut self.slots[worker];
         slot.ready = true;
         slot.failures = 0;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{caught, warm_up_batch};
 use crate::batch::Bucket;
-use crate::batch::cost::{fit, keep_shortest};
+use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
 
@@ -22,9 +22,6 @@ const ROUNDS_MIN: usize = 3;
 /// Short runs are repeated until they have taken this long together, or so often.
 const SPAN_MIN: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: usize = 50;
-
-/// Shapes with the time of a run.
-type Times = Vec<(Bucket, Duration)>;
 
 /// What is measured of each split.
 #[derive(Debug, Clone)]
