@@ -220,7 +220,7 @@ impl EmbeddingService {
         };
         match tokio::time::timeout(timeout, work).await {
             Ok(answer) => answer,
-            Err(_) => Err(EmbedError::DeadlineExceeded { timeout }),
+            Err(_) => Err(EmbedError::DeadlineExceeded),
         }
     }
 
@@ -367,7 +367,7 @@ async fn run(
         Refusal::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
     })?;
     let rows = (&mut ticket).await.map_err(|error| match error {
-        RunError::Expired => EmbedError::DeadlineExceeded { timeout: request.timeout },
+        RunError::Expired => EmbedError::DeadlineExceeded,
         RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
         RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
         RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),

@@ -357,7 +357,7 @@ impl ApiError {
                     "too much waits already; retry after the seconds in the Retry-After header",
                 )
             },
-            EmbedError::DeadlineExceeded { .. } => Self::deadline(timeout),
+            EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {
                 message: format!(
@@ -415,8 +415,7 @@ mod tests {
             (EmbedError::SparseNotAvailable, 400, invalid, "sparse_not_available", None),
             (EmbedError::QueueFull { retry_after: second },
                 429, "overloaded_error", "queue_full", None),
-            (EmbedError::DeadlineExceeded { timeout: second },
-                504, server, "deadline_exceeded", None),
+            (EmbedError::DeadlineExceeded, 504, server, "deadline_exceeded", None),
             (EmbedError::EngineFailed("secret".into()), 500, server, "engine_failed", None),
             (EmbedError::NonFinite { index: 3 }, 500, server, "non_finite_output", Some("input")),
         ];

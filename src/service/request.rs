@@ -121,8 +121,8 @@ pub enum EmbedError {
     SparseNotAvailable,
     #[error("the queue is full")]
     QueueFull { retry_after: Duration },
-    #[error("the deadline passed after {timeout:?}")]
-    DeadlineExceeded { timeout: Duration },
+    #[error("the deadline passed")]
+    DeadlineExceeded,
     /// The text is for the log, not for the client.
     #[error("the engine failed: {0}")]
     EngineFailed(String),
