@@ -178,8 +178,8 @@ impl EmbeddingService {
     }
 
     /// The resident model; `None` until its manifest has been read.
-    pub fn model_card(&self) -> Option<ModelCard> {
-        self.card.get().cloned()
+    pub fn model_card(&self) -> Option<&ModelCard> {
+        self.card.get()
     }
 
     /// Whether `name` is the model's id or an alias.

@@ -151,8 +151,8 @@ async fn write(
     let work = move || {
         let card = service.model_card();
         let resident = reply::Resident {
-            id: card.as_ref().map_or("", |card| &card.id),
-            vocab_size: card.as_ref().map_or(0, |card| card.vocab_size),
+            id: card.map_or("", |card| &card.id),
+            vocab_size: card.map_or(0, |card| card.vocab_size),
             piece: |id| service.piece(id),
         };
         reply::write(&answer, vectors, form, resident)

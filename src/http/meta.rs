@@ -43,7 +43,7 @@ pub(super) struct Model<'a> {
 /// The resident model as a list of one.
 pub(super) fn list(service: &EmbeddingService) -> Result<Answer, ApiError> {
     let card = card(service)?;
-    Ok(Answer::json(OK, &List { object: "list", data: [model(&card)] }))
+    Ok(Answer::json(OK, &List { object: "list", data: [model(card)] }))
 }
 
 /// The resident model by its id or an alias.
@@ -52,10 +52,10 @@ pub(super) fn one(service: &EmbeddingService, name: &str) -> Result<Answer, ApiE
     if !service.knows_model(name) {
         return Err(unknown_model(service));
     }
-    Ok(Answer::json(OK, &model(&card)))
+    Ok(Answer::json(OK, &model(card)))
 }
 
-fn card(service: &EmbeddingService) -> Result<ModelCard, ApiError> {
+fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
     let phase = service.phase();
     let card = service.model_card().filter(|_| phase != Phase::Loading);
     card.ok_or_else(|| {

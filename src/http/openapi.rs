@@ -38,8 +38,7 @@ struct Facts<'a> {
 
 /// `/openapi.json`.
 pub(super) fn answer(service: &EmbeddingService, config: &HttpConfig) -> Answer {
-    let card = service.model_card();
-    let document = document(&Facts { max_items: config.max_items, card: card.as_ref() });
+    let document = document(&Facts { max_items: config.max_items, card: service.model_card() });
     Answer { headers: vec![("cache-control", "no-cache")], ..Answer::json(OK, &document) }
 }
 

@@ -163,7 +163,7 @@ pub(super) fn validate(
 
 /// The name is not repeated: it may be anything of any length.
 pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
-    let served = service.model_card().map(|card| card.id).unwrap_or_default();
+    let served = service.model_card().map_or("", |card| &card.id);
     let message = format!(
         "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
          the aliases)"
