@@ -222,10 +222,6 @@ async fn answer(
     let outcome = ended.unwrap_or_else(|panic| {
         Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
     });
-    if let Err(ApiError { cause: Some(cause), .. }) = &outcome {
-        let (trace_id, span_id) = record.ids();
-        tracing::error!(request_id, route, cause, trace_id, span_id, "a request failed");
-    }
     let known = Outcome::of(&outcome, is_probe);
     let mut response = match outcome {
         Ok(answer) => success(answer),

@@ -67,7 +67,7 @@ impl<'a> Traced<'a> {
 type LogId<I> = Option<DisplayValue<I>>;
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Outcome {
     status: u16,
     items: usize,
@@ -77,6 +77,8 @@ pub(super) struct Outcome {
     stages: Option<[Duration; Stage::ALL.len()]>,
     /// An operator should see it: a fault on a route that is not polled all day.
     notable: bool,
+    /// Why the server failed; the client is not told.
+    cause: Option<String>,
 }
 
 impl Outcome {
@@ -86,6 +88,7 @@ impl Outcome {
             Ok(answer) => (answer.status, None),
             Err(error) => (error.status(), Some(error.code.name())),
         };
+        let cause = answer.as_ref().err().and_then(|error| error.cause.clone());
         let answer = answer.as_ref().ok();
         Self {
             status: status.as_u16(),
@@ -95,13 +98,14 @@ impl Outcome {
             is_fault: status.is_server_error(),
             stages: answer.and_then(|answer| answer.timeline).map(|timeline| timeline.stages()),
             notable: status.is_server_error() && !is_probe,
+            cause,
         }
     }
 }
 
 impl Record<'_> {
     /// Trace and span, for a line in the log.
-    pub(super) fn ids(&self) -> (LogId<TraceId>, LogId<SpanId>) {
+    fn ids(&self) -> (LogId<TraceId>, LogId<SpanId>) {
         let ids = self.trace.map(|trace| trace.ids);
         (ids.map(|ids| display(ids.trace_id)), ids.map(|ids| display(ids.span_id)))
     }
@@ -109,7 +113,7 @@ impl Record<'_> {
     /// The answer is ready to be sent.
     pub(super) fn finish(mut self, outcome: Outcome) {
         self.finished = true;
-        let Outcome { status, items, tokens, error, is_fault, stages, notable } = outcome;
+        let Outcome { status, items, tokens, error, is_fault, stages, notable, cause } = outcome;
         let took = self.took();
         if let Some(metrics) = self.metrics {
             metrics.answered(self.route, status, took);
@@ -126,30 +130,19 @@ impl Record<'_> {
         });
         let (request_id, route, ms) = (self.request_id, self.route, millis(took));
         let (trace_id, span_id) = self.ids();
-        if notable {
-            tracing::info!(
-                request_id,
-                route,
-                status,
-                items,
-                tokens,
-                ms,
-                trace_id,
-                span_id,
-                "request answered"
-            );
-        } else {
-            tracing::debug!(
-                request_id,
-                route,
-                status,
-                items,
-                tokens,
-                ms,
-                trace_id,
-                span_id,
-                "request answered"
-            );
+        // The level of a line is a constant of its place in the code.
+        macro_rules! write_line {
+            ($level:ident, $($field:ident,)* $text:literal) => {
+                tracing::$level!(
+                    request_id, route, status, items, tokens, ms, trace_id, span_id, $($field,)*
+                    $text
+                )
+            };
+        }
+        match cause {
+            Some(cause) => write_line!(error, cause, "a request failed"),
+            None if notable => write_line!(info, "request answered"),
+            None => write_line!(debug, "request answered"),
         }
     }
 
