@@ -344,6 +344,7 @@ mod tests {
             ("/hidden_size", json!(0), "hidden_size"),
             ("/hidden_size", json!(3), "canary: 2 golden floats"),
             ("/max_input_tokens", json!(2), "max_input_tokens"),
+            ("/max_input_tokens", json!(1_048_577), "max_input_tokens"),
             ("/pad_token_id", json!(10), "pad/bos/eos/unk_token_id"),
             ("/matryoshka_dimensions", json!([2, 1]), "matryoshka_dimensions"),
             ("/matryoshka_dimensions", json!([3]), "matryoshka_dimensions"),
