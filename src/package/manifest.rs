@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::limits::MaxBatchTokens;
+
 pub mod plan;
 
 use plan::PlanEntry;
@@ -214,6 +216,10 @@ impl Manifest {
         require(self.vocab_size > 0, "vocab_size", || "it is zero".into())?;
         require(self.max_input_tokens >= 3, "max_input_tokens", || {
             "a text needs room for two special tokens and one of its own".into()
+        })?;
+        let longest = MaxBatchTokens::MAX;
+        require(self.max_input_tokens as u64 <= longest, "max_input_tokens", || {
+            format!("it is over {longest}, the most tokens that a batch may have")
         })?;
         let ids = [self.pad_token_id, self.bos_token_id, self.eos_token_id, self.unk_token_id];
         let known = |id: &u32| (*id as usize) < self.vocab_size;
