@@ -1,0 +1,89 @@
+//! One loop for every fuzz target: it runs for a time, counts, and prints the seed of a failure.
+//!
+//! `DUOVEC_FUZZ_SECONDS` is the time of each target, 2 s when it is not set. `DUOVEC_SEED` repeats
+//! one execution, the one that printed it.
+
+use std::env;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+const SECONDS: f64 = 2.0;
+
+/// An execution takes microseconds or milliseconds; one that takes longer than this counts as hung.
+const SLOWEST: Duration = Duration::from_secs(10);
+
+/// Calls `execute` with other random numbers each time, until the time is over.
+///
+/// # Panics
+/// When `execute` panics or one call takes longer than [`SLOWEST`]; the seed is printed before.
+pub(crate) fn run_for(name: &str, mut execute: impl FnMut(&mut Rng)) {
+    let mut run = |seed: u64| {
+        let failure = Failure { name, seed };
+        let begin = Instant::now();
+        execute(&mut Rng::with_seed(seed));
+        let took = begin.elapsed();
+        assert!(took < SLOWEST, "one execution took {took:?}");
+        drop(failure);
+        took
+    };
+    if let Some(seed) = variable::<u64>("DUOVEC_SEED") {
+        run(seed);
+        return;
+    }
+    let time = Duration::from_secs_f64(variable("DUOVEC_FUZZ_SECONDS").unwrap_or(SECONDS));
+    let begin = Instant::now();
+    let (mut executions, mut slowest) = (0_u64, Duration::ZERO);
+    while begin.elapsed() < time {
+        slowest = slowest.max(run(fastrand::u64(..)));
+        executions += 1;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{name}: {executions} executions in {seconds:.1} s, the slowest took {slowest:?}");
+}
+
+/// Tells how to repeat an execution when it panics.
+struct Failure<'a> {
+    name: &'a str,
+    seed: u64,
+}
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}: run the test again with DUOVEC_SEED={}", self.name, self.seed);
+        }
+    }
+}
+
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let text = env::var(name).ok()?;
+    let value = text.parse().ok();
+    assert!(value.is_some(), "{name} is '{text}': set a number, or leave it out");
+    value
+}
+
+/// One of `choices`.
+pub(crate) fn pick<'a, T: ?Sized>(rng: &mut Rng, choices: &[&'a T]) -> &'a T {
+    choices[rng.usize(..choices.len())]
+}
+
+/// Changes bytes as a broken client or disk would: cut, overwritten, repeated, moved, flipped.
+pub(crate) fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    let at = rng.usize(..=bytes.len());
+    let until = rng.usize(at..=bytes.len()).min(at + 64);
+    match rng.u8(..6) {
+        0 => bytes.truncate(at),
+        1 => drop(bytes.drain(at..until)),
+        2 => {
+            let again = bytes[at..until].to_vec();
+            bytes.splice(at..at, again);
+        }
+        3 => bytes.insert(at, rng.u8(..)),
+        4 if at < bytes.len() => bytes[at] ^= 1 << rng.u8(..8),
+        _ if at < bytes.len() => bytes[at] = rng.u8(..),
+        _ => {}
+    }
+}
