@@ -14,18 +14,19 @@ use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::{Clock, Moment};
-use crate::dense::is_finite;
-use crate::engine::{BatchOutput, EngineInfo, StageTimes};
+use crate::engine::{EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use crate::metrics::Metrics;
 
 mod incidents;
+mod job;
 mod recording;
 pub mod state;
 mod stuck;
 mod ticket;
 
 pub use incidents::Incidents;
+pub use job::{Job, JobItem, RowsOrError};
 use state::{Action, Counts, Event, Refused, State, StateConfig};
 use ticket::Pending;
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
@@ -109,55 +110,14 @@ pub struct Snapshot {
     pub stages: StageTimes,
 }
 
-/// One item of a job.
-#[derive(Debug)]
-pub struct JobItem {
-    pub ids: TokenIds,
-    sequence: Sequence,
-    rows: WantedRows,
-    slot: usize,
-    pending: Arc<Pending>,
-}
-
-/// What a worker is to run.
-#[derive(Debug)]
-pub struct Job {
-    pub bucket: Bucket,
-    /// In the order of the batch's rows.
-    pub items: Vec<JobItem>,
-    started: Moment,
-}
-
-/// What an item of a job gave.
-pub type RowsOrError = Result<ItemRows, RunError>;
-
-impl JobItem {
-    /// This item's rows of a run, row `row` of its batch. All of them must be finite.
-    pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
-        let (dense, weights) = (output.dense_row(row), output.weights_row(row, self.ids.len()));
-        if !is_finite(dense) || !is_finite(weights) {
-            return Err(RunError::NonFinite { item: self.slot });
-        }
-        Ok(copy_rows(dense, weights, self.rows))
-    }
-}
-
 /// Requests to be told why they get no rows; done outside of the lock.
 type Ended = Vec<(Arc<Pending>, RunError)>;
-
-#[derive(Debug)]
-struct Entry {
-    ids: TokenIds,
-    rows: WantedRows,
-    slot: usize,
-    pending: Arc<Pending>,
-}
 
 #[derive(Debug)]
 struct Locked {
     state: State,
     /// Items that wait.
-    entries: HashMap<Sequence, Entry>,
+    entries: HashMap<Sequence, JobItem>,
     /// What each worker runs; so that its requests can be answered when it never ends.
     running: Vec<Option<Arc<Job>>>,
 }
@@ -395,9 +355,9 @@ impl Scheduler {
             }
         };
         let (pending, answer) = Pending::new(ids.len());
-        for (slot, (item, ids)) in items.clone().zip(ids).enumerate() {
-            let entry = Entry { ids, rows, slot, pending: Arc::clone(&pending) };
-            locked.entries.insert(item, entry);
+        for (slot, (sequence, ids)) in items.clone().zip(ids).enumerate() {
+            let item = JobItem { ids, sequence, rows, slot, pending: Arc::clone(&pending) };
+            locked.entries.insert(sequence, item);
         }
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
@@ -442,8 +402,8 @@ impl Scheduler {
         for action in actions {
             match action {
                 Action::Run { worker, bucket, items } => {
-                    let take = |item| locked.entries.remove(&item).map(|entry| (item, entry));
-                    let items = items.into_iter().filter_map(take).map(job_item).collect();
+                    let take = |item: &Sequence| locked.entries.remove(item);
+                    let items = items.iter().filter_map(take).collect();
                     let run = Arc::new(Job { bucket, items, started: self.0.clock.now() });
                     locked.running[worker] = Some(Arc::clone(&run));
                     job = Some(run);
@@ -475,25 +435,8 @@ impl From<Refused> for Refusal {
     }
 }
 
-fn job_item((sequence, entry): (Sequence, Entry)) -> JobItem {
-    let Entry { ids, rows, slot, pending } = entry;
-    JobItem { ids, sequence, rows, slot, pending }
-}
-
 fn tell(ended: Ended) {
     for (pending, error) in ended {
         pending.fail(error);
-    }
-}
-
-fn copy_rows(dense: &[f32], weights: &[f32], wanted: WantedRows) -> ItemRows {
-    let (with_dense, with_weights) = match wanted {
-        WantedRows::Dense => (true, false),
-        WantedRows::Weights => (false, true),
-        WantedRows::Both => (true, true),
-    };
-    ItemRows {
-        dense: if with_dense { dense.to_vec() } else { Vec::new() },
-        weights: if with_weights { weights.to_vec() } else { Vec::new() },
     }
 }
