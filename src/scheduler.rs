@@ -169,6 +169,30 @@ impl Scheduler {
         }))
     }
 
+    /// Whether a request may be read and tokenized: the half of `submit`'s decision that needs no
+    /// items. `tokens` is about how many it will have; it decides only what others are promised.
+    ///
+    /// # Errors
+    /// The refusal that the request would get anyway. It counts as one that was refused.
+    pub fn admissible(
+        &self,
+        priority: Priority,
+        tokens: usize,
+        deadline: Moment,
+    ) -> Result<(), Refusal> {
+        let mut locked = self.0.locked.lock();
+        let event = Event::Announce { priority, tokens, deadline };
+        let actions = locked.state.handle(self.0.clock.now(), &event);
+        let refused = actions.iter().find_map(|action| match action {
+            Action::Refuse(refused) => Some(Refusal::from(*refused)),
+            _ => None,
+        });
+        let (_, ended) = self.carry_out(&mut locked, actions);
+        drop(locked);
+        tell(ended);
+        refused.map_or(Ok(()), Err)
+    }
+
     /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out.
     ///
     /// # Panics

@@ -16,7 +16,7 @@ mod admission;
 mod counts;
 mod ending;
 
-use admission::{Admission, Candidate};
+use admission::{Admission, Announced, Candidate};
 pub use counts::Counts;
 
 /// Checks that may wait for one worker; health checks come one at a time or a few at once.
@@ -35,6 +35,8 @@ pub struct StateConfig {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
+    /// A request comes whose items are not known yet; it is refused or it is not.
+    Announce { priority: Priority, tokens: usize, deadline: Moment },
     /// A request with the token counts of its items; without a priority its size decides.
     Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits.
@@ -186,6 +188,9 @@ impl State {
     /// Takes in what happened at `now` and says what is to be done.
     pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
         match event {
+            &Event::Announce { priority, tokens, deadline } => {
+                self.announced(now, Announced { priority, tokens, deadline })
+            }
             Event::Submit { tokens, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);
@@ -299,6 +304,15 @@ impl State {
         let accepted = matches!(actions[0], Action::Accept { .. });
         actions.extend(expired);
         actions.extend(self.wake().filter(|_| accepted));
+        actions
+    }
+
+    fn announced(&mut self, now: Moment, new: Announced) -> Vec<Action> {
+        let mut actions = self.expire(now);
+        if let Err(refused) = self.announce(now, new) {
+            self.counts.refused += 1;
+            actions.push(Action::Refuse(refused));
+        }
         actions
     }
 

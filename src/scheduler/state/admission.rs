@@ -26,6 +26,15 @@ pub(super) struct Candidate<'a> {
     pub deadline: Moment,
 }
 
+/// A request of which only its head is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Announced {
+    pub priority: Priority,
+    /// Of all its texts, about.
+    pub tokens: usize,
+    pub deadline: Moment,
+}
+
 /// What the decisions remember.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
@@ -62,32 +71,59 @@ impl State {
 
     /// Refuses a request that does not fit or would be late.
     pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refused> {
-        match self.phase {
-            Phase::Draining => return Err(Refused::Draining),
-            Phase::Closed => return Err(Refused::NoWorker),
-            Phase::Open => {}
-        }
-        let over = (self.items.len() + new.tokens.len()).saturating_sub(self.config.capacity);
-        if over > 0 {
-            // The wait until so many have ended, as a part of the wait until all have.
-            let part = over as f64 / self.items.len().max(over) as f64;
-            let room_in = self.predicted_wait(now).mul_f64(part);
-            return Err(Refused::Full { retry_after: self.promise(now, room_in, new.tokens) });
+        self.is_open()?;
+        if let Some(room_in) = self.room_in(now, new.tokens.len()) {
+            let own = self.own_time(new.tokens);
+            return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
         let wait = self.wait_of(now, new.priority);
         if wait.is_zero() || time.is_zero() {
             return Ok(());
         }
-        let longest_wait = time.mul_f64(1.0 - TURNS_PART);
         let own = self.own_time(new.tokens);
-        let late = wait.saturating_sub(longest_wait).max((wait + own).saturating_sub(time));
+        let late = wait.saturating_sub(longest_wait(time)).max((wait + own).saturating_sub(time));
         if late.is_zero() {
             return Ok(());
         }
         // One that is late with nothing before it is taken by an idle worker only.
         let room_in = late.min(wait);
-        Err(Refused::Late { retry_after: self.promise(now, room_in, new.tokens) })
+        Err(Refused::Late { retry_after: self.promise(now, room_in, own) })
+    }
+
+    /// Refuses what `admit` would refuse whatever the request's items turn out to be. Only how long
+    /// it will keep the workers is taken from its `tokens`, which may be an estimate.
+    pub(super) fn announce(&mut self, now: Moment, new: Announced) -> Result<(), Refused> {
+        self.is_open()?;
+        if !self.workers.iter().any(|worker| worker.live) {
+            return Err(Refused::NoWorker);
+        }
+        let own = self.estimated_time(new.tokens);
+        if let Some(room_in) = self.room_in(now, 1) {
+            return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
+        }
+        let time = new.deadline.since(now);
+        let late = self.wait_of(now, new.priority).saturating_sub(longest_wait(time));
+        if late.is_zero() || time.is_zero() {
+            return Ok(());
+        }
+        Err(Refused::Late { retry_after: self.promise(now, late, own) })
+    }
+
+    const fn is_open(&self) -> Result<(), Refused> {
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Draining => Err(Refused::Draining),
+            Phase::Closed => Err(Refused::NoWorker),
+        }
+    }
+
+    /// When the queue will have places for `items` more items; `None` when it has them.
+    fn room_in(&self, now: Moment, items: usize) -> Option<Duration> {
+        let over = (self.items.len() + items).saturating_sub(self.config.capacity);
+        // The wait until so many have ended, as a part of the wait until all have.
+        let part = over as f64 / self.items.len().max(over) as f64;
+        (over > 0).then(|| self.predicted_wait(now).mul_f64(part))
     }
 
     /// Turns of a request's items: when each would run were the workers the request's own. So a
@@ -168,13 +204,27 @@ impl State {
         )
     }
 
-    /// When a request that finds room in `room_in` should come back: behind those that were told
-    /// so before.
-    fn promise(&mut self, now: Moment, room_in: Duration, tokens: &[usize]) -> Duration {
-        let room = (now + room_in).max(self.admission.promised).min(now + RETRY_AFTER_MAX);
-        self.admission.promised = room + self.own_time(tokens).div_f64(PROMISED_PART);
+    /// The same for a request whose items are not known yet: as if its texts were the longest ones.
+    fn estimated_time(&self, tokens: usize) -> Duration {
+        let longest = self.max_length();
+        let all_us = tokens as f64 / longest.max(1) as f64 * self.waiting.item_us(longest);
+        micros(all_us / self.sharing_workers() * self.correction)
+    }
+
+    /// When a request that finds room in `room_in`, and then takes `own`, should come back: behind
+    /// those that were told so before. Nobody is told more than the longest time, so no more of it
+    /// is promised either.
+    fn promise(&mut self, now: Moment, room_in: Duration, own: Duration) -> Duration {
+        let latest = now + RETRY_AFTER_MAX;
+        let room = (now + room_in).max(self.admission.promised).min(latest);
+        self.admission.promised = (room + own.div_f64(PROMISED_PART)).min(latest);
         room.since(now)
     }
+}
+
+/// The longest wait of a request with so much time.
+fn longest_wait(time: Duration) -> Duration {
+    time.mul_f64(1.0 - TURNS_PART)
 }
 
 fn micros(us: f64) -> Duration {

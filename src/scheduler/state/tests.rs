@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::plan::bucket_ladder;
-use crate::limits::{MaxBatchRows, MaxBatchTokens};
+use crate::limits::{MaxBatchRows, MaxBatchTokens, RETRY_AFTER_MAX};
 
 const LATER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -248,4 +248,74 @@ fn a_large_request_lets_others_of_its_class_in_between() {
     }
     // Twenty items are five batches of four; the large request has as many in between.
     assert!((5..=12).contains(&batches), "{batches}");
+}
+
+fn announce(state: &mut State, priority: Priority, time: Duration) -> Vec<Action> {
+    let deadline = at(0) + time;
+    state.handle(at(0), &Event::Announce { priority, tokens: 2000, deadline })
+}
+
+#[test]
+fn a_request_is_refused_by_its_head_when_nothing_can_run_it() {
+    let bulk = |state: &mut State| announce(state, Priority::Bulk, Duration::from_secs(1));
+    let mut state = state(10, 1);
+    assert_eq!(bulk(&mut state), []);
+    state.handle(at(0), &Event::WorkerLost { worker: 0 });
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::NoWorker)]);
+    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
+    state.handle(at(0), &Event::Drain);
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::Draining)]);
+    state.handle(at(0), &Event::Close);
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(state.counts().refused, 3);
+}
+
+#[test]
+fn a_request_is_refused_by_its_head_when_every_place_is_taken() {
+    let mut state = state(2, 1);
+    submit(&mut state, &[5]);
+    assert_eq!(announce(&mut state, Priority::Bulk, Duration::from_secs(1)), []);
+    submit(&mut state, &[5]);
+    let refused = announce(&mut state, Priority::Bulk, Duration::from_secs(1));
+    assert!(matches!(refused[..], [Action::Refuse(Refused::Full { .. })]), "{refused:?}");
+}
+
+#[test]
+fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
+    let mut state = state(10_000, 1);
+    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER);
+    let wait = state.predicted_wait(at(0));
+    assert_eq!(announce(&mut state, Priority::Bulk, wait * 2), []);
+    assert_eq!(announce(&mut state, Priority::Interactive, wait), []);
+    let mut told = Duration::ZERO;
+    for _ in 0..3 {
+        let refused = announce(&mut state, Priority::Bulk, wait);
+        let [Action::Refuse(Refused::Late { retry_after })] = refused[..] else {
+            panic!("{refused:?}")
+        };
+        assert!(retry_after > told, "{retry_after:?} {told:?}");
+        told = retry_after;
+    }
+    let Action::Refuse(Refused::Late { retry_after }) =
+        submit_as(&mut state, &[100; 20], Priority::Bulk, at(0) + wait)
+    else {
+        panic!("it cannot be in time")
+    };
+    assert!(retry_after > told, "both halves promise behind each other");
+    assert_eq!(state.queue_depth(), 200, "nothing of it waits");
+}
+
+#[test]
+fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
+    let mut state = state(1, 1);
+    submit(&mut state, &[5]);
+    let tokens = 1 << 40;
+    let event = Event::Announce { priority: Priority::Bulk, tokens, deadline: LATER };
+    state.handle(at(0), &event);
+    let minute = at(0) + RETRY_AFTER_MAX;
+    let refused = state.handle(minute, &event);
+    let [Action::Refuse(Refused::Full { retry_after })] = refused[..] else {
+        panic!("{refused:?}")
+    };
+    assert!(retry_after < Duration::from_secs(1), "{retry_after:?}");
 }
