@@ -5,6 +5,7 @@ mod collector;
 mod cors;
 mod dense;
 mod docs;
+mod door;
 mod engine;
 mod fields;
 mod health;

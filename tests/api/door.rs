@@ -1,0 +1,115 @@
+//! The door: what is refused before its body is read, and what nobody may ask for.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{BOTH, DENSE, SPARSE, Server};
+
+/// Above the default of `--max-item-bytes`.
+const TOO_LARGE: usize = 1024 * 1024 + 1;
+
+/// Sends a head that announces `length` bytes, and not one of them; gives the answer.
+fn announce(server: &Server, path: &str, headers: &str, length: usize) -> String {
+    let mut stream = server.connect();
+    let head =
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it is open");
+    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("it is a socket");
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer).expect("an answer without a byte of the body");
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// Waiting items by class, interactive ones first.
+fn waiting_by_class(server: &Server) -> (u64, u64) {
+    let tuning: Value = server.get("/health").ok()["tuning"].clone();
+    let count = |name: &str| tuning[name].as_u64().expect("a count");
+    (count("queue_interactive"), count("queue_bulk"))
+}
+
+#[test]
+fn a_request_that_would_be_late_is_refused_before_its_body_comes() {
+    let server = Server::ready();
+    server.predict(Duration::from_millis(100));
+    server.hold();
+    // 80 runs of one class of 64 rows, shared by two workers, are 4 s.
+    server.plug(80 * 64);
+    let headers = "x-priority: bulk\r\nx-request-timeout-ms: 2000\r\n";
+    for path in [DENSE, SPARSE, BOTH] {
+        let answer = announce(&server, path, headers, 200_000);
+        assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+        assert!(answer.contains("retry-after: ") && answer.contains("queue_full"), "{answer}");
+    }
+}
+
+#[test]
+fn a_text_above_the_limit_is_refused_with_its_place_whatever_truncate_says() {
+    let server = Server::ready();
+    let large = "a ".repeat(TOO_LARGE / 2 + 1);
+    for (input, place) in [(json!(large), "item 0"), (json!(["a", large, "b"]), "item 1")] {
+        for truncate in [true, false] {
+            let answer = server.post(DENSE, &json!({"input": input, "truncate": truncate}));
+            let error = answer.error();
+            error.is(400, "invalid_request_error", "item_too_large", Some("input"));
+            assert!(error.message.contains(place), "{}", error.message);
+            assert!(error.message.contains("1048576 bytes"), "{}", error.message);
+        }
+    }
+    let largest = "a ".repeat(TOO_LARGE / 2);
+    server.post(DENSE, &json!({ "input": largest })).ok();
+}
+
+#[test]
+fn a_list_of_token_ids_that_takes_more_memory_than_a_text_may_is_refused() {
+    let server = Server::ready();
+    let ids = vec![5; TOO_LARGE / 4 + 1];
+    let error = server.post(DENSE, &json!({ "input": [[5], ids] })).error();
+    error.is(400, "invalid_request_error", "item_too_large", Some("input"));
+    assert!(error.message.contains("item 1"), "{}", error.message);
+}
+
+#[test]
+fn nobody_may_wait_longer_than_the_operator_allows() {
+    let server = Server::ready();
+    let headers = [("x-request-timeout-ms", "3600000")];
+    let error = server.post_with(DENSE, &headers, r#"{"input":"text"}"#).error();
+    error.is(400, "invalid_request_error", "invalid_value", Some("x-request-timeout-ms"));
+    let headers = [("x-request-timeout-ms", "300000")];
+    server.post_with(DENSE, &headers, r#"{"input":"text"}"#).ok();
+}
+
+#[test]
+fn a_class_is_lowered_freely_and_not_raised() {
+    let server = Server::ready();
+    server.hold();
+    let large = json!({"input": vec!["a"; 9]});
+    for (class, body, expected) in [
+        ("interactive", &large, (0, 9)),
+        ("bulk", &large, (0, 9)),
+        ("bulk", &json!({"input": "a"}), (0, 1)),
+        ("interactive", &json!({"input": "a"}), (1, 0)),
+    ] {
+        let headers = [("x-priority", class)];
+        let (items, bytes) = (expected.0 + expected.1, body.to_string());
+        std::thread::scope(|scope| {
+            let mut stream = server.connect();
+            scope.spawn(move || {
+                let [(name, value)] = headers;
+                let head = format!(
+                    "POST {DENSE} HTTP/1.1\r\nhost: x\r\n{name}: {value}\r\n\
+                     content-length: {}\r\n\r\n{bytes}",
+                    bytes.len()
+                );
+                stream.write_all(head.as_bytes()).expect("it is open");
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(300)));
+                // The request is held; leaving takes it out of the queue again.
+                let _ = stream.read(&mut [0; 1]);
+            });
+            server.wait_waiting(items as usize);
+            assert_eq!(waiting_by_class(&server), expected, "{class} {items}");
+        });
+        server.wait_waiting(0);
+    }
+}
