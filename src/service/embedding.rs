@@ -1,0 +1,168 @@
+//! The way of one request: check, tokenize, run, assemble.
+
+use std::sync::Arc;
+
+use super::tokenizing;
+use super::{
+    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
+    Milestones, OverLong, Resident, Unavailable, Vectors,
+};
+use crate::clock::Moment;
+use crate::config::TokenInput;
+use crate::dense;
+use crate::package::manifest::{Manifest, PromptName};
+use crate::scheduler::{ItemRows, Refusal, RunError, RunSpan, Submission, WantedRows};
+use crate::sparse;
+use crate::tokenize::Tokenized;
+
+impl EmbeddingService {
+    /// Embeds every input of a request, in order. Dropping the future cancels what still waits.
+    ///
+    /// # Errors
+    /// See [`EmbedError`]; the request has no partial answer.
+    pub async fn embed(&self, mut request: EmbedRequest) -> Result<EmbedReply, EmbedError> {
+        let timeout = request.timeout;
+        let deadline = self.clock.now() + timeout;
+        let resident = self.available()?;
+        let work = async {
+            self.check(&resident, &request)?;
+            let tokens = tokenize(&resident, &mut request).await?;
+            let tokenized = self.clock.now();
+            let (rows, span) = run(&resident, &request, &tokens, deadline).await?;
+            let mut reply = assemble(&resident, &request, &tokens, rows);
+            let selected = self.clock.now();
+            // An item that ran has a batch; its span is between the others.
+            let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
+            let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
+            reply.milestones = Milestones { tokenized, started, ran, selected };
+            if let Some(metrics) = &self.metrics {
+                metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
+            }
+            Ok(reply)
+        };
+        match tokio::time::timeout(timeout, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(EmbedError::DeadlineExceeded),
+        }
+    }
+
+    /// Everything that can be refused without tokenizing.
+    fn check(&self, resident: &Resident, request: &EmbedRequest) -> Result<(), EmbedError> {
+        let manifest = resident.package.manifest();
+        if request.vectors.sparse() && manifest.sparse.is_none() {
+            return Err(EmbedError::SparseNotAvailable);
+        }
+        if let Some(requested) = request.dimensions {
+            let allowed = manifest.dimensions();
+            if !allowed.contains(&requested) {
+                return Err(EmbedError::InvalidDimensions { requested, allowed });
+            }
+        }
+        for (index, input) in request.inputs.iter().enumerate() {
+            let Input::TokenIds(ids) = input else { continue };
+            if self.options.token_input == TokenInput::Reject {
+                return Err(EmbedError::TokenInputRejected);
+            }
+            let vocab_size = manifest.vocab_size;
+            if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+                return Err(EmbedError::TokenIdOutOfRange { index, id, vocab_size });
+            }
+        }
+        prompt(manifest, request.input_type).map(|_| ())
+    }
+}
+
+/// The prompt's name for what a text is used for. A model without any prompt takes every input
+/// type, so that clients need not know which models have prompts.
+fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptName>, EmbedError> {
+    let prompts = &manifest.prompts;
+    let (name, text) = match input_type {
+        InputType::Default => return Ok(manifest.default_prompt),
+        InputType::Query => (PromptName::Query, &prompts.query),
+        InputType::Passage => (PromptName::Passage, &prompts.passage),
+    };
+    match (text, &prompts.query, &prompts.passage) {
+        (Some(_), _, _) => Ok(Some(name)),
+        (None, None, None) => Ok(None),
+        _ => Err(EmbedError::NoPrompt(input_type)),
+    }
+}
+
+async fn tokenize(
+    resident: &Arc<Resident>,
+    request: &mut EmbedRequest,
+) -> Result<Vec<Tokenized>, EmbedError> {
+    let prompt = prompt(resident.package.manifest(), request.input_type)?;
+    let inputs = std::mem::take(&mut request.inputs);
+    let tokenized = tokenizing::tokenize(resident, inputs, prompt).await?;
+    let limit = resident.package.manifest().max_input_tokens;
+    let over_long = tokenized.iter().position(Tokenized::is_truncated);
+    match (request.over_long, over_long) {
+        (OverLong::Refuse, Some(index)) => {
+            let tokens = tokenized[index].full_count;
+            Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
+        }
+        _ => Ok(tokenized),
+    }
+}
+
+async fn run(
+    resident: &Resident,
+    request: &EmbedRequest,
+    tokenized: &[Tokenized],
+    deadline: Moment,
+) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
+    let rows = match request.vectors {
+        Vectors::Dense => WantedRows::Dense,
+        Vectors::Sparse => WantedRows::Weights,
+        Vectors::Both => WantedRows::Both,
+    };
+    let items = tokenized.iter().map(|item| item.ids.clone()).collect();
+    let priority = request.priority;
+    let ticket = resident.scheduler.submit(Submission { items, rows, priority, deadline });
+    let mut ticket = ticket.map_err(|refusal| match refusal {
+        Refusal::QueueFull { retry_after } => EmbedError::QueueFull { retry_after },
+        Refusal::Draining => EmbedError::Unavailable(Unavailable::Draining),
+        Refusal::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+    })?;
+    let rows = (&mut ticket).await.map_err(|error| match error {
+        RunError::Expired => EmbedError::DeadlineExceeded,
+        RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
+        RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
+        RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+    })?;
+    Ok((rows, ticket.ran()))
+}
+
+fn assemble(
+    resident: &Resident,
+    request: &EmbedRequest,
+    tokenized: &[Tokenized],
+    rows: Vec<ItemRows>,
+) -> EmbedReply {
+    let manifest = resident.package.manifest();
+    let dimensions = request.dimensions.unwrap_or(manifest.hidden_size);
+    let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
+    let item = |(item, rows): (&Tokenized, ItemRows)| EmbeddedItem {
+        dense: request.vectors.dense().then(|| dense::cut(rows.dense, dimensions)),
+        sparse: request.vectors.sparse().then(|| {
+            let (ids, weights) = text_positions(item, &rows.weights);
+            sparse::select(ids, weights, dropped, request.selection)
+        }),
+        tokens: item.ids.len(),
+        truncated_from: item.is_truncated().then_some(item.full_count),
+    };
+    let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
+    let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
+    EmbedReply { items, prompt_tokens, milestones: Milestones::default() }
+}
+
+/// Ids and weights of the text alone: the prompt is ours, not the client's, and every text would
+/// share its words.
+fn text_positions<'a>(item: &'a Tokenized, weights: &'a [f32]) -> (&'a [u32], &'a [f32]) {
+    if item.prompt_tokens == 0 {
+        return (&item.ids, weights);
+    }
+    let start = 1 + item.prompt_tokens;
+    (&item.ids[start..], weights.get(start..).unwrap_or_default())
+}
