@@ -32,6 +32,10 @@ struct Behaviour {
     held: bool,
     /// Runs that wait to be released.
     waiting: usize,
+    /// Whether the device does not answer when it is asked for its figures.
+    silent: bool,
+    /// Threads that have asked a silent device and wait.
+    asking: usize,
     fault: Option<Fault>,
     distorted: bool,
     /// Token weights by position, in place of those by id.
@@ -52,8 +56,32 @@ impl Controls {
     }
 
     pub(crate) fn release(&self) {
-        self.behaviour.lock().held = false;
+        let mut behaviour = self.behaviour.lock();
+        (behaviour.held, behaviour.silent) = (false, false);
         self.changed.notify_all();
+    }
+
+    /// From now on whoever asks for the device's figures waits until `release`.
+    pub(crate) fn silence(&self) {
+        self.behaviour.lock().silent = true;
+    }
+
+    /// Blocks until somebody waits for the figures of a silent device.
+    pub(crate) fn wait_asked(&self) {
+        let mut behaviour = self.behaviour.lock();
+        let end = Instant::now() + PATIENCE;
+        let nobody = |behaviour: &mut Behaviour| behaviour.asking == 0;
+        let waited = self.changed.wait_while_until(&mut behaviour, nobody, end);
+        assert!(!waited.timed_out(), "nobody asks for the figures");
+    }
+
+    /// Waits while the device is silent.
+    fn answer_figures(&self) {
+        let mut behaviour = self.behaviour.lock();
+        behaviour.asking += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut behaviour, |behaviour| behaviour.silent);
+        behaviour.asking -= 1;
     }
 
     /// Blocks until `runs` runs are held.
@@ -132,6 +160,11 @@ impl Engine for TestEngine {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }
         Ok(Box::new(TestSession { controls: Arc::clone(&self.controls) }))
+    }
+
+    fn figures(&self) -> Vec<(String, u64)> {
+        self.controls.answer_figures();
+        vec![("free_bytes".to_owned(), 7)]
     }
 }
 

@@ -1,10 +1,12 @@
 //! GET /health, /health/deep, /health/live in every phase.
 
+use std::io::{Read, Write};
+
 use duovec::config::HttpConfig;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, MAX_TOKENS, MODEL, Server};
+use crate::support::{Answer, DENSE, MAX_TOKENS, METRICS, MODEL, Server};
 
 fn status(answer: &Answer) -> (u16, Value) {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
@@ -70,6 +72,24 @@ fn live_is_200_in_every_phase() {
         assert_eq!(status(&answer), (200, json!("live")));
         assert_eq!(answer.json(), json!({"status": "live"}));
     }
+}
+
+#[test]
+fn a_device_that_does_not_answer_holds_no_answer_up() {
+    let server = Server::ready();
+    server.engine().silence();
+    let mut polling = server.connect();
+    let request = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    polling.write_all(request).expect("it is open");
+    server.engine().wait_asked();
+    assert_eq!(status(&server.get("/health/live")), (200, json!("live")));
+    assert!(server.workers_live());
+    server.post_bytes(DENSE, r#"{"input":"text"}"#).ok();
+    assert_eq!(server.get(METRICS).status, 200);
+    assert_eq!(status(&server.get("/health")), (200, json!("ok")));
+    let mut answer = String::new();
+    polling.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]

@@ -291,6 +291,16 @@ impl Server {
         self.model.controls.release();
     }
 
+    /// The tests' hand on the engine.
+    pub(crate) fn engine(&self) -> &Controls {
+        &self.model.controls
+    }
+
+    /// What the service manager's watchdog looks at.
+    pub(crate) fn workers_live(&self) -> bool {
+        self.service.workers_live()
+    }
+
     /// Waits until exactly `count` items wait while requests are held.
     pub(crate) fn wait_waiting(&self, count: usize) {
         self.wait_until("the queue has that many items", |server| {
