@@ -170,13 +170,12 @@ pub trait Engine: Send + Sync {
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError>;
 
     /// Numbers for operators that change while the engine runs; names carry their unit. Called from
-    /// any thread, must not wait for a run.
+    /// a thread that does nothing else, since it may wait for the device; must not wait for a run.
     fn figures(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 
-    /// The GPUs that the engine runs on; none on a CPU. Called from any thread, must not wait for
-    /// a run.
+    /// The GPUs that the engine runs on; none on a CPU. Called as [`Engine::figures`] is.
     fn gpus(&self) -> Vec<GpuFigures> {
         Vec::new()
     }

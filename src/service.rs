@@ -14,16 +14,18 @@ use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Snapshot};
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 
 mod embedding;
+mod figures;
 mod readings;
 mod request;
 mod tokenizing;
 mod tuning;
 
+use figures::Figures;
 pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
     OverLong, Unavailable, Vectors,
@@ -73,6 +75,7 @@ pub struct EmbeddingService {
     phase: Mutex<PhaseState>,
     card: OnceLock<ModelCard>,
     resident: OnceLock<Arc<Resident>>,
+    figures: OnceLock<Figures>,
 }
 
 struct PhaseState {
@@ -92,6 +95,7 @@ impl EmbeddingService {
             phase: Mutex::new(PhaseState { phase: Phase::Loading, failure: None }),
             card: OnceLock::new(),
             resident: OnceLock::new(),
+            figures: OnceLock::new(),
         }
     }
 
@@ -118,6 +122,8 @@ impl EmbeddingService {
         if let Some(metrics) = &self.metrics {
             resident.scheduler.set_metrics(Arc::clone(metrics));
         }
+        let start = || Figures::start(&resident.engine, self.clock());
+        self.figures.get_or_init(start);
         if self.resident.set(Arc::new(resident)).is_ok() {
             self.advance(Phase::Ready, None);
         }
@@ -218,7 +224,7 @@ impl EmbeddingService {
             predicted_wait: snapshot.as_ref().map_or(Duration::ZERO, |s| s.predicted_wait),
             max_input_tokens: card.map(|card| card.max_input_tokens),
             uptime: self.clock.now().since(self.started),
-            tuning: resident.zip(snapshot).map(|(resident, s)| tuning::tuning(resident, &s)),
+            tuning: self.tuning(snapshot.as_ref()),
             failure: state.failure.clone().or_else(|| {
                 (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
             }),
@@ -237,6 +243,12 @@ impl EmbeddingService {
             canary::check(worker, &resident.scheduler, manifest, &*self.clock, timeout)
         });
         DeepReport { phase, checks: join_all(checks).await }
+    }
+
+    fn tuning(&self, snapshot: Option<&Snapshot>) -> Option<serde_json::Value> {
+        let (resident, figures) = (self.resident.get()?, self.figures.get()?.latest());
+        let age = figures.age(self.clock.now());
+        Some(tuning::tuning(resident, snapshot?, &figures.figures, age))
     }
 
     fn advance(&self, phase: Phase, failure: Option<String>) {

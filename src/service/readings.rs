@@ -1,6 +1,6 @@
 //! Values of `/metrics` that are read when somebody asks.
 
-use crate::engine::Engine;
+use crate::engine::GpuFigures;
 use crate::health::Status;
 use crate::metrics::{Readings, names, resident_bytes};
 use crate::scheduler::{Incidents, Snapshot};
@@ -13,6 +13,9 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     if let Some(resident) = service.resident.get() {
         engine(&mut readings, resident);
         incidents(&mut readings, resident.scheduler.incidents());
+    }
+    if let Some(figures) = service.figures.get() {
+        gpus(&mut readings, figures.latest().fresh_gpus(service.clock.now()));
     }
     if let Some(snapshot) = &snapshot {
         counts(&mut readings, snapshot);
@@ -36,11 +39,9 @@ fn engine(readings: &mut Readings, resident: &Resident) {
     let labels: &[&str] =
         &[info.kind.name(), &info.version, &info.device, &info.precision, model.as_str()];
     readings.put(&names::ENGINE_INFO, &[(labels, 1.0)]);
-    gpus(readings, &*resident.engine);
 }
 
-fn gpus(readings: &mut Readings, engine: &dyn Engine) {
-    let gpus = engine.gpus();
+fn gpus(readings: &mut Readings, gpus: &[GpuFigures]) {
     let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
     let labels: Vec<[&str; 2]> =
         gpus.iter().zip(&indices).map(|(gpu, index)| [index.as_str(), &gpu.name]).collect();

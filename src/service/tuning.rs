@@ -1,5 +1,7 @@
 //! `tuning` of `/health`: what the server runs with and what it measured.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::scheduler::Snapshot;
@@ -7,7 +9,12 @@ use crate::service::Resident;
 use crate::worker::tuning::choice::Measured;
 
 /// A JSON object for the operator; its names carry their units.
-pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
+pub(super) fn tuning(
+    resident: &Resident,
+    snapshot: &Snapshot,
+    figures: &[(String, u64)],
+    figures_age: Duration,
+) -> Value {
     let engine = resident.engine.info();
     let counts = &snapshot.counts;
     let (real, padded) = (counts.tokens_real, counts.tokens_padded);
@@ -15,7 +22,7 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
     lengths.sort_unstable();
     lengths.dedup();
     let figures: Map<String, Value> =
-        resident.engine.figures().into_iter().map(|(name, value)| (name, value.into())).collect();
+        figures.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
     let batches = counts.batches.max(1) as f64;
     let stages = &snapshot.stages;
     let incidents = resident.scheduler.incidents();
@@ -26,6 +33,7 @@ pub(super) fn tuning(resident: &Resident, snapshot: &Snapshot) -> Value {
         "optimize_for": resident.tuned.optimize_for.name(),
         "measured": ways.collect::<Vec<_>>(),
         "engine_figures": figures,
+        "engine_figures_age_ms": millis(figures_age),
         "profiles": engine.profiles,
         "max_batch_tokens": resident.max_batch_tokens.get(),
         "mean_batch_ms": {
@@ -80,6 +88,6 @@ fn way(measured: &Measured, batch_tokens: usize) -> Value {
     })
 }
 
-fn millis(span: std::time::Duration) -> f64 {
+fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
