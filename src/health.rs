@@ -1,5 +1,6 @@
 //! What the process says of itself: its phase, its readiness, and what the deep check saw.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 pub mod canary;
@@ -19,6 +20,34 @@ pub enum Phase {
     Draining,
     /// The model cannot be run; the process is about to exit.
     Failed,
+}
+
+impl Phase {
+    const ALL: [Self; 5] =
+        [Self::Loading, Self::Ready, Self::LameDuck, Self::Draining, Self::Failed];
+}
+
+/// The phase as all threads see it. Every answer reads it, so there is no lock.
+#[derive(Debug)]
+pub struct CurrentPhase(AtomicU8);
+
+impl Default for CurrentPhase {
+    /// Loading.
+    fn default() -> Self {
+        Self(AtomicU8::new(Phase::Loading as u8))
+    }
+}
+
+impl CurrentPhase {
+    /// The phase now.
+    pub fn get(&self) -> Phase {
+        Phase::ALL[usize::from(self.0.load(Ordering::Acquire))]
+    }
+
+    /// Goes on to `phase`; does nothing when that is behind.
+    pub fn advance(&self, phase: Phase) {
+        self.0.fetch_max(phase as u8, Ordering::AcqRel);
+    }
 }
 
 /// The one word of `/health`.
@@ -144,6 +173,17 @@ mod tests {
         assert_eq!(of(Phase::Draining, 2), Status::Draining);
         assert_eq!(of(Phase::LameDuck, 2), Status::Draining);
         assert!(!of(Phase::Draining, 2).takes_requests());
+    }
+
+    #[test]
+    fn the_phase_goes_only_forward() {
+        let current = CurrentPhase::default();
+        assert_eq!(current.get(), Phase::Loading);
+        for phase in Phase::ALL {
+            current.advance(phase);
+            current.advance(Phase::Loading);
+            assert_eq!(current.get(), phase);
+        }
     }
 
     #[test]

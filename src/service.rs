@@ -4,12 +4,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{OptimizeFor, TokenInput};
 use crate::engine::Engine;
-use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
+use crate::health::{CurrentPhase, DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
 use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
@@ -72,15 +71,12 @@ pub struct EmbeddingService {
     options: ServiceOptions,
     started: Moment,
     created_unix_s: u64,
-    phase: Mutex<PhaseState>,
+    phase: CurrentPhase,
+    /// Why the model cannot be run; set before the phase says so.
+    failure: OnceLock<String>,
     card: OnceLock<ModelCard>,
     resident: OnceLock<Arc<Resident>>,
     figures: OnceLock<Figures>,
-}
-
-struct PhaseState {
-    phase: Phase,
-    failure: Option<String>,
 }
 
 impl EmbeddingService {
@@ -92,7 +88,8 @@ impl EmbeddingService {
             metrics: options.metrics.then(|| Arc::new(Metrics::new())),
             options,
             created_unix_s: unix_seconds(),
-            phase: Mutex::new(PhaseState { phase: Phase::Loading, failure: None }),
+            phase: CurrentPhase::default(),
+            failure: OnceLock::new(),
             card: OnceLock::new(),
             resident: OnceLock::new(),
             figures: OnceLock::new(),
@@ -125,18 +122,18 @@ impl EmbeddingService {
         let start = || Figures::start(&resident.engine, self.clock());
         self.figures.get_or_init(start);
         if self.resident.set(Arc::new(resident)).is_ok() {
-            self.advance(Phase::Ready, None);
+            self.phase.advance(Phase::Ready);
         }
     }
 
     /// Health says no from now on; requests are still taken.
     pub fn leave_rotation(&self) {
-        self.advance(Phase::LameDuck, None);
+        self.phase.advance(Phase::LameDuck);
     }
 
     /// Takes no new request; what was accepted is still answered.
     pub fn begin_drain(&self) {
-        self.advance(Phase::Draining, None);
+        self.phase.advance(Phase::Draining);
         if let Some(resident) = self.resident.get() {
             resident.scheduler.drain();
         }
@@ -151,7 +148,9 @@ impl EmbeddingService {
 
     /// The model cannot be run: everything that waits is answered, nothing is taken any more.
     pub fn fail(&self, reason: String) {
-        self.advance(Phase::Failed, Some(reason));
+        // The first reason is the cause; what fails after it follows from it.
+        let _ = self.failure.set(reason);
+        self.phase.advance(Phase::Failed);
         self.abandon();
     }
 
@@ -177,9 +176,9 @@ impl EmbeddingService {
         self.metrics.as_ref().map(|metrics| metrics.text(readings::readings(self)))
     }
 
-    /// Where the process is in its life.
+    /// Where the process is in its life; takes no lock.
     pub fn phase(&self) -> Phase {
-        self.phase.lock().phase
+        self.phase.get()
     }
 
     /// The resident model; `None` until its manifest has been read.
@@ -212,10 +211,10 @@ impl EmbeddingService {
         let resident = self.resident.get();
         let snapshot = resident.map(|resident| resident.scheduler.snapshot());
         let workers = snapshot.as_ref().map_or_else(WorkerCounts::default, |s| s.workers);
-        let card = self.card.get();
-        let state = self.phase.lock();
+        let (card, phase) = (self.card.get(), self.phase());
+        let failure = self.failure.get().filter(|_| phase == Phase::Failed);
         HealthReport {
-            status: Status::of(state.phase, workers),
+            status: Status::of(phase, workers),
             model: card.map(|card| card.id.clone()),
             engine: resident.map(|resident| resident.engine.info().kind.name()),
             workers,
@@ -225,7 +224,7 @@ impl EmbeddingService {
             max_input_tokens: card.map(|card| card.max_input_tokens),
             uptime: self.clock.now().since(self.started),
             tuning: self.tuning(snapshot.as_ref()),
-            failure: state.failure.clone().or_else(|| {
+            failure: failure.cloned().or_else(|| {
                 (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
             }),
         }
@@ -249,13 +248,6 @@ impl EmbeddingService {
         let (resident, figures) = (self.resident.get()?, self.figures.get()?.latest());
         let age = figures.age(self.clock.now());
         Some(tuning::tuning(resident, snapshot?, &figures.figures, age))
-    }
-
-    fn advance(&self, phase: Phase, failure: Option<String>) {
-        let mut state = self.phase.lock();
-        if state.phase < phase {
-            *state = PhaseState { phase, failure };
-        }
     }
 
     fn available(&self) -> Result<Arc<Resident>, EmbedError> {
