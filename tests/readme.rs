@@ -73,3 +73,20 @@ fn files_that_the_readme_names_are_there() {
         assert!(root.join(name).exists(), "{name}");
     }
 }
+
+#[test]
+fn headings_that_the_readme_links_to_are_there() {
+    let readme = readme();
+    let headings = readme.lines().filter(|line| line.starts_with('#'));
+    // As GitHub makes them: lower case, no punctuation, hyphens for spaces.
+    let anchors: Vec<String> = headings
+        .map(|line| {
+            let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            words.chars().filter(|c| c.is_alphanumeric() || *c == '-').collect()
+        })
+        .collect();
+    let links = readme.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
+    for link in links {
+        assert!(anchors.iter().any(|anchor| anchor == link), "#{link} is no heading: {anchors:?}");
+    }
+}
