@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::lifecycle::ready;
-use super::support::{Server, client, duovec, tiny};
+use super::support::{Server, client, duovec, limited, tiny};
 
 async fn ask(server: &Server) -> (StatusCode, Value) {
     ask_with(&client(), server.address).await
@@ -123,12 +123,11 @@ async fn a_log_that_cannot_be_written_neither_ends_nor_blocks_the_server() {
     }
 }
 
-/// A server that may have so many files open; `limit` is what `ulimit` takes.
-fn limited(limit: &str) -> Server {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
-    command.arg(duovec().get_program()).args(["serve", "--engine", "fake", "--http-threads", "1"]);
-    let mut server = Server::spawn(command.arg("--package").arg(tiny()));
+/// A server with one HTTP thread that may have so many files open.
+fn ready_within(limit: &str) -> Server {
+    let mut command = limited(limit);
+    command.args(["serve", "--engine", "fake", "--http-threads", "1", "--package"]);
+    let mut server = Server::spawn(command.arg(tiny()));
     server.wait_for("ready");
     server
 }
@@ -139,7 +138,7 @@ async fn idle_connections_by_the_thousand_hold_nobody_up() {
     let connections = open_max.expect("64 bits").saturating_sub(1000).min(10_000);
     assert!(connections >= 2000, "the limit of open files is too low for this test");
     // The server's own soft limit is far below; it raises it.
-    let server = limited("-Sn 256");
+    let server = ready_within("-Sn 256");
     let before = resident_kib(server.pid());
     let mut idle = Vec::with_capacity(connections);
     while idle.len() < connections {
@@ -175,7 +174,7 @@ fn processor_time(pid: u32) -> u64 {
 
 #[tokio::test]
 async fn a_server_out_of_descriptors_serves_who_is_there_and_recovers() {
-    let server = limited("-n 64");
+    let server = ready_within("-n 64");
     let early = client();
     assert_eq!(ask_with(&early, server.address).await.0, StatusCode::OK);
     let flood: Vec<TcpStream> = (0..200)

@@ -40,6 +40,14 @@ fn every_wrong_setting_is_reported_at_once() {
     }
 }
 
+/// More would end the HTTP side with a panic.
+#[test]
+fn more_http_threads_than_can_be_had_are_a_usage_error_with_the_range() {
+    let ended = run(duovec().args(["check", "--config", "--http-threads", "600"]));
+    assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+    assert!(ended.stderr.contains("--http-threads: 600 is outside 1 to 512"), "{}", ended.stderr);
+}
+
 #[test]
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");

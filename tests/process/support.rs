@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -43,6 +44,14 @@ pub fn run(command: &mut Command) -> Ended {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// The binary in a process that may have so many files open; `limit` is what `ulimit` takes.
+pub fn limited(limit: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+    command.arg(duovec().get_program());
+    command
 }
 
 /// A server on a free port.
@@ -114,6 +123,18 @@ impl Server {
     /// Waits for the end.
     pub fn wait(mut self) -> ExitStatus {
         self.child.wait().expect("the child ends")
+    }
+
+    /// Waits for the end; `None` when the process is still there after `time`.
+    pub fn wait_within(&mut self, time: Duration) -> Option<ExitStatus> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait().expect("it is a child") {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::support::{Server, duovec, tiny};
+use super::support::{Server, duovec, limited, tiny};
 
 /// A service manager's end of the protocol.
 struct Manager {
@@ -27,11 +27,28 @@ impl Manager {
 
     /// A server that the manager started and watches.
     fn start(&self, watchdog: Duration, more: &[&str]) -> Server {
-        let mut command = duovec();
+        self.start_as(duovec(), watchdog, more)
+    }
+
+    /// The same, where `command` runs the binary.
+    fn start_as(&self, mut command: Command, watchdog: Duration, more: &[&str]) -> Server {
         command.args(["serve", "--engine", "fake", "--drain-delay-ms", "0", "--package"]);
         command.arg(tiny()).args(more).env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
         Server::spawn(&mut command)
+    }
+
+    /// What was said and not yet read.
+    fn said(&self) -> Vec<String> {
+        self.socket.set_nonblocking(true).expect("it is a socket");
+        let mut message = [0; 256];
+        let said = std::iter::from_fn(|| {
+            let length = self.socket.recv(&mut message).ok()?;
+            Some(String::from_utf8_lossy(&message[..length]).trim_end().to_owned())
+        });
+        let said = said.collect();
+        self.socket.set_nonblocking(false).expect("it is a socket");
+        said
     }
 
     fn next(&self) -> String {
@@ -72,12 +89,23 @@ fn a_worker_that_is_stuck_gives_no_sign_of_life() {
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     // One may have been on its way when the worker was given up; then silence for ten periods.
     thread::sleep(PERIOD);
-    manager.socket.set_nonblocking(true).expect("it is a socket");
-    while manager.socket.recv(&mut [0; 256]).is_ok() {}
-    manager.socket.set_nonblocking(false).expect("it is a socket");
+    manager.said();
     let silence = Some(Duration::from_secs(1));
     manager.socket.set_read_timeout(silence).expect("it is a socket");
     assert!(manager.socket.recv(&mut [0; 256]).is_err(), "a sign of life");
+}
+
+/// Each HTTP thread has files open of its own; a hundred need more than the process may have.
+#[test]
+fn a_server_whose_http_side_cannot_start_ends_with_a_failure_and_is_never_ready() {
+    let manager = Manager::new();
+    let mut server = manager.start_as(limited("-n 64"), PERIOD, &["--http-threads", "100"]);
+    let ended = server.wait_within(Duration::from_secs(20));
+    let said = manager.said();
+    assert!(ended.is_some(), "the process stays without a listener and said {said:?}");
+    assert_eq!((ended.and_then(|status| status.code()), said.len()), (Some(1), 0), "{said:?}");
+    let log = server.rest();
+    assert!(log.contains("the HTTP side"), "{log}");
 }
 
 /// `kill -9`, and a supervisor that starts the program again when it ends badly, as systemd does.
