@@ -101,3 +101,23 @@ async fn health(client: &reqwest::Client, server: &Server) -> Value {
     let answer = client.get(server.url("/health")).send().await.expect("an answer");
     answer.json().await.expect("JSON")
 }
+
+/// A batch that hangs while the process ends is as bad as one before: the process says so.
+#[tokio::test]
+async fn a_worker_lost_during_the_drain_ends_with_a_failure() {
+    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "1000", "--exit-on-stuck", "true"];
+    let drain = ["--drain-delay-ms", "0", "--drain-timeout-ms", "60000"];
+    let mut server = ready(&[&["--engine", "fake"], &more[..], &drain[..]].concat());
+    let client = client();
+    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+    let asked = tokio::spawn(request.send());
+    super::lifecycle::wait_for_busy(&client, &server).await;
+    server.signal("TERM");
+    server.wait_for("draining");
+    let answer = asked.await.expect("it did not panic").expect("an answer");
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let log = server.rest();
+    assert!(!log.contains("everything that was accepted is answered"), "{log}");
+    assert!(log.contains("the model cannot be run any more"), "{log}");
+    assert_eq!(server.wait().code(), Some(1));
+}
