@@ -183,8 +183,8 @@ pub const TURNS_PART: f64 = 0.25;
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 bounded! {
-    /// Threads that parse, tokenize and serialize.
-    HttpThreads: 1..=1024, 2, "threads"
+    /// Threads that parse, tokenize and serialize; actix-server panics over 512.
+    HttpThreads: 1..=512, 2, "threads"
 }
 bounded! {
     /// Worker threads of each GPU, each with one stream: while one copies, another computes.

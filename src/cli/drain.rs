@@ -25,8 +25,8 @@ impl Drain {
     }
 
     /// Resolves when everything that was accepted is answered; within delay and timeout. Gives
-    /// what is left of the timeout.
-    pub async fn run(&self, service: &EmbeddingService, clock: &dyn Clock) -> Duration {
+    /// what is left of the timeout, `None` when it passed with requests unanswered.
+    pub async fn run(&self, service: &EmbeddingService, clock: &dyn Clock) -> Option<Duration> {
         let delay_ms = self.delay.as_millis();
         if service.phase() == Phase::Ready && delay_ms > 0 {
             // Load balancers ask for health now and then; until they have, requests still come.
@@ -38,13 +38,11 @@ impl Drain {
         let begin = clock.now();
         let timeout_ms = self.timeout.as_millis();
         tracing::info!(signal = self.signal, timeout_ms, "draining: answering what was accepted");
-        match tokio::time::timeout(self.timeout, service.drained()).await {
-            Ok(()) => tracing::info!("everything that was accepted is answered"),
-            Err(_) => {
-                service.abandon();
-                tracing::warn!("the drain timeout passed with requests unanswered");
-            }
+        if tokio::time::timeout(self.timeout, service.drained()).await.is_err() {
+            service.abandon();
+            tracing::warn!("the drain timeout passed with requests unanswered");
+            return None;
         }
-        self.timeout.saturating_sub(clock.now().since(begin))
+        Some(self.timeout.saturating_sub(clock.now().since(begin)))
     }
 }

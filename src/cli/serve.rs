@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::{Clock, RealClock};
 use crate::config::Config;
@@ -76,31 +77,31 @@ async fn run(
     };
     let http = config.http.clone();
     let server = http::serve(entrance, Arc::clone(&service), http, drain_timeout, shutdown);
-    let server = tokio::task::spawn_local(server);
+    let mut parts = Parts { server: tokio::task::spawn_local(server), pool: None };
     let mut loading = spawn_loader(config.clone(), Arc::clone(&service), Arc::clone(&clock))?;
-    let mut pool = None;
-    let mut flush_time = FLUSH;
+    let mut left = None;
     let outcome = loop {
         tokio::select! {
-            loaded = &mut loading, if pool.is_none() => match loaded {
+            // A fault comes first: nobody is told that a server without a listener is ready.
+            biased;
+            fault = parts.fault() => break Err(fault),
+            loaded = &mut loading, if parts.pool.is_none() => match loaded {
                 Ok(Ok(started)) => {
-                    pool = Some(started);
+                    parts.pool = Some(started);
                     supervisor::ready();
                     tokio::task::spawn_local(supervisor::keep_alive(Arc::clone(&service)));
                 }
                 Ok(Err(error)) => break Err(error),
                 Err(_) => break Err(anyhow!("the thread that loads the model panicked")),
             },
-            reason = failure(pool.as_ref()) => {
-                service.fail(reason.clone());
-                break Err(anyhow!("the model cannot be run any more: {reason}"));
-            }
             signal = signals.next() => {
                 supervisor::stopping();
                 let drain = Drain::of(config, signal);
                 tokio::select! {
-                    left = drain.run(&service, &*clock) => {
-                        flush_time = left.max(FLUSH);
+                    biased;
+                    fault = parts.fault() => break Err(fault),
+                    drained = drain.run(&service, &*clock) => {
+                        left = drained;
                         break Ok(());
                     }
                     again = signals.next() => return Err(interrupted(again)),
@@ -112,34 +113,101 @@ async fn run(
         service.fail(format!("{error:#}"));
     }
     let _ = stop.send(true);
+    let flush_time = left.unwrap_or_default().max(FLUSH);
     tokio::select! {
-        ended = flush(server, flush_time) => ended?,
+        ended = parts.close(&service, outcome, flush_time) => ended?,
         again = signals.next() => return Err(interrupted(again)),
     }
-    close(&service, pool, if outcome.is_ok() { WORKER_EXIT } else { WORKER_EXIT_FAILED }).await;
-    outcome
+    if left.is_some() {
+        tracing::info!("everything that was accepted is answered");
+    }
+    Ok(())
 }
 
 fn interrupted(signal: &str) -> anyhow::Error {
     anyhow!("a second signal ({signal}) ended the drain")
 }
 
-/// Lets answers that are ready reach their clients, and cuts those of clients that do not read.
-async fn flush(server: JoinHandle<io::Result<()>>, time: Duration) -> anyhow::Result<()> {
-    match tokio::time::timeout(time, server).await {
-        Ok(ended) => ended.context("the HTTP side panicked")?.context("the HTTP side failed"),
-        Err(_) => {
-            tracing::warn!("connections were cut: their clients did not read or did not send");
-            Ok(())
+/// What must live as long as the process takes requests.
+struct Parts {
+    /// The HTTP side's task.
+    server: JoinHandle<io::Result<()>>,
+    /// `None` until the model is loaded.
+    pool: Option<WorkerPool>,
+}
+
+impl Parts {
+    /// Resolves when a part has ended that nobody asked to end.
+    async fn fault(&mut self) -> anyhow::Error {
+        let Self { server, pool } = self;
+        let pool_failed = async {
+            match pool {
+                Some(pool) => pool.failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = server => match http_ended(ended) {
+                Ok(()) => anyhow!("the HTTP side ended before it was asked to"),
+                Err(error) => error,
+            },
+            reason = pool_failed => pool_lost(&reason),
+        }
+    }
+
+    /// Ends what is left: answers that are ready reach their clients within `flush_time`, then the
+    /// workers end. Gives back `outcome`, or the fault that came after it.
+    async fn close(
+        self,
+        service: &EmbeddingService,
+        outcome: anyhow::Result<()>,
+        flush_time: Duration,
+    ) -> anyhow::Result<()> {
+        let Self { server, pool } = self;
+        // It is finished here when it was the fault.
+        if outcome.is_ok() || !server.is_finished() {
+            flush(server, flush_time).await?;
+        }
+        if service.phase() < Phase::Draining {
+            service.begin_drain();
+        }
+        let Some(pool) = pool else { return outcome };
+        let patience = if outcome.is_ok() { WORKER_EXIT } else { WORKER_EXIT_FAILED };
+        let left = tokio::select! {
+            biased;
+            // A stuck worker will not end.
+            _ = pool.failed(), if outcome.is_ok() => pool.shutdown(WORKER_EXIT_FAILED).await,
+            left = pool.shutdown(patience) => left,
+        };
+        if left > 0 {
+            tracing::warn!(workers = left, "worker threads did not end in time");
+        }
+        // The last requests of a drain may have been answered with 503, because the worker that
+        // had them was lost: the pool is told so a moment later.
+        match (outcome, pool.failed().now_or_never()) {
+            (Ok(()), Some(reason)) => Err(pool_lost(&reason)),
+            (outcome, _) => outcome,
         }
     }
 }
 
-/// Resolves when the pool cannot go on; never without a pool.
-async fn failure(pool: Option<&WorkerPool>) -> String {
-    match pool {
-        Some(pool) => pool.failed().await,
-        None => std::future::pending().await,
+fn pool_lost(reason: &str) -> anyhow::Error {
+    anyhow!("the model cannot be run any more: {reason}")
+}
+
+fn http_ended(ended: Result<io::Result<()>, JoinError>) -> anyhow::Result<()> {
+    ended.context("the HTTP side panicked")?.context("the HTTP side failed")
+}
+
+/// Lets answers that are ready reach their clients, and cuts those of clients that do not read.
+async fn flush(server: JoinHandle<io::Result<()>>, time: Duration) -> anyhow::Result<()> {
+    match tokio::time::timeout(time, server).await {
+        Ok(ended) => http_ended(ended),
+        Err(_) => {
+            tracing::warn!("connections were cut: their clients did not read or did not send");
+            Ok(())
+        }
     }
 }
 
@@ -214,16 +282,4 @@ fn start(
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-async fn close(service: &EmbeddingService, pool: Option<WorkerPool>, patience: Duration) {
-    if service.phase() < Phase::Draining {
-        service.begin_drain();
-    }
-    if let Some(pool) = pool {
-        let left = pool.shutdown(patience).await;
-        if left > 0 {
-            tracing::warn!(workers = left, "worker threads did not end in time");
-        }
-    }
 }

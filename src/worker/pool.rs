@@ -126,9 +126,9 @@ impl WorkerPool {
     }
 
     /// Closes the scheduler and waits for the threads; how many have not ended in time.
-    pub async fn shutdown(self, timeout: Duration) -> usize {
+    pub async fn shutdown(&self, timeout: Duration) -> usize {
         self.scheduler.close();
-        let mut threads = self.threads;
+        let mut threads = self.threads.clone();
         let _ = tokio::time::timeout(timeout, threads.wait_for(|&left| left == 0)).await;
         *threads.borrow_and_update()
     }
