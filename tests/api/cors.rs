@@ -4,6 +4,7 @@ use duovec::config::HttpConfig;
 use duovec::config::secret::ApiKey;
 use reqwest::Method;
 
+use crate::log;
 use crate::support::{Answer, DENSE, Server};
 
 const TEXT: &str = r#"{"input":"text"}"#;
@@ -84,6 +85,41 @@ fn without_configured_origins_nothing_is_allowed() {
     for headers in [answer.headers, refused.headers] {
         assert!(headers.keys().all(|name| !name.as_str().starts_with("access-control")));
     }
+}
+
+#[test]
+fn a_preflight_is_counted_logged_and_named_like_every_answer() {
+    log::listen();
+    let server = server(&[OURS]);
+    for (origin, status, id) in
+        [(OURS, 200, "preflight-1"), ("https://x.example", 400, "preflight-2")]
+    {
+        let headers =
+            [("origin", origin), ("access-control-request-method", "POST"), ("x-request-id", id)];
+        let answer = server.send_unchecked(Method::OPTIONS, DENSE, &headers, Vec::new());
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("x-request-id"), Some(id));
+        let lines = log::lines(id);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0]["fields"]["status"], status);
+        let count = format!("duovec_requests_total{{route=\"preflight\",status=\"{status}\"}} 1\n");
+        let metrics = String::from_utf8(server.get("/metrics").body).expect("UTF-8");
+        assert!(metrics.contains(&count), "{count} is not in {metrics}");
+    }
+}
+
+#[test]
+fn a_preflight_is_refused_in_json() {
+    let error = preflight(&server(&[OURS]), "https://evil.example").error();
+    error.is(400, "invalid_request_error", "preflight_refused", None);
+}
+
+#[test]
+fn a_preflight_closes_its_connection_while_the_server_drains() {
+    let server = server(&[OURS]);
+    assert_eq!(preflight(&server, OURS).header("connection"), None);
+    server.drain();
+    assert_eq!(preflight(&server, OURS).header("connection"), Some("close"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Write for Sink {
 }
 
 /// Every test of this file shares the log with all others; ids tell its own lines.
-fn listen() {
+pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         tracing_subscriber::fmt()
@@ -40,7 +40,8 @@ fn listen() {
     });
 }
 
-fn lines(request_id: &str) -> Vec<Value> {
+/// The lines that name this request.
+pub(crate) fn lines(request_id: &str) -> Vec<Value> {
     let log = LOG.lock().expect("no writer panics").clone();
     let log = String::from_utf8(log).expect("the log is UTF-8");
     log.lines()

@@ -89,6 +89,61 @@ fn a_silent_connection_is_kept_longer_than_a_head_may_take() {
     assert!(ask(&mut kept).starts_with("HTTP/1.1 200"));
 }
 
+/// What the server says on its own account within three times the time of a head.
+fn unasked(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(SHORT * 3)).expect("it is a socket");
+    let mut said = [0; 4096];
+    let length = match stream.read(&mut said) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        other => other.expect("the connection is not cut"),
+    };
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    String::from_utf8_lossy(&said[..length]).into_owned()
+}
+
+#[test]
+fn a_connection_idles_after_a_preflight_without_an_unasked_answer() {
+    let server = Server::with(HttpConfig { cors_origins: vec!["*".to_owned()], ..impatient() });
+    let mut stream = server.connect();
+    let head = "origin: https://a.example\r\naccess-control-request-method: POST\r\n";
+    let question = format!("OPTIONS {DENSE} HTTP/1.1\r\nhost: x\r\n{head}\r\n");
+    stream.write_all(question.as_bytes()).expect("it is open");
+    let length = stream.read(&mut [0; 4096]).expect("an answer");
+    assert!(length > 0, "the connection stays open");
+    assert_eq!(unasked(&mut stream), "");
+    assert!(ask(&mut stream).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_refused_chunked_body_gets_one_answer_and_the_connection_ends() {
+    let server = Server::with(impatient());
+    let mut stream = server.connect();
+    let headers = "host: x\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked";
+    let head = format!("POST {DENSE} HTTP/1.1\r\n{headers}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it is open");
+    let answers = drip(&mut stream, b"1\r\nx\r\n");
+    assert!(answers.starts_with("HTTP/1.1 415"), "{answers}");
+    assert_eq!(answers.matches("HTTP/1.1").count(), 1, "{answers}");
+    assert!(answers.contains("connection: close"), "{answers}");
+}
+
+#[test]
+fn a_refused_body_that_has_come_whole_leaves_its_connection_open() {
+    let server = Server::with(impatient());
+    let mut stream = server.connect();
+    for body in ["content-length: 5\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n0\r\n\r\n"] {
+        let headers = "host: x\r\ncontent-type: text/plain\r\n";
+        let request = format!("POST {DENSE} HTTP/1.1\r\n{headers}{body}");
+        stream.write_all(request.as_bytes()).expect("it is open");
+        let mut answer = [0; 4096];
+        let length = stream.read(&mut answer).expect("an answer");
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
+        assert_eq!(unasked(&mut stream), "", "after {body:?}");
+    }
+    assert!(ask(&mut stream).starts_with("HTTP/1.1 200"));
+}
+
 #[test]
 fn a_body_that_comes_in_drops_is_408_in_json() {
     let server = Server::with(impatient());

@@ -66,6 +66,21 @@ fn a_request_that_runs_is_not_timed_and_the_next_head_is_again() {
 }
 
 #[test]
+fn a_client_that_never_pauses_is_timed_too() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        let mut late = None;
+        for _ in 0..5 {
+            client.write_all(b"G").await.expect("it is open");
+            // The byte is there already: the stream never waits.
+            late = late.or(server.read_u8().await.err());
+            tokio::time::advance(SECOND / 2).await;
+        }
+        assert_eq!(late.map(|error| error.kind()), Some(ErrorKind::TimedOut));
+    });
+}
+
+#[test]
 fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
     run(async {
         let (mut server, mut client) = connect(Protocol::Http1);
