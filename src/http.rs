@@ -10,8 +10,8 @@
 //! connection does not come. `Expect: 100-continue` is always answered with 100 before any check.
 //! A head that comes too slowly is 408 with a body, but without `x-request-id` (see `guarded`).
 //!
-//! Where origins are configured, browsers' preflights are answered by the crate actix-cors: 200, or
-//! 400 as plain text, without `x-request-id`.
+//! All other answers pass `access::observe`, the outermost layer. Where origins are configured, the
+//! layer within it answers browsers' preflights (`cors`), and the handler is not asked.
 //!
 //! From the moment that health says no, every answer closes its connection.
 //!
@@ -21,21 +21,19 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use actix_web::http::{ConnectionType, StatusCode, Version};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
-use crate::config::{DocsRoutes, HttpConfig};
-use crate::health::Phase;
+use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
 
@@ -62,7 +60,7 @@ mod tls;
 mod unix_socket;
 mod validate;
 
-use access::{Outcome, Record, Traced};
+use access::{Arrived, Outcome};
 pub use auth::key_file::KeyFileError;
 pub use entrance::{Entrance, EntranceError};
 pub use tls::TlsError;
@@ -70,7 +68,6 @@ pub use unix_socket::UnixSocketError;
 
 use auth::Keys;
 use error::{ApiError, Code};
-use guarded::Activity;
 use routes::Target;
 use stamp::LOOK_EVERY;
 use timeline::Timeline;
@@ -184,56 +181,20 @@ impl Answer {
     }
 }
 
+/// The one handler; all but the layers around it have their answers here.
 async fn answer(
     request: HttpRequest,
     payload: web::Payload,
     state: web::Data<State>,
 ) -> HttpResponse {
-    let arrival = state.clock.now();
-    let id = request_id::of(request.headers());
-    let request_id = id.to_str().unwrap_or_default();
-    let found = match state.config.docs {
-        DocsRoutes::Omit if routes::is_docs(request.path()) => Err(routes::not_found()),
-        DocsRoutes::Omit | DocsRoutes::Serve => routes::find(request.method(), request.path()),
-    };
-    let (route, is_probe) = match &found {
-        Ok(target) => (target.route(), target.is_probe()),
-        Err(_) => ("none", false),
-    };
-    let (clock, metrics) = (&*state.clock, state.service.metrics());
-    let trace = state.traces.as_deref().zip(found.as_ref().ok()).and_then(|(traces, target)| {
-        Traced::begin(traces, request.method(), target, request.headers())
-    });
-    let activity = request.conn_data::<Rc<Activity>>();
-    let _running = activity.map(Activity::begin);
-    let record = Record { clock, metrics, arrival, request_id, route, trace, finished: false };
+    let arrived = request.extensions_mut().remove::<Arrived>();
+    let Arrived { arrival, found } = arrived.expect("`observe` tells it of every request");
     let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
     // A panic must not take the connection, and with it the client's request id, away.
     let work = AssertUnwindSafe(work).catch_unwind();
-    let ended = match activity {
-        // Actix drops the requests of a closed connection of HTTP/1.1, but not of HTTP/2.
-        Some(activity) if request.version() == Version::HTTP_2 => tokio::select! {
-            ended = work => ended,
-            // Nobody reads this answer; the record says that the client left.
-            () = activity.closed() => return HttpResponse::new(error::OK),
-        },
-        _ => work.await,
-    };
-    let outcome = ended.unwrap_or_else(|panic| {
+    respond(work.await.unwrap_or_else(|panic| {
         Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
-    });
-    let known = Outcome::of(&outcome, is_probe);
-    let mut response = match outcome {
-        Ok(answer) => success(answer),
-        Err(error) => refusal(&error),
-    };
-    if state.service.phase() >= Phase::LameDuck {
-        // The client's next request goes to a server that stays.
-        response.head_mut().set_connection_type(ConnectionType::Close);
-    }
-    record.finish(known);
-    response.headers_mut().insert(request_id::X_REQUEST_ID, id);
-    response
+    }))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -263,6 +224,17 @@ async fn dispatch(
         Target::OpenApi => Ok(openapi::answer(&state.service, &state.config)),
         Target::Docs(part) => Ok(docs::part(part, headers)),
     }
+}
+
+/// An answer, with what is to be recorded of it.
+fn respond(answer: Result<Answer, ApiError>) -> HttpResponse {
+    let outcome = Outcome::of(&answer);
+    let mut response = match answer {
+        Ok(answer) => success(answer),
+        Err(error) => refusal(&error),
+    };
+    response.extensions_mut().insert(outcome);
+    response
 }
 
 fn success(answer: Answer) -> HttpResponse {

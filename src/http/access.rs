@@ -1,16 +1,25 @@
-//! What is recorded of each request: a line in the log, metrics, a trace; never texts, keys or
-//! vectors.
+//! The outermost layer of the application, which every answer to a request passes: request id, a
+//! line in the log, metrics, a trace, and the end of the connection while the server drains. What
+//! is recorded holds no texts, keys or vectors.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use actix_web::http::Method;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::error::ErrorInternalServerError;
 use actix_web::http::header::HeaderMap;
+use actix_web::http::{ConnectionType, Method, StatusCode, Version};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage, web};
 use opentelemetry::trace::{SpanId, TraceId};
 use tracing::field::{DisplayValue, display};
 
-use super::error::ApiError;
-use super::{Answer, Target};
+use super::error::{ApiError, Code};
+use super::guarded::Activity;
+use super::{Answer, State, Target, request_id, respond, routes};
 use crate::clock::{Clock, Moment};
+use crate::health::Phase;
 use crate::metrics::{Metrics, Stage};
 use crate::traces::{RequestEnd, RequestTrace, Traces, traceparent};
 
@@ -20,20 +29,92 @@ const TRACEPARENT: &str = "traceparent";
 /// How the trace of a request without an answer says why.
 const CLIENT_LEFT: &str = "client_left";
 
-/// A request under way; logs that the client left when it is dropped unfinished.
-pub(super) struct Record<'a> {
-    pub(super) clock: &'a dyn Clock,
-    pub(super) metrics: Option<&'a Metrics>,
+/// The route of what has none.
+const NO_ROUTE: &str = "none";
+
+/// The route of browsers' questions, which the layer of `cors` answers.
+const PREFLIGHT: &str = "preflight";
+
+/// What the handler is told of its request.
+pub(super) struct Arrived {
     pub(super) arrival: Moment,
-    pub(super) request_id: &'a str,
-    pub(super) route: &'static str,
-    pub(super) trace: Option<Traced<'a>>,
-    pub(super) finished: bool,
+    /// What it asks for.
+    pub(super) found: Result<Target, ApiError>,
+}
+
+/// Answers a request by the layers within, and records it. A request that is dropped is recorded
+/// as one whose client left.
+///
+/// # Errors
+/// Those of the layers within; in fact they answer everything.
+pub(super) async fn observe(
+    state: web::Data<State>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let arrival = state.clock.now();
+    let id = request_id::of(request.headers());
+    let found = routes::find(state.config.docs, request.method(), request.path());
+    let mut record = Record {
+        clock: &*state.clock,
+        metrics: state.service.metrics(),
+        arrival,
+        request_id: id.to_str().unwrap_or_default(),
+        route: found.as_ref().map_or(NO_ROUTE, Target::route),
+        is_probe: found.as_ref().is_ok_and(Target::is_probe),
+        trace: state.traces.as_deref().zip(found.as_ref().ok()).and_then(|(traces, target)| {
+            Traced::begin(traces, request.method(), target, request.headers())
+        }),
+        finished: false,
+    };
+    let activity = request.conn_data::<Rc<Activity>>().map(Rc::clone);
+    let _running = activity.as_ref().map(Activity::begin);
+    let is_http_2 = request.version() == Version::HTTP_2;
+    request.extensions_mut().insert(Arrived { arrival, found });
+    let answer = next.call(request);
+    let response = match activity {
+        // Actix drops the requests of a closed connection of HTTP/1.1, but not of HTTP/2.
+        Some(activity) if is_http_2 => tokio::select! {
+            response = answer => response?,
+            () = activity.closed() => return Err(ErrorInternalServerError("nobody reads this")),
+        },
+        _ => answer.await?,
+    };
+    let mut response = response.map_into_boxed_body();
+    let told = response.response_mut().extensions_mut().remove::<Outcome>();
+    let outcome = told.unwrap_or_else(|| {
+        record.route = PREFLIGHT;
+        let error = response.status().is_client_error().then_some(Code::PreflightRefused);
+        Outcome::plain(response.status(), error)
+    });
+    if outcome.error == Some(Code::PreflightRefused.name()) {
+        response = response.into_response(respond(Err(ApiError::preflight_refused())));
+    }
+    if state.service.phase() >= Phase::LameDuck {
+        // The client's next request goes to a server that stays.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    record.finish(outcome);
+    response.headers_mut().insert(request_id::X_REQUEST_ID, id);
+    Ok(response)
+}
+
+/// A request under way; logs that the client left when it is dropped unfinished.
+struct Record<'a> {
+    clock: &'a dyn Clock,
+    metrics: Option<&'a Metrics>,
+    arrival: Moment,
+    request_id: &'a str,
+    route: &'static str,
+    /// The route is polled all day.
+    is_probe: bool,
+    trace: Option<Traced<'a>>,
+    finished: bool,
 }
 
 /// A request under way that has a trace.
 #[derive(Clone, Copy)]
-pub(super) struct Traced<'a> {
+struct Traced<'a> {
     traces: &'a Traces,
     ids: RequestTrace,
     method: &'static str,
@@ -41,7 +122,7 @@ pub(super) struct Traced<'a> {
 
 impl<'a> Traced<'a> {
     /// What is polled all day gets no trace.
-    pub(super) fn begin(
+    fn begin(
         traces: &'a Traces,
         method: &Method,
         target: &Target,
@@ -75,30 +156,36 @@ pub(super) struct Outcome {
     error: Option<&'static str>,
     is_fault: bool,
     stages: Option<[Duration; Stage::ALL.len()]>,
-    /// An operator should see it: a fault on a route that is not polled all day.
-    notable: bool,
     /// Why the server failed; the client is not told.
     cause: Option<String>,
 }
 
 impl Outcome {
     /// What is known of an answer before it is sent.
-    pub(super) fn of(answer: &Result<Answer, ApiError>, is_probe: bool) -> Self {
-        let (status, error) = match answer {
-            Ok(answer) => (answer.status, None),
-            Err(error) => (error.status(), Some(error.code.name())),
-        };
-        let cause = answer.as_ref().err().and_then(|error| error.cause.clone());
-        let answer = answer.as_ref().ok();
+    pub(super) fn of(answer: &Result<Answer, ApiError>) -> Self {
+        match answer {
+            Ok(answer) => Self {
+                items: answer.items,
+                tokens: answer.tokens,
+                stages: answer.timeline.map(|timeline| timeline.stages()),
+                ..Self::plain(answer.status, None)
+            },
+            Err(error) => {
+                Self { cause: error.cause.clone(), ..Self::plain(error.status(), Some(error.code)) }
+            }
+        }
+    }
+
+    /// An answer of which no more is known.
+    fn plain(status: StatusCode, error: Option<Code>) -> Self {
         Self {
             status: status.as_u16(),
-            items: answer.map_or(0, |answer| answer.items),
-            tokens: answer.map_or(0, |answer| answer.tokens),
-            error,
+            items: 0,
+            tokens: 0,
+            error: error.map(Code::name),
             is_fault: status.is_server_error(),
-            stages: answer.and_then(|answer| answer.timeline).map(|timeline| timeline.stages()),
-            notable: status.is_server_error() && !is_probe,
-            cause,
+            stages: None,
+            cause: None,
         }
     }
 }
@@ -111,9 +198,9 @@ impl Record<'_> {
     }
 
     /// The answer is ready to be sent.
-    pub(super) fn finish(mut self, outcome: Outcome) {
+    fn finish(mut self, outcome: Outcome) {
         self.finished = true;
-        let Outcome { status, items, tokens, error, is_fault, stages, notable, cause } = outcome;
+        let Outcome { status, items, tokens, error, is_fault, stages, cause } = outcome;
         let took = self.took();
         if let Some(metrics) = self.metrics {
             metrics.answered(self.route, status, took);
@@ -141,7 +228,8 @@ impl Record<'_> {
         }
         match cause {
             Some(cause) => write_line!(error, cause, "a request failed"),
-            None if notable => write_line!(info, "request answered"),
+            // An operator should see it, but not what is polled all day.
+            None if is_fault && !self.is_probe => write_line!(info, "request answered"),
             None => write_line!(debug, "request answered"),
         }
     }

@@ -11,6 +11,7 @@ use actix_service::{
     IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config,
 };
 use actix_web::dev::AppConfig;
+use actix_web::middleware::from_fn;
 use actix_web::rt::net::{TcpStream, UnixStream};
 use actix_web::rt::time::timeout;
 use actix_web::{App, Error, HttpResponse, web};
@@ -21,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 use super::entrance::Doors;
 use super::guarded::{Guarded, Patience};
 use super::tls::HTTP_2;
-use super::{State, answer, cors};
+use super::{State, access, answer, cors};
 use crate::config::HttpConfig;
 
 /// After an answer that came before the whole body, how long the rest is read and thrown away. A
@@ -130,10 +131,13 @@ fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         write: Duration::from_millis(write_timeout.get()),
     };
     let wait = move |draining: GracefulShutdownSignal| async move { draining.notified().await };
+    let observed = state.clone();
     let app = App::new()
         .app_data(state.clone())
         .default_service(web::to(answer))
         .wrap(cors::layer(cors_origins))
+        // The last layer is the outermost: preflights pass it too.
+        .wrap(from_fn(move |request, next| access::observe(observed.clone(), request, next)))
         .into_factory()
         .map_err(|error: Error| -> HttpResponse { error.error_response() });
     let told = draining.clone();

@@ -45,6 +45,8 @@ pub(super) enum Code {
     NotFound,
     ModelNotFound,
     MethodNotAllowed,
+    /// A browser asked for a page that may not read answers.
+    PreflightRefused,
     BodyTooLarge,
     UnsupportedMediaType,
     QueueFull,
@@ -60,7 +62,7 @@ pub(super) enum Code {
 
 impl Code {
     /// All of them, in order.
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::InvalidJson,
         Self::DuplicateField,
         Self::InvalidInput,
@@ -77,6 +79,7 @@ impl Code {
         Self::NotFound,
         Self::ModelNotFound,
         Self::MethodNotAllowed,
+        Self::PreflightRefused,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::QueueFull,
@@ -108,6 +111,7 @@ impl Code {
             Self::NotFound => "not_found",
             Self::ModelNotFound => "model_not_found",
             Self::MethodNotAllowed => "method_not_allowed",
+            Self::PreflightRefused => "preflight_refused",
             Self::BodyTooLarge => "body_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::QueueFull => "queue_full",
@@ -133,6 +137,7 @@ impl Code {
             | Self::InvalidDimensions
             | Self::InvalidValue
             | Self::InvalidBody
+            | Self::PreflightRefused
             | Self::SparseNotAvailable => (StatusCode::BAD_REQUEST, "invalid_request_error"),
             Self::HeadTimeout | Self::BodyTimeout => {
                 (StatusCode::REQUEST_TIMEOUT, "invalid_request_error")
@@ -220,6 +225,13 @@ impl ApiError {
              in each request"
         );
         Self::new(Code::BodyTooLarge, message)
+    }
+
+    /// A browser asked whether a page may send a request, and it may not.
+    pub(super) fn preflight_refused() -> Self {
+        let message = "no page of this origin may send this request; --cors-origin names the \
+                       origins that may, and GET, HEAD and POST are the methods";
+        Self::of(Code::PreflightRefused, "origin", message)
     }
 
     /// A request was begun and its head did not end in time.

@@ -123,7 +123,10 @@ fn embed(vectors: Vectors) -> PathItem {
         .into_iter()
         .filter(|code| match code {
             // Those of other paths and methods, or of no route yet.
-            Code::NotFound | Code::MethodNotAllowed | Code::HeadTimeout => false,
+            Code::NotFound
+            | Code::MethodNotAllowed
+            | Code::PreflightRefused
+            | Code::HeadTimeout => false,
             Code::SparseNotAvailable => vectors.sparse(),
             _ => true,
         })

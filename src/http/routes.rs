@@ -7,7 +7,7 @@ use actix_web::http::Method;
 
 use super::docs::Part;
 use super::error::{ApiError, Code};
-use crate::config::HttpConfig;
+use crate::config::{DocsRoutes, HttpConfig};
 use crate::service::Vectors;
 
 /// What a request asks for.
@@ -30,7 +30,7 @@ impl Target {
     pub(super) const fn needs_key(&self, config: &HttpConfig) -> bool {
         match self {
             Self::Metrics => config.metrics_need_key,
-            Self::OpenApi | Self::Docs(_) => false,
+            _ if self.is_docs() => false,
             _ => !self.is_probe(),
         }
     }
@@ -57,6 +57,11 @@ impl Target {
         matches!(self, Self::Health | Self::DeepHealth | Self::Live)
     }
 
+    /// Whether the route describes the API.
+    const fn is_docs(&self) -> bool {
+        matches!(self, Self::OpenApi | Self::Docs(_))
+    }
+
     /// The value of the `Allow` header.
     const fn methods(&self) -> &'static str {
         match self {
@@ -70,9 +75,10 @@ impl Target {
     }
 }
 
-/// Finds the target of a raw, still percent-encoded path.
-pub(super) fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
-    let target = target(path).ok_or_else(not_found)?;
+/// Finds the target of a raw, still percent-encoded path; routes that are not served are not there.
+pub(super) fn find(docs: DocsRoutes, method: &Method, path: &str) -> Result<Target, ApiError> {
+    let target = target(path).filter(|target| docs == DocsRoutes::Serve || !target.is_docs());
+    let target = target.ok_or_else(not_found)?;
     if target.allows(method) {
         return Ok(target);
     }
@@ -82,16 +88,11 @@ pub(super) fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
 }
 
 /// What every path without a route is answered.
-pub(super) fn not_found() -> ApiError {
+fn not_found() -> ApiError {
     let message = "there is no such route; the routes are POST /v1/embeddings, \
                    /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
                    /health/deep, /health/live, /metrics, each without a slash at its end";
     ApiError::new(Code::NotFound, message)
-}
-
-/// Whether the path is one of the API's description.
-pub(super) fn is_docs(path: &str) -> bool {
-    matches!(target(path), Some(Target::OpenApi | Target::Docs(_)))
 }
 
 fn target(path: &str) -> Option<Target> {
@@ -135,6 +136,10 @@ fn hex(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn find(method: &Method, path: &str) -> Result<Target, ApiError> {
+        super::find(DocsRoutes::Serve, method, path)
+    }
 
     #[test]
     fn every_spelling_of_a_route_is_found() {

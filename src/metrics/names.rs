@@ -67,7 +67,7 @@ const fn histogram(
 pub const REQUESTS: Metric = counter(
     "duovec_requests_total",
     &["route", "status"],
-    "Requests answered, by route (none for an unknown one) and status",
+    "Requests answered, by route (none for an unknown one, preflight for a browser's) and status",
 );
 pub const REFUSALS: Metric = counter(
     "duovec_request_errors_total",

@@ -111,7 +111,7 @@ fn a_preflight_is_counted_logged_and_named_like_every_answer() {
 #[test]
 fn a_preflight_is_refused_in_json() {
     let error = preflight(&server(&[OURS]), "https://evil.example").error();
-    error.is(400, "invalid_request_error", "preflight_refused", None);
+    error.is(400, "invalid_request_error", "preflight_refused", Some("origin"));
 }
 
 #[test]

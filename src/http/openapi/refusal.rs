@@ -28,6 +28,7 @@ const fn when(code: Code) -> &'static str {
         Code::NotFound => "there is no such route",
         Code::ModelNotFound => "the model is not served here",
         Code::MethodNotAllowed => "the route does not take this method",
+        Code::PreflightRefused => "a browser asked for a page that may not read answers",
         Code::BodyTooLarge => "the body is too large, counted after it was unpacked",
         Code::UnsupportedMediaType => "the content type is not JSON, or the encoding not known",
         Code::QueueFull => "the answer would not be ready in time; Retry-After says when it would",
