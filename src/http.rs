@@ -5,17 +5,18 @@
 //! order they were sent, model, and then what the service refuses. All up to the announced size is
 //! decided before the body is read.
 //!
-//! Answers that actix makes itself have no body and no `x-request-id`, and close the connection:
-//! 400 for bytes that are not HTTP/1.x, 431 for oversized headers, 408 when the first request of a
-//! connection does not come. `Expect: 100-continue` is always answered with 100 before any check.
-//! A head that comes too slowly is 408 with a body, but without `x-request-id` (see `guarded`).
+//! Actix answers by itself what is no request, before anything of ours is asked: 400 for bytes that
+//! are not HTTP/1.x, 431 for a head of more than 128 KiB (`h1::Dispatcher::poll_request` of
+//! actix-http 3.20 puts both on its queue in place of a request). They have no body and no
+//! `x-request-id`, and close the connection. `Expect: 100-continue` is always answered with 100
+//! before any check. A head that comes too slowly is 408 in JSON, without an id (see `guarded`).
 //!
 //! All other answers pass `access::observe`, the outermost layer. Where origins are configured, the
 //! layer within it answers browsers' preflights (`cors`), and the handler is not asked.
 //!
-//! From the moment that health says no, every answer closes its connection.
-//!
-//! A refusal that comes before the body is read closes the connection after the answer.
+//! From the moment that health says no, every answer closes its connection. So does an answer that
+//! comes before the end of its request's body, unless the rest is small and comes at once (see
+//! `unread`).
 
 use std::any::Any;
 use std::future::Future;
@@ -58,6 +59,7 @@ mod stamp;
 mod timeline;
 mod tls;
 mod unix_socket;
+mod unread;
 mod validate;
 
 use access::{Arrived, Outcome};

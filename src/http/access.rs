@@ -17,6 +17,7 @@ use tracing::field::{DisplayValue, display};
 
 use super::error::{ApiError, Code};
 use super::guarded::Activity;
+use super::unread::Body;
 use super::{Answer, State, Target, request_id, respond, routes};
 use crate::clock::{Clock, Moment};
 use crate::health::Phase;
@@ -49,7 +50,7 @@ pub(super) struct Arrived {
 /// Those of the layers within; in fact they answer everything.
 pub(super) async fn observe(
     state: web::Data<State>,
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let arrival = state.clock.now();
@@ -68,7 +69,7 @@ pub(super) async fn observe(
         finished: false,
     };
     let activity = request.conn_data::<Rc<Activity>>().map(Rc::clone);
-    let _running = activity.as_ref().map(Activity::begin);
+    let body = activity.as_ref().map(|activity| Body::watch(&mut request, activity));
     let is_http_2 = request.version() == Version::HTTP_2;
     request.extensions_mut().insert(Arrived { arrival, found });
     let answer = next.call(request);
@@ -95,6 +96,12 @@ pub(super) async fn observe(
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     record.finish(outcome);
+    if let Some(body) = body
+        && !body.finish().await
+    {
+        // What still comes of it can be no request.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
     response.headers_mut().insert(request_id::X_REQUEST_ID, id);
     Ok(response)
 }

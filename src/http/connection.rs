@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpService, Protocol};
+use actix_http::{HttpService, KeepAlive, Protocol};
 use actix_server::{GracefulShutdownSignal, Server};
 use actix_service::{
     IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config,
@@ -20,14 +20,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::entrance::Doors;
-use super::guarded::{Guarded, Patience};
+use super::guarded::{Guarded, LINGER, Patience};
 use super::tls::HTTP_2;
 use super::{State, access, answer, cors};
 use crate::config::HttpConfig;
-
-/// After an answer that came before the whole body, how long the rest is read and thrown away. A
-/// socket closed at once would take the answer with it.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
 ///
@@ -142,9 +138,9 @@ fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         .map_err(|error: Error| -> HttpResponse { error.error_response() });
     let told = draining.clone();
     let http = HttpService::build()
-        .keep_alive(keep_alive)
-        // Connections are opened in advance by pools and load balancers; they may idle as well.
-        .client_request_timeout(keep_alive)
+        // Silence is timed by `Guarded`, before the first request as after it.
+        .keep_alive(KeepAlive::Os)
+        .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
         // A client that closes its side has left: its request is dropped. One that only half-closes
         // looks the same and is not served.

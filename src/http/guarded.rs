@@ -1,9 +1,35 @@
-//! A connection whose client may be slow, but not for ever.
+//! A connection whose client may be slow, but not for ever: the time-outs that actix has not.
 //!
-//! Actix times the first head of a connection and the silence between two requests; the rest is
-//! here: a later head that comes in drops, a client that does not take its answer, and HTTP/2
-//! connections without requests, which actix keeps as long as pings are answered. Bodies are timed
-//! where they are read.
+//! The stream times its client; it does not read HTTP. It knows that bytes come and go, and the
+//! outermost layer of the application ([`Activity`]) tells it when a request begins and ends, and
+//! whether the request's body has been read to its end. Of HTTP/1.1 there are four states:
+//!
+//! | state | what the client is waited for | for how long | then |
+//! |---|---|---|---|
+//! | `Idle` | to begin a request | `idle` | the connection is closed as if by the client |
+//! | `Head` | to end a head of which a byte has come | `head` | 408, closed |
+//! | `Busy` | nothing: a request runs, or its answer is written | see below | |
+//! | `Rest` | to end a body that nobody reads | [`LINGER`] | closed |
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | (new) | `Idle` | the connection is opened |
+//! | `Idle` | `Head` | a byte comes |
+//! | `Idle`, `Head` | `Busy` | a request begins: its head is whole |
+//! | `Busy` | `Idle` | all requests have ended and their answers are written |
+//! | `Busy` | `Head` | the same, and bytes came after the end of the last one's body |
+//! | `Busy` | `Rest` | the same, and the last one's body has not been read to its end |
+//!
+//! `Idle` is entered only when the body of every request has ended, so a byte that comes in it is
+//! the first of a new request; nothing else leads to `Head`. `Rest` leads nowhere: the answer said
+//! that it closes. States change when bytes are wanted, so a request that begins and ends between
+//! two looks is known by the count of those that began.
+//!
+//! In `Busy` others time the client: the reader of the body, and here whoever writes. An answer of
+//! which nothing is taken for `write` ends the connection.
+//!
+//! The first head may have come half in the read that ended the request before it. It is then taken
+//! for silence and has `idle` before its next byte, and `head` from there.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -26,6 +52,10 @@ const DRAIN_IDLE: Duration = Duration::from_secs(2);
 /// Fewer bytes than this are no progress of an answer: pings and acknowledgements.
 const PROGRESS_BYTES: u64 = 1024;
 
+/// How long the rest of a body is read and thrown away after an answer that came before its end. A
+/// socket closed at once would take the answer with it.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -37,21 +67,33 @@ pub(super) struct Patience {
     pub(super) write: Duration,
 }
 
-/// The requests of one connection, as their handlers tell it.
+/// The requests of one connection, as the application tells it.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     begun: Cell<u64>,
     running: Cell<u64>,
+    body_open: Cell<bool>,
     closed: Cell<bool>,
     closing: Notify,
 }
 
 impl Activity {
     /// A request runs until the result is dropped.
-    pub(super) fn begin(self: &Rc<Self>) -> Running {
+    pub(super) fn begin(self: &Rc<Self>, has_body: bool) -> Running {
         self.begun.set(self.begun.get() + 1);
         self.running.set(self.running.get() + 1);
+        self.body_open.set(has_body);
         Running(Rc::clone(self))
+    }
+
+    /// The body of the request that began last has been read to its end.
+    pub(super) fn body_ended(&self) {
+        self.body_open.set(false);
+    }
+
+    /// The body of the request that began last has more to come.
+    pub(super) fn has_open_body(&self) -> bool {
+        self.body_open.get()
     }
 
     /// Resolves when the connection is gone.
@@ -72,15 +114,13 @@ impl Drop for Running {
     }
 }
 
-/// What the client of an HTTP/1.1 connection is timed for.
+/// What the client of an HTTP/1.1 connection is waited for; the header has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing: a request runs, or an answer waits to be taken.
-    Untimed,
-    /// To begin a request.
     Idle,
-    /// To end the head that it has begun.
     Head,
+    Busy,
+    Rest,
 }
 
 /// A stream that ends when its client exhausts the patience.
@@ -92,8 +132,10 @@ pub(super) struct Guarded<T> {
     phase: Phase,
     /// Of the phase; of HTTP/2 the time without requests.
     timer: Pin<Box<Sleep>>,
-    /// `activity.begun` when the timer was set.
+    /// `activity.begun` at the last look.
     begun: u64,
+    /// Bytes came behind the body of the request that runs.
+    is_early: bool,
     /// Bytes written, now and when the timer was set.
     written: u64,
     written_before: u64,
@@ -117,9 +159,10 @@ impl<T> Guarded<T> {
             patience,
             is_http_2,
             activity: Rc::default(),
-            phase: Phase::Untimed,
+            phase: Phase::Idle,
             timer: Box::pin(sleep(patience.idle)),
             begun: 0,
+            is_early: false,
             written: 0,
             written_before: 0,
             stall: None,
@@ -138,29 +181,48 @@ impl<T> Guarded<T> {
         self.written_before = self.written;
     }
 
-    /// Bytes came.
-    fn came(&mut self) {
-        if self.phase != Phase::Head && self.activity.running.get() == 0 {
-            self.phase = Phase::Head;
-            self.set_timer(self.patience.head);
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.timer.set(sleep(match phase {
+            Phase::Idle | Phase::Busy => self.patience.idle,
+            Phase::Head => self.patience.head,
+            Phase::Rest => LINGER,
+        }));
+    }
+
+    /// Follows what the application told since the last look.
+    fn follow(&mut self) {
+        let (begun, running) = (self.activity.begun.get(), self.activity.running.get());
+        let has_begun = begun != self.begun;
+        if has_begun {
+            (self.begun, self.is_early) = (begun, false);
+        }
+        if running > 0 || self.stall.is_some() {
+            self.phase = Phase::Busy;
+        } else if has_begun || self.phase == Phase::Busy {
+            self.enter(match (self.activity.has_open_body(), self.is_early) {
+                (true, _) => Phase::Rest,
+                (false, true) => Phase::Head,
+                (false, false) => Phase::Idle,
+            });
         }
     }
 
-    /// No bytes are there; ready when it took too long.
-    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.is_http_2 {
-            return self.poll_idle_http_2(context);
+    /// Bytes came.
+    fn came(&mut self) {
+        match self.phase {
+            Phase::Idle => self.enter(Phase::Head),
+            Phase::Busy => self.is_early |= !self.activity.has_open_body(),
+            Phase::Head | Phase::Rest => {}
         }
-        if self.activity.running.get() > 0 || self.stall.is_some() {
-            self.phase = Phase::Untimed;
-            return Poll::Pending;
+    }
+
+    /// Ready when the phase has lasted too long.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.phase {
+            Phase::Busy => Poll::Pending,
+            Phase::Idle | Phase::Head | Phase::Rest => self.timer.as_mut().poll(context),
         }
-        if self.phase == Phase::Untimed || self.begun != self.activity.begun.get() {
-            // Silence is actix's to time. This is for half a head that came behind a request.
-            self.phase = Phase::Idle;
-            self.set_timer(self.patience.idle + self.patience.head);
-        }
-        self.timer.as_mut().poll(context)
     }
 
     fn poll_idle_http_2(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -210,8 +272,8 @@ impl<T: AsyncWrite + Unpin> Guarded<T> {
 
     /// What a connection reads whose time is over.
     fn end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.is_http_2 {
-            // As if the client had closed it: HTTP/2 then ends in good order.
+        if self.is_http_2 || self.phase == Phase::Idle {
+            // As if the client had closed it: both protocols then end in good order.
             return Ok(());
         }
         if self.phase == Phase::Head {
@@ -233,15 +295,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Ready(outcome) => {
-                if buffer.filled().len() > before {
-                    self.came();
-                }
-                Poll::Ready(outcome)
-            }
-            Poll::Pending => self.poll_idle(context).map(|()| self.end(context)),
+        if self.is_http_2 {
+            let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+            return if read.is_ready() {
+                read
+            } else {
+                self.poll_idle_http_2(context).map(|()| self.end(context))
+            };
         }
+        self.follow();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let has_ended = read.is_ready() && buffer.filled().len() == before;
+        if has_ended {
+            return read;
+        }
+        if read.is_ready() {
+            self.came();
+        }
+        // Whether or not there are bytes: a client that never pauses is timed as well.
+        if self.poll_late(context).is_ready() { Poll::Ready(self.end(context)) } else { read }
     }
 }
 

@@ -53,9 +53,10 @@ fn a_request_that_runs_is_not_timed_and_the_next_head_is_again() {
         client.write_all(b"GET").await.expect("it is open");
         server.read_exact(&mut [0; 3]).await.expect("bytes");
         assert!(waits(&mut server, SECOND / 2).await);
-        let running = server.activity().begin();
+        let running = server.activity().begin(true);
         client.write_all(b"body").await.expect("it is open");
         server.read_exact(&mut [0; 4]).await.expect("bytes");
+        server.activity().body_ended();
         assert!(waits(&mut server, SECOND * 1000).await);
         drop(running);
         assert!(waits(&mut server, SECOND * 70).await);
@@ -80,15 +81,85 @@ fn a_client_that_never_pauses_is_timed_too() {
     });
 }
 
+/// Whether the stream ends after `time` and not before, and without a word to the client.
+async fn ends_silently_after(
+    server: &mut Guarded<DuplexStream>,
+    client: &mut DuplexStream,
+    time: Duration,
+) -> bool {
+    let is_late = waits(server, time - SECOND / 10).await && !waits(server, SECOND / 5).await;
+    is_late && waits_for_word(client).await
+}
+
+async fn waits_for_word(client: &mut DuplexStream) -> bool {
+    tokio::time::timeout(SECOND, client.read_u8()).await.is_err()
+}
+
+#[test]
+fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
+    run(async {
+        for requests in 0..3 {
+            let (mut server, mut client) = connect(Protocol::Http1);
+            for _ in 0..requests {
+                client.write_all(b"GET").await.expect("it is open");
+                server.read_exact(&mut [0; 3]).await.expect("bytes");
+                drop(server.activity().begin(false));
+            }
+            assert!(ends_silently_after(&mut server, &mut client, PATIENCE.idle).await);
+        }
+    });
+}
+
 #[test]
 fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
     run(async {
         let (mut server, mut client) = connect(Protocol::Http1);
         client.write_all(b"GET / HTTP/1.1\r\n\r\nGET /").await.expect("it is open");
         server.read_exact(&mut [0; 23]).await.expect("bytes");
-        drop(server.activity().begin());
-        assert!(waits(&mut server, SECOND * 75).await);
-        assert!(!waits(&mut server, SECOND * 2).await);
+        drop(server.activity().begin(false));
+        assert!(ends_silently_after(&mut server, &mut client, PATIENCE.idle).await);
+    });
+}
+
+#[test]
+fn a_head_that_began_while_a_request_ran_is_timed_from_that_ones_end() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        client.write_all(b"POST").await.expect("it is open");
+        server.read_exact(&mut [0; 4]).await.expect("bytes");
+        let running = server.activity().begin(true);
+        client.write_all(b"body").await.expect("it is open");
+        server.read_exact(&mut [0; 4]).await.expect("bytes");
+        server.activity().body_ended();
+        client.write_all(b"GE").await.expect("it is open");
+        server.read_exact(&mut [0; 2]).await.expect("bytes");
+        assert!(waits(&mut server, SECOND * 1000).await, "a request runs");
+        drop(running);
+        assert!(waits(&mut server, SECOND * 9 / 10).await);
+        let late = server.read_u8().await.expect_err("the head does not come");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 408");
+    });
+}
+
+#[test]
+fn the_rest_of_a_refused_body_is_no_head_and_is_read_for_seconds_only() {
+    run(async {
+        let (mut server, mut client) = connect(Protocol::Http1);
+        client.write_all(b"POST").await.expect("it is open");
+        server.read_exact(&mut [0; 4]).await.expect("bytes");
+        drop(server.activity().begin(true));
+        let mut late = None;
+        for _ in 0..11 {
+            assert!(late.is_none(), "it has five seconds");
+            client.write_all(b"b").await.expect("it is open");
+            late = server.read_u8().await.err();
+            tokio::time::advance(SECOND / 2).await;
+        }
+        assert_eq!(late.map(|error| error.kind()), Some(ErrorKind::TimedOut));
+        assert!(waits_for_word(&mut client).await, "one request has one answer");
     });
 }
 
@@ -115,7 +186,7 @@ fn http_2_without_requests_is_closed_in_good_order() {
     run(async {
         let (mut server, mut client) = connect(Protocol::Http2);
         for _ in 0..3 {
-            let running = server.activity().begin();
+            let running = server.activity().begin(false);
             assert!(waits(&mut server, SECOND * 200).await, "a request runs");
             drop(running);
         }
@@ -133,7 +204,7 @@ fn a_drain_closes_http_2_soon_but_not_while_a_request_runs() {
         let (stream, _client) = duplex(64);
         let draining = tokio::time::sleep(SECOND * 5);
         let mut server = Guarded::new(stream, Protocol::Http2, PATIENCE, draining);
-        let running = server.activity().begin();
+        let running = server.activity().begin(false);
         assert!(waits(&mut server, SECOND * 20).await);
         drop(running);
         let end = tokio::time::timeout(DRAIN_IDLE * 2, server.read(&mut [0])).await;

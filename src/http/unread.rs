@@ -1,0 +1,95 @@
+//! The bodies of requests on a connection of HTTP/1.1, and what is left of them after the answer.
+//!
+//! The next request of the connection begins where the body ends, so a body that its handler left
+//! unread is read here or the connection is closed. Actix does neither with chunked bodies: it
+//! drops their bytes for as long as they come.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::dev::{Payload, ServiceRequest};
+use actix_web::error::PayloadError;
+use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::rt::time::timeout;
+use actix_web::web::Bytes;
+use futures_util::{Stream, StreamExt};
+
+use super::guarded::{Activity, Running};
+
+/// More is not read: a new connection costs less than that.
+const REST_BYTES: usize = 64 * 1024;
+
+/// The answer is held back for no longer. Of most requests the body comes right behind the head.
+const REST_TIME: Duration = Duration::from_millis(100);
+
+/// The body of a request that runs.
+pub(super) struct Body {
+    reader: Reader,
+    /// More than `REST_BYTES` are announced.
+    is_large: bool,
+    _running: Running,
+}
+
+impl Body {
+    /// Begins a request; its handler reads through what stays here.
+    pub(super) fn watch(request: &mut ServiceRequest, activity: &Rc<Activity>) -> Self {
+        let announced = request.headers().get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let is_large = announced.is_some_and(|length| length > REST_BYTES as u64);
+        let payload = match request.parts_mut().1.take() {
+            Payload::None => None,
+            payload => Some(payload),
+        };
+        let running = activity.begin(payload.is_some());
+        let reader =
+            Reader { payload: Rc::new(RefCell::new(payload)), activity: Rc::clone(activity) };
+        if activity.has_open_body() {
+            request.set_payload(Payload::Stream { payload: Box::pin(reader.clone()) });
+        }
+        Self { reader, is_large, _running: running }
+    }
+
+    /// Whether the body has been read to its end; a small rest is read now.
+    pub(super) async fn finish(mut self) -> bool {
+        let rest = async {
+            if self.is_large {
+                return;
+            }
+            let mut left = REST_BYTES;
+            while let Some(Ok(chunk)) = self.reader.next().await {
+                let Some(less) = left.checked_sub(chunk.len()) else { return };
+                left = less;
+            }
+        };
+        let _ = timeout(REST_TIME, rest).await;
+        !self.reader.activity.has_open_body()
+    }
+}
+
+/// Reads a body and tells when it has ended.
+#[derive(Clone)]
+struct Reader {
+    /// `None` when it has ended or failed.
+    payload: Rc<RefCell<Option<Payload>>>,
+    activity: Rc<Activity>,
+}
+
+impl Stream for Reader {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut payload = self.payload.borrow_mut();
+        let Some(open) = payload.as_mut() else { return Poll::Ready(None) };
+        let chunk = ready!(Pin::new(open).poll_next(context));
+        if !matches!(chunk, Some(Ok(_))) {
+            *payload = None;
+        }
+        if chunk.is_none() {
+            self.activity.body_ended();
+        }
+        Poll::Ready(chunk)
+    }
+}
