@@ -41,6 +41,8 @@ struct Behaviour {
     /// Token weights by position, in place of those by id.
     weights: Option<Vec<f32>>,
     closed_for_new_sessions: bool,
+    /// The first row of every run so far, in the order in which the runs began.
+    runs: Vec<TokenIds>,
 }
 
 /// The tests' hand on the engine.
@@ -111,9 +113,15 @@ impl Controls {
         weights.unwrap_or_else(|| weights_of(ids))
     }
 
+    /// The first row of every run so far, in the order in which the runs began.
+    pub(crate) fn runs(&self) -> Vec<TokenIds> {
+        self.behaviour.lock().runs.clone()
+    }
+
     /// Waits while runs are held; what this run is to do.
-    fn enter(&self) -> (Option<Fault>, bool) {
+    fn enter(&self, batch: &Batch) -> (Option<Fault>, bool) {
         let mut behaviour = self.behaviour.lock();
+        behaviour.runs.push(batch.items()[0].clone());
         behaviour.waiting += 1;
         self.changed.notify_all();
         self.changed.wait_while(&mut behaviour, |behaviour| behaviour.held);
@@ -174,7 +182,7 @@ struct TestSession {
 
 impl Session for TestSession {
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
-        let (fault, distorted) = self.controls.enter();
+        let (fault, distorted) = self.controls.enter(batch);
         match fault {
             Some(Fault::Fail) => return Err(EngineError::Transient(SECRET.to_owned())),
             Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),

@@ -1,12 +1,22 @@
 //! GET /health, /health/deep, /health/live in every phase.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
+use duovec::batch::TokenIds;
 use duovec::config::HttpConfig;
+use duovec::health::DeepReport;
+use futures_util::future::{join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, DENSE, MAX_TOKENS, METRICS, MODEL, Server};
+use crate::package::TWO_ID;
+use crate::support::{
+    Answer, CANARY, DENSE, MAX_TOKENS, METRICS, MODEL, PATIENCE, Server, WORKERS,
+};
+
+/// Clients that ask for the deep check at the same time.
+const CHECKERS: usize = 64;
 
 fn status(answer: &Answer) -> (u16, Value) {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
@@ -83,7 +93,7 @@ fn a_device_that_does_not_answer_holds_no_answer_up() {
     polling.write_all(request).expect("it is open");
     server.engine().wait_asked();
     assert_eq!(status(&server.get("/health/live")), (200, json!("live")));
-    assert!(server.workers_live());
+    assert!(server.service().workers_live());
     server.post_bytes(DENSE, r#"{"input":"text"}"#).ok();
     assert_eq!(server.get(METRICS).status, 200);
     assert_eq!(status(&server.get("/health")), (200, json!("ok")));
@@ -128,6 +138,57 @@ fn the_deep_check_fails_unless_ready() {
     assert_eq!(status(&server.get("/health/deep")), (503, json!("draining")));
     server.fail();
     assert_eq!(status(&server.get("/health/deep")), (503, json!("failed")));
+}
+
+fn canaries(runs: &[TokenIds]) -> usize {
+    runs.iter().filter(|ids| ***ids == CANARY).count()
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+#[test]
+fn deep_checks_that_come_while_one_runs_share_its_report() {
+    let server = Server::ready();
+    server.hold();
+    let checks = (0..CHECKERS).map(|_| server.service().deep_health(PATIENCE));
+    // Every check has begun before the workers go on.
+    let (reports, ()) = block_on(join(join_all(checks), async { server.release() }));
+    assert!(reports.iter().all(DeepReport::passed));
+    assert_eq!(canaries(&server.engine().runs()), WORKERS as usize);
+    // A report that is finished is nobody's any more.
+    server.get("/health/deep").ok();
+    assert_eq!(canaries(&server.engine().runs()), 2 * WORKERS as usize);
+}
+
+#[test]
+fn deep_checks_do_not_keep_a_text_waiting() {
+    let server = Server::ready();
+    server.hold();
+    let send = |request: &str| -> TcpStream {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).expect("it is open");
+        stream
+    };
+    let check = "GET /health/deep HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let checks: Vec<TcpStream> = (0..CHECKERS).map(|_| send(check)).collect();
+    let text = send(&format!(
+        "POST {DENSE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 15\r\n\r\n\
+         {{\"input\":\"two\"}}"
+    ));
+    server.wait_waiting(1);
+    server.release();
+    for mut stream in checks.into_iter().chain([text]) {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it is answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let runs = server.engine().runs();
+    let text = runs.iter().position(|ids| **ids == [0, TWO_ID, 2]).expect("the text ran");
+    let before = canaries(&runs[..text]);
+    assert!(before <= WORKERS as usize, "{before} runs of the canary before the text");
 }
 
 #[test]

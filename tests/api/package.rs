@@ -19,6 +19,9 @@ pub(crate) const CUT: usize = 4;
 pub(crate) const VOCAB: usize = 1000;
 pub(crate) const MAX_TOKENS: usize = 16;
 
+/// The token ids of the canary.
+pub(crate) const CANARY: [u32; 4] = [0, 100, 101, 2];
+
 /// The id of `<mask>`: special, but it carries weight.
 pub(crate) const MASK: u32 = 999;
 
@@ -55,7 +58,7 @@ pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
 }
 
 fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
-    let ids = TokenIds::new(&[0, 100, 101, 2]);
+    let ids = TokenIds::new(&CANARY);
     let weights = weights_of(&ids);
     let tensor = |name: &str, kind: &str| json!({"name": name, "type": kind});
     let mut manifest = json!({

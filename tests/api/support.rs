@@ -32,7 +32,9 @@ mod values;
 
 use crate::engine::{Controls, Fault, TestEngine};
 use crate::package::package;
-pub(crate) use crate::package::{ALIAS, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece};
+pub(crate) use crate::package::{
+    ALIAS, CANARY, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
+};
 pub(crate) use values::{Refusal, decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
@@ -41,7 +43,7 @@ pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";
 pub(crate) const LONG_TOKENS: usize = 22;
 
 /// Two, so that one can be lost.
-const WORKERS: u64 = 2;
+pub(crate) const WORKERS: u64 = 2;
 /// Room for the largest request of the tests.
 const QUEUE_CAPACITY: u64 = 65_536;
 
@@ -296,9 +298,9 @@ impl Server {
         &self.model.controls
     }
 
-    /// What the service manager's watchdog looks at.
-    pub(crate) fn workers_live(&self) -> bool {
-        self.service.workers_live()
+    /// What stands behind HTTP.
+    pub(crate) fn service(&self) -> &EmbeddingService {
+        &self.service
     }
 
     /// Waits until exactly `count` items wait while requests are held.
