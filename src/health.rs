@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 pub mod canary;
+pub mod shared_check;
 
 pub use crate::scheduler::WorkerCounts;
 

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{OptimizeFor, TokenInput};
 use crate::engine::Engine;
+use crate::health::shared_check::SharedCheck;
 use crate::health::{CurrentPhase, DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
 use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
@@ -77,6 +78,7 @@ pub struct EmbeddingService {
     card: OnceLock<ModelCard>,
     resident: OnceLock<Arc<Resident>>,
     figures: OnceLock<Figures>,
+    deep_check: SharedCheck,
 }
 
 impl EmbeddingService {
@@ -93,6 +95,7 @@ impl EmbeddingService {
             card: OnceLock::new(),
             resident: OnceLock::new(),
             figures: OnceLock::new(),
+            deep_check: SharedCheck::default(),
         }
     }
 
@@ -230,18 +233,21 @@ impl EmbeddingService {
         }
     }
 
-    /// Runs the canary on every worker, past what waits; ends within about `timeout`.
+    /// Runs the canary on every worker, past what waits; ends within about `timeout`. One such
+    /// check runs at a time: whoever asks meanwhile gets its report, although it has begun before.
     pub async fn deep_health(&self, timeout: Duration) -> DeepReport {
-        let phase = self.phase();
-        let Some(resident) = self.resident.get() else {
-            return DeepReport { phase, checks: Vec::new() };
+        let Some(resident) = self.resident.get().cloned() else {
+            return DeepReport { phase: self.phase(), checks: Vec::new() };
         };
-        let total = resident.scheduler.snapshot().workers.total;
-        let manifest = resident.package.manifest();
-        let checks = (0..total).map(|worker| {
-            canary::check(worker, &resident.scheduler, manifest, &*self.clock, timeout)
-        });
-        DeepReport { phase, checks: join_all(checks).await }
+        let clock = self.clock();
+        let check = async move {
+            let Resident { scheduler, package, .. } = &*resident;
+            let check =
+                |worker| canary::check(worker, scheduler, package.manifest(), &*clock, timeout);
+            join_all((0..scheduler.snapshot().workers.total).map(check)).await
+        };
+        let checks = self.deep_check.join(check).await;
+        DeepReport { phase: self.phase(), checks }
     }
 
     fn tuning(&self, snapshot: Option<&Snapshot>) -> Option<serde_json::Value> {

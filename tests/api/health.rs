@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use duovec::batch::TokenIds;
 use duovec::config::HttpConfig;
 use duovec::health::DeepReport;
-use futures_util::future::{join, join_all};
+use futures_util::future::{FutureExt, join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -161,6 +161,21 @@ fn deep_checks_that_come_while_one_runs_share_its_report() {
     // A report that is finished is nobody's any more.
     server.get("/health/deep").ok();
     assert_eq!(canaries(&server.engine().runs()), 2 * WORKERS as usize);
+}
+
+#[test]
+fn a_caller_that_leaves_does_not_end_the_deep_check_of_others() {
+    let server = Server::ready();
+    server.hold();
+    let ask = || Box::pin(server.service().deep_health(PATIENCE));
+    let (mut first, mut second) = (ask(), ask());
+    block_on(async {
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        drop(first);
+        server.release();
+        assert!(second.await.passed());
+    });
+    assert_eq!(canaries(&server.engine().runs()), WORKERS as usize);
 }
 
 #[test]
