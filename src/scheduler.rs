@@ -464,3 +464,6 @@ fn tell(ended: Ended) {
         pending.fail(error);
     }
 }
+
+#[cfg(test)]
+mod tests;

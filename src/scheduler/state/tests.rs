@@ -100,6 +100,17 @@ fn a_running_item_that_is_cancelled_ends_with_its_batch() {
 }
 
 #[test]
+fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
+    let mut state = state(2, 1);
+    submit(&mut state, &[5, 5]);
+    ask(&mut state, at(0));
+    state.handle(at(0), &Event::Cancel { items: 0..1 });
+    state.handle(at(1), &Event::WorkerLost { worker: 0 });
+    let counts = state.counts();
+    assert_eq!((counts.cancelled, counts.failed), (1, 1));
+}
+
+#[test]
 fn a_probe_runs_on_its_worker_before_what_waits() {
     let mut state = state(10, 2);
     submit(&mut state, &[5; 8]);

@@ -12,6 +12,8 @@ use crate::scheduler::{
     ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket, WantedRows,
 };
 
+mod panics;
+
 const HIDDEN: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,9 +35,18 @@ impl Rig {
     }
 
     fn watched(workers: u64, capacity: u64, script: FakeScript, watchdog: WatchdogConfig) -> Self {
+        Self::timed(Arc::new(RealClock::new()), workers, capacity, script, watchdog)
+    }
+
+    fn timed(
+        clock: Arc<dyn Clock>,
+        workers: u64,
+        capacity: u64,
+        script: FakeScript,
+        watchdog: WatchdogConfig,
+    ) -> Self {
         let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
         let engine = Arc::new(FakeEngine::with_script(HIDDEN, buckets, script));
-        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(capacity).expect("in range"),
             max_batch_tokens: MaxBatchTokens::DEFAULT,
