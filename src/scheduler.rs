@@ -110,16 +110,16 @@ pub struct Snapshot {
     pub stages: StageTimes,
 }
 
-/// Requests to be told why they get no rows; done outside of the lock.
-type Ended = Vec<(Arc<Pending>, RunError)>;
+/// Items whose requests are to be told why they get no rows; done outside of the lock.
+type Ended = Vec<(JobItem, RunError)>;
 
 #[derive(Debug)]
 struct Locked {
     state: State,
     /// Items that wait.
     entries: HashMap<Sequence, JobItem>,
-    /// What each worker runs; so that its requests can be answered when it never ends.
-    running: Vec<Option<Arc<Job>>>,
+    /// The requests in each worker's batch, so that they can be answered when it never ends.
+    running: Vec<Vec<Arc<Pending>>>,
 }
 
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Scheduler {
             locked: Mutex::new(Locked {
                 state,
                 entries: HashMap::new(),
-                running: vec![None; workers],
+                running: vec![Vec::new(); workers],
             }),
             work: Condvar::new(),
             empty: Notify::new(),
@@ -189,7 +189,7 @@ impl Scheduler {
         });
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
-        tell(ended);
+        self.tell(ended);
         refused.map_or(Ok(()), Err)
     }
 
@@ -270,13 +270,13 @@ impl Scheduler {
 
     pub(super) fn cancel(&self, items: Range<Sequence>) {
         let mut locked = self.0.locked.lock();
-        for item in items.clone() {
-            locked.entries.remove(&item);
-        }
+        let remove = |item| locked.entries.remove(&item);
+        let gone: Vec<JobItem> = items.clone().filter_map(remove).collect();
         // Under the same lock, so that no worker is given an item without its entry.
         let now = self.0.clock.now();
         locked.state.handle(now, &Event::Cancel { items });
         drop(locked);
+        drop(gone);
         self.tell_empty();
     }
 
@@ -285,10 +285,16 @@ impl Scheduler {
         self.apply(&Event::WorkerOpened { worker });
     }
 
-    /// The worker has no session any more.
+    /// The worker has no session any more. Its job is gone already, unless its thread hangs.
     pub fn worker_lost(&self, worker: usize) {
-        self.apply(&Event::WorkerLost { worker });
-        self.0.locked.lock().running[worker] = None;
+        let mut locked = self.0.locked.lock();
+        let actions = locked.state.handle(self.0.clock.now(), &Event::WorkerLost { worker });
+        let (_, ended) = self.carry_out(&mut locked, actions);
+        let running = std::mem::take(&mut locked.running[worker]);
+        drop(locked);
+        give_up(&running);
+        self.tell(ended);
+        self.tell_empty();
     }
 
     /// Counts a worker that was replaced.
@@ -302,7 +308,7 @@ impl Scheduler {
     }
 
     /// Blocks a worker's thread until there is work; `None` when there will be none any more.
-    pub fn next_job(&self, worker: usize) -> Option<Arc<Job>> {
+    pub fn next_job(&self, worker: usize) -> Option<Job> {
         let mut locked = self.0.locked.lock();
         loop {
             if locked.state.is_closed() {
@@ -311,15 +317,16 @@ impl Scheduler {
             let now = self.0.clock.now();
             let actions = locked.state.handle(now, &Event::AskForWork { worker });
             let (job, ended) = self.carry_out(&mut locked, actions);
-            if job.is_some() || !ended.is_empty() {
-                let idle = job.is_none();
-                MutexGuard::unlocked(&mut locked, || tell(ended));
-                if !idle {
-                    return job;
-                }
+            if job.is_none() && ended.is_empty() {
+                self.0.work.wait(&mut locked);
                 continue;
             }
-            self.0.work.wait(&mut locked);
+            drop(locked);
+            self.tell(ended);
+            if job.is_some() {
+                return job;
+            }
+            locked = self.0.locked.lock();
         }
     }
 
@@ -331,30 +338,6 @@ impl Scheduler {
     /// What went wrong so far.
     pub fn incidents(&self) -> &Incidents {
         &self.0.incidents
-    }
-
-    /// Hands out the rows of a job that ran, in the order of its items.
-    pub fn complete(&self, worker: usize, job: &Job, rows: Vec<RowsOrError>) {
-        let span = RunSpan { started: job.started, ended: self.0.clock.now() };
-        let bad = job.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
-        let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
-        self.end_batch(worker, &Event::BatchDone { worker, failed: &failed });
-        for (item, rows) in job.items.iter().zip(rows) {
-            match rows {
-                Ok(rows) => item.pending.finish(item.slot, rows, span),
-                Err(error) => item.pending.fail(error),
-            }
-        }
-        self.tell_empty();
-    }
-
-    /// Answers the items of a job that gave nothing.
-    pub fn fail(&self, worker: usize, job: &Job, reason: &str) {
-        self.end_batch(worker, &Event::BatchFailed { worker });
-        for item in &job.items {
-            item.pending.fail(RunError::EngineFailed(reason.to_owned()));
-        }
-        self.tell_empty();
     }
 
     fn enter(
@@ -374,38 +357,50 @@ impl Scheduler {
             Err(refusal) => {
                 let (_, ended) = self.carry_out(&mut locked, actions);
                 drop(locked);
-                tell(ended);
+                self.tell(ended);
                 return Err(refusal);
             }
         };
         let (pending, answer) = Pending::new(ids.len());
         for (slot, (sequence, ids)) in items.clone().zip(ids).enumerate() {
-            let item = JobItem { ids, sequence, rows, slot, pending: Arc::clone(&pending) };
+            let pending = Arc::clone(&pending);
+            let item = JobItem { ids, sequence, rows, slot, pending, answered: false };
             locked.entries.insert(sequence, item);
         }
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
-        tell(ended);
-        Ok(Ticket::new(self.clone(), items, pending, answer))
+        self.tell(ended);
+        Ok(Ticket::new(self.clone(), items, answer))
     }
 
     /// An event whose actions end items or wake workers.
     fn apply(&self, event: &Event<'_>) {
-        let ended = self.handle(event);
-        tell(ended);
-        self.tell_empty();
-    }
-
-    fn handle(&self, event: &Event<'_>) -> Ended {
         let mut locked = self.0.locked.lock();
         let actions = locked.state.handle(self.0.clock.now(), event);
-        self.carry_out(&mut locked, actions).1
+        let (_, ended) = self.carry_out(&mut locked, actions);
+        drop(locked);
+        self.tell(ended);
+        self.tell_empty();
     }
 
     fn end_batch(&self, worker: usize, event: &Event<'_>) {
         let mut locked = self.0.locked.lock();
         locked.state.handle(self.0.clock.now(), event);
-        locked.running[worker] = None;
+        locked.running[worker].clear();
+    }
+
+    fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    fn tell(&self, ended: Ended) {
+        if ended.is_empty() {
+            return;
+        }
+        for (item, error) in ended {
+            item.fail(error);
+        }
+        self.tell_empty();
     }
 
     fn tell_empty(&self) {
@@ -415,22 +410,24 @@ impl Scheduler {
     }
 
     /// Does what the state machine says, under the lock; failures are told outside of it.
-    fn carry_out(&self, locked: &mut Locked, actions: Vec<Action>) -> (Option<Arc<Job>>, Ended) {
+    fn carry_out(&self, locked: &mut Locked, actions: Vec<Action>) -> (Option<Job>, Ended) {
         let mut job = None;
         let mut ended = Vec::new();
         let mut end = |locked: &mut Locked, item: Sequence, error: RunError| {
-            if let Some(entry) = locked.entries.remove(&item) {
-                ended.push((entry.pending, error));
+            if let Some(item) = locked.entries.remove(&item) {
+                ended.push((item, error));
             }
         };
         for action in actions {
             match action {
                 Action::Run { worker, bucket, items } => {
                     let take = |item: &Sequence| locked.entries.remove(item);
-                    let items = items.iter().filter_map(take).collect();
-                    let run = Arc::new(Job { bucket, items, started: self.0.clock.now() });
-                    locked.running[worker] = Some(Arc::clone(&run));
-                    job = Some(run);
+                    let items: Vec<JobItem> = items.iter().filter_map(take).collect();
+                    let pending = items.iter().map(|item| Arc::clone(&item.pending));
+                    locked.running[worker].clear();
+                    locked.running[worker].extend(pending);
+                    let (started, scheduler) = (self.0.clock.now(), self.clone());
+                    job = Some(Job { bucket, items, started, worker, scheduler });
                 }
                 Action::Expire { item } => end(locked, item, RunError::Expired),
                 Action::Abandon { item } => end(locked, item, RunError::NoWorker),
@@ -459,9 +456,10 @@ impl From<Refused> for Refusal {
     }
 }
 
-fn tell(ended: Ended) {
-    for (pending, error) in ended {
-        pending.fail(error);
+/// Answers requests whose worker will not do it.
+fn give_up(requests: &[Arc<Pending>]) {
+    for request in requests {
+        request.fail(RunError::NoWorker);
     }
 }
 

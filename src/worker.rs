@@ -80,17 +80,17 @@ impl Worker {
                     self.scheduler.ran(&job, job.bucket, &job.items, output.times);
                     let mut rows = second_try::rows(&job.items, &output);
                     self.rescue(&mut *session, &job.items, &mut rows);
-                    self.scheduler.complete(self.index, &job, rows);
+                    job.complete(rows);
                     None
                 }
                 Err(EngineError::OutOfMemory(reason)) => {
                     tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
                     let (rows, error) = self.run_halves(&mut *session, &job, &mut output);
-                    self.scheduler.complete(self.index, &job, rows);
+                    job.complete(rows);
                     error
                 }
                 Err(error) => {
-                    self.scheduler.fail(self.index, &job, &error.to_string());
+                    job.fail(&error.to_string());
                     Some(error)
                 }
             };

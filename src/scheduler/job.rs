@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use super::WantedRows;
-use super::ticket::{ItemRows, Pending, RunError};
+use super::state::Event;
+use super::ticket::{ItemRows, Pending, RunError, RunSpan};
+use super::{Scheduler, WantedRows};
 use crate::batch::plan::Sequence;
 use crate::batch::{Bucket, TokenIds};
 use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
 
-/// One item of a request, while it waits and while it runs.
+/// One item of a request, while it waits and while it runs. Whoever drops it unanswered answers its
+/// request with `NoWorker`.
 #[derive(Debug)]
 pub struct JobItem {
     pub ids: TokenIds,
@@ -18,19 +20,59 @@ pub struct JobItem {
     pub(super) rows: WantedRows,
     pub(super) slot: usize,
     pub(super) pending: Arc<Pending>,
+    pub(super) answered: bool,
 }
 
-/// What a worker is to run.
+/// What a worker is to run. It belongs to the worker: when it is dropped without an end, by a panic
+/// for instance, its batch ends and its requests are answered with `NoWorker`.
 #[derive(Debug)]
 pub struct Job {
     pub bucket: Bucket,
-    /// In the order of the batch's rows.
+    /// In the order of the batch's rows. Empty once the batch has ended.
     pub items: Vec<JobItem>,
     pub(super) started: Moment,
+    pub(super) worker: usize,
+    pub(super) scheduler: Scheduler,
 }
 
 /// What an item of a job gave.
 pub type RowsOrError = Result<ItemRows, RunError>;
+
+impl Job {
+    /// Hands out the rows of the batch, in the order of its items.
+    pub fn complete(mut self, rows: Vec<RowsOrError>) {
+        let span = RunSpan { started: self.started, ended: self.scheduler.now() };
+        let bad = self.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
+        let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
+        self.end(&Event::BatchDone { worker: self.worker, failed: &failed });
+        for (item, rows) in std::mem::take(&mut self.items).into_iter().zip(rows) {
+            item.answer(rows, span);
+        }
+    }
+
+    /// Answers the items of a batch that gave nothing.
+    pub fn fail(mut self, reason: &str) {
+        self.end(&Event::BatchFailed { worker: self.worker });
+        for item in std::mem::take(&mut self.items) {
+            item.fail(RunError::EngineFailed(reason.to_owned()));
+        }
+    }
+
+    /// The batch is over before its requests hear of it, so that what they do next finds a worker.
+    fn end(&self, event: &Event<'_>) {
+        self.scheduler.end_batch(self.worker, event);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.items.is_empty() {
+            self.end(&Event::BatchFailed { worker: self.worker });
+            self.items.clear();
+        }
+        self.scheduler.tell_empty();
+    }
+}
 
 impl JobItem {
     /// This item's rows of a run, row `row` of its batch. All of them must be finite.
@@ -40,6 +82,30 @@ impl JobItem {
             return Err(RunError::NonFinite { item: self.slot });
         }
         Ok(copy_rows(dense, weights, self.rows))
+    }
+
+    /// Hands over the rows, of a batch that ran for `span`.
+    fn answer(mut self, rows: RowsOrError, span: RunSpan) {
+        match rows {
+            Ok(rows) => {
+                self.pending.finish(self.slot, rows, span);
+                self.answered = true;
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    pub(super) fn fail(mut self, error: RunError) {
+        self.pending.fail(error);
+        self.answered = true;
+    }
+}
+
+impl Drop for JobItem {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.pending.fail(RunError::NoWorker);
+        }
     }
 }
 

@@ -51,7 +51,8 @@ pub enum RunError {
     NoWorker,
 }
 
-/// What all items of a request write to.
+/// What all items of a request write to. Its items own it, not its ticket: with the last of them
+/// the channel to the ticket closes, so that a ticket never waits for nobody.
 #[derive(Debug)]
 pub(super) struct Pending {
     state: Mutex<PendingState>,
@@ -63,7 +64,14 @@ struct PendingState {
     left: usize,
     /// From the start of the first batch that gave rows to the end of the last.
     ran: Option<RunSpan>,
-    answer: Option<oneshot::Sender<Result<Vec<ItemRows>, RunError>>>,
+    answer: Option<oneshot::Sender<Result<Answered, RunError>>>,
+}
+
+/// What all batches of a request gave.
+#[derive(Debug)]
+pub(super) struct Answered {
+    rows: Vec<ItemRows>,
+    ran: RunSpan,
 }
 
 impl Pending {
@@ -81,7 +89,8 @@ impl Pending {
     /// The rows of one item, whose batch ran for `span`; the last one answers the request.
     pub(super) fn finish(&self, slot: usize, rows: ItemRows, span: RunSpan) {
         let mut state = self.state.lock();
-        state.ran = Some(state.ran.map_or(span, |others| others.with(span)));
+        let ran = state.ran.map_or(span, |others| others.with(span));
+        state.ran = Some(ran);
         state.rows[slot] = rows;
         state.left -= 1;
         if state.left == 0 {
@@ -89,7 +98,7 @@ impl Pending {
             if let Some(answer) = state.answer.take() {
                 drop(state);
                 // The client may have gone.
-                let _ = answer.send(Ok(rows));
+                let _ = answer.send(Ok(Answered { rows, ran }));
             }
         }
     }
@@ -104,33 +113,27 @@ impl Pending {
 }
 
 /// Where the answer arrives.
-pub(super) type Answer = oneshot::Receiver<Result<Vec<ItemRows>, RunError>>;
+pub(super) type Answer = oneshot::Receiver<Result<Answered, RunError>>;
 
 /// The rows of a request to come, in the order of its items.
 #[derive(Debug)]
 pub struct Ticket {
     scheduler: Scheduler,
     items: Range<Sequence>,
-    pending: Arc<Pending>,
     answer: Answer,
-    /// Every item has ended, so there is nothing to cancel.
-    complete: bool,
+    /// When its batches ran. Known once every item has rows; then there is nothing to cancel.
+    ran: Option<RunSpan>,
 }
 
 impl Ticket {
-    pub(super) const fn new(
-        scheduler: Scheduler,
-        items: Range<Sequence>,
-        pending: Arc<Pending>,
-        answer: Answer,
-    ) -> Self {
-        Self { scheduler, items, pending, answer, complete: false }
+    pub(super) const fn new(scheduler: Scheduler, items: Range<Sequence>, answer: Answer) -> Self {
+        Self { scheduler, items, answer, ran: None }
     }
 
     /// From the start of the first batch with an item of the request to the end of the last; known
     /// when the rows are there.
-    pub fn ran(&self) -> Option<RunSpan> {
-        self.pending.state.lock().ran
+    pub const fn ran(&self) -> Option<RunSpan> {
+        self.ran
     }
 }
 
@@ -140,16 +143,18 @@ impl Future for Ticket {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = Pin::new(&mut self.answer).poll(context);
         answer.map(|answer| {
-            let answer = answer.unwrap_or(Err(RunError::NoWorker));
-            self.complete = answer.is_ok();
-            answer
+            let Answered { rows, ran } = answer.unwrap_or(Err(RunError::NoWorker))?;
+            self.ran = Some(ran);
+            Ok(rows)
         })
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.complete {
+        if self.ran.is_none() {
+            // Nobody listens any more, so its items need not wake anyone.
+            self.answer.close();
             self.scheduler.cancel(self.items.clone());
         }
     }

@@ -12,12 +12,8 @@ const CORRECTION_MAX: f64 = 8.0;
 
 impl State {
     pub(super) fn lose(&mut self, worker: usize) -> Vec<Action> {
+        self.failed(worker);
         let state = std::mem::take(&mut self.workers[worker]);
-        let running = state.running.map(|running| running.items).unwrap_or_default();
-        self.counts.failed += running.len() as u64;
-        for item in running {
-            self.items.remove(&item);
-        }
         state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
     }
 
