@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::engine::Engine;
 use crate::engine::fake::FakeEngine;
+use crate::engine::{BatchOutput, Engine};
 
 const LATER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -25,9 +25,8 @@ fn scheduler() -> Scheduler {
     scheduler
 }
 
-fn submit(scheduler: &Scheduler, items: usize) -> Ticket {
-    let items = vec![TokenIds::new(&[0, 7, 2]); items];
-    let rows = WantedRows::Both;
+fn submit(scheduler: &Scheduler, rows: WantedRows) -> Ticket {
+    let items = vec![TokenIds::new(&[0, 7, 2])];
     let submission = Submission { items, rows, priority: None, deadline: LATER };
     scheduler.submit(submission).expect("there is room")
 }
@@ -35,7 +34,7 @@ fn submit(scheduler: &Scheduler, items: usize) -> Ticket {
 #[test]
 fn a_job_that_is_dropped_answers_its_requests() {
     let scheduler = scheduler();
-    let ticket = submit(&scheduler, 1);
+    let ticket = submit(&scheduler, WantedRows::Both);
     drop(scheduler.next_job(0).expect("it waits"));
     assert_eq!(ticket.now_or_never(), Some(Err(RunError::NoWorker)));
     assert_eq!(scheduler.snapshot().counts.failed, 1);
@@ -45,10 +44,35 @@ fn a_job_that_is_dropped_answers_its_requests() {
 #[test]
 fn a_lost_worker_answers_what_it_ran() {
     let scheduler = scheduler();
-    let ticket = submit(&scheduler, 1);
+    let ticket = submit(&scheduler, WantedRows::Both);
     let job = scheduler.next_job(0).expect("it waits");
     scheduler.worker_lost(0);
     assert_eq!(ticket.now_or_never(), Some(Err(RunError::NoWorker)));
     drop(job);
     assert_eq!(scheduler.snapshot().counts.failed, 1);
+}
+
+/// One row of four dense floats and sixteen weights.
+fn output() -> BatchOutput {
+    let mut output = BatchOutput::default();
+    output.resize(Bucket { rows: 1, length: 16 }, 4);
+    output
+}
+
+#[test]
+fn only_the_rows_that_are_wanted_must_be_finite() {
+    let (mut bad_weight, mut bad_dense) = (output(), output());
+    bad_weight.token_weights[1] = f32::NAN;
+    bad_dense.dense[1] = f32::INFINITY;
+    for (wanted, dense_fails, weight_fails) in [
+        (WantedRows::Dense, true, false),
+        (WantedRows::Weights, false, true),
+        (WantedRows::Both, true, true),
+    ] {
+        let scheduler = scheduler();
+        let _ticket = submit(&scheduler, wanted);
+        let job = scheduler.next_job(0).expect("it waits");
+        let fails = |output| job.items[0].rows(output, 0) == Err(RunError::NonFinite { item: 0 });
+        assert_eq!((fails(&bad_dense), fails(&bad_weight)), (dense_fails, weight_fails));
+    }
 }
