@@ -75,13 +75,21 @@ impl Drop for Job {
 }
 
 impl JobItem {
-    /// This item's rows of a run, row `row` of its batch. All of them must be finite.
+    /// This item's rows of a run, row `row` of its batch. Those that its request wants must be
+    /// finite.
     pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
-        let (dense, weights) = (output.dense_row(row), output.weights_row(row, self.ids.len()));
+        let (with_dense, with_weights) = match self.rows {
+            WantedRows::Dense => (true, false),
+            WantedRows::Weights => (false, true),
+            WantedRows::Both => (true, true),
+        };
+        let dense = if with_dense { output.dense_row(row) } else { &[] };
+        let tokens = self.ids.len();
+        let weights = if with_weights { output.weights_row(row, tokens) } else { &[] };
         if !is_finite(dense) || !is_finite(weights) {
             return Err(RunError::NonFinite { item: self.slot });
         }
-        Ok(copy_rows(dense, weights, self.rows))
+        Ok(ItemRows { dense: dense.to_vec(), weights: weights.to_vec() })
     }
 
     /// Hands over the rows, of a batch that ran for `span`.
@@ -106,17 +114,5 @@ impl Drop for JobItem {
         if !self.answered {
             self.pending.fail(RunError::NoWorker);
         }
-    }
-}
-
-fn copy_rows(dense: &[f32], weights: &[f32], wanted: WantedRows) -> ItemRows {
-    let (with_dense, with_weights) = match wanted {
-        WantedRows::Dense => (true, false),
-        WantedRows::Weights => (false, true),
-        WantedRows::Both => (true, true),
-    };
-    ItemRows {
-        dense: if with_dense { dense.to_vec() } else { Vec::new() },
-        weights: if with_weights { weights.to_vec() } else { Vec::new() },
     }
 }

@@ -195,12 +195,12 @@ impl Session for TestSession {
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);
             }
-            if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
-                dense[1] = f32::NAN;
-            }
             let length = batch.bucket().length;
             let weights = &mut output.token_weights[row * length..][..ids.len()];
             weights.copy_from_slice(&self.controls.weights(ids));
+            if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
+                (dense[1], weights[1]) = (f32::NAN, f32::NAN);
+            }
         }
         Ok(())
     }

@@ -265,18 +265,19 @@ fn the_four_formats_are_these_bytes() {
 }
 
 #[test]
-fn a_weight_that_is_not_finite_is_refused_wherever_it_stands() {
+fn a_weight_that_is_not_finite_is_refused_wherever_it_is_wanted() {
     let server = Server::ready();
     for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for position in 0..4 {
             let mut weights = [0.5; 4];
             weights[position] = bad;
             server.set_weights(&weights);
-            for path in [SPARSE, BOTH, DENSE] {
-                let body = json!({"input": [[0, 5, 6, 2]], "sparse_top_k": 1});
+            let body = json!({"input": [[0, 5, 6, 2]], "sparse_top_k": 1});
+            for path in [SPARSE, BOTH] {
                 let error = server.post(path, &body).error();
                 error.is(500, "server_error", "non_finite_output", Some("input"));
             }
+            server.post(DENSE, &body).ok();
         }
     }
     server.set_weights(&[0.5; 4]);
