@@ -33,6 +33,9 @@ async fn a_batch_that_hangs_is_answered_and_fails_readiness_until_it_ends() {
     let begin = Instant::now();
     let (status, body) = ask(&server).await;
     assert_eq!((status.as_u16(), &body["error"]["code"]), (503, &json!("no_worker")));
+    // The next one is told at once, instead of waiting for a worker that may never come back.
+    let (status, body) = ask(&server).await;
+    assert_eq!((status.as_u16(), &body["error"]["code"]), (503, &json!("no_worker")));
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     let (status, body) = health(&server).await;
     assert_eq!((status.as_u16(), &body["status"]), (503, &json!("failed")));

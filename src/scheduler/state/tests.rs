@@ -139,6 +139,33 @@ fn a_probe_of_a_worker_without_a_session_is_refused() {
 }
 
 #[test]
+fn without_a_live_worker_requests_are_refused_at_once_and_those_taken_stay() {
+    let mut state = state(10, 1);
+    submit(&mut state, &[5]);
+    state.handle(at(0), &Event::WorkerLost { worker: 0 });
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }]);
+    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items == &[0, 1]));
+    state.handle(at(0), &Event::WorkerStuck { worker: 0 });
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    state.handle(at(0), &Event::BatchFailed { worker: 0 });
+    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+}
+
+#[test]
+fn a_stuck_worker_is_no_capacity() {
+    let mut state = state(1000, 2);
+    submit(&mut state, &[100; 200]);
+    ask(&mut state, at(0));
+    state.handle(at(0), &Event::AskForWork { worker: 1 });
+    let both = state.predicted_wait(at(0));
+    state.handle(at(0), &Event::WorkerStuck { worker: 0 });
+    let one = state.predicted_wait(at(0));
+    assert!(one > both.mul_f64(1.8), "{one:?} {both:?}");
+}
+
+#[test]
 fn draining_runs_what_waits_and_takes_nothing_new() {
     let mut state = state(10, 1);
     submit(&mut state, &[5]);
