@@ -101,7 +101,7 @@ pub enum Refused {
         retry_after: Duration,
     },
     Draining,
-    /// No worker will come back, or the named one has no session.
+    /// No worker lives, or the named one does not.
     NoWorker,
 }
 

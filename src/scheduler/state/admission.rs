@@ -71,7 +71,7 @@ impl State {
 
     /// Refuses a request that does not fit or would be late.
     pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refused> {
-        self.is_open()?;
+        self.can_run()?;
         if let Some(room_in) = self.room_in(now, new.tokens.len()) {
             let own = self.own_time(new.tokens);
             return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
@@ -94,10 +94,7 @@ impl State {
     /// Refuses what `admit` would refuse whatever the request's items turn out to be. Only how long
     /// it will keep the workers is taken from its `tokens`, which may be an estimate.
     pub(super) fn announce(&mut self, now: Moment, new: Announced) -> Result<(), Refused> {
-        self.is_open()?;
-        if !self.workers.iter().any(|worker| worker.live) {
-            return Err(Refused::NoWorker);
-        }
+        self.can_run()?;
         let own = self.estimated_time(new.tokens);
         if let Some(room_in) = self.room_in(now, 1) {
             return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
@@ -110,11 +107,14 @@ impl State {
         Err(Refused::Late { retry_after: self.promise(now, late, own) })
     }
 
-    const fn is_open(&self) -> Result<(), Refused> {
+    /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent
+    /// elsewhere at once. What was taken before waits for a replacement.
+    fn can_run(&self) -> Result<(), Refused> {
+        let lives = self.workers.iter().any(|worker| worker.live);
         match self.phase {
-            Phase::Open => Ok(()),
+            Phase::Open if lives => Ok(()),
             Phase::Draining => Err(Refused::Draining),
-            Phase::Closed => Err(Refused::NoWorker),
+            Phase::Open | Phase::Closed => Err(Refused::NoWorker),
         }
     }
 

@@ -102,6 +102,7 @@ impl World {
         match answer {
             Action::Accept { items } => {
                 assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
+                assert!(self.live.contains(&true), "nobody can run it {self}");
                 for (item, &tokens) in items.clone().zip(&tokens) {
                     self.enter(item, tokens, deadline, false);
                 }
@@ -112,6 +113,9 @@ impl World {
             }
             Action::Refuse(Refused::Late { retry_after }) => {
                 assert!(*retry_after > Duration::ZERO, "{self}");
+            }
+            Action::Refuse(Refused::NoWorker) => {
+                assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
             other => assert!(self.draining, "{other:?} {self}"),
         }
