@@ -154,12 +154,33 @@ fn devices_are_numbers_each_named_once() {
 }
 
 #[test]
-fn lists_are_split_and_trimmed() {
-    let file = file("model_aliases = [\"a\", \"b\"]\napi_keys = \" k1 ,, k2 \"\n");
+fn only_the_variable_of_a_list_is_split_at_commas() {
+    let keys = |config: Config| -> Vec<String> {
+        let keys = config.http.api_keys.iter();
+        keys.map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned()).collect()
+    };
+    let file = file("model_aliases = [\"a, b\", \"c\"]\napi_keys = [\" k1,x \", \"k2\"]\n");
     let config = resolve(&[], &[], Some(file.path())).expect("valid");
-    assert_eq!(config.model_aliases, ["a", "b"]);
-    let keys: Vec<&[u8]> = config.http.api_keys.iter().map(|key| key.as_bytes()).collect();
-    assert_eq!(keys, [b"k1", b"k2"]);
+    assert_eq!(config.model_aliases, ["a, b", "c"]);
+    assert_eq!(keys(config), ["k1,x", "k2"]);
+    let variables = [("DUOVEC_API_KEYS", " k3 ,, k4 "), ("DUOVEC_MODEL_ALIASES", "d,e")];
+    let config = resolve(&[], &variables, Some(file.path())).expect("valid");
+    assert_eq!(config.model_aliases, ["d", "e"]);
+    assert_eq!(keys(config), ["k3", "k4"]);
+}
+
+#[test]
+fn a_list_of_the_file_is_written_as_a_list() {
+    let file = file("api_keys = \"k1,k2\"\ncors_origin = [1]\nport = [1]\n");
+    let problems = resolve(&[], &[], Some(file.path())).expect_err("three are no lists");
+    let list = "it must be a list of texts, such as [\"a\", \"b\"]";
+    for (key, problem) in [
+        ("api_keys", list),
+        ("cors_origin", list),
+        ("port", "it must be a text, a number or a boolean"),
+    ] {
+        assert!(problems.iter().any(|said| said.ends_with(&format!("{key}: {problem}"))), "{key}");
+    }
 }
 
 #[test]

@@ -91,3 +91,26 @@ fn keys_of_a_file_are_exchanged_while_the_server_runs() {
     assert_eq!(status("old-key"), 401);
     server.get("/health").ok();
 }
+
+/// An emergency brake: nobody passes, whatever is shown.
+#[test]
+fn an_emptied_file_revokes_its_keys_and_opens_the_server_to_nobody() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys");
+    fs::write(&path, "only-key\n").expect("it is written");
+    let server =
+        Server::with(HttpConfig { api_key_file: Some(path.clone()), ..HttpConfig::default() });
+    let status = |key: &str| {
+        let key = format!("Bearer {key}");
+        server.post_with(DENSE, &[("authorization", &key)], TEXT).status
+    };
+    assert_eq!(status("only-key"), 200);
+    fs::write(&path, "# all are revoked\n").expect("it is written");
+    let end = Instant::now() + PATIENCE;
+    while status("only-key") != 401 {
+        assert!(Instant::now() < end, "the key still opens the server");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(status(""), 401);
+    assert_eq!(server.post(DENSE, &serde_json::json!({"input": "text"})).status, 401);
+}

@@ -79,3 +79,36 @@ fn flags_of_serve_alone_are_refused_without_it() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("--config"), "{}", ended.stderr);
 }
+
+/// With a variable of the shell that is not set, nothing else would say that the server is open.
+#[test]
+fn a_key_setting_that_is_given_and_empty_is_a_usage_error_that_names_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("duovec.toml");
+    let serve = |flags: &[&str], variable: (&str, &str), text: &str| {
+        fs::write(&file, text).expect("it is written");
+        // Settings are looked at first: a server never starts here.
+        let mut command = duovec();
+        command.args(["serve", "--package", "/nowhere", "--config"]).arg(&file).args(flags);
+        run(command.env(variable.0, variable.1))
+    };
+    let keys = "DUOVEC_API_KEYS";
+    let cases = [
+        ("--api-key", serve(&["--api-key", ""], (keys, "secret"), "api_keys = [\"secret\"]")),
+        ("--api-key", serve(&["--api-key", "secret", "--api-key", " "], (keys, "secret"), "")),
+        (keys, serve(&[], (keys, ""), "api_keys = [\"secret\"]")),
+        (keys, serve(&[], (keys, " , "), "")),
+        ("api_keys", serve(&[], ("A", ""), "api_keys = []")),
+        ("api_keys", serve(&[], ("A", ""), "api_keys = [\"secret\", \"\"]")),
+        ("--api-key-file", serve(&["--api-key-file", ""], ("A", ""), "")),
+        ("DUOVEC_API_KEY_FILE", serve(&[], ("DUOVEC_API_KEY_FILE", ""), "")),
+        ("api_key_file", serve(&[], ("A", ""), "api_key_file = \"\"")),
+        ("--tls-cert", serve(&["--tls-cert", "", "--tls-key", ""], ("A", ""), "")),
+    ];
+    for (index, (place, ended)) in cases.iter().enumerate() {
+        let stderr = &ended.stderr;
+        assert_eq!(ended.code, Some(2), "case {index}, {place}: {stderr}");
+        assert!(stderr.contains(&format!("{place}: ")), "case {index}, {place}: {stderr}");
+        assert!(stderr.contains("empty; give") && !stderr.contains("secret"), "{stderr}");
+    }
+}

@@ -99,18 +99,29 @@ pub async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
     panic!("no worker became busy");
 }
 
+async fn status_with(server: &Server, key: &str) -> u16 {
+    let request = client().post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+    request.bearer_auth(key).send().await.expect("an answer").status().as_u16()
+}
+
+/// A key may have a comma: a part of it opens nothing.
+#[tokio::test]
+async fn a_key_of_a_flag_is_never_split() {
+    let server = ready(&["--engine", "fake", "--api-key", "kept,x"]);
+    for (key, expected) in [("x", 401), ("kept", 401), ("kept,x", 200)] {
+        assert_eq!(status_with(&server, key).await, expected, "{key}");
+    }
+}
+
 /// The flag may be repeated, and its keys are in no line of the log and in no answer.
 #[tokio::test]
 async fn keys_of_flags_open_the_routes_and_are_nowhere_shown() {
     let flags = ["--engine", "fake", "--log-level", "trace"];
     let mut server = ready(&[&flags[..], &["--api-key", "kept-1", "--api-key", "kept-2"]].concat());
-    let client = client();
     for (key, expected) in [("kept-1", 200), ("kept-2", 200), ("other", 401)] {
-        let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-        let answer = request.bearer_auth(key).send().await.expect("an answer");
-        assert_eq!(answer.status().as_u16(), expected);
+        assert_eq!(status_with(&server, key).await, expected);
     }
-    let health = client.get(server.url("/health")).send().await.expect("an answer");
+    let health = client().get(server.url("/health")).send().await.expect("an answer");
     let health = health.text().await.expect("a text");
     server.signal("TERM");
     let log = server.rest();

@@ -73,6 +73,36 @@ fn a_file_without_api_keys_is_named_before_the_model_is_loaded() {
     assert_says(&serve(), 1, &["keys.txt", "no API key"]);
 }
 
+/// The model is missing, so that each of these processes ends.
+#[test]
+fn a_start_says_how_many_keys_there_are_or_that_everyone_may_use_the_server() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys.txt");
+    fs::write(&path, "from-the-file\n").expect("it is written");
+    let package = Broken::new();
+    fs::remove_file(package.file("model.onnx")).expect("it was there");
+    let log = |host: &str, flags: &[&str]| {
+        let mut duovec = duovec();
+        duovec.args(["serve", "--engine", "fake", "--port", "0", "--host", host, "--package"]);
+        run(duovec.arg(package.path()).args(flags)).stderr
+    };
+    let file = path.to_str().expect("it is UTF-8");
+    let keys = ["--api-key", "kept-1", "--api-key", "kept-2", "--api-key-file", file];
+    let everyone = "everyone who reaches this address may use the server";
+    for (host, flags, said) in [
+        ("127.0.0.1", &keys[..], "api_keys=3"),
+        ("0.0.0.0", &keys[..], "api_keys=3"),
+        ("0.0.0.0", &keys[4..], "api_keys=1"),
+        ("127.0.0.1", &[], "api_keys=0"),
+        ("0.0.0.0", &[], everyone),
+    ] {
+        let log = log(host, flags);
+        assert_eq!(log.matches(said).count(), 1, "{host}, {said}: {log}");
+        let open = log.contains(everyone) && log.contains("WARN");
+        assert_eq!(open, said == everyone, "{host}: {log}");
+    }
+}
+
 #[test]
 fn a_bad_certificate_or_key_is_named_before_the_model_is_loaded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
