@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::config::raw::RawConfig;
-use crate::config::settings::{SETTINGS, Setting};
+use crate::config::settings::{SETTINGS, Setting, Takes};
 use crate::config::{Config, ConfigError};
 
 mod bench;
@@ -22,9 +22,6 @@ mod serve;
 
 /// Exit code of a wrong command line or configuration; anything else that fails gives 1.
 const EXIT_USAGE: u8 = 2;
-
-/// The flag that gives one of the setting `api-keys`.
-const API_KEY: &str = "api-key";
 
 /// Settings that `duovec check` needs.
 const CHECK_SETTINGS: [&str; 9] = [
@@ -109,19 +106,12 @@ pub fn command() -> Command {
     let serve = Command::new("serve")
         .about("Loads a package and answers over HTTP until SIGTERM")
         .arg(config.clone())
-        .args(SETTINGS.iter().filter(|setting| setting.has_flag).map(flag))
-        .arg(
-            Arg::new(API_KEY)
-                .long(API_KEY)
-                .value_name("KEY")
-                .action(ArgAction::Append)
-                .allow_hyphen_values(true)
-                .help("a key that clients may send; may be repeated; a process list shows it"),
-        )
+        .args(SETTINGS.iter().map(flag))
         .after_help(
             "Each flag is also a variable (--max-items: DUOVEC_MAX_ITEMS) and a key of the file \
-             (max_items). A flag beats a variable, a variable the file. API keys that no process \
-             list shows: --api-key-file, DUOVEC_API_KEYS or api_keys.",
+             (max_items). A flag beats a variable, a variable the file. A list is a list in the \
+             file, and has commas in a variable. API keys that no process list shows: \
+             --api-key-file, DUOVEC_API_KEYS or api_keys.",
         );
     let print = config.clone().value_name("FILE").num_args(0..=1).help(
         "Only print the settings that serve would run with, and where each comes from; any flag \
@@ -132,7 +122,7 @@ pub fn command() -> Command {
         .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
         .arg(print)
-        .args(SETTINGS.iter().filter(|setting| setting.has_flag).map(|setting| {
+        .args(SETTINGS.iter().map(|setting| {
             let checked = CHECK_SETTINGS.contains(&setting.name);
             if checked { flag(setting) } else { only_printed(setting) }
         }));
@@ -159,9 +149,12 @@ fn flag(setting: &Setting) -> Arg {
         default => format!(" [default: {default}]"),
     };
     Arg::new(setting.name)
-        .long(setting.name)
+        .long(setting.flag)
         .value_name(setting.value)
-        .action(if setting.repeats { ArgAction::Append } else { ArgAction::Set })
+        .action(match setting.takes {
+            Takes::One | Takes::ListInOneFlag => ArgAction::Set,
+            Takes::ListOfFlags => ArgAction::Append,
+        })
         .allow_hyphen_values(true)
         .help(format!("{}{default}", setting.help))
 }
@@ -171,19 +164,14 @@ fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config
 }
 
 fn gather(typed: &ArgMatches, package: Option<String>) -> RawConfig {
-    let mut flags: BTreeMap<String, String> = SETTINGS
+    let mut flags: BTreeMap<String, Vec<String>> = SETTINGS
         .iter()
         .filter_map(|setting| {
             let values = typed.try_get_many::<String>(setting.name).ok().flatten()?;
-            let values: Vec<&str> = values.map(String::as_str).collect();
-            Some((setting.name.to_owned(), values.join(",")))
+            Some((setting.name.to_owned(), values.cloned().collect()))
         })
         .collect();
-    if let Ok(Some(keys)) = typed.try_get_many::<String>(API_KEY) {
-        let keys: Vec<&str> = keys.map(String::as_str).collect();
-        flags.insert("api-keys".to_owned(), keys.join(","));
-    }
-    flags.extend(package.map(|directory| ("package".to_owned(), directory)));
+    flags.extend(package.map(|directory| ("package".to_owned(), vec![directory])));
     let file = typed.get_one::<PathBuf>("config").cloned();
     RawConfig::from_process(flags, file)
 }

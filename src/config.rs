@@ -283,8 +283,8 @@ impl Reader<'_> {
                 endpoint: self.parsed("otlp-endpoint", traces::Endpoint::default()),
                 sample_ratio: self.parsed("otlp-sample-ratio", traces::SampleRatio::default()),
             },
-            api_keys: self.list("api-keys").into_iter().map(ApiKey::new).collect(),
-            api_key_file: self.path("api-key-file"),
+            api_keys: self.api_keys(),
+            api_key_file: self.path_if_given("api-key-file"),
             unix_socket: self.unix_socket(),
             tls: self.tls(),
             cors_origins: self.origins(),
@@ -315,12 +315,18 @@ impl Reader<'_> {
     }
 
     fn text(&self, name: &str) -> String {
-        self.raw.value(name).text.trim().to_owned()
+        self.raw.value(name).text().trim().to_owned()
     }
 
-    fn list(&self, name: &str) -> Vec<String> {
-        let items = self.raw.value(name).text.split(',').map(str::trim);
-        items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    /// The values of a list, none of them empty.
+    fn list(&mut self, name: &str) -> Vec<String> {
+        let typed = &self.raw.value(name).values;
+        let values = typed.iter().map(|value| value.trim().to_owned());
+        let values: Vec<String> = values.filter(|value| !value.is_empty()).collect();
+        if values.len() < typed.len() {
+            self.problem(name, "a value is empty; give it, or leave it out");
+        }
+        values
     }
 
     fn parsed<T>(&mut self, name: &str, fallback: T) -> T
@@ -352,6 +358,16 @@ impl Reader<'_> {
 
     fn path(&self, name: &str) -> Option<PathBuf> {
         Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
+    /// The same where nothing and an empty text differ: a shell makes an empty text of a variable
+    /// that is not set, and the server would run without what was asked for.
+    fn path_if_given(&mut self, name: &str) -> Option<PathBuf> {
+        let path = self.path(name);
+        if path.is_none() && self.raw.value(name).is_given() {
+            self.problem(name, "it is empty; give a path, or leave the setting out");
+        }
+        path
     }
 
     /// The first choice stands in for a word that is none of them.

@@ -32,10 +32,10 @@ fn the_table_of_settings_is_that_of_the_program() {
     let expected: Vec<String> = SETTINGS
         .iter()
         .map(|setting| {
-            let name = match setting.has_flag {
-                true => format!("`--{}`", setting.name),
-                false => format!("`{}`", setting.variable()),
-            };
+            let mut name = format!("`--{}`", setting.flag);
+            if setting.flag != setting.name {
+                name = format!("{name}, `{}`", setting.variable());
+            }
             let default = match setting.default {
                 "" => "—".to_owned(),
                 default => format!("`{default}`"),

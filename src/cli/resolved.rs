@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::config::Config;
 use crate::config::raw::{Origin, RawConfig};
-use crate::config::settings::{SETTINGS, Setting};
+use crate::config::settings::{SETTINGS, Setting, Takes};
 
 /// Prints a line for each setting.
 ///
@@ -24,22 +24,29 @@ pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
 }
 
 fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
-    let text = raw.value(setting.name).text.trim();
-    let origin = origin(setting, raw);
-    if setting.is_secret() && !text.is_empty() {
-        return format!("# {} is set and not shown ({origin})", setting.key());
+    let (raw, key, origin) = (raw.value(setting.name), setting.key(), origin(setting, raw));
+    let text = raw.text().trim();
+    if !raw.is_given() && text.is_empty() {
+        // As a line of its own it would be a setting that is given and empty.
+        return format!("# {key} is not set ({origin})");
+    }
+    if setting.is_secret() {
+        return format!("# {key} is set and not shown ({origin})");
     }
     let here = match taken(setting.name, config).filter(|_| text == "auto") {
         Some(number) => format!("; {number} here"),
         None => String::new(),
     };
-    let text = toml::Value::from(text);
-    format!("{} = {text} # {origin}{here}", setting.key())
+    let value = match setting.takes {
+        Takes::One => toml::Value::from(text),
+        Takes::ListInOneFlag | Takes::ListOfFlags => toml::Value::from(raw.values.clone()),
+    };
+    format!("{key} = {value} # {origin}{here}")
 }
 
 fn origin(setting: &Setting, raw: &RawConfig) -> String {
     match &raw.value(setting.name).origin {
-        Origin::Flag => format!("flag --{}", setting.name),
+        Origin::Flag => format!("flag --{}", setting.flag),
         Origin::Environment => format!("environment {}", setting.variable()),
         Origin::File(path) => format!("file {}", path.display()),
         Origin::Default => "default".to_owned(),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use super::secret::ApiKey;
 use super::{Origin, Reader};
 
 /// Where the certificate and its key are, in PEM.
@@ -68,8 +69,18 @@ impl Reader<'_> {
         self.path("unix-socket").zip(mode).map(|(path, mode)| UnixSocket { path, mode })
     }
 
+    /// No key at all opens the server to everyone, so it must not come about by mistake.
+    pub(super) fn api_keys(&mut self) -> Vec<ApiKey> {
+        let keys = self.list("api-keys");
+        let typed = self.raw.value("api-keys");
+        if typed.is_given() && typed.values.is_empty() {
+            self.problem("api-keys", "it is empty; give a key, or leave the setting out");
+        }
+        keys.into_iter().map(ApiKey::new).collect()
+    }
+
     pub(super) fn tls(&mut self) -> Option<TlsFiles> {
-        let (cert, key) = (self.path("tls-cert"), self.path("tls-key"));
+        let (cert, key) = (self.path_if_given("tls-cert"), self.path_if_given("tls-key"));
         if cert.is_some() != key.is_some() {
             let given = if cert.is_some() { "tls-cert" } else { "tls-key" };
             self.problem(given, "give both --tls-cert and --tls-key, or none for plain HTTP");
@@ -82,7 +93,7 @@ impl Reader<'_> {
         for origin in &origins {
             // Browsers send it like this, and it is compared byte by byte.
             let host = origin.split_once("://").map_or("", |(_, host)| host);
-            let wrong = |c: char| c == '/' || c == '*' || c.is_whitespace() || c.is_uppercase();
+            let wrong = |c: char| "/*,".contains(c) || c.is_whitespace() || c.is_uppercase();
             if origin != "*" && (host.is_empty() || host.contains(wrong)) {
                 self.problem(
                     "cors-origin",

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::settings::{self, SETTINGS, Setting};
+use super::settings::{self, SETTINGS, Setting, Takes};
 
 /// Names the configuration file; `--config` comes first.
 pub const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
@@ -33,14 +33,26 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A value as it was typed.
+/// What was typed for a setting: any number of values for a list, else one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawValue {
-    pub text: String,
+    pub values: Vec<String>,
     pub origin: Origin,
 }
 
-/// Without the text, which may be a key.
+impl RawValue {
+    /// The value of a setting that takes one.
+    pub fn text(&self) -> &str {
+        self.values.first().map_or("", String::as_str)
+    }
+
+    /// Whether somebody typed it.
+    pub fn is_given(&self) -> bool {
+        self.origin != Origin::Default
+    }
+}
+
+/// Without the values, which may be keys.
 impl fmt::Debug for RawValue {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("RawValue").field("origin", &self.origin).finish_non_exhaustive()
@@ -55,9 +67,12 @@ pub struct RawConfig {
 }
 
 impl RawConfig {
-    /// Gathers flags (name without dashes → value), the process's environment and the
-    /// configuration file, which `config_file` or `DUOVEC_CONFIG` names.
-    pub fn from_process(flags: BTreeMap<String, String>, config_file: Option<PathBuf>) -> Self {
+    /// Gathers flags (the setting's name → a value for each flag), the process's environment and
+    /// the configuration file, which `config_file` or `DUOVEC_CONFIG` names.
+    pub fn from_process(
+        flags: BTreeMap<String, Vec<String>>,
+        config_file: Option<PathBuf>,
+    ) -> Self {
         let environment = |name: &str| std::env::var_os(name);
         let file = config_file.or_else(|| environment(CONFIG_VARIABLE).map(PathBuf::from));
         Self::gather(flags, environment, file.as_deref())
@@ -65,13 +80,13 @@ impl RawConfig {
 
     /// The same with a given environment.
     pub fn gather(
-        flags: BTreeMap<String, String>,
+        flags: BTreeMap<String, Vec<String>>,
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
     ) -> Self {
         let mut raw = Self { values: BTreeMap::new(), problems: Vec::new() };
         for setting in SETTINGS {
-            raw.set(setting, setting.default.to_owned(), Origin::Default);
+            raw.set(setting, one_text(setting, setting.default.to_owned()), Origin::Default);
         }
         if let Some(path) = file {
             raw.read_file(path);
@@ -79,9 +94,16 @@ impl RawConfig {
         for setting in SETTINGS {
             raw.read_variable(setting, environment(&setting.variable()));
         }
-        for (name, text) in flags {
+        for (name, values) in flags {
             match settings::find(&name) {
-                Some(setting) => raw.set(setting, text, Origin::Flag),
+                Some(setting) if setting.takes == Takes::ListInOneFlag => {
+                    raw.set(
+                        setting,
+                        values.iter().flat_map(|text| split(text)).collect(),
+                        Origin::Flag,
+                    );
+                }
+                Some(setting) => raw.set(setting, values, Origin::Flag),
                 None => raw.problem(format!("--{name}"), "there is no such setting"),
             }
         }
@@ -100,7 +122,7 @@ impl RawConfig {
     pub fn place(&self, name: &str) -> String {
         let setting = settings::find(name).expect("the name is in the table");
         match &self.value(name).origin {
-            Origin::Flag => format!("--{name}"),
+            Origin::Flag => format!("--{}", setting.flag),
             Origin::Environment => setting.variable(),
             Origin::File(path) => format!("{}, {}", path.display(), setting.key()),
             Origin::Default => format!("{name} (default)"),
@@ -112,8 +134,8 @@ impl RawConfig {
         &self.problems
     }
 
-    fn set(&mut self, setting: &'static Setting, text: String, origin: Origin) {
-        self.values.insert(setting.name, RawValue { text, origin });
+    fn set(&mut self, setting: &'static Setting, values: Vec<String>, origin: Origin) {
+        self.values.insert(setting.name, RawValue { values, origin });
     }
 
     fn problem(&mut self, place: String, problem: impl Into<String>) {
@@ -123,7 +145,7 @@ impl RawConfig {
     fn read_variable(&mut self, setting: &'static Setting, value: Option<OsString>) {
         match value.map(OsString::into_string) {
             None => {}
-            Some(Ok(text)) => self.set(setting, text, Origin::Environment),
+            Some(Ok(text)) => self.set(setting, one_text(setting, text), Origin::Environment),
             Some(Err(_)) => self.problem(setting.variable(), "it is not UTF-8"),
         }
     }
@@ -140,15 +162,10 @@ impl RawConfig {
         };
         for (key, value) in table {
             let setting = SETTINGS.iter().find(|setting| setting.key() == key);
-            match (setting, typed(&value)) {
-                (Some(setting), Some(text)) => {
-                    self.set(setting, text, Origin::File(path.to_owned()));
-                }
-                (None, _) => self.problem(format!("{place}, {key}"), "there is no such setting"),
-                (_, None) => self.problem(
-                    format!("{place}, {key}"),
-                    "it must be a text, a number, a boolean or a list of texts",
-                ),
+            let typed = setting.ok_or("there is no such setting");
+            match typed.and_then(|setting| Ok((setting, typed_values(setting, value)?))) {
+                Ok((setting, values)) => self.set(setting, values, Origin::File(path.to_owned())),
+                Err(problem) => self.problem(format!("{place}, {key}"), problem),
             }
         }
     }
@@ -161,16 +178,30 @@ fn not_toml(text: &str, error: &toml::de::Error) -> String {
     format!("it is not TOML: line {line}: {}", error.message())
 }
 
-/// A TOML value as it would be typed behind a flag; a list becomes comma-separated.
-fn typed(value: &toml::Value) -> Option<String> {
-    match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Boolean(truth) => Some(truth.to_string()),
-        toml::Value::Array(items) => {
-            let items: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
-            items.map(|items| items.join(","))
+/// The values of a variable or a default, which are one text.
+fn one_text(setting: &Setting, text: String) -> Vec<String> {
+    match setting.takes {
+        Takes::One => vec![text],
+        Takes::ListInOneFlag | Takes::ListOfFlags => split(&text).collect(),
+    }
+}
+
+/// What stands between commas, without the blanks.
+fn split(text: &str) -> impl Iterator<Item = String> {
+    let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
+    values.map(str::to_owned)
+}
+
+/// The values of a TOML value; what is wrong with it where it has none.
+fn typed_values(setting: &Setting, value: toml::Value) -> Result<Vec<String>, &'static str> {
+    use toml::Value;
+    match (setting.takes, value) {
+        (Takes::One, Value::String(text)) => Ok(vec![text]),
+        (Takes::One, Value::Integer(number)) => Ok(vec![number.to_string()]),
+        (Takes::One, Value::Boolean(truth)) => Ok(vec![truth.to_string()]),
+        (Takes::One, _) => Err("it must be a text, a number or a boolean"),
+        (_, value) => {
+            value.try_into().map_err(|_| "it must be a list of texts, such as [\"a\", \"b\"]")
         }
-        _ => None,
     }
 }

@@ -1,25 +1,35 @@
 //! The table of settings: the flags, variables and file keys are all made from it.
 
+/// How many values a setting takes. In a variable the values of a list have commas between them,
+/// in the file they are a list of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    One,
+    /// A list, all of it in one flag, with commas.
+    ListInOneFlag,
+    /// A list with a flag for each value, in which a comma is a character like others.
+    ListOfFlags,
+}
+
 /// One setting: `--max-items`, `DUOVEC_MAX_ITEMS` and the file's `max_items` are the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// The flag without its dashes.
+    /// Names the variable and the file's key.
     pub name: &'static str,
+    /// The flag without its dashes; another word than the name where a flag gives one of many.
+    pub flag: &'static str,
     /// What stands behind the flag in the help.
     pub value: &'static str,
     /// What is taken when nothing is configured, as it would be typed.
     pub default: &'static str,
     pub help: &'static str,
-    /// Secrets have no flag: a process list shows flags to everyone.
-    pub has_flag: bool,
-    /// The flag may be given several times; elsewhere a comma stands between the values.
-    pub repeats: bool,
+    pub takes: Takes,
 }
 
 impl Setting {
     /// Whether its value is never shown.
     pub fn is_secret(&self) -> bool {
-        self.name.starts_with("api-key") && !self.name.ends_with("-file")
+        self.name == "api-keys"
     }
 
     /// The environment variable's name.
@@ -44,7 +54,7 @@ const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { name, value, default, help, has_flag: true, repeats: false }
+    Setting { name, flag: name, value, default, help, takes: Takes::One }
 }
 
 /// Every setting of `duovec serve`, in the order of the help and of the README.
@@ -100,7 +110,10 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "folder of libopenvino_c.so; empty searches the system",
     ),
-    flag("devices", "LIST", "0", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1"),
+    Setting {
+        takes: Takes::ListInOneFlag,
+        ..flag("devices", "LIST", "0", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1")
+    },
     flag("workers-per-device", "N", "2", "workers of each GPU, each with one CUDA stream"),
     flag(
         "tensorrt-library-dir",
@@ -116,7 +129,10 @@ pub const SETTINGS: &[Setting] = &[
         "batches of up to so many padded tokens run from captured CUDA graphs; 0 captures none",
     ),
     flag("fake-run-ms", "MS", "0", "time of a run of the fake engine"),
-    flag("model-aliases", "A,B", "", "further names that clients may send as `model`"),
+    Setting {
+        takes: Takes::ListInOneFlag,
+        ..flag("model-aliases", "A,B", "", "further names that clients may send as `model`")
+    },
     flag("token-input", "MODE", "accept", "accept or reject lists of token ids as input"),
     flag(
         "escape-special-tokens",
@@ -197,12 +213,15 @@ pub const SETTINGS: &[Setting] = &[
     flag("log-format", "FORMAT", "text", "text or json"),
     flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
     Setting {
-        name: "api-keys",
-        value: "A,B",
-        default: "",
-        help: "keys that clients must send as `Authorization: Bearer`; empty asks for none",
-        has_flag: false,
-        repeats: false,
+        flag: "api-key",
+        takes: Takes::ListOfFlags,
+        ..flag(
+            "api-keys",
+            "KEY",
+            "",
+            "key that clients must send as `Authorization: Bearer`; may be repeated; a process \
+            list shows the flag",
+        )
     },
     flag(
         "api-key-file",
@@ -215,12 +234,13 @@ pub const SETTINGS: &[Setting] = &[
     flag("tls-cert", "FILE", "", "certificate chain in PEM, for HTTPS; read again when it changes"),
     flag("tls-key", "FILE", "", "the certificate's private key in PEM, without a passphrase"),
     Setting {
-        name: "cors-origin",
-        value: "ORIGIN",
-        default: "",
-        help: "origin of web pages that may read answers, or `*` for all; may be repeated",
-        has_flag: true,
-        repeats: true,
+        takes: Takes::ListOfFlags,
+        ..flag(
+            "cors-origin",
+            "ORIGIN",
+            "",
+            "origin of web pages that may read answers, or `*` for all; may be repeated",
+        )
     },
     flag("metrics-need-key", "BOOL", "false", "whether /metrics asks for a key as well"),
 ];

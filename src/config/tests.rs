@@ -13,8 +13,12 @@ use super::{
 };
 use crate::limits::Workers;
 
-fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<String>> {
+    let mut flags: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for &(name, value) in pairs {
+        flags.entry(name.to_owned()).or_default().push(value.to_owned());
+    }
+    flags
 }
 
 fn resolve(
@@ -198,12 +202,12 @@ fn keys_are_in_no_debug_output_and_in_no_problem() {
 
 #[test]
 fn origins_are_written_as_browsers_send_them() {
-    let typed = |list| resolve(&[("cors-origin", list)], &[], None);
-    let config = typed("https://a.example, http://localhost:3000,*").expect("valid");
-    assert_eq!(config.http.cors_origins, ["https://a.example", "http://localhost:3000", "*"]);
-    for wrong in ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"]
-    {
-        let problems = typed(wrong).expect_err(wrong);
+    let origins = ["https://a.example", "http://localhost:3000", "*"];
+    let config = resolve(&origins.map(|origin| ("cors-origin", origin)), &[], None);
+    assert_eq!(config.expect("valid").http.cors_origins, origins);
+    let wrong = ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"];
+    for wrong in [&wrong[..], &["https://a.example,https://b"]].concat() {
+        let problems = resolve(&[("cors-origin", wrong)], &[], None).expect_err(wrong);
         assert!(problems[0].contains("no origin"), "{problems:?}");
     }
 }
