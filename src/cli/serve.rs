@@ -58,8 +58,14 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
 fn open(config: &Config) -> anyhow::Result<Entrance> {
     let entrance = Entrance::open(config.address, &config.http)?;
     let bound = entrance.address().context("cannot read the address listened on")?;
-    let tls = entrance.is_secure();
-    tracing::info!(address = %bound, tls, "listening; the model is being loaded");
+    let (tls, api_keys) = (entrance.is_secure(), entrance.api_keys());
+    tracing::info!(address = %bound, tls, api_keys, "listening; the model is being loaded");
+    if api_keys == 0 && !bound.ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            "no API key is set: everyone who reaches this address may use the server; \
+             give keys with --api-key-file or DUOVEC_API_KEYS"
+        );
+    }
     Ok(entrance)
 }
 

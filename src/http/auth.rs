@@ -38,10 +38,18 @@ impl Keys {
         let mut opened = None;
         if let Some(path) = file {
             let (file, found) = KeyFile::open(path)?;
+            if found.is_empty() {
+                return Err(KeyFileError::Empty { path: path.to_owned() });
+            }
             digests.extend(found);
             opened = Some(Mutex::new(file));
         }
         Ok(Self { fixed, digests: ArcSwap::from_pointee(digests), file: opened })
+    }
+
+    /// How many keys there are; without any every request passes.
+    pub(super) fn count(&self) -> usize {
+        self.digests.load().len()
     }
 
     /// Whether there is a file to look at.
@@ -54,18 +62,27 @@ impl Keys {
         let Some(file) = &self.file else { return };
         let found = file.lock().changed();
         if let Some(found) = found {
+            let emptied = found.is_empty();
             let all: Vec<KeyDigest> = self.fixed.iter().copied().chain(found).collect();
-            tracing::info!(keys = all.len(), "the API keys were read again");
+            let keys = all.len();
             self.digests.store(all.into());
+            if emptied {
+                tracing::warn!(
+                    keys,
+                    "the file of API keys has none any more: all it had are revoked"
+                );
+            } else {
+                tracing::info!(keys, "the API keys were read again");
+            }
         }
     }
 
     /// Refuses a request that shows none of the keys.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let digests = self.digests.load();
-        if digests.is_empty() {
+        if self.fixed.is_empty() && self.file.is_none() {
             return Ok(());
         }
+        let digests = self.digests.load();
         let refuse = |message| Err(ApiError::new(Code::InvalidApiKey, message));
         let Some(shown) = headers.get(AUTHORIZATION) else {
             return refuse("this server wants an API key; send Authorization: Bearer <key>");
@@ -161,8 +178,8 @@ mod tests {
         assert!(passes(&keys, "new-one") && !passes(&keys, "old"), "the last keys stay");
         fs::write(&path, "# nothing\n").expect("it is written");
         keys.refresh();
-        assert!(passes(&keys, "new-one"), "an empty file opens nothing and takes nothing away");
-        assert!(keys.check(&HeaderMap::new()).is_err());
+        assert!(!passes(&keys, "new-one"), "an empty file revokes all it had");
+        assert!(passes(&keys, "fixed") && keys.check(&HeaderMap::new()).is_err());
         fs::write(&path, "last\n").expect("it is written");
         keys.refresh();
         assert!(passes(&keys, "last") && !passes(&keys, "new-one"));

@@ -67,6 +67,11 @@ impl Entrance {
         self.doors.tcp.local_addr()
     }
 
+    /// How many API keys there are; without any every request passes.
+    pub fn api_keys(&self) -> usize {
+        self.keys.count()
+    }
+
     /// Whether connections are secure.
     pub fn is_secure(&self) -> bool {
         self.doors.tls.is_some()

@@ -42,7 +42,7 @@ impl KeyFile {
     /// Reads the file for the first time.
     ///
     /// # Errors
-    /// When it cannot be read or has no key.
+    /// When it cannot be read.
     pub(super) fn open(path: &Path) -> Result<(Self, Vec<KeyDigest>), KeyFileError> {
         let mut file = Self { path: path.to_owned(), stamp: None, failing: false, exposed: false };
         let keys = file.read()?;
@@ -83,9 +83,6 @@ impl KeyFile {
             return Err(KeyFileError::TooLong { path: self.path.clone() });
         }
         let keys = parse(&text);
-        if keys.is_empty() {
-            return Err(KeyFileError::Empty { path: self.path.clone() });
-        }
         let exposed = metadata.mode() & OTHERS_READ != 0;
         if exposed && !self.exposed {
             let path = self.path.display();
@@ -116,17 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_keys_is_refused_by_its_name() {
+    fn a_file_that_cannot_be_read_is_refused_by_its_name() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("keys");
         let refused = || {
-            let error = KeyFile::open(&path).err().expect("it has no keys");
+            let error = KeyFile::open(&path).err().expect("it cannot be read");
             assert!(error.to_string().contains("keys"), "{error}");
             error
         };
         assert!(matches!(refused(), KeyFileError::Read { .. }));
-        fs::write(&path, "\n# none\n").expect("it is written");
-        assert!(matches!(refused(), KeyFileError::Empty { .. }));
         fs::write(&path, b"\xff\xfe").expect("it is written");
         assert!(matches!(refused(), KeyFileError::Read { .. }));
         fs::write(&path, "k\n".repeat(600_000)).expect("it is written");
