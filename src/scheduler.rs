@@ -170,7 +170,8 @@ impl Scheduler {
     }
 
     /// Whether a request may be read and tokenized: the half of `submit`'s decision that needs no
-    /// items. `tokens` is about how many it will have; it decides only what others are promised.
+    /// items. `tokens` is about how many it will have, and `ahead` the time that others will take
+    /// that passed here and were not submitted yet. Gives the time that this one will take.
     ///
     /// # Errors
     /// The refusal that the request would get anyway. It counts as one that was refused.
@@ -179,18 +180,20 @@ impl Scheduler {
         priority: Priority,
         tokens: usize,
         deadline: Moment,
-    ) -> Result<(), Refusal> {
+        ahead: Duration,
+    ) -> Result<Duration, Refusal> {
         let mut locked = self.0.locked.lock();
-        let event = Event::Announce { priority, tokens, deadline };
+        let event = Event::Announce { priority, tokens, deadline, ahead };
         let actions = locked.state.handle(self.0.clock.now(), &event);
         let refused = actions.iter().find_map(|action| match action {
             Action::Refuse(refused) => Some(Refusal::from(*refused)),
             _ => None,
         });
+        let own = locked.state.estimated_time(tokens);
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
         self.tell(ended);
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(own), Err)
     }
 
     /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out.

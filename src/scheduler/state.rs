@@ -36,7 +36,7 @@ pub struct StateConfig {
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// A request comes whose items are not known yet; it is refused or it is not.
-    Announce { priority: Priority, tokens: usize, deadline: Moment },
+    Announce { priority: Priority, tokens: usize, deadline: Moment, ahead: Duration },
     /// A request with the token counts of its items; without a priority its size decides.
     Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits.
@@ -188,8 +188,8 @@ impl State {
     /// Takes in what happened at `now` and says what is to be done.
     pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
         match event {
-            &Event::Announce { priority, tokens, deadline } => {
-                self.announced(now, Announced { priority, tokens, deadline })
+            &Event::Announce { priority, tokens, deadline, ahead } => {
+                self.announced(now, Announced { priority, tokens, deadline, ahead })
             }
             Event::Submit { tokens, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());

@@ -33,6 +33,8 @@ pub(super) struct Announced {
     /// Of all its texts, about.
     pub tokens: usize,
     pub deadline: Moment,
+    /// Time of others that were announced and not submitted yet.
+    pub ahead: Duration,
 }
 
 /// What the decisions remember.
@@ -100,7 +102,8 @@ impl State {
             return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
-        let late = self.wait_of(now, new.priority).saturating_sub(longest_wait(time));
+        let wait = self.wait_of(now, new.priority) + new.ahead;
+        let late = wait.saturating_sub(longest_wait(time));
         if late.is_zero() || time.is_zero() {
             return Ok(());
         }
@@ -205,7 +208,7 @@ impl State {
     }
 
     /// The same for a request whose items are not known yet: as if its texts were the longest ones.
-    fn estimated_time(&self, tokens: usize) -> Duration {
+    pub(in crate::scheduler) fn estimated_time(&self, tokens: usize) -> Duration {
         let longest = self.max_length();
         let all_us = tokens as f64 / longest.max(1) as f64 * self.waiting.item_us(longest);
         micros(all_us / self.sharing_workers() * self.correction)

@@ -289,8 +289,17 @@ fn a_large_request_lets_others_of_its_class_in_between() {
 }
 
 fn announce(state: &mut State, priority: Priority, time: Duration) -> Vec<Action> {
+    announce_behind(state, priority, time, Duration::ZERO)
+}
+
+fn announce_behind(
+    state: &mut State,
+    priority: Priority,
+    time: Duration,
+    ahead: Duration,
+) -> Vec<Action> {
     let deadline = at(0) + time;
-    state.handle(at(0), &Event::Announce { priority, tokens: 2000, deadline })
+    state.handle(at(0), &Event::Announce { priority, tokens: 2000, deadline, ahead })
 }
 
 #[test]
@@ -344,11 +353,21 @@ fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
 }
 
 #[test]
+fn requests_that_are_still_read_count_as_wait() {
+    let mut state = state(10, 1);
+    let second = Duration::from_secs(1);
+    assert_eq!(announce_behind(&mut state, Priority::Interactive, second, second / 2), []);
+    let refused = announce_behind(&mut state, Priority::Interactive, second, second);
+    assert!(matches!(refused[..], [Action::Refuse(Refused::Late { .. })]), "{refused:?}");
+}
+
+#[test]
 fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
     let mut state = state(1, 1);
     submit(&mut state, &[5]);
     let tokens = 1 << 40;
-    let event = Event::Announce { priority: Priority::Bulk, tokens, deadline: LATER };
+    let (priority, ahead) = (Priority::Bulk, Duration::ZERO);
+    let event = Event::Announce { priority, tokens, deadline: LATER, ahead };
     state.handle(at(0), &event);
     let minute = at(0) + RETRY_AFTER_MAX;
     let refused = state.handle(minute, &event);
