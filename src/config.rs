@@ -8,8 +8,9 @@ use std::thread;
 
 use crate::limits::{
     BodyTimeoutMs, DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, HeadTimeoutMs, HttpThreads,
-    KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxConnections, MaxItems,
-    QueueCapacity, RequestTimeoutMs, WorkerStuckMs, WriteTimeoutMs,
+    KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxConnections,
+    MaxInflightBytes, MaxItemBytes, MaxItems, MaxRequestTimeoutMs, QueueCapacity, RequestTimeoutMs,
+    WorkerStuckMs, WriteTimeoutMs,
 };
 
 mod engine;
@@ -77,8 +78,10 @@ pub struct HttpConfig {
     pub write_timeout: WriteTimeoutMs,
     pub max_connections: MaxConnections,
     pub max_items: MaxItems,
+    pub max_item_bytes: MaxItemBytes,
     pub max_body_bytes: MaxBodyBytes,
     pub request_timeout: RequestTimeoutMs,
+    pub max_request_timeout: MaxRequestTimeoutMs,
     pub deep_health_timeout: DeepHealthTimeoutMs,
     pub truncate: TruncateDefault,
     /// Whether `/metrics` is a route, and something is recorded for it.
@@ -110,8 +113,10 @@ impl Default for HttpConfig {
             write_timeout: WriteTimeoutMs::DEFAULT,
             max_connections: MaxConnections::DEFAULT,
             max_items: MaxItems::DEFAULT,
+            max_item_bytes: MaxItemBytes::DEFAULT,
             max_body_bytes: MaxBodyBytes::DEFAULT,
             request_timeout: RequestTimeoutMs::DEFAULT,
+            max_request_timeout: MaxRequestTimeoutMs::DEFAULT,
             deep_health_timeout: DeepHealthTimeoutMs::DEFAULT,
             truncate: TruncateDefault::Truncate,
             metrics: true,
@@ -123,6 +128,31 @@ impl Default for HttpConfig {
             cors_origins: Vec::new(),
             metrics_need_key: false,
             docs: DocsRoutes::Serve,
+        }
+    }
+}
+
+/// What `x-priority: interactive` does for a request that is bulk by its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RaisedPriority {
+    /// Nothing: the request stays bulk.
+    Ignore,
+    /// The request is interactive.
+    Obey,
+}
+
+/// What a request is asked before anything is done for it.
+#[derive(Debug, Clone, Copy)]
+pub struct DoorConfig {
+    pub max_inflight_bytes: MaxInflightBytes,
+    pub raised_priority: RaisedPriority,
+}
+
+impl Default for DoorConfig {
+    fn default() -> Self {
+        Self {
+            max_inflight_bytes: MaxInflightBytes::DEFAULT,
+            raised_priority: RaisedPriority::Ignore,
         }
     }
 }
@@ -179,6 +209,7 @@ pub struct Config {
     pub drain_delay: DrainDelayMs,
     pub drain_timeout: DrainTimeoutMs,
     pub http: HttpConfig,
+    pub door: DoorConfig,
     pub engine: EngineConfig,
     pub watchdog: WatchdogConfig,
     pub queue: QueueConfig,
@@ -222,6 +253,13 @@ impl Config {
             drain_delay: reader.parsed("drain-delay-ms", DrainDelayMs::DEFAULT),
             drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
             http: reader.http(cores),
+            door: DoorConfig {
+                max_inflight_bytes: reader.parsed("max-inflight-bytes", MaxInflightBytes::DEFAULT),
+                raised_priority: reader.one_of(
+                    "raise-priority",
+                    &[("false", RaisedPriority::Ignore), ("true", RaisedPriority::Obey)],
+                ),
+            },
             engine,
             watchdog: WatchdogConfig {
                 stuck_after: reader.parsed("worker-stuck-ms", WorkerStuckMs::DEFAULT),
@@ -240,6 +278,27 @@ impl Config {
                 format!(
                     "{} is less than max-items {}: the largest request could never be taken",
                     config.queue.capacity, config.http.max_items
+                ),
+            );
+        }
+        let largest = config.door.max_inflight_bytes.largest_request();
+        if config.http.max_body_bytes.get() > largest {
+            reader.problem(
+                "max-inflight-bytes",
+                format!(
+                    "{} leaves {largest} bytes for one request, and max-body-bytes allows {}: the \
+                     largest request could never be taken",
+                    config.door.max_inflight_bytes, config.http.max_body_bytes
+                ),
+            );
+        }
+        if config.http.request_timeout.get() > config.http.max_request_timeout.get() {
+            reader.problem(
+                "max-request-timeout-ms",
+                format!(
+                    "{} is less than request-timeout-ms {}: set it to the longest time that any \
+                     request may have",
+                    config.http.max_request_timeout, config.http.request_timeout
                 ),
             );
         }
@@ -270,8 +329,11 @@ impl Reader<'_> {
             write_timeout: self.parsed("write-timeout-ms", WriteTimeoutMs::DEFAULT),
             max_connections: self.parsed("max-connections", MaxConnections::DEFAULT),
             max_items: self.parsed("max-items", MaxItems::DEFAULT),
+            max_item_bytes: self.parsed("max-item-bytes", MaxItemBytes::DEFAULT),
             max_body_bytes: self.parsed("max-body-bytes", MaxBodyBytes::DEFAULT),
             request_timeout: self.parsed("request-timeout-ms", RequestTimeoutMs::DEFAULT),
+            max_request_timeout: self
+                .parsed("max-request-timeout-ms", MaxRequestTimeoutMs::DEFAULT),
             deep_health_timeout: self
                 .parsed("deep-health-timeout-ms", DeepHealthTimeoutMs::DEFAULT),
             truncate: self.one_of(

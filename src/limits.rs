@@ -93,8 +93,35 @@ bounded! {
     MaxBodyBytes: 1024..=1_073_741_824, 33_554_432, "bytes"
 }
 bounded! {
+    /// Bytes of one text, and of one list of token ids at four bytes each. The default is about
+    /// 250,000 tokens; tokenizing it takes some 40 ms of one core.
+    MaxItemBytes: 1..=1_073_741_824, 1_048_576, "bytes"
+}
+bounded! {
+    /// Bytes of all request bodies that are held at once, unpacked.
+    MaxInflightBytes: 65_536..=1_099_511_627_776, 268_435_456, "bytes"
+}
+
+/// Part of [`MaxInflightBytes`] that only small requests may use, so that large ones never turn a
+/// single text away.
+const INFLIGHT_RESERVE: u64 = 8;
+/// A request of up to so many bytes is small in this sense: eight texts of 8 KiB each.
+pub const SMALL_REQUEST_BYTES: u64 = 64 * 1024;
+
+impl MaxInflightBytes {
+    /// Bytes that requests above [`SMALL_REQUEST_BYTES`] may hold together.
+    pub const fn largest_request(self) -> u64 {
+        self.get() - self.get() / INFLIGHT_RESERVE
+    }
+}
+
+bounded! {
     /// Time from the request's arrival until its answer must be ready.
     RequestTimeoutMs: 1..=3_600_000, 30_000, "milliseconds"
+}
+bounded! {
+    /// The longest time that a client may ask for.
+    MaxRequestTimeoutMs: 1..=3_600_000, 300_000, "milliseconds"
 }
 bounded! {
     /// Time that a deep health check may take on every worker.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::clock::{Clock, Moment, unix_seconds};
-use crate::config::{OptimizeFor, TokenInput};
+use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
 use crate::health::{CurrentPhase, DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
@@ -18,6 +18,8 @@ use crate::scheduler::{Scheduler, Snapshot};
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 
+mod compute;
+mod door;
 mod embedding;
 mod figures;
 mod readings;
@@ -25,6 +27,9 @@ mod request;
 mod tokenizing;
 mod tuning;
 
+use compute::ComputePool;
+use door::Door;
+pub use door::{BytesExceeded, Permit, RequestHead};
 use figures::Figures;
 pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
@@ -61,6 +66,7 @@ pub struct ServiceOptions {
     /// Names besides the manifest's.
     pub model_aliases: Vec<String>,
     pub token_input: TokenInput,
+    pub door: DoorConfig,
     /// Whether what happens is recorded for `/metrics`.
     pub metrics: bool,
 }
@@ -72,6 +78,8 @@ pub struct EmbeddingService {
     options: ServiceOptions,
     started: Moment,
     created_unix_s: u64,
+    door: Arc<Door>,
+    compute: ComputePool,
     phase: CurrentPhase,
     /// Why the model cannot be run; set before the phase says so.
     failure: OnceLock<String>,
@@ -88,6 +96,8 @@ impl EmbeddingService {
             started: clock.now(),
             clock,
             metrics: options.metrics.then(|| Arc::new(Metrics::new())),
+            door: Door::new(options.door.max_inflight_bytes),
+            compute: ComputePool::new(cores()),
             options,
             created_unix_s: unix_seconds(),
             phase: CurrentPhase::default(),
@@ -256,13 +266,20 @@ impl EmbeddingService {
         Some(tuning::tuning(resident, snapshot?, &figures.figures, age))
     }
 
-    fn available(&self) -> Result<Arc<Resident>, EmbedError> {
-        let refuse = |reason| Err(EmbedError::Unavailable(reason));
+    /// Whether a request could be taken now, whatever it is.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn check_available(&self) -> Result<(), Unavailable> {
+        self.available().map(|_| ())
+    }
+
+    fn available(&self) -> Result<Arc<Resident>, Unavailable> {
         match (self.phase(), self.resident.get()) {
             (Phase::Ready | Phase::LameDuck, Some(resident)) => Ok(Arc::clone(resident)),
-            (Phase::LameDuck | Phase::Draining, _) => refuse(Unavailable::Draining),
-            (Phase::Failed, _) => refuse(Unavailable::NoWorker),
-            (Phase::Loading | Phase::Ready, _) => refuse(Unavailable::Loading),
+            (Phase::LameDuck | Phase::Draining, _) => Err(Unavailable::Draining),
+            (Phase::Failed, _) => Err(Unavailable::NoWorker),
+            (Phase::Loading | Phase::Ready, _) => Err(Unavailable::Loading),
         }
     }
 }

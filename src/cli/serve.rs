@@ -46,6 +46,7 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let options = ServiceOptions {
         model_aliases: config.model_aliases.clone(),
         token_input: config.token_input,
+        door: config.door,
         metrics: config.http.metrics,
     };
     let service = Arc::new(EmbeddingService::new(options, Arc::clone(&clock)));

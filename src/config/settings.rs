@@ -149,8 +149,33 @@ pub const SETTINGS: &[Setting] = &[
         refuses them",
     ),
     flag("max-items", "N", "2048", "items of one request"),
+    flag(
+        "max-item-bytes",
+        "N",
+        "1048576",
+        "bytes of one text, or of a list of token ids at four bytes each; more is answered 400",
+    ),
     flag("max-body-bytes", "N", "33554432", "bytes of one request body, unpacked"),
+    flag(
+        "max-inflight-bytes",
+        "N",
+        "268435456",
+        "bytes of all request bodies held at once, unpacked; more are answered 429. The last \
+        eighth is for requests of up to 64 KiB",
+    ),
     flag("request-timeout-ms", "MS", "30000", "time from a request's arrival to its answer"),
+    flag(
+        "max-request-timeout-ms",
+        "MS",
+        "300000",
+        "the longest time that a client may ask for with `x-request-timeout-ms`",
+    ),
+    flag(
+        "raise-priority",
+        "BOOL",
+        "false",
+        "whether `x-priority: interactive` makes a request interactive that is bulk by its size",
+    ),
     flag("deep-health-timeout-ms", "MS", "5000", "time of /health/deep on all workers"),
     flag(
         "drain-delay-ms",

@@ -136,6 +136,23 @@ fn the_queue_must_hold_the_largest_request() {
 }
 
 #[test]
+fn bytes_in_flight_must_leave_room_for_the_largest_body() {
+    let problems = resolve(&[("max-inflight-bytes", "33554432")], &[], None).expect_err("7/8");
+    assert!(problems[0].contains("29360128 bytes for one request"), "{problems:?}");
+    let typed = [("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")];
+    resolve(&typed, &[], None).expect("it just fits");
+}
+
+#[test]
+fn the_usual_time_of_a_request_is_within_the_longest_one() {
+    let typed = [("request-timeout-ms", "300001")];
+    let problems = resolve(&typed, &[], None).expect_err("longer than the longest");
+    assert!(problems[0].contains("less than request-timeout-ms 300001"), "{problems:?}");
+    let typed = [("request-timeout-ms", "300001"), ("max-request-timeout-ms", "300001")];
+    resolve(&typed, &[], None).expect("it fits");
+}
+
+#[test]
 fn what_is_to_be_measured_is_not_a_number() {
     let engine = resolve(&[], &[], None).expect("valid").engine;
     assert_eq!((engine.workers, engine.threads_per_worker), (None, None));

@@ -14,8 +14,8 @@ use crate::limits::MaxBodyBytes;
 const CONTENT_TYPE: &str = "content-type";
 const CONTENT_ENCODING: &str = "content-encoding";
 
-/// A client that only announces a large body does not get all of its memory at once.
-const FIRST_CAPACITY: usize = 64 * 1024;
+/// How much is unpacked between two looks at what may be held.
+const UNPACKED_AT_ONCE: u64 = 256 * 1024;
 
 /// How the bytes of a body are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,10 @@ pub(super) fn check_headers(headers: &HeaderMap, limit: MaxBodyBytes) -> Result<
             return Err(ApiError::of(Code::UnsupportedMediaType, CONTENT_ENCODING, message));
         }
     };
-    match announced(headers) {
-        Some(length) if length > limit.get() => Err(ApiError::body_too_large(limit.get())),
-        _ => Ok(packing),
+    if announced(headers) > limit.get() {
+        return Err(ApiError::body_too_large(limit.get()));
     }
+    Ok(packing)
 }
 
 /// A header that is absent counts as empty.
@@ -63,23 +63,30 @@ fn is_json(content_type: &str) -> bool {
         || essence.split_once('/').is_some_and(|(_, subtype)| subtype.ends_with("+json"))
 }
 
-fn announced(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// Bytes that the head announces; 0 when it does not.
+pub(super) fn announced(headers: &HeaderMap) -> u64 {
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    length.unwrap_or(0)
 }
 
-/// Reads the whole body as it was sent.
+/// Reads the whole body as it was sent. `hold` is told how many bytes are there when they are more
+/// than were announced, and may refuse them.
 pub(super) async fn read(
-    headers: &HeaderMap,
+    announced: u64,
     mut payload: web::Payload,
     limit: MaxBodyBytes,
+    mut hold: impl FnMut(u64) -> Result<(), ApiError>,
 ) -> Result<Vec<u8>, ApiError> {
-    let announced = announced(headers).unwrap_or(0);
-    let capacity = usize::try_from(announced).unwrap_or(usize::MAX).min(FIRST_CAPACITY);
-    let mut body = Vec::with_capacity(capacity);
+    // The system gives memory as it is filled, so announcing takes nothing from others.
+    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| unreadable(&error, limit))?;
         if body.len() + chunk.len() > limit.as_usize() {
             return Err(ApiError::body_too_large(limit.get()));
+        }
+        let length = (body.len() + chunk.len()) as u64;
+        if length > announced {
+            hold(length)?;
         }
         body.extend_from_slice(&chunk);
     }
@@ -94,18 +101,29 @@ fn unreadable(error: &PayloadError, limit: MaxBodyBytes) -> ApiError {
     ApiError::new(Code::InvalidBody, message)
 }
 
-/// Unpacks gzip, at most one byte further than the limit; blocks while it computes.
-pub(super) fn unpack(packed: &[u8], limit: MaxBodyBytes) -> Result<Vec<u8>, ApiError> {
+/// Unpacks gzip, at most some kilobytes further than the limit; blocks while it computes. `hold` is
+/// told how many bytes are there, packed and unpacked ones, and may refuse them.
+pub(super) fn unpack(
+    packed: &[u8],
+    limit: MaxBodyBytes,
+    mut hold: impl FnMut(u64) -> Result<(), ApiError>,
+) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
-    let mut unpacked = MultiGzDecoder::new(packed).take(limit.get() + 1);
-    if unpacked.read_to_end(&mut body).is_err() {
-        let message = "the body is not valid gzip; send it whole, or without content-encoding";
-        return Err(ApiError::of(Code::InvalidBody, CONTENT_ENCODING, message));
+    let mut unpacked = MultiGzDecoder::new(packed);
+    loop {
+        let more = unpacked.by_ref().take(UNPACKED_AT_ONCE).read_to_end(&mut body);
+        let more = more.map_err(|_| {
+            let message = "the body is not valid gzip; send it whole, or without content-encoding";
+            ApiError::of(Code::InvalidBody, CONTENT_ENCODING, message)
+        })?;
+        if body.len() > limit.as_usize() {
+            return Err(ApiError::body_too_large(limit.get()));
+        }
+        if more == 0 {
+            return Ok(body);
+        }
+        hold((packed.len() + body.len()) as u64)?;
     }
-    if body.len() > limit.as_usize() {
-        return Err(ApiError::body_too_large(limit.get()));
-    }
-    Ok(body)
 }
 
 #[cfg(test)]
@@ -169,10 +187,24 @@ mod tests {
 
     #[test]
     fn the_limit_counts_unpacked_bytes() {
-        let unpacked = |length| unpack(&gzip(&vec![b' '; length]), limit());
+        let unpacked = |length| unpack(&gzip(&vec![b' '; length]), limit(), |_| Ok(()));
         assert_eq!(unpacked(1024).map(|body| body.len()), Ok(1024));
         assert_eq!(unpacked(1025).map_err(|error| error.code), Err(Code::BodyTooLarge));
         assert_eq!(unpacked(50_000_000).map_err(|error| error.code), Err(Code::BodyTooLarge));
+    }
+
+    #[test]
+    fn unpacking_stops_when_the_bytes_may_not_be_held() {
+        let packed = gzip(&vec![b' '; 50_000_000]);
+        let limit = MaxBodyBytes::new(100_000_000).expect("it is within the range");
+        let mut most = 0;
+        let refused = unpack(&packed, limit, |bytes| {
+            most = bytes;
+            if bytes > 1_000_000 { Err(ApiError::bytes_exceeded()) } else { Ok(()) }
+        });
+        let code = refused.map_err(|error| error.code);
+        assert_eq!(code, Err(Code::InflightBytesExceeded));
+        assert!(most < 2_000_000, "{most}");
     }
 
     #[test]
@@ -183,7 +215,8 @@ mod tests {
         let mut trailed = whole.clone();
         trailed.extend(b"trailing");
         for bad in [&whole[..whole.len() - 1], &whole[..5], &[], b"{}", &damaged, &trailed] {
-            assert_eq!(unpack(bad, limit()).map_err(|error| error.code), Err(Code::InvalidBody));
+            let unpacked = unpack(bad, limit(), |_| Ok(()));
+            assert_eq!(unpacked.map_err(|error| error.code), Err(Code::InvalidBody));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The three embedding routes: bytes → request → service → bytes.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +8,15 @@ use actix_web::{rt, web};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
-use super::payload;
+use super::payload::{self, InputLimits};
 use super::reply::{self, Form, MANY_NUMBERS};
 use super::validate::{Defaults, Fields, validate};
 use super::{Answer, State, Timeline};
 use crate::batch::Priority;
 use crate::clock::Moment;
-use crate::health::Phase;
-use crate::limits::{MaxBodyBytes, RequestTimeoutMs};
-use crate::service::{EmbedReply, Unavailable, Vectors};
+use crate::config::HttpConfig;
+use crate::limits::MaxRequestTimeoutMs;
+use crate::service::{EmbedReply, Permit, RequestHead, Vectors};
 
 /// The header with which a client shortens or lengthens its request's time.
 const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
@@ -25,45 +24,35 @@ const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
 /// The header with which a client names its request's class.
 const X_PRIORITY: &str = "x-priority";
 
-/// Bodies from this size are parsed on the blocking pool: their milliseconds would be felt by the
-/// other connections of the thread, the hand-over of a smaller one would cost more than it saves.
+/// Bodies from this size are parsed on the threads for such work: the other connections would feel
+/// their milliseconds. Handing over a smaller one would cost more than it saves.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
 
-/// Time of a request, counted from its arrival, its body included.
+/// What the head of a request tells: how long it may take, what it is, and how its body comes.
 #[derive(Clone, Copy)]
-struct Budget {
+struct Head {
     arrival: Moment,
+    /// Time of the request, counted from its arrival, its body included.
     timeout: Duration,
+    packing: Packing,
+    /// What the service asks at the door.
+    asked: RequestHead,
 }
 
-impl Budget {
-    fn of(
-        headers: &HeaderMap,
-        default: RequestTimeoutMs,
-        arrival: Moment,
-    ) -> Result<Self, ApiError> {
-        let millis = match headers.get(X_REQUEST_TIMEOUT_MS) {
-            None => default,
-            Some(value) => {
-                let text = value.to_str().unwrap_or_default();
-                RequestTimeoutMs::from_str(text).map_err(|_| {
-                    let (min, max) = (RequestTimeoutMs::MIN, RequestTimeoutMs::MAX);
-                    let message = format!("send whole milliseconds from {min} to {max}");
-                    ApiError::of(Code::InvalidValue, X_REQUEST_TIMEOUT_MS, message)
-                })?
-            }
-        };
-        Ok(Self { arrival, timeout: Duration::from_millis(millis.get()) })
+impl Head {
+    fn read(headers: &HeaderMap, config: &HttpConfig, arrival: Moment) -> Result<Self, ApiError> {
+        let timeout = timeout(headers, config)?;
+        let priority = priority(headers)?;
+        let packing = body::check_headers(headers, config.max_body_bytes)?;
+        let announced_bytes = body::announced(headers);
+        let asked = RequestHead { announced_bytes, priority, deadline: arrival + timeout };
+        Ok(Self { arrival, timeout, packing, asked })
     }
 
-    fn exceeded(self) -> ApiError {
-        ApiError::deadline(self.timeout)
-    }
-
-    /// What is left; refuses when nothing is.
-    fn left(self, now: Moment) -> Result<Duration, ApiError> {
-        let left = self.timeout.saturating_sub(now.since(self.arrival));
-        if left.is_zero() { Err(self.exceeded()) } else { Ok(left) }
+    /// What is left of the request's time; refuses when nothing is.
+    fn left(&self, now: Moment) -> Result<Duration, ApiError> {
+        let left = self.asked.deadline.since(now);
+        if left.is_zero() { Err(ApiError::deadline(self.timeout)) } else { Ok(left) }
     }
 }
 
@@ -75,32 +64,67 @@ pub(super) async fn embed(
     vectors: Vectors,
     arrival: Moment,
 ) -> Result<Answer, ApiError> {
-    require_ready(state)?;
-    let budget = Budget::of(headers, state.config.request_timeout, arrival)?;
-    let priority = priority(headers)?;
-    let limit = state.config.max_body_bytes;
-    let packing = body::check_headers(headers, limit)?;
-    let reading = body::read(headers, payload, limit);
-    let left = budget.left(state.clock.now())?;
+    state.service.check_available().map_err(ApiError::unavailable)?;
+    let head = Head::read(headers, &state.config, arrival)?;
+    let permit = state.service.admit(&head.asked);
+    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    // One deadline over everything that follows: reading, parsing, waiting, running, writing.
+    let left = head.left(state.clock.now())?;
+    let work = work(state, head, payload, vectors, permit);
+    rt::time::timeout(left, work).await.map_err(|_| ApiError::deadline(head.timeout))?
+}
+
+async fn work(
+    state: &State,
+    head: Head,
+    payload: web::Payload,
+    vectors: Vectors,
+    mut permit: Permit,
+) -> Result<Answer, ApiError> {
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
-    let bytes = rt::time::timeout(left.min(body_timeout), reading).await.map_err(|_| {
-        if body_timeout < left { ApiError::body_timeout(body_timeout) } else { budget.exceeded() }
-    })??;
-    let fields = parse(state, bytes, packing, limit).await?;
+    let limit = state.config.max_body_bytes;
+    let reading = body::read(head.asked.announced_bytes, payload, limit, holding(&mut permit));
+    let bytes = rt::time::timeout(body_timeout, reading);
+    let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
+    let (fields, mut permit) = parse(state, bytes, head.packing, permit).await?;
     let defaults = Defaults { truncate: state.config.truncate };
     let (mut request, form) = validate(fields, vectors, defaults, &state.service)?;
-    request.priority = priority;
+    (request.priority, request.deadline) = (head.asked.priority, head.asked.deadline);
     let parsed = state.clock.now();
-    request.timeout = budget.left(parsed)?;
-    let answer = state.service.embed(request).await;
-    let answer = answer.map_err(|error| ApiError::from_embed(error, budget.timeout))?;
+    let answer = state.service.embed(request, &mut permit).await;
+    let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (milestones, mut answer) = (answer.milestones, write(state, answer, vectors, form).await?);
     let written = state.clock.now();
-    answer.timeline = Some(Timeline { arrival, parsed, milestones, written });
+    answer.timeline = Some(Timeline { arrival: head.arrival, parsed, milestones, written });
     Ok(answer)
 }
 
-/// `None` without the header: the request's size decides.
+/// What bodies call to hold their bytes.
+fn holding(permit: &mut Permit) -> impl FnMut(u64) -> Result<(), ApiError> {
+    |bytes| permit.hold(bytes).map_err(|_| ApiError::bytes_exceeded())
+}
+
+/// The request's time: the server's own, or what the client asks for.
+fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<Duration, ApiError> {
+    let most = config.max_request_timeout.get();
+    let millis = match headers.get(X_REQUEST_TIMEOUT_MS) {
+        None => config.request_timeout.get(),
+        Some(value) => {
+            let asked = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+            asked.filter(|asked| (MaxRequestTimeoutMs::MIN..=most).contains(asked)).ok_or_else(
+                || {
+                    let message = format!(
+                        "send whole milliseconds from {} to {most}",
+                        MaxRequestTimeoutMs::MIN
+                    );
+                    ApiError::of(Code::InvalidValue, X_REQUEST_TIMEOUT_MS, message)
+                },
+            )?
+        }
+    };
+    Ok(Duration::from_millis(millis))
+}
+
 fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
     match headers.get(X_PRIORITY).map(HeaderValue::as_bytes) {
         None => Ok(None),
@@ -113,30 +137,27 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
     }
 }
 
-fn require_ready(state: &State) -> Result<(), ApiError> {
-    match state.service.phase() {
-        Phase::Ready | Phase::LameDuck => Ok(()),
-        Phase::Loading => Err(ApiError::unavailable(Unavailable::Loading)),
-        Phase::Draining => Err(ApiError::unavailable(Unavailable::Draining)),
-        Phase::Failed => Err(ApiError::unavailable(Unavailable::NoWorker)),
-    }
-}
-
+/// Gives the permit back: it holds the body's bytes as long as they are there.
 async fn parse(
     state: &State,
     bytes: Vec<u8>,
     packing: Packing,
-    limit: MaxBodyBytes,
-) -> Result<Fields, ApiError> {
-    let max_items = state.config.max_items.as_usize();
-    match packing {
-        Packing::Plain if bytes.len() < LARGE_BODY_BYTES => payload::parse(&bytes, max_items),
-        Packing::Plain => off_thread(move || payload::parse(&bytes, max_items)).await?,
-        // A few packed bytes may be many: their size tells nothing.
-        Packing::Gzip => {
-            off_thread(move || payload::parse(&body::unpack(&bytes, limit)?, max_items)).await?
-        }
+    mut permit: Permit,
+) -> Result<(Fields, Permit), ApiError> {
+    let HttpConfig { max_items, max_item_bytes, max_body_bytes, .. } = state.config;
+    let limits = InputLimits { items: max_items, item_bytes: max_item_bytes };
+    if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
+        return Ok((payload::parse(&bytes, limits)?, permit));
     }
+    off_thread(state, move || {
+        let bytes = match packing {
+            Packing::Plain => bytes,
+            // A few packed bytes may be many: their size tells nothing.
+            Packing::Gzip => body::unpack(&bytes, max_body_bytes, holding(&mut permit))?,
+        };
+        Ok((payload::parse(&bytes, limits)?, permit))
+    })
+    .await?
 }
 
 async fn write(
@@ -157,14 +178,14 @@ async fn write(
         };
         reply::write(&answer, vectors, form, resident)
     };
-    let body = if large { off_thread(work).await? } else { work() };
+    let body = if large { off_thread(state, work).await? } else { work() };
     Ok(Answer { items, tokens, ..Answer::new(OK, body) })
 }
 
 async fn off_thread<T: Send + 'static>(
+    state: &State,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     // Fails only when the work panicked.
-    let done = web::block(work).await;
-    done.map_err(|error| ApiError::server(Code::InternalError, error.to_string()))
+    state.service.compute(work).await.map_err(|error| ApiError::server(Code::InternalError, error))
 }

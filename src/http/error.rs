@@ -19,6 +19,8 @@ pub(super) const NOT_READY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 const RETRY_WHILE_LOADING: Duration = Duration::from_secs(2);
 /// Another process takes over as soon as the load balancer has noticed.
 const RETRY_ELSEWHERE: Duration = Duration::from_secs(1);
+/// Bodies are read and tokenized within about this time.
+const RETRY_FOR_BYTES: Duration = Duration::from_secs(1);
 /// A failed worker is replaced, or the process is restarted and loads again.
 const RETRY_AFTER_RESTART: Duration = Duration::from_secs(5);
 
@@ -29,6 +31,8 @@ pub(super) enum Code {
     DuplicateField,
     InvalidInput,
     TooManyItems,
+    /// One text, or one list of token ids, is too large.
+    ItemTooLarge,
     TokenIdOutOfRange,
     ContextLengthExceeded,
     InvalidDimensions,
@@ -50,6 +54,8 @@ pub(super) enum Code {
     BodyTooLarge,
     UnsupportedMediaType,
     QueueFull,
+    /// The bodies of other requests take the memory that there is for bodies.
+    InflightBytesExceeded,
     EngineFailed,
     NonFiniteOutput,
     /// A bug of this program.
@@ -62,11 +68,12 @@ pub(super) enum Code {
 
 impl Code {
     /// All of them, in order.
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::InvalidJson,
         Self::DuplicateField,
         Self::InvalidInput,
         Self::TooManyItems,
+        Self::ItemTooLarge,
         Self::TokenIdOutOfRange,
         Self::ContextLengthExceeded,
         Self::InvalidDimensions,
@@ -83,6 +90,7 @@ impl Code {
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::QueueFull,
+        Self::InflightBytesExceeded,
         Self::EngineFailed,
         Self::NonFiniteOutput,
         Self::InternalError,
@@ -99,6 +107,7 @@ impl Code {
             Self::DuplicateField => "duplicate_field",
             Self::InvalidInput => "invalid_input",
             Self::TooManyItems => "too_many_items",
+            Self::ItemTooLarge => "item_too_large",
             Self::TokenIdOutOfRange => "token_id_out_of_range",
             Self::ContextLengthExceeded => "context_length_exceeded",
             Self::InvalidDimensions => "invalid_dimensions",
@@ -115,6 +124,7 @@ impl Code {
             Self::BodyTooLarge => "body_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::QueueFull => "queue_full",
+            Self::InflightBytesExceeded => "inflight_bytes_exceeded",
             Self::EngineFailed => "engine_failed",
             Self::NonFiniteOutput => "non_finite_output",
             Self::InternalError => "internal_error",
@@ -132,6 +142,7 @@ impl Code {
             | Self::DuplicateField
             | Self::InvalidInput
             | Self::TooManyItems
+            | Self::ItemTooLarge
             | Self::TokenIdOutOfRange
             | Self::ContextLengthExceeded
             | Self::InvalidDimensions
@@ -149,7 +160,9 @@ impl Code {
             Self::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error")
             }
-            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "overloaded_error"),
+            Self::QueueFull | Self::InflightBytesExceeded => {
+                (StatusCode::TOO_MANY_REQUESTS, "overloaded_error")
+            }
             Self::EngineFailed | Self::NonFiniteOutput | Self::InternalError => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "server_error")
             }
@@ -232,6 +245,14 @@ impl ApiError {
         let message = "no page of this origin may send this request; --cors-origin names the \
                        origins that may, and GET, HEAD and POST are the methods";
         Self::of(Code::PreflightRefused, "origin", message)
+    }
+
+    /// The bodies of other requests take the memory that there is for bodies.
+    pub(super) fn bytes_exceeded() -> Self {
+        let message = "the server holds as many bytes of requests as it may; retry after the \
+                       seconds in the Retry-After header, or send fewer items in each request";
+        let error = Self::new(Code::InflightBytesExceeded, message);
+        Self { retry_after: Some(RETRY_FOR_BYTES), ..error }
     }
 
     /// A request was begun and its head did not end in time.
@@ -369,6 +390,7 @@ impl ApiError {
                     "too much waits already; retry after the seconds in the Retry-After header",
                 )
             },
+            EmbedError::BytesExceeded => Self::bytes_exceeded(),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {
@@ -396,96 +418,4 @@ const fn word(input_type: InputType) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
-        let error = ApiError::from_embed(error, Duration::from_secs(3));
-        let (status, kind) = error.code.status_and_type();
-        (status.as_u16(), kind, error.code.name(), error.param, error.message)
-    }
-
-    #[test]
-    fn every_way_a_request_ends_without_vectors_has_its_row() {
-        let second = Duration::from_secs(1);
-        let allowed = vec![4, 8];
-        let (invalid, server) = ("invalid_request_error", "server_error");
-        #[rustfmt::skip]
-        let rows = [
-            (EmbedError::Unavailable(Unavailable::Loading), 503, server, "loading", None),
-            (EmbedError::Unavailable(Unavailable::Draining), 503, server, "draining", None),
-            (EmbedError::Unavailable(Unavailable::NoWorker), 503, server, "no_worker", None),
-            (EmbedError::TokenIdOutOfRange { index: 0, id: 9, vocab_size: 8 },
-                400, invalid, "token_id_out_of_range", Some("input")),
-            (EmbedError::TokenInputRejected, 400, invalid, "invalid_input", Some("input")),
-            (EmbedError::ContextLengthExceeded { index: 0, tokens: 9, limit: 8 },
-                400, invalid, "context_length_exceeded", Some("input")),
-            (EmbedError::InvalidDimensions { requested: 5, allowed },
-                400, invalid, "invalid_dimensions", Some("dimensions")),
-            (EmbedError::NoPrompt(InputType::Query),
-                400, invalid, "invalid_value", Some("input_type")),
-            (EmbedError::SparseNotAvailable, 400, invalid, "sparse_not_available", None),
-            (EmbedError::QueueFull { retry_after: second },
-                429, "overloaded_error", "queue_full", None),
-            (EmbedError::DeadlineExceeded, 504, server, "deadline_exceeded", None),
-            (EmbedError::EngineFailed("secret".into()), 500, server, "engine_failed", None),
-            (EmbedError::NonFinite { index: 3 }, 500, server, "non_finite_output", Some("input")),
-        ];
-        for (error, status, kind, code, param) in rows {
-            let (got_status, got_kind, got_code, got_param, _) = read(error.clone());
-            assert_eq!((got_status, got_kind, got_code), (status, kind, code), "{error:?}");
-            assert_eq!(got_param, param, "{error:?}");
-        }
-    }
-
-    #[test]
-    fn the_list_of_codes_has_every_code() {
-        for (index, code) in Code::ALL.into_iter().enumerate() {
-            assert_eq!(code as usize, index, "{}", code.name());
-        }
-        assert_eq!(Code::ALL.len(), Code::DeadlineExceeded as usize + 1);
-    }
-
-    #[test]
-    fn messages_say_what_to_do() {
-        let message = |error| read(error).4;
-        let out_of_range = EmbedError::TokenIdOutOfRange { index: 7, id: 99_999, vocab_size: 10 };
-        let out_of_range = message(out_of_range);
-        assert!(out_of_range.contains("check_embedding_ctx_length=False"), "{out_of_range}");
-        assert!(out_of_range.contains("item 7"), "{out_of_range}");
-        let long = EmbedError::ContextLengthExceeded { index: 2, tokens: 700, limit: 512 };
-        let long = message(long);
-        for part in ["item 2", "700", "512", "truncate"] {
-            assert!(long.contains(part), "{long}");
-        }
-        let dimensions = EmbedError::InvalidDimensions { requested: 5, allowed: vec![4, 8] };
-        assert!(message(dimensions).ends_with("send one of 4, 8"));
-    }
-
-    #[test]
-    fn causes_of_server_faults_stay_in_the_log() {
-        let failed = EmbedError::EngineFailed("cudaErrorIllegalAddress".into());
-        let error = ApiError::from_embed(failed, Duration::ZERO);
-        assert_eq!(error.cause.as_deref(), Some("cudaErrorIllegalAddress"));
-        assert!(!String::from_utf8_lossy(&error.to_json()).contains("cuda"));
-    }
-
-    #[test]
-    fn the_body_has_openais_four_parts() {
-        let error = ApiError::of(Code::InvalidInput, "input", "a \"b\"");
-        let expected =
-            r#"{"error":{"message":"a \"b\"","type":"invalid_request_error","param":"input","#;
-        let expected = format!("{expected}\"code\":\"invalid_input\"}}}}");
-        assert_eq!(String::from_utf8(error.to_json()), Ok(expected));
-    }
-
-    #[test]
-    fn retry_after_is_whole_seconds_rounded_up_and_at_least_one() {
-        for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_500, 60)] {
-            let retry_after = Duration::from_millis(millis);
-            let full = EmbedError::QueueFull { retry_after };
-            let error = ApiError::from_embed(full, Duration::ZERO);
-            assert_eq!(error.retry_after_s(), Some(seconds), "{millis} ms");
-        }
-    }
-}
+mod tests;

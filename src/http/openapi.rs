@@ -19,7 +19,7 @@ use super::error::{self, Code, NOT_READY, OK};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
 use super::{Answer, meta, probe};
 use crate::config::HttpConfig;
-use crate::limits::MaxItems;
+use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{EmbeddingService, ModelCard, Vectors};
 
 mod answer;
@@ -32,13 +32,15 @@ const API_KEY: &str = "api_key";
 /// What the description tells of the server that gives it.
 struct Facts<'a> {
     max_items: MaxItems,
+    max_request_timeout: MaxRequestTimeoutMs,
     /// `None` until the package is read.
     card: Option<&'a ModelCard>,
 }
 
 /// `/openapi.json`.
 pub(super) fn answer(service: &EmbeddingService, config: &HttpConfig) -> Answer {
-    let document = document(&Facts { max_items: config.max_items, card: service.model_card() });
+    let HttpConfig { max_items, max_request_timeout, .. } = *config;
+    let document = document(&Facts { max_items, max_request_timeout, card: service.model_card() });
     Answer { headers: vec![("cache-control", "no-cache")], ..Answer::json(OK, &document) }
 }
 
@@ -53,9 +55,9 @@ fn document(facts: &Facts<'_>) -> OpenApi {
             LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build(),
         ));
     let paths = PathsBuilder::new()
-        .path("/v1/embeddings", embed(Vectors::Dense))
-        .path("/v1/sparse-embeddings", embed(Vectors::Sparse))
-        .path("/v1/embeddings:both", embed(Vectors::Both))
+        .path("/v1/embeddings", embed(Vectors::Dense, facts))
+        .path("/v1/sparse-embeddings", embed(Vectors::Sparse, facts))
+        .path("/v1/embeddings:both", embed(Vectors::Both, facts))
         .path("/v1/models", models())
         .path("/v1/models/{id}", model())
         .path("/health", health())
@@ -96,7 +98,7 @@ fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     schemas.push((T::name().into_owned(), T::schema()));
 }
 
-fn embed(vectors: Vectors) -> PathItem {
+fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
     let (id, summary, example) = match vectors {
         Vectors::Dense => {
             ("embed", "Dense vectors", json!({"input": ["The cat sleeps.", "Die Katze schläft."]}))
@@ -132,7 +134,7 @@ fn embed(vectors: Vectors) -> PathItem {
         })
         .collect();
     let operation = operation(id, "embeddings", summary, success, &codes)
-        .parameters(Some(request::urgency()))
+        .parameters(Some(request::urgency(facts.max_request_timeout)))
         .request_body(Some(request::body(&example)));
     PathItem::new(HttpMethod::Post, with_key(operation))
 }

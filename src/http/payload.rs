@@ -12,6 +12,7 @@ use serde::de::{self, Deserialize, DeserializeSeed, IgnoredAny, MapAccess, SeqAc
 
 use super::error::{ApiError, Code};
 use super::validate::Fields;
+use crate::limits::{MaxItemBytes, MaxItems};
 
 mod input;
 
@@ -42,8 +43,16 @@ pub(super) enum Scalar<'de> {
     Object,
 }
 
-/// Reads a request of at most `max_items` items.
-pub(super) fn parse(body: &[u8], max_items: usize) -> Result<Fields, ApiError> {
+/// What `input` may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InputLimits {
+    pub(super) items: MaxItems,
+    /// Of one item.
+    pub(super) item_bytes: MaxItemBytes,
+}
+
+/// Reads a request whose `input` is within `limits`.
+pub(super) fn parse(body: &[u8], limits: InputLimits) -> Result<Fields, ApiError> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
         ApiError::new(Code::InvalidJson, format!("byte {at} of the body is not UTF-8; send UTF-8"))
@@ -59,7 +68,7 @@ pub(super) fn parse(body: &[u8], max_items: usize) -> Result<Fields, ApiError> {
     let fault = Fault::default();
     let mut json = serde_json::Deserializer::from_str(text);
     let parsed = json
-        .deserialize_any(RequestVisitor { fault: &fault, max_items })
+        .deserialize_any(RequestVisitor { fault: &fault, limits })
         .and_then(|fields| json.end().map(|()| fields));
     parsed.map_err(|error| fault.0.take().unwrap_or_else(|| malformed(&error)))
 }
@@ -145,7 +154,7 @@ impl<'de> Deserialize<'de> for Key {
 
 struct RequestVisitor<'a> {
     fault: &'a Fault,
-    max_items: usize,
+    limits: InputLimits,
 }
 
 impl<'de> Visitor<'de> for RequestVisitor<'_> {
@@ -170,7 +179,7 @@ impl<'de> Visitor<'de> for RequestVisitor<'_> {
             }
             match key {
                 Key::Input => {
-                    let seed = input::InputSeed { fault: self.fault, max_items: self.max_items };
+                    let seed = input::InputSeed { fault: self.fault, limits: self.limits };
                     fields.input = map.next_value_seed(seed)?;
                 }
                 Key::User => {

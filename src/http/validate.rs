@@ -1,10 +1,9 @@
 //! The rules of the fields: what was sent → what the application understands.
 
-use std::time::Duration;
-
 use super::error::{ApiError, Code};
 use super::payload::{Key, Scalar};
 use super::reply::{DenseFormat, Form, SparseFormat};
+use crate::clock::Moment;
 use crate::config::TruncateDefault;
 use crate::service::{EmbedRequest, EmbeddingService, Input, InputType, OverLong, Vectors};
 use crate::sparse::Selection;
@@ -124,7 +123,7 @@ pub(super) struct Defaults {
 
 /// Makes the request of the application; refuses one without input or for another model.
 ///
-/// What its headers say, priority and timeout, is still open; the caller sets it.
+/// What its headers say, priority and deadline, is still open; the caller sets it.
 pub(super) fn validate(
     fields: Fields,
     vectors: Vectors,
@@ -152,7 +151,7 @@ pub(super) fn validate(
         dimensions: fields.dimensions,
         selection: fields.selection,
         priority: None,
-        timeout: Duration::ZERO,
+        deadline: Moment::default(),
     };
     let form = Form {
         dense: fields.dense_format.unwrap_or(DenseFormat::Float),

@@ -127,6 +127,11 @@ pub const BATCH_FILL: Metric = histogram(
     PARTS,
     "Real tokens of a batch that succeeded over its padded tokens",
 );
+pub const INFLIGHT_BYTES: Metric = gauge(
+    "duovec_inflight_bytes",
+    &[],
+    "Bytes of requests that are held: bodies, then texts, then token ids",
+);
 pub const QUEUE_ITEMS: Metric =
     gauge("duovec_queue_items", &["class"], "Items that wait, by class: interactive or bulk");
 pub const QUEUE_TOKENS: Metric =
@@ -196,6 +201,7 @@ pub const METRICS: &[&Metric] = &[
     &BATCH_STAGE_SECONDS,
     &BATCH_ITEMS,
     &BATCH_FILL,
+    &INFLIGHT_BYTES,
     &QUEUE_ITEMS,
     &QUEUE_TOKENS,
     &PREDICTED_WAIT,

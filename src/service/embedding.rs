@@ -1,49 +1,86 @@
 //! The way of one request: check, tokenize, run, assemble.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::compute::ComputePool;
+use super::door::Permit;
 use super::tokenizing;
 use super::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
     Milestones, OverLong, Resident, Unavailable, Vectors,
 };
-use crate::clock::Moment;
+use crate::batch::Priority;
 use crate::config::TokenInput;
 use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::scheduler::{ItemRows, Refusal, RunError, RunSpan, Submission, WantedRows};
+use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket, WantedRows};
 use crate::sparse;
 use crate::tokenize::Tokenized;
 
 impl EmbeddingService {
-    /// Embeds every input of a request, in order. Dropping the future cancels what still waits.
+    /// Embeds every input of a request, in order. Dropping the future cancels what still waits;
+    /// the caller drops it at the deadline.
     ///
     /// # Errors
     /// See [`EmbedError`]; the request has no partial answer.
-    pub async fn embed(&self, mut request: EmbedRequest) -> Result<EmbedReply, EmbedError> {
-        let timeout = request.timeout;
-        let deadline = self.clock.now() + timeout;
+    pub async fn embed(
+        &self,
+        mut request: EmbedRequest,
+        permit: &mut Permit,
+    ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
-        let work = async {
-            self.check(&resident, &request)?;
-            let tokens = tokenize(&resident, &mut request).await?;
-            let tokenized = self.clock.now();
-            let (rows, span) = run(&resident, &request, &tokens, deadline).await?;
-            let mut reply = assemble(&resident, &request, &tokens, rows);
-            let selected = self.clock.now();
-            // An item that ran has a batch; its span is between the others.
-            let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
-            let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
-            reply.milestones = Milestones { tokenized, started, ran, selected };
-            if let Some(metrics) = &self.metrics {
-                metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
-            }
-            Ok(reply)
-        };
-        match tokio::time::timeout(timeout, work).await {
-            Ok(answer) => answer,
-            Err(_) => Err(EmbedError::DeadlineExceeded),
+        self.check(&resident, &request)?;
+        self.admit_items(&resident, &request, permit)?;
+        let tokens = tokenize(&resident, &self.compute, &mut request).await?;
+        let tokenized = self.clock.now();
+        let ids: usize = tokens.iter().map(|item| size_of_val(&*item.ids)).sum();
+        permit.shrink(ids as u64);
+        let ticket = self.submit(&resident, &request, &tokens)?;
+        permit.expect(Duration::ZERO);
+        let (rows, span) = rows(ticket).await?;
+        let mut reply = assemble(&resident, &request, &tokens, rows);
+        let selected = self.clock.now();
+        // An item that ran has a batch; its span is between the others.
+        let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
+        let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
+        reply.milestones = Milestones { tokenized, started, ran, selected };
+        if let Some(metrics) = &self.metrics {
+            metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
         }
+        Ok(reply)
+    }
+
+    /// Does `work`, which keeps a core busy, on the threads that are there for it. Dropping the
+    /// future withdraws it.
+    ///
+    /// # Errors
+    /// When the work panicked; the text is for the log.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        self.compute.run(|_| work()).await
+    }
+
+    /// Hands the items to the scheduler, which takes all of them or none.
+    fn submit(
+        &self,
+        resident: &Resident,
+        request: &EmbedRequest,
+        tokenized: &[Tokenized],
+    ) -> Result<Ticket, EmbedError> {
+        let rows = match request.vectors {
+            Vectors::Dense => WantedRows::Dense,
+            Vectors::Sparse => WantedRows::Weights,
+            Vectors::Both => WantedRows::Both,
+        };
+        let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
+        let by_size = Priority::of(tokenized.len(), tokens);
+        let priority = Some(self.priority(request.priority, by_size));
+        let items = tokenized.iter().map(|item| item.ids.clone()).collect();
+        let deadline = request.deadline;
+        Ok(resident.scheduler.submit(Submission { items, rows, priority, deadline })?)
     }
 
     /// Everything that can be refused without tokenizing.
@@ -90,11 +127,12 @@ fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptNam
 
 async fn tokenize(
     resident: &Arc<Resident>,
+    compute: &ComputePool,
     request: &mut EmbedRequest,
 ) -> Result<Vec<Tokenized>, EmbedError> {
     let prompt = prompt(resident.package.manifest(), request.input_type)?;
     let inputs = std::mem::take(&mut request.inputs);
-    let tokenized = tokenizing::tokenize(resident, inputs, prompt).await?;
+    let tokenized = tokenizing::tokenize(resident, compute, inputs, prompt).await?;
     let limit = resident.package.manifest().max_input_tokens;
     let over_long = tokenized.iter().position(Tokenized::is_truncated);
     match (request.over_long, over_long) {
@@ -106,25 +144,7 @@ async fn tokenize(
     }
 }
 
-async fn run(
-    resident: &Resident,
-    request: &EmbedRequest,
-    tokenized: &[Tokenized],
-    deadline: Moment,
-) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
-    let rows = match request.vectors {
-        Vectors::Dense => WantedRows::Dense,
-        Vectors::Sparse => WantedRows::Weights,
-        Vectors::Both => WantedRows::Both,
-    };
-    let items = tokenized.iter().map(|item| item.ids.clone()).collect();
-    let priority = request.priority;
-    let ticket = resident.scheduler.submit(Submission { items, rows, priority, deadline });
-    let mut ticket = ticket.map_err(|refusal| match refusal {
-        Refusal::QueueFull { retry_after } => EmbedError::QueueFull { retry_after },
-        Refusal::Draining => EmbedError::Unavailable(Unavailable::Draining),
-        Refusal::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
-    })?;
+async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
     let rows = (&mut ticket).await.map_err(|error| match error {
         RunError::Expired => EmbedError::DeadlineExceeded,
         RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),

@@ -24,6 +24,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
     let ready = Status::of(service.phase(), workers).takes_requests();
     readings.put(&names::READY, &[(&[], f64::from(u8::from(ready)))]);
+    readings.put(&names::INFLIGHT_BYTES, &[(&[], service.door.bytes() as f64)]);
     let uptime = service.clock.now().since(service.started);
     readings.put(&names::UPTIME, &[(&[], uptime.as_secs_f64())]);
     readings.put(&names::BUILD_INFO, &[(&[env!("CARGO_PKG_VERSION")], 1.0)]);

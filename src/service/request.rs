@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::batch::Priority;
 use crate::clock::Moment;
+use crate::scheduler::Refusal;
 use crate::sparse::{Selection, SparseVector};
 
 /// One text of a request, as it came.
@@ -15,6 +16,16 @@ pub enum Input {
     Text(String),
     /// Ids of the served tokenizer, used as they are; special tokens are added when absent.
     TokenIds(Vec<u32>),
+}
+
+impl Input {
+    /// Bytes that it holds in memory.
+    pub const fn bytes(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::TokenIds(ids) => size_of_val(ids.as_slice()) as u64,
+        }
+    }
 }
 
 /// Which vectors are wanted; one pass of the model gives both.
@@ -68,10 +79,10 @@ pub struct EmbedRequest {
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
     pub selection: Selection,
-    /// `None` lets the request's size decide.
+    /// The class that the client names; `None` lets the request's size decide.
     pub priority: Option<Priority>,
-    /// Time from now until the answer must be ready.
-    pub timeout: Duration,
+    /// When the answer must be ready.
+    pub deadline: Moment,
 }
 
 /// One embedded item; the vectors that were not wanted are absent.
@@ -119,6 +130,8 @@ pub enum EmbedError {
     NoPrompt(InputType),
     #[error("the model has no sparse head")]
     SparseNotAvailable,
+    #[error("too many bytes of other requests are held")]
+    BytesExceeded,
     #[error("the queue is full")]
     QueueFull { retry_after: Duration },
     #[error("the deadline passed")]
@@ -128,6 +141,22 @@ pub enum EmbedError {
     EngineFailed(String),
     #[error("item {index} has a vector that is not finite")]
     NonFinite { index: usize },
+}
+
+impl From<Unavailable> for EmbedError {
+    fn from(reason: Unavailable) -> Self {
+        Self::Unavailable(reason)
+    }
+}
+
+impl From<Refusal> for EmbedError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::QueueFull { retry_after } => Self::QueueFull { retry_after },
+            Refusal::Draining => Self::Unavailable(Unavailable::Draining),
+            Refusal::NoWorker => Self::Unavailable(Unavailable::NoWorker),
+        }
+    }
 }
 
 /// What `/v1/models` tells of the resident model.

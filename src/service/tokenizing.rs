@@ -1,71 +1,56 @@
-//! Tokenizing a request: a short one where it arrives, a long one spread over the cores.
+//! Tokenizing a request: a short one where it arrives, a long one on the threads for such work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::compute::ComputePool;
 use super::{EmbedError, Input, Resident};
-use crate::config::cores;
 use crate::package::manifest::PromptName;
 use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
 
-/// Texts up to this many bytes are tokenized where they arrive, about 2 ms; handing them to another
-/// thread would cost more than it spares the other connections.
-const INLINE_BYTES: usize = 16 * 1024;
+/// Texts of up to this many bytes together are tokenized where they arrive, about 1 ms; handing
+/// them to another thread would cost more than it spares the other connections.
+pub(super) const INLINE_BYTES: u64 = 16 * 1024;
 
-/// Says to the threads that work for a request whether somebody still waits for it.
-struct Wanted(Arc<AtomicBool>);
+/// What a long request gives the threads at once, some 10 ms: requests of others come in between.
+const PART_BYTES: u64 = 256 * 1024;
 
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Token ids of every input, in their order. Dropping the future ends the work behind the text that
-/// is being tokenized.
+/// Token ids of every input, in their order. Dropping the future ends the work, within a text too.
 pub(super) async fn tokenize(
     resident: &Arc<Resident>,
+    compute: &ComputePool,
     inputs: Vec<Input>,
     prompt: Option<PromptName>,
 ) -> Result<Vec<Tokenized>, EmbedError> {
-    let failed = |error: TokenizeError| EmbedError::EngineFailed(error.to_string());
-    let bytes: usize = inputs.iter().map(input_bytes).sum();
+    let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
-        return inputs
-            .iter()
-            .map(|input| one(tokenizer, input, prompt))
-            .collect::<Result<_, _>>()
-            .map_err(failed);
+        let one = |input: &Input| one(tokenizer, input, prompt);
+        return inputs.iter().map(one).collect();
     }
-    let wanted = Wanted(Arc::new(AtomicBool::new(true)));
-    let parts = split(inputs, INLINE_BYTES.max(bytes.div_ceil(cores())));
-    let parts = parts.into_iter().map(|part| {
-        let (resident, wanted) = (Arc::clone(resident), Arc::clone(&wanted.0));
-        tokio::task::spawn_blocking(move || {
-            let still = part.iter().take_while(|_| wanted.load(Ordering::Relaxed));
-            still
-                .map(|input| one(&resident.tokenizer, input, prompt))
-                .collect::<Result<Vec<_>, _>>()
-        })
+    let parts = stream::iter(split(inputs, PART_BYTES)).map(|part| {
+        let resident = Arc::clone(resident);
+        let work = compute.run(move |wanted| {
+            let one = |input: &Input| match wanted.get() {
+                true => one(&resident.tokenizer, input, prompt),
+                // Nobody reads this answer.
+                false => Err(EmbedError::DeadlineExceeded),
+            };
+            part.iter().map(one).collect::<Result<Vec<_>, _>>()
+        });
+        async { work.await.map_err(EmbedError::EngineFailed)? }
     });
-    let parts = try_join_all(parts).await;
-    let parts = parts.map_err(|error| EmbedError::EngineFailed(format!("tokenizing: {error}")))?;
-    let mut tokenized = Vec::new();
-    for part in parts {
-        tokenized.extend(part.map_err(failed)?);
-    }
-    Ok(tokenized)
+    let parts: Vec<Vec<Tokenized>> = parts.buffered(compute.threads()).try_collect().await?;
+    Ok(parts.into_iter().flatten().collect())
 }
 
 /// Parts of neighbours, each of about `part_bytes`, in their order.
-fn split(inputs: Vec<Input>, part_bytes: usize) -> Vec<Vec<Input>> {
+fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     let mut parts = vec![Vec::new()];
     let mut filled = 0;
     for input in inputs {
-        let bytes = input_bytes(&input);
+        let bytes = input.bytes();
         // What would go over by more than it fills begins the next part.
         let over = (filled + bytes).saturating_sub(part_bytes);
         if filled > 0 && over > bytes / 2 {
@@ -78,20 +63,16 @@ fn split(inputs: Vec<Input>, part_bytes: usize) -> Vec<Vec<Input>> {
     parts
 }
 
-const fn input_bytes(input: &Input) -> usize {
-    match input {
-        Input::Text(text) => text.len(),
-        Input::TokenIds(_) => 0,
-    }
-}
-
 fn one(
     tokenizer: &TextTokenizer,
     input: &Input,
     prompt: Option<PromptName>,
-) -> Result<Tokenized, TokenizeError> {
+) -> Result<Tokenized, EmbedError> {
     match input {
-        Input::Text(text) => tokenizer.tokenize(text, prompt),
+        Input::Text(text) => {
+            let failed = |error: TokenizeError| EmbedError::EngineFailed(error.to_string());
+            tokenizer.tokenize(text, prompt).map_err(failed)
+        }
         Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
     }
 }
@@ -109,13 +90,14 @@ mod tests {
         #[test]
         fn parts_keep_every_input_in_its_order(
             lengths in prop::collection::vec(0_usize..50, 1..60),
-            part_bytes in 1_usize..200,
+            part_bytes in 1_u64..200,
         ) {
             let parts = split(texts(&lengths), part_bytes);
-            let sizes = |part: &Vec<Input>| part.iter().map(input_bytes).collect::<Vec<_>>();
-            let together: Vec<usize> = parts.iter().flat_map(sizes).collect();
-            prop_assert_eq!(together, lengths);
-            let total = |part: &Vec<Input>| part.iter().map(input_bytes).sum::<usize>();
+            let total = |part: &Vec<Input>| part.iter().map(Input::bytes).sum::<u64>();
+            let sizes = |part: &Vec<Input>| part.iter().map(Input::bytes).collect::<Vec<_>>();
+            let together: Vec<u64> = parts.iter().flat_map(sizes).collect();
+            let expected: Vec<u64> = lengths.iter().map(|&length| length as u64).collect();
+            prop_assert_eq!(together, expected);
             prop_assert!(parts.iter().all(|part| total(part) < part_bytes + 50));
         }
     }

@@ -1,11 +1,15 @@
 //! The door: what is refused before its body is read, and what nobody may ask for.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
+use duovec::config::{DoorConfig, RaisedPriority};
+use duovec::limits::MaxInflightBytes;
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, DENSE, SPARSE, Server};
+use crate::support::{BOTH, DENSE, SPARSE, Server, gzip};
 
 /// Above the default of `--max-item-bytes`.
 const TOO_LARGE: usize = 1024 * 1024 + 1;
@@ -93,7 +97,7 @@ fn a_class_is_lowered_freely_and_not_raised() {
     ] {
         let headers = [("x-priority", class)];
         let (items, bytes) = (expected.0 + expected.1, body.to_string());
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let mut stream = server.connect();
             scope.spawn(move || {
                 let [(name, value)] = headers;
@@ -112,4 +116,97 @@ fn a_class_is_lowered_freely_and_not_raised() {
         });
         server.wait_waiting(0);
     }
+}
+
+/// Opens a request of `length` bytes and sends none of them: it holds them until it is dropped.
+fn hold_bytes(server: &Server, length: usize) -> TcpStream {
+    let mut stream = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it is open");
+    stream
+}
+
+fn held_bytes(server: &Server) -> f64 {
+    let metrics = String::from_utf8(server.get("/metrics").body).expect("it is text");
+    let line = metrics.lines().find_map(|line| line.strip_prefix("duovec_inflight_bytes "));
+    line.expect("the metric is there").parse().expect("a number")
+}
+
+fn wait_held(server: &Server, bytes: f64) {
+    server.wait_until("so many bytes are held", |server| held_bytes(server) == bytes);
+}
+
+fn small_door() -> Server {
+    let max_inflight_bytes = MaxInflightBytes::new(800_000).expect("in range");
+    Server::with_door(DoorConfig { max_inflight_bytes, ..DoorConfig::default() })
+}
+
+#[test]
+fn bytes_beyond_those_in_flight_are_refused_and_small_requests_are_not() {
+    let server = small_door();
+    let first = hold_bytes(&server, 400_000);
+    let second = hold_bytes(&server, 300_000);
+    wait_held(&server, 700_000.0);
+    let answer = announce(&server, DENSE, "", 100_000);
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    assert!(answer.contains("retry-after: 1"), "{answer}");
+    assert!(answer.contains("inflight_bytes_exceeded"), "{answer}");
+    server.post(DENSE, &json!({"input": "a"})).ok();
+    drop(first);
+    wait_held(&server, 300_000.0);
+    server.post(DENSE, &json!({"input": "a ".repeat(60_000)})).ok();
+    drop(second);
+    wait_held(&server, 0.0);
+}
+
+#[test]
+fn bytes_that_were_not_announced_are_counted_as_they_come() {
+    let server = small_door();
+    let _held = hold_bytes(&server, 600_000);
+    wait_held(&server, 600_000.0);
+    let body = json!({"input": "a ".repeat(100_000)}).to_string();
+    let packed = gzip(body.as_bytes());
+    assert!(packed.len() < 10_000, "only what is unpacked is too much");
+    let refused = server.post_with(DENSE, &[("content-encoding", "gzip")], packed);
+    refused.error().is(429, "overloaded_error", "inflight_bytes_exceeded", None);
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    let chunked = format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let mut stream = server.connect();
+    stream.write_all(chunked.as_bytes()).expect("it is open");
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    assert!(answer.contains("inflight_bytes_exceeded"), "{answer}");
+}
+
+#[test]
+fn a_class_is_raised_where_the_operator_allows_it() {
+    let raised_priority = RaisedPriority::Obey;
+    let server = Server::with_door(DoorConfig { raised_priority, ..DoorConfig::default() });
+    server.hold();
+    let body = json!({"input": vec!["a"; 9]}).to_string();
+    let mut stream = server.connect();
+    let head = format!(
+        "POST {DENSE} HTTP/1.1\r\nhost: x\r\nx-priority: interactive\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("it is open");
+    server.wait_waiting(9);
+    assert_eq!(waiting_by_class(&server), (9, 0));
+}
+
+#[test]
+fn many_texts_that_would_be_late_are_refused_before_they_are_tokenized() {
+    let server = Server::ready();
+    server.predict(Duration::from_millis(100));
+    server.hold();
+    server.plug(80 * 64);
+    // The head does not tell the class, so the body is read; its nine texts make it bulk.
+    let texts = vec!["a ".repeat(10_000); 9];
+    let headers = [("x-request-timeout-ms", "2000")];
+    let body = json!({ "input": texts }).to_string();
+    let answer = server.post_with(DENSE, &headers, body);
+    answer.error().is(429, "overloaded_error", "queue_full", None);
+    assert_eq!(answer.header("server-timing"), None);
 }

@@ -12,7 +12,7 @@ use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::clock::{Clock, RealClock};
 use duovec::config::{
-    Address, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
+    Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
 };
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
@@ -28,6 +28,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+mod answer;
 mod values;
 
 use crate::engine::{Controls, Fault, TestEngine};
@@ -35,6 +36,7 @@ use crate::package::package;
 pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
+pub(crate) use answer::Answer;
 pub(crate) use values::{Refusal, decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
@@ -51,9 +53,6 @@ pub(crate) const DENSE: &str = "/v1/embeddings";
 pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
 pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const METRICS: &str = "/metrics";
-
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// No answer takes this long; a test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -173,7 +172,23 @@ impl Server {
         server
     }
 
+    /// A server that is ready and lets requests in by `door`.
+    pub(crate) fn with_door(door: DoorConfig) -> Self {
+        let server = Self::start_with(true, HttpConfig::default(), door, PATIENCE);
+        server.become_ready();
+        server
+    }
+
     fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
+        Self::start_with(has_sparse, config, DoorConfig::default(), drain_timeout)
+    }
+
+    fn start_with(
+        has_sparse: bool,
+        config: HttpConfig,
+        door: DoorConfig,
+        drain_timeout: Duration,
+    ) -> Self {
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
@@ -181,6 +196,7 @@ impl Server {
         let options = ServiceOptions {
             model_aliases: Vec::new(),
             token_input: TokenInput::Accept,
+            door,
             metrics: config.metrics,
         };
         let model = Model::new(has_sparse, &clock);
@@ -315,7 +331,7 @@ impl Server {
         self.model.scheduler.snapshot().queue_depth
     }
 
-    fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !reached(self) {
             assert!(Instant::now() < end, "it never happened that {what}");
@@ -418,68 +434,6 @@ impl Drop for Server {
         self.release();
         self.model.scheduler.close();
         self.begin_stop();
-    }
-}
-
-/// An answer as a client sees it.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: reqwest::header::HeaderMap,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Answer {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("our headers are ASCII"))
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("the body is JSON")
-    }
-
-    /// What holds for every answer on every route.
-    fn check_common(&self, head: bool) {
-        // Only pages say what they may load; they and the metrics are no JSON.
-        let is_page = self.header("content-security-policy").is_some();
-        let is_text = self.header("content-type") == Some(TEXT);
-        let is_json = self.header("content-type") == Some(JSON);
-        assert_eq!(is_json, !is_page && !is_text, "{self:?}");
-        let id = self.header("x-request-id").expect("every answer has an id");
-        assert!((1..=128).contains(&id.len()), "{id}");
-        let length: usize = self.header("content-length").expect("a length").parse().expect("int");
-        if head {
-            assert!(self.body.is_empty());
-        } else {
-            assert_eq!(length, self.body.len());
-            assert!(!is_json || self.json().is_object());
-        }
-    }
-
-    /// The body of a successful answer.
-    #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
-        assert_eq!(self.status, 200, "{}", String::from_utf8_lossy(&self.body));
-        self.json()
-    }
-
-    /// An error as `(status, type, code, param)`, its form checked.
-    #[track_caller]
-    pub(crate) fn error(&self) -> Refusal {
-        let body = self.json();
-        let error = body["error"].as_object().expect("an error object");
-        assert_eq!(body.as_object().map(|body| body.len()), Some(1), "{body}");
-        let mut keys: Vec<_> = error.keys().map(String::as_str).collect();
-        keys.sort_unstable();
-        assert_eq!(keys, ["code", "message", "param", "type"]);
-        let text = |key: &str| error[key].as_str().map(str::to_owned);
-        Refusal {
-            status: self.status,
-            kind: text("type").expect("a type"),
-            code: text("code").expect("a code"),
-            param: text("param"),
-            message: text("message").expect("a message"),
-        }
     }
 }
 

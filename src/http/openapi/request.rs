@@ -12,7 +12,7 @@ use utoipa::openapi::{ContentBuilder, Ref, Required};
 use super::Facts;
 use crate::http::payload::Key;
 use crate::http::validate::{DENSE_FORMATS, INPUT_TYPES, SPARSE_FORMATS};
-use crate::limits::RequestTimeoutMs;
+use crate::limits::MaxRequestTimeoutMs;
 
 /// The name of [`schema`] among the components.
 pub(super) const NAME: &str = "EmbeddingRequest";
@@ -134,14 +134,15 @@ pub(super) fn request_id() -> Parameter {
 }
 
 /// The headers that only the embedding routes understand.
-pub(super) fn urgency() -> [Parameter; 2] {
+pub(super) fn urgency(longest: MaxRequestTimeoutMs) -> [Parameter; 2] {
     let class =
         ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["interactive", "bulk"]));
     let timeout = ObjectBuilder::new()
         .schema_type(Type::Integer)
-        .minimum(Some(RequestTimeoutMs::MIN as usize))
-        .maximum(Some(RequestTimeoutMs::MAX as usize));
-    let about_class = "the request's class; absent, its size decides";
+        .minimum(Some(MaxRequestTimeoutMs::MIN as usize))
+        .maximum(Some(longest.as_usize()));
+    let about_class = "the request's class; absent, its size decides. One that is bulk by its \
+                       size stays bulk, unless the server is set to obey";
     let about_timeout = "milliseconds until the answer must be ready; absent, the server's own";
     [
         header("x-priority", about_class, class),

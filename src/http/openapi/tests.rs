@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::*;
 
 fn described(card: Option<&ModelCard>) -> Value {
-    let facts = Facts { max_items: MaxItems::DEFAULT, card };
+    let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
+    let facts = Facts { max_items, max_request_timeout, card };
     serde_json::to_value(document(&facts)).expect("it has string keys only")
 }
 

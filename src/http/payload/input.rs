@@ -4,9 +4,12 @@ use std::fmt;
 
 use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 
-use super::Fault;
+use super::{Fault, InputLimits};
 use crate::http::error::{ApiError, Code, token_id_advice};
 use crate::service::Input;
+
+/// Bytes of a token id in memory.
+const ID_BYTES: usize = size_of::<u32>();
 
 const SHAPES: &str =
     "a text, a list of texts, a list of token ids, or a list of lists of token ids";
@@ -32,14 +35,14 @@ impl fmt::Display for Place {
 /// Reads `input`; null gives no items, like an absent field.
 pub(super) struct InputSeed<'a> {
     pub(super) fault: &'a Fault,
-    pub(super) max_items: usize,
+    pub(super) limits: InputLimits,
 }
 
 impl<'de> DeserializeSeed<'de> for InputSeed<'_> {
     type Value = Option<Vec<Input>>;
 
     fn deserialize<D: de::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        let seed = ValueSeed { fault: self.fault, place: Place::Whole, max_items: self.max_items };
+        let seed = ValueSeed { fault: self.fault, place: Place::Whole, limits: self.limits };
         Ok(match json.deserialize_any(seed)? {
             Value::Null => None,
             Value::Text(text) => Some(vec![Input::Text(text)]),
@@ -74,7 +77,7 @@ impl Value {
 struct ValueSeed<'a> {
     fault: &'a Fault,
     place: Place,
-    max_items: usize,
+    limits: InputLimits,
 }
 
 fn refuse<E: de::Error>(fault: &Fault, message: String) -> E {
@@ -109,9 +112,27 @@ impl ValueSeed<'_> {
     }
 
     fn too_many<E: de::Error>(&self) -> E {
-        let max_items = self.max_items;
+        let max_items = self.limits.items;
         let message = format!("input has more than {max_items} items; split it into more requests");
         self.fault.stop(ApiError::of(Code::TooManyItems, "input", message))
+    }
+
+    /// Refuses an item of `bytes` bytes in memory when one may not be so large.
+    fn check_size<E: de::Error>(&self, bytes: usize) -> Result<(), E> {
+        let limit = self.limits.item_bytes;
+        if bytes <= limit.as_usize() {
+            return Ok(());
+        }
+        let index = match self.place {
+            Place::Whole => 0,
+            Place::At(index) | Place::Within(index, _) => index,
+        };
+        let ids = limit.get() / ID_BYTES as u64;
+        let message = format!(
+            "item {index} is too large; an item may have {limit} bytes of text, or {ids} token \
+             ids: split it, or send its beginning"
+        );
+        Err(self.fault.stop(ApiError::of(Code::ItemTooLarge, "input", message)))
     }
 
     /// The rest of a list of token ids.
@@ -119,7 +140,10 @@ impl ValueSeed<'_> {
         let mut ids = vec![first];
         while let Some(value) = seq.next_element_seed(self.element(ids.len()))? {
             match value {
-                Value::Id(id) => ids.push(id),
+                Value::Id(id) => {
+                    self.check_size((ids.len() + 1) * ID_BYTES)?;
+                    ids.push(id);
+                }
                 other => return Err(self.mixed(ids.len(), &other, "a token id")),
             }
         }
@@ -142,7 +166,7 @@ impl ValueSeed<'_> {
                     return Err(self.mixed(items.len(), &other, "a list of token ids"));
                 }
             };
-            if items.len() >= self.max_items {
+            if items.len() >= self.limits.items.as_usize() {
                 return Err(self.too_many());
             }
             items.push(item);
@@ -206,7 +230,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
         match self.place {
             Place::Within(..) => Err(self.wrong("a text")),
-            Place::Whole | Place::At(_) => Ok(Value::Text(text.to_owned())),
+            Place::Whole | Place::At(_) => {
+                self.check_size(text.len())?;
+                Ok(Value::Text(text.to_owned()))
+            }
         }
     }
 

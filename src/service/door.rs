@@ -1,0 +1,261 @@
+//! The door: what a request holds while it is read, parsed and tokenized.
+//!
+//! A request is let in by its head, before its body is read, so that a refusal costs next to
+//! nothing. It then holds a [`Permit`] until its end, whatever the end: the permit counts the bytes
+//! that the request keeps in memory, and the time that its items will take on the workers as long
+//! as the scheduler does not know them yet. Dropping the permit gives both back.
+//!
+//! | moment | bytes held | time expected |
+//! |---|---|---|
+//! | the head has come | those that it announces | guessed from those bytes |
+//! | a chunk comes, gzip is unpacked | those that are there, if they are more | as before |
+//! | the body is parsed | those of its texts | guessed from each text |
+//! | the texts are tokenized | those of the ids | none: the scheduler counts them itself |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::tokenizing::INLINE_BYTES;
+use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Resident};
+use crate::batch::Priority;
+use crate::clock::Moment;
+use crate::config::RaisedPriority;
+use crate::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
+
+/// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
+const TOKEN_BYTES: u64 = 4;
+
+/// What the head of a request tells.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestHead {
+    /// Bytes of the body; 0 when the head does not say.
+    pub announced_bytes: u64,
+    /// The class that the client names.
+    pub priority: Option<Priority>,
+    pub deadline: Moment,
+}
+
+/// More bytes are in flight than the server holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BytesExceeded;
+
+/// Counts what all permits hold.
+#[derive(Debug)]
+pub(super) struct Door {
+    limit: MaxInflightBytes,
+    bytes: AtomicU64,
+    /// Nanoseconds of the workers' time.
+    expected_ns: AtomicU64,
+}
+
+impl Door {
+    pub(super) fn new(limit: MaxInflightBytes) -> Arc<Self> {
+        Arc::new(Self { limit, bytes: AtomicU64::new(0), expected_ns: AtomicU64::new(0) })
+    }
+
+    /// A permit that holds nothing yet.
+    pub(super) fn enter(self: &Arc<Self>) -> Permit {
+        Permit { door: Arc::clone(self), bytes: 0, expected_ns: 0 }
+    }
+
+    /// Bytes that all requests hold.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Time on the workers of all items that the scheduler does not know yet.
+    pub(super) fn expected(&self) -> Duration {
+        Duration::from_nanos(self.expected_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// What one request holds; gives it back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    door: Arc<Door>,
+    bytes: u64,
+    expected_ns: u64,
+}
+
+impl Permit {
+    /// Holds `bytes` from now on, more or fewer than before.
+    ///
+    /// # Errors
+    /// When more is asked for and too much is in flight; the permit holds what it held.
+    pub fn hold(&mut self, bytes: u64) -> Result<(), BytesExceeded> {
+        let limit = match bytes {
+            0..=SMALL_REQUEST_BYTES => self.door.limit.get(),
+            _ => self.door.limit.largest_request(),
+        };
+        let held = self.bytes;
+        let more = |all: u64| {
+            let all = all - held + bytes;
+            (bytes <= held || all <= limit).then_some(all)
+        };
+        let taken = self.door.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        self.bytes = taken.map(|_| bytes).map_err(|_| BytesExceeded)?;
+        Ok(())
+    }
+
+    /// Holds at most `bytes` from now on.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        // Holding no more than before is never refused.
+        let _ = self.hold(bytes.min(self.bytes));
+    }
+
+    /// The request's items will take `time` on the workers, and the scheduler does not know yet.
+    pub(super) fn expect(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.door.expected_ns.fetch_add(ns, Ordering::Relaxed);
+        self.door.expected_ns.fetch_sub(self.expected_ns, Ordering::Relaxed);
+        self.expected_ns = ns;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.door.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.expect(Duration::ZERO);
+    }
+}
+
+impl EmbeddingService {
+    /// Lets a request in by its head, before its body is read.
+    ///
+    /// # Errors
+    /// When no worker lives, the request's class waits too long for its deadline, or too many bytes
+    /// are in flight.
+    pub fn admit(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
+        let resident = self.available()?;
+        let mut permit = self.door.enter();
+        permit.hold(head.announced_bytes)?;
+        // How many texts there are is not known yet; one makes the request interactive.
+        let priority = self.priority(head.priority, Priority::Interactive);
+        let limit = resident.package.manifest().max_input_tokens;
+        let tokens = likely_tokens(head.announced_bytes, limit);
+        permit.expect(self.time_of(&resident, tokens, priority, head.deadline)?);
+        Ok(permit)
+    }
+
+    /// Asks again once the body is parsed, since many texts make a request bulk, which waits
+    /// longer. A short request is not asked: tokenizing it costs no more than asking.
+    pub(super) fn admit_items(
+        &self,
+        resident: &Resident,
+        request: &EmbedRequest,
+        permit: &mut Permit,
+    ) -> Result<(), EmbedError> {
+        let bytes = request.inputs.iter().map(Input::bytes);
+        let all = bytes.clone().sum();
+        // Less than the body, but for lists of short token ids.
+        permit.hold(all)?;
+        if all <= INLINE_BYTES {
+            return Ok(());
+        }
+        let limit = resident.package.manifest().max_input_tokens;
+        let tokens = bytes.map(|bytes| likely_tokens(bytes, limit)).sum();
+        // Half of them: in doubt the request is interactive, and asked once more with its ids.
+        let by_size = Priority::of(request.inputs.len(), tokens / 2);
+        let priority = self.priority(request.priority, by_size);
+        permit.expect(Duration::ZERO);
+        permit.expect(self.time_of(resident, tokens, priority, request.deadline)?);
+        Ok(())
+    }
+
+    /// The time that a request of so many tokens will take, unless it would be late.
+    fn time_of(
+        &self,
+        resident: &Resident,
+        tokens: usize,
+        priority: Priority,
+        deadline: Moment,
+    ) -> Result<Duration, EmbedError> {
+        let ahead = self.door.expected();
+        Ok(resident.scheduler.admissible(priority, tokens, deadline, ahead)?)
+    }
+
+    /// The class of a request that names `named`, and whose size says `by_size`.
+    pub(super) const fn priority(&self, named: Option<Priority>, by_size: Priority) -> Priority {
+        match (named, self.options.door.raised_priority) {
+            (Some(Priority::Bulk), _) => Priority::Bulk,
+            (Some(Priority::Interactive), RaisedPriority::Obey) => Priority::Interactive,
+            (Some(Priority::Interactive) | None, _) => by_size,
+        }
+    }
+}
+
+impl From<BytesExceeded> for EmbedError {
+    fn from(_: BytesExceeded) -> Self {
+        Self::BytesExceeded
+    }
+}
+
+/// Tokens of a text of `bytes` bytes, as a rule, at most `limit`.
+fn likely_tokens(bytes: u64, limit: usize) -> usize {
+    usize::try_from(bytes / TOKEN_BYTES).unwrap_or(usize::MAX).clamp(1, limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door(limit: u64) -> Arc<Door> {
+        Door::new(MaxInflightBytes::new(limit).expect("in range"))
+    }
+
+    #[test]
+    fn a_permit_gives_back_what_it_holds_whatever_it_held_before() {
+        let door = door(1_000_000);
+        let (mut first, mut second) = (door.enter(), door.enter());
+        first.hold(500_000).expect("there is room");
+        second.hold(300_000).expect("there is room");
+        second.hold(100_000).expect("less is always right");
+        assert_eq!(door.bytes(), 600_000);
+        drop(first);
+        assert_eq!(door.bytes(), 100_000);
+        drop(second);
+        assert_eq!(door.bytes(), 0);
+    }
+
+    #[test]
+    fn large_requests_leave_the_last_eighth_to_small_ones() {
+        let door = door(800_000);
+        let (mut large, mut other, mut small) = (door.enter(), door.enter(), door.enter());
+        large.hold(700_000).expect("seven eighths");
+        assert_eq!(large.hold(700_001), Err(BytesExceeded));
+        assert_eq!(other.hold(SMALL_REQUEST_BYTES + 1), Err(BytesExceeded));
+        small.hold(SMALL_REQUEST_BYTES).expect("it is small");
+        other.hold(800_000 - 700_000 - SMALL_REQUEST_BYTES).expect("what is left");
+        assert_eq!(door.enter().hold(1), Err(BytesExceeded));
+        assert_eq!(door.bytes(), 800_000, "what was refused is not held");
+    }
+
+    #[test]
+    fn a_permit_over_the_limit_may_still_become_smaller() {
+        let door = door(800_000);
+        let (mut large, mut small) = (door.enter(), door.enter());
+        large.hold(700_000).expect("seven eighths");
+        small.hold(60_000).expect("it is small");
+        large.hold(650_000).expect("less is always right");
+        assert_eq!(door.bytes(), 710_000);
+    }
+
+    #[test]
+    fn expected_time_is_that_of_all_permits() {
+        let door = door(1_000_000);
+        let (mut first, mut second) = (door.enter(), door.enter());
+        first.expect(Duration::from_millis(30));
+        second.expect(Duration::from_millis(12));
+        first.expect(Duration::from_millis(10));
+        assert_eq!(door.expected(), Duration::from_millis(22));
+        drop(second);
+        first.expect(Duration::ZERO);
+        assert_eq!(door.expected(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_text_has_at_least_one_token_and_at_most_the_limit() {
+        assert_eq!([0, 4, 400, 4_000].map(|bytes| likely_tokens(bytes, 512)), [1, 1, 100, 512]);
+    }
+}
