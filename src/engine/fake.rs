@@ -89,6 +89,8 @@ pub struct FakeScript {
     pub faults: HashMap<u64, Fault>,
     /// How many of the first sessions cannot be opened.
     pub failing_opens: u64,
+    /// How many of the first sessions panic while they are opened.
+    pub panicking_opens: u64,
     /// Whether sessions have a rescue precision, which has no faults.
     pub rescues: bool,
 }
@@ -144,7 +146,9 @@ impl Engine for FakeEngine {
     }
 
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
-        if self.shared.opens.fetch_add(1, Ordering::SeqCst) < self.shared.script.failing_opens {
+        let open = self.shared.opens.fetch_add(1, Ordering::SeqCst);
+        assert!(open >= self.shared.script.panicking_opens, "scripted: the opening panics");
+        if open < self.shared.script.failing_opens {
             return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
         }
         Ok(Box::new(FakeSession {
