@@ -1,5 +1,6 @@
 //! All workers: started together, replaced when they fail, ended together.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -14,7 +15,7 @@ use crate::config::{OnStuck, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
 use crate::scheduler::Scheduler;
-use crate::worker::{End, Report, Worker};
+use crate::worker::{End, Report, Worker, said};
 
 /// How long the first replacement of a worker waits; each further one twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -24,20 +25,20 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// What the pool's thread tells the outside.
-#[derive(Default)]
 struct Outside {
     /// The result of the first opening of all workers.
     first: Mutex<Option<Result<(), EngineError>>>,
     told: Condvar,
+    /// Why the pool cannot go on.
+    failed: watch::Sender<Option<String>>,
+    /// Workers' threads; zero when all have ended.
+    threads: watch::Sender<usize>,
 }
 
 /// Running workers and the thread that looks after them.
 pub struct WorkerPool {
     scheduler: Scheduler,
     outside: Arc<Outside>,
-    poisoned: watch::Receiver<Option<String>>,
-    /// Zero when every thread has ended.
-    threads: watch::Receiver<usize>,
 }
 
 /// The pool's own thread.
@@ -47,8 +48,6 @@ struct Keeper {
     clock: Arc<dyn Clock>,
     reports: Sender<Report>,
     outside: Arc<Outside>,
-    poisoned: watch::Sender<Option<String>>,
-    threads: watch::Sender<usize>,
     slots: Vec<Slot>,
     measured: Times,
     watchdog: WatchdogConfig,
@@ -75,35 +74,36 @@ impl WorkerPool {
         watchdog: WatchdogConfig,
     ) -> Self {
         let (reports, inbox) = channel();
-        let outside = Arc::new(Outside::default());
-        let (poisoned_sender, poisoned) = watch::channel(None);
-        let (threads_sender, threads) = watch::channel(workers.as_usize());
+        let outside = Arc::new(Outside {
+            first: Mutex::new(None),
+            told: Condvar::new(),
+            failed: watch::Sender::new(None),
+            threads: watch::Sender::new(workers.as_usize()),
+        });
         let keeper = Keeper {
             engine,
             scheduler: scheduler.clone(),
             clock,
             reports,
             outside: Arc::clone(&outside),
-            poisoned: poisoned_sender,
-            threads: threads_sender,
             slots: vec![Slot::default(); workers.as_usize()],
             measured: Vec::new(),
             watchdog,
         };
         let spawned = thread::Builder::new()
             .name("duovec-pool".to_owned())
-            .spawn(move || keeper.keep(&inbox));
+            .spawn(move || keeper.keep_supervised(&inbox));
         if let Err(error) = spawned {
             let reason = format!("cannot start a thread: {error}");
-            *outside.first.lock() = Some(Err(EngineError::NotAvailable(reason)));
+            outside.tell_first(Err(EngineError::NotAvailable(reason)));
         }
-        Self { scheduler, outside, poisoned, threads }
+        Self { scheduler, outside }
     }
 
     /// Blocks until every worker has warmed up, and gives the cost model to the scheduler.
     ///
     /// # Errors
-    /// The first error of a worker's first opening; the pool is closed then.
+    /// The first error or panic of a worker's first opening; the pool is closed then.
     pub fn wait_ready(&self) -> Result<(), EngineError> {
         let mut first = self.outside.first.lock();
         loop {
@@ -114,27 +114,52 @@ impl WorkerPool {
         }
     }
 
-    /// Resolves with the reason when no session of this process will work again, or one is stuck
-    /// and the process is to end then.
+    /// Resolves with the reason when the pool cannot go on: no session of this process will work
+    /// again, one is stuck and the process is to end then, or nobody looks after the workers.
     pub async fn failed(&self) -> String {
-        let mut poisoned = self.poisoned.clone();
-        match poisoned.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            // The keeper has ended without a fault.
-            Err(_) => std::future::pending().await,
-        }
+        let mut failed = self.outside.failed.subscribe();
+        let reason = failed.wait_for(Option::is_some).await.expect("its sender is in self");
+        reason.clone().unwrap_or_default()
     }
 
     /// Closes the scheduler and waits for the threads; how many have not ended in time.
     pub async fn shutdown(&self, timeout: Duration) -> usize {
         self.scheduler.close();
-        let mut threads = self.threads.clone();
+        let mut threads = self.outside.threads.subscribe();
         let _ = tokio::time::timeout(timeout, threads.wait_for(|&left| left == 0)).await;
         *threads.borrow_and_update()
     }
 }
 
+impl Outside {
+    fn tell_first(&self, result: Result<(), EngineError>) {
+        let mut first = self.first.lock();
+        if first.is_none() {
+            *first = Some(result);
+            self.told.notify_all();
+        }
+    }
+
+    /// Whether the workers are still being opened for the first time.
+    fn is_starting(&self) -> bool {
+        self.first.lock().is_none()
+    }
+}
+
 impl Keeper {
+    /// The thread's whole life. Without it nobody would replace a worker or see that one is stuck,
+    /// so the process cannot go on when it panics.
+    fn keep_supervised(self, inbox: &Receiver<Report>) {
+        let (scheduler, outside) = (self.scheduler.clone(), Arc::clone(&self.outside));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.keep(inbox))) {
+            let panic = said(&*panic);
+            let reason = format!("the thread that looks after the workers panicked: {panic}");
+            scheduler.close();
+            outside.tell_first(Err(EngineError::NotAvailable(reason.clone())));
+            outside.failed.send_replace(Some(reason));
+        }
+    }
+
     fn keep(mut self, inbox: &Receiver<Report>) {
         for worker in 0..self.slots.len() {
             self.spawn(worker);
@@ -148,7 +173,7 @@ impl Keeper {
             }
             let running = self.slots.iter().filter(|slot| slot.running).count();
             if self.scheduler.is_closed() {
-                self.threads.send_replace(running);
+                self.outside.threads.send_replace(running);
                 if running == 0 {
                     return;
                 }
@@ -198,7 +223,7 @@ impl Keeper {
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
             if self.watchdog.on_stuck == OnStuck::Exit {
                 self.scheduler.close();
-                self.poisoned.send_replace(Some(reason));
+                self.outside.failed.send_replace(Some(reason));
             }
         }
     }
@@ -220,11 +245,11 @@ impl Keeper {
         slot.failures = 0;
         // Workers warm up side by side, so the last one to be ready measured the least contention.
         self.measured = measured;
-        if self.slots.iter().all(|slot| slot.ready) && self.outside.first.lock().is_none() {
+        if self.slots.iter().all(|slot| slot.ready) && self.outside.is_starting() {
             if let Some(fit) = fit(&self.measured) {
                 self.scheduler.set_cost(fit);
             }
-            self.tell_first(Ok(()));
+            self.outside.tell_first(Ok(()));
         }
     }
 
@@ -236,12 +261,13 @@ impl Keeper {
             End::Poisoned(reason) => {
                 tracing::error!(worker, reason, "the device is lost for this process");
                 self.scheduler.close();
-                self.tell_first(Err(EngineError::ProcessPoisoned(reason.clone())));
-                self.poisoned.send_replace(Some(reason));
+                self.outside.tell_first(Err(EngineError::ProcessPoisoned(reason.clone())));
+                self.outside.failed.send_replace(Some(reason));
             }
-            End::NotOpened(error) if self.outside.first.lock().is_none() => {
-                self.scheduler.close();
-                self.tell_first(Err(error));
+            End::NotOpened(error) if self.outside.is_starting() => self.end_start(error),
+            // What panics at the first try would do so at each one.
+            End::Failed(reason) if self.outside.is_starting() => {
+                self.end_start(EngineError::SessionLost(reason));
             }
             End::NotOpened(EngineError::ProcessPoisoned(reason)) => {
                 self.ended(worker, End::Poisoned(reason));
@@ -251,6 +277,11 @@ impl Keeper {
         }
     }
 
+    fn end_start(&self, error: EngineError) {
+        self.scheduler.close();
+        self.outside.tell_first(Err(error));
+    }
+
     fn replace(&mut self, worker: usize, reason: &str) {
         let slot = &mut self.slots[worker];
         let wait = BACKOFF_MIN.saturating_mul(1 << slot.failures.min(20)).min(BACKOFF_MAX);
@@ -258,14 +289,6 @@ impl Keeper {
         slot.restart = Some(self.clock.now() + wait);
         let wait_ms = wait.as_millis();
         tracing::error!(worker, reason, wait_ms, "a worker failed and will be replaced");
-    }
-
-    fn tell_first(&self, result: Result<(), EngineError>) {
-        let mut first = self.outside.first.lock();
-        if first.is_none() {
-            *first = Some(result);
-            self.outside.told.notify_all();
-        }
     }
 }
 
