@@ -150,6 +150,8 @@ mod tests {
     struct Counted {
         engine: FakeEngine,
         alive: Arc<AtomicUsize>,
+        /// Whether it has sessions.
+        works: bool,
     }
 
     impl Engine for Counted {
@@ -162,7 +164,7 @@ mod tests {
         }
 
         fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
-            self.engine.open_session()
+            if self.works { self.engine.open_session() } else { Err(fault()) }
         }
     }
 
@@ -170,6 +172,10 @@ mod tests {
         fn drop(&mut self) {
             self.alive.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    fn fault() -> EngineError {
+        EngineError::Transient("scripted".to_owned())
     }
 
     fn ways(cores: usize, budgets: &[MaxBatchTokens]) -> Ways {
@@ -193,10 +199,49 @@ mod tests {
             assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
             opened.push(split);
             let engine = FakeEngine::new(4, buckets);
-            Ok(Box::new(Counted { engine, alive: Arc::clone(&alive) }))
+            Ok(Box::new(Counted { engine, alive: Arc::clone(&alive), works: true }))
         };
         let found = ways.best(ladder, open, &RealClock::new()).expect("the engine runs");
         (opened, found)
+    }
+
+    #[derive(Clone, Copy)]
+    enum Trouble {
+        Opening,
+        Running,
+    }
+
+    /// What is found when the way of this number has trouble whenever it is tried.
+    fn best_but(failing: usize, trouble: Trouble) -> Result<Found, EngineError> {
+        let ways = ways(4, &CPU_BATCH_TOKENS);
+        let alive = Arc::new(AtomicUsize::new(0));
+        let open = |split, buckets| -> Result<Box<dyn Engine>, EngineError> {
+            let fails = split == ways.splits[failing];
+            if fails && matches!(trouble, Trouble::Opening) {
+                return Err(fault());
+            }
+            assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
+            let (engine, alive) = (FakeEngine::new(4, buckets), Arc::clone(&alive));
+            Ok(Box::new(Counted { engine, alive, works: !fails }))
+        };
+        ways.best(ladder, open, &RealClock::new())
+    }
+
+    #[test]
+    fn a_later_way_that_fails_leaves_the_best_of_those_that_ran() {
+        for trouble in [Trouble::Opening, Trouble::Running] {
+            let found = best_but(1, trouble).expect("the first way runs");
+            assert_eq!(found.split, splits(4)[0]);
+            assert_eq!(found.measured.len(), 1);
+            assert!(found.engine.open_session().is_ok(), "it is the engine of that way");
+        }
+    }
+
+    #[test]
+    fn a_first_way_that_fails_ends_the_start() {
+        for trouble in [Trouble::Opening, Trouble::Running] {
+            assert_eq!(best_but(0, trouble).err(), Some(fault()));
+        }
     }
 
     #[test]
