@@ -57,9 +57,13 @@ impl Ways {
         ways
     }
 
-    /// Loads the engine in each way until one is not the best so far, and leaves the best.
+    /// Loads the engine in each way until one is not the best so far, and leaves the best. A later
+    /// way that does not run on this machine ends the search: it is not needed.
     ///
     /// `ladder` gives the shapes for a budget.
+    ///
+    /// # Errors
+    /// Those of the first way, and of the best one when it is loaded again.
     pub fn best(
         &self,
         ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
@@ -67,27 +71,42 @@ impl Ways {
         clock: &dyn Clock,
     ) -> Result<Found, EngineError> {
         let widest = ladder(self.largest());
-        let mut engine = open(self.splits[0], widest.clone())?;
+        let engine = open(self.splits[0], widest.clone())?;
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
             return Ok(Found { engine, split, max_batch_tokens, measured: Vec::new() });
         }
         let mut measured = vec![self.probe.measure(&*engine, self.splits[0], clock)?];
+        // The one of the way that was measured last.
+        let mut loaded = Some(engine);
         for &split in &self.splits[1..] {
             // Weights are there once: one engine ends before the next begins.
-            drop(engine);
-            engine = open(split, widest.clone())?;
-            measured.push(self.probe.measure(&*engine, split, clock)?);
+            loaded = None;
+            let tried = open(split, widest.clone()).and_then(|engine| {
+                let measured = self.probe.measure(&*engine, split, clock)?;
+                Ok((engine, measured))
+            });
+            match tried {
+                Ok((engine, one)) => {
+                    loaded = Some(engine);
+                    measured.push(one);
+                }
+                Err(error) => {
+                    let Split { workers, threads } = split;
+                    tracing::warn!(workers, threads, %error, "a way of running cannot be measured");
+                    break;
+                }
+            }
             if choose(&measured, &self.budgets, self.goal) + 1 < measured.len() {
                 break;
             }
         }
         let best = choose(&measured, &self.budgets, self.goal);
         let split = measured[best].split;
-        if best + 1 < measured.len() {
-            drop(engine);
-            engine = open(split, widest)?;
-        }
+        let mut engine = match loaded.filter(|_| best + 1 == measured.len()) {
+            Some(engine) => engine,
+            None => open(split, widest)?,
+        };
         let max_batch_tokens = measured[best].budget(&self.budgets);
         engine.set_buckets(&ladder(max_batch_tokens));
         Ok(Found { engine, split, max_batch_tokens, measured })
