@@ -123,6 +123,52 @@ fn a_probe_runs_on_its_worker_before_what_waits() {
     assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![8] }]);
 }
 
+fn probe(state: &mut State) -> Action {
+    let event = Event::Probe { worker: 0, tokens: 9, deadline: LATER };
+    state.handle(at(0), &event).swap_remove(0)
+}
+
+#[test]
+fn probes_take_one_batch_in_eight_while_items_wait() {
+    let mut state = state(10_000, 1);
+    submit(&mut state, &[100; 1000]);
+    let mut last = None;
+    for batch in 0..100 {
+        while matches!(probe(&mut state), Action::Accept { .. }) {}
+        let actions = ask(&mut state, at(0));
+        let [Action::Run { items, .. }, ..] = &actions[..] else { panic!("{actions:?}") };
+        if items[0] >= 1000 {
+            assert!(last.is_none_or(|last| batch - last >= 8), "{batch} after {last:?}");
+            last = Some(batch);
+        }
+        state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
+    }
+    assert_eq!(last, Some(96), "they are not forgotten either");
+}
+
+#[test]
+fn probes_run_at_once_when_nothing_else_waits() {
+    let mut state = state(10, 1);
+    for _ in 0..3 {
+        let Action::Accept { items } = probe(&mut state) else { panic!("it lives") };
+        assert!(matches!(&ask(&mut state, at(0))[..], [Action::Run { items: ran, .. }]
+            if ran[..] == [items.start]));
+        state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
+    }
+}
+
+#[test]
+fn few_probes_wait_for_a_worker_and_they_count_as_work() {
+    let mut state = state(10_000, 1);
+    submit(&mut state, &[100; 20]);
+    ask(&mut state, at(0));
+    let before = state.predicted_wait(at(0));
+    let taken = (0..100).filter(|_| matches!(probe(&mut state), Action::Accept { .. })).count();
+    assert!((1..=4).contains(&taken), "{taken}");
+    assert!(matches!(probe(&mut state), Action::Refuse(Refused::Full { .. })));
+    assert!(state.predicted_wait(at(0)) > before, "they are before a new request");
+}
+
 #[test]
 fn a_probe_of_a_worker_without_a_session_is_refused() {
     let mut state = state(10, 1);
