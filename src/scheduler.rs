@@ -211,7 +211,8 @@ impl Scheduler {
         self.enter(locked, actions, submission.items, submission.rows)
     }
 
-    /// Gives an item to one worker, ahead of what waits; for health checks.
+    /// Gives an item to one worker, ahead of what waits; for health checks. While other items wait,
+    /// a worker runs one of them in eight batches at most.
     pub fn probe(&self, worker: usize, ids: TokenIds, deadline: Moment) -> Result<Ticket, Refusal> {
         let mut locked = self.0.locked.lock();
         let event = Event::Probe { worker, tokens: ids.len(), deadline };

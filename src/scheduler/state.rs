@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::batch::cost::{CostModel, Fit};
-use crate::batch::plan::{BucketTable, Sequence, WaitingItem, WaitingItems};
+use crate::batch::plan::{BucketTable, Plan, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
 
@@ -19,8 +19,12 @@ mod ending;
 use admission::{Admission, Announced, Candidate};
 pub use counts::Counts;
 
-/// Checks that may wait for one worker; health checks come one at a time or a few at once.
-const PROBES_MAX: usize = 64;
+/// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
+/// late.
+const PROBES_MAX: usize = 4;
+
+/// Batches of a worker for each check that they let pass, so that checks cannot starve requests.
+const BATCHES_A_PROBE: u32 = 7;
 
 /// What the state machine is bounded by.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +43,7 @@ pub enum Event<'a> {
     Announce { priority: Priority, tokens: usize, deadline: Moment, ahead: Duration },
     /// A request with the token counts of its items; without a priority its size decides.
     Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
-    /// An item for one worker, ahead of what waits.
+    /// An item for one worker, ahead of what waits as far as others are not starved.
     Probe { worker: usize, tokens: usize, deadline: Moment },
     /// Nobody wants the items of this range any more.
     Cancel { items: Range<Sequence> },
@@ -145,6 +149,8 @@ struct WorkerState {
     idle: bool,
     running: Option<Running>,
     probes: VecDeque<Sequence>,
+    /// Batches of other items that it runs before its next probe while such items wait.
+    owed_batches: u32,
 }
 
 /// Everything the scheduler knows.
@@ -394,15 +400,10 @@ impl State {
     fn ask(&mut self, now: Moment, worker: usize) -> Vec<Action> {
         let mut actions = self.expire(now);
         self.workers[worker].idle = false;
-        let (bucket, items) = match self.workers[worker].probes.pop_front() {
-            Some(probe) => (self.waiting.table().single(self.items[&probe].tokens), vec![probe]),
-            None => {
-                let Some(plan) = self.waiting.take(now, self.config.max_age) else {
-                    self.workers[worker].idle = true;
-                    return actions;
-                };
-                (plan.bucket, plan.items)
-            }
+        let plan = self.next_probe(worker).or_else(|| self.next_batch(now, worker));
+        let Some(Plan { bucket, items }) = plan else {
+            self.workers[worker].idle = true;
+            return actions;
         };
         let (mut real, mut interactive) = (0, 0);
         for item in &items {
@@ -424,6 +425,25 @@ impl State {
             actions.extend(self.wake());
         }
         actions
+    }
+
+    /// The worker's next probe, unless it is the others' turn.
+    fn next_probe(&mut self, worker: usize) -> Option<Plan> {
+        let state = &mut self.workers[worker];
+        if state.owed_batches > 0 && !self.waiting.is_empty() {
+            return None;
+        }
+        let probe = state.probes.pop_front()?;
+        state.owed_batches = BATCHES_A_PROBE;
+        let bucket = self.waiting.table().single(self.items[&probe].tokens);
+        Some(Plan { bucket, items: vec![probe] })
+    }
+
+    fn next_batch(&mut self, now: Moment, worker: usize) -> Option<Plan> {
+        let plan = self.waiting.take(now, self.config.max_age)?;
+        let owed = &mut self.workers[worker].owed_batches;
+        *owed = owed.saturating_sub(1);
+        Some(plan)
     }
 
     /// Ends waiting items whose deadline has passed, before they cost anything.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Phase, Refused, Running, State};
+use super::{Phase, Refused, Running, State, WorkerState};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -68,7 +68,7 @@ impl State {
             return Duration::ZERO;
         }
         let backlog_us = self.backlog_us(Priority::Interactive) + self.backlog_us(Priority::Bulk);
-        micros(self.running_us(now) + backlog_us)
+        micros(self.running_us(now) + self.probes_us() + backlog_us)
     }
 
     /// Refuses a request that does not fit or would be late.
@@ -157,7 +157,7 @@ impl State {
         // Later items that fill up the batches of earlier ones run before it too: at most as much
         // again, and a batch of each length; half of that as a rule.
         let filled_us = before_us.min(self.round_us(priority));
-        micros(self.running_us(now) + before_us + 0.5 * filled_us)
+        micros(self.running_us(now) + self.probes_us() + before_us + 0.5 * filled_us)
     }
 
     /// Part of the workers' time that interactive items leave to bulk items, of late.
@@ -168,8 +168,10 @@ impl State {
 
     /// A worker can start at once, and nothing is before a new item.
     fn is_idle(&self) -> bool {
-        let idle = self.workers.iter().any(|worker| worker.live && worker.running.is_none());
-        idle && self.waiting.is_empty()
+        let idle = |worker: &WorkerState| {
+            worker.live && worker.running.is_none() && worker.probes.is_empty()
+        };
+        self.waiting.is_empty() && self.workers.iter().any(idle)
     }
 
     /// Workers that share the work; at least one, since another will take a lost one's place.
@@ -180,6 +182,13 @@ impl State {
     /// Time of what waits, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
         self.waiting.backlog_us(priority) * self.correction / self.sharing_workers()
+    }
+
+    /// Time of the probes that wait, for all workers together: as if all ran before a new item.
+    fn probes_us(&self) -> f64 {
+        let probes = self.workers.iter().flat_map(|worker| &worker.probes);
+        let each_us = probes.map(|probe| self.waiting.single_us(self.items[probe].tokens));
+        each_us.sum::<f64>() * self.correction / self.sharing_workers()
     }
 
     /// Time of a full batch of each length that waits, for all workers together.
