@@ -15,16 +15,10 @@ use crate::clock::Moment;
 mod admission;
 mod counts;
 mod ending;
+mod probes;
 
 use admission::{Admission, Announced, Candidate};
 pub use counts::Counts;
-
-/// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
-/// late.
-const PROBES_MAX: usize = 4;
-
-/// Batches of a worker for each check that they let pass, so that checks cannot starve requests.
-const BATCHES_A_PROBE: u32 = 7;
 
 /// What the state machine is bounded by.
 #[derive(Debug, Clone, Copy)]
@@ -337,32 +331,6 @@ impl State {
         items
     }
 
-    fn probe(
-        &mut self,
-        now: Moment,
-        worker: usize,
-        tokens: usize,
-        deadline: Moment,
-    ) -> Vec<Action> {
-        let closed = self.phase == Phase::Closed;
-        let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
-        let Some(state) = live else {
-            return vec![Action::Refuse(Refused::NoWorker)];
-        };
-        if state.probes.len() >= PROBES_MAX {
-            return vec![Action::Refuse(Refused::Full { retry_after: Duration::ZERO })];
-        }
-        let item = self.next;
-        self.next += 1;
-        self.counts.accepted += 1;
-        state.probes.push_back(item);
-        let priority = Priority::Interactive;
-        let entry = ItemState { tokens, priority, turn: now, deadline, cancelled: false };
-        self.items.insert(item, entry);
-        self.deadlines.insert((deadline, item));
-        vec![Action::Accept { items: item..item + 1 }, Action::WakeAll]
-    }
-
     fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action> {
         for item in items.clone() {
             if self.leave_queue(item) {
@@ -425,18 +393,6 @@ impl State {
             actions.extend(self.wake());
         }
         actions
-    }
-
-    /// The worker's next probe, unless it is the others' turn.
-    fn next_probe(&mut self, worker: usize) -> Option<Plan> {
-        let state = &mut self.workers[worker];
-        if state.owed_batches > 0 && !self.waiting.is_empty() {
-            return None;
-        }
-        let probe = state.probes.pop_front()?;
-        state.owed_batches = BATCHES_A_PROBE;
-        let bucket = self.waiting.table().single(self.items[&probe].tokens);
-        Some(Plan { bucket, items: vec![probe] })
     }
 
     fn next_batch(&mut self, now: Moment, worker: usize) -> Option<Plan> {

@@ -175,20 +175,13 @@ impl State {
     }
 
     /// Workers that share the work; at least one, since another will take a lost one's place.
-    fn sharing_workers(&self) -> f64 {
+    pub(super) fn sharing_workers(&self) -> f64 {
         self.live_and_busy().0.max(1) as f64
     }
 
     /// Time of what waits, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
         self.waiting.backlog_us(priority) * self.correction / self.sharing_workers()
-    }
-
-    /// Time of the probes that wait, for all workers together: as if all ran before a new item.
-    fn probes_us(&self) -> f64 {
-        let probes = self.workers.iter().flat_map(|worker| &worker.probes);
-        let each_us = probes.map(|probe| self.waiting.single_us(self.items[probe].tokens));
-        each_us.sum::<f64>() * self.correction / self.sharing_workers()
     }
 
     /// Time of a full batch of each length that waits, for all workers together.
