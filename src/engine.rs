@@ -12,6 +12,8 @@ pub mod cuda;
 pub mod fake;
 #[cfg(feature = "openvino")]
 pub mod openvino;
+#[cfg(any(test, feature = "tensorrt", feature = "tensorrt-rtx"))]
+mod places;
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod tensorrt;
 

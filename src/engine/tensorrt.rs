@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::engine::places::Places;
 use crate::engine::{
     BatchOutput, Engine, EngineError, EngineInfo, EngineKind, GpuFigures, Session,
 };
@@ -55,10 +54,8 @@ struct Device {
 }
 
 /// What sessions tell the engine; read by whoever asks for figures.
-#[derive(Default)]
 struct Shared {
-    /// Open sessions of each device.
-    sessions: Mutex<Vec<usize>>,
+    places: Places,
     captured_graphs: AtomicU64,
     refused_graphs: AtomicU64,
 }
@@ -122,8 +119,9 @@ impl TensorRtEngine {
                 profiles: entry.profiles.iter().map(ToString::to_string).collect(),
             },
             shared: Arc::new(Shared {
-                sessions: Mutex::new(vec![0; devices.len()]),
-                ..Shared::default()
+                places: Places::new(devices.len()),
+                captured_graphs: AtomicU64::new(0),
+                refused_graphs: AtomicU64::new(0),
             }),
             profiles: entry.profiles.clone(),
             devices,
@@ -174,27 +172,20 @@ impl TensorRtEngine {
         let batch = Batch::new(bucket, vec![ids])
             .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
         let mut output = BatchOutput::default();
-        self.open(place, &[bucket])?.run(&batch, &mut output)?;
+        let lease = Lease::at(&self.shared, place);
+        self.open(lease, &[bucket])?.run(&batch, &mut output)?;
         Ok(compare(manifest, output.dense_row(0), output.weights_row(0, tokens)))
     }
 
-    fn open(&self, place: usize, buckets: &[Bucket]) -> Result<TensorRtSession, EngineError> {
-        let lease = Lease { shared: Arc::clone(&self.shared), place };
-        lease.shared.sessions.lock()[place] += 1;
+    fn open(&self, lease: Lease, buckets: &[Bucket]) -> Result<TensorRtSession, EngineError> {
         let request = SessionRequest {
             shapes: buckets.iter().copied().map(Shape::from).collect(),
             captured_tokens_max: i64::try_from(self.graph_tokens).unwrap_or(i64::MAX),
         };
-        let engine = &self.devices[place].engine;
+        let engine = &self.devices[lease.place].engine;
         let session = engine.open_session(&request).map_err(fault)?;
         let (elements, hidden_size) = (engine.elements(), self.info.hidden_size);
         Ok(TensorRtSession::new(session, elements, self.pad_token_id, hidden_size, lease))
-    }
-
-    /// The device with the fewest sessions.
-    fn emptiest(&self) -> usize {
-        let sessions = self.shared.sessions.lock();
-        (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0)
     }
 }
 
@@ -208,7 +199,8 @@ impl Engine for TensorRtEngine {
     }
 
     fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
-        Ok(Box::new(self.open(self.emptiest(), &self.info.buckets)?))
+        let lease = Lease::on_emptiest(&self.shared);
+        Ok(Box::new(self.open(lease, &self.info.buckets)?))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
@@ -248,9 +240,20 @@ struct Lease {
     place: usize,
 }
 
+impl Lease {
+    fn on_emptiest(shared: &Arc<Shared>) -> Self {
+        Self { place: shared.places.enter_emptiest(), shared: Arc::clone(shared) }
+    }
+
+    fn at(shared: &Arc<Shared>, place: usize) -> Self {
+        shared.places.enter(place);
+        Self { place, shared: Arc::clone(shared) }
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.shared.sessions.lock()[self.place] -= 1;
+        self.shared.places.leave(self.place);
     }
 }
 
