@@ -38,6 +38,9 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hint;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
 
     #[test]
     fn the_device_with_the_fewest_sessions_is_next() {
@@ -47,5 +50,36 @@ mod tests {
         assert_eq!(entered, [1, 2, 0, 1]);
         places.leave(2);
         assert_eq!(places.enter_emptiest(), 2);
+    }
+
+    #[test]
+    fn sessions_that_are_opened_side_by_side_are_on_different_devices() {
+        const ROUNDS: usize = 10_000;
+        let (places, arrived) = (Places::new(2), AtomicUsize::new(0));
+        // Spins, since threads that a barrier wakes go on one after the other.
+        let meet = |all: usize| {
+            arrived.fetch_add(1, Ordering::AcqRel);
+            let mut looks = 0;
+            while arrived.load(Ordering::Acquire) < all {
+                looks += 1;
+                if looks % 1000 == 0 { thread::yield_now() } else { hint::spin_loop() }
+            }
+        };
+        let open = || {
+            let round = |round: usize| {
+                meet(4 * round + 2);
+                let place = places.enter_emptiest();
+                meet(4 * round + 4);
+                places.leave(place);
+                place
+            };
+            (0..ROUNDS).map(round).collect::<Vec<_>>()
+        };
+        let (mine, theirs) = thread::scope(|scope| {
+            let other = scope.spawn(open);
+            (open(), other.join().expect("it does not panic"))
+        });
+        let together = mine.iter().zip(&theirs).filter(|(mine, theirs)| mine == theirs).count();
+        assert_eq!(together, 0, "of {ROUNDS} pairs of sessions, so many share a device");
     }
 }
