@@ -12,10 +12,12 @@ impl Places {
         Self(Mutex::new(vec![0; devices]))
     }
 
-    /// Counts a session on the device with the fewest; gives its place among the devices.
+    /// Counts a session on the device with the fewest; gives its place among the devices. Chosen
+    /// and counted under one lock, since all workers open their sessions at the same time.
     pub(super) fn enter_emptiest(&self) -> usize {
-        let place = self.emptiest();
-        self.enter(place);
+        let mut sessions = self.0.lock();
+        let place = (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0);
+        sessions[place] += 1;
         place
     }
 
@@ -27,11 +29,6 @@ impl Places {
     /// A session on the device at `place` has ended.
     pub(super) fn leave(&self, place: usize) {
         self.0.lock()[place] -= 1;
-    }
-
-    fn emptiest(&self) -> usize {
-        let sessions = self.0.lock();
-        (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0)
     }
 }
 
