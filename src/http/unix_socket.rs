@@ -75,6 +75,8 @@ impl Drop for SocketFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::thread;
 
     fn socket() -> (tempfile::TempDir, UnixSocket) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -102,6 +104,27 @@ mod tests {
         std::mem::forget(file);
         assert!(socket.path.exists(), "as after a crash");
         assert!(listen(&socket).is_ok());
+    }
+
+    #[test]
+    fn of_processes_that_start_together_one_listens_and_stays_reachable() {
+        const STARTS: usize = 4;
+        for _ in 0..200 {
+            let (_folder, socket) = socket();
+            drop(UnixListener::bind(&socket.path).expect("it is free"));
+            let together = Barrier::new(STARTS);
+            let start = || {
+                together.wait();
+                listen(&socket)
+            };
+            let ended: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..STARTS).map(|_| scope.spawn(start)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let listening = ended.iter().filter(|ended| ended.is_ok()).count();
+            assert_eq!(listening, 1, "so many believe that the path is theirs");
+            assert!(UnixStream::connect(&socket.path).is_ok(), "its socket was taken away");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,11 +58,15 @@ fn replace(path: &Path, text: &str) {
 
 impl Secure {
     fn new() -> Self {
+        Self::with(HttpConfig::default())
+    }
+
+    fn with(config: HttpConfig) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name| folder.path().join(name);
         let files = TlsFiles { cert: path("cert.pem"), key: path("key.pem") };
         let cert = write_pair(&files);
-        let server = Server::with(HttpConfig { tls: Some(files.clone()), ..HttpConfig::default() });
+        let server = Server::with(HttpConfig { tls: Some(files.clone()), ..config });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self { server, files, cert, runtime: runtime.expect("a runtime"), _folder: folder }
     }
@@ -234,4 +239,25 @@ fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
     drop(send);
     drop(runtime);
     server.wait_waiting(0);
+}
+
+/// A pipe stands for a file system that does not answer: who reads it waits.
+#[test]
+fn a_key_file_that_hangs_does_not_stop_a_new_certificate() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys");
+    fs::write(&path, "key\n").expect("it is written");
+    let secure =
+        Secure::with(HttpConfig { api_key_file: Some(path.clone()), ..HttpConfig::default() });
+    fs::remove_file(&path).expect("it was there");
+    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo is there");
+    assert!(made.success());
+    // Returns once the server has opened the other end; dropped before the server, so that it ends.
+    let _pipe = fs::File::options().write(true).open(&path).expect("it is read");
+    let new = write_pair(&secure.files);
+    let end = Instant::now() + PATIENCE;
+    while secure.connect(&new, Offer::default()).is_err() {
+        assert!(Instant::now() < end, "the new certificate never came");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
