@@ -55,12 +55,12 @@ mod probe;
 mod reply;
 mod request_id;
 mod routes;
-mod stamp;
 mod timeline;
 mod tls;
 mod unix_socket;
 mod unread;
 mod validate;
+mod watched;
 
 use access::{Arrived, Outcome};
 pub use auth::key_file::KeyFileError;
@@ -71,9 +71,7 @@ pub use unix_socket::UnixSocketError;
 use auth::Keys;
 use error::{ApiError, Code};
 use routes::Target;
-use stamp::LOOK_EVERY;
 use timeline::Timeline;
-use tls::Tls;
 
 /// The content type of all answers but `/metrics` and `/docs`.
 const JSON: &str = "application/json";
@@ -103,9 +101,8 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let Entrance { doors, keys, socket_file } = entrance;
-    let tls = doors.tls.clone();
-    let looking = (keys.may_change() || tls.is_some())
-        .then(|| tokio::task::spawn_local(look(Arc::clone(&keys), tls)));
+    keys.keep_looking()?;
+    doors.tls.iter().try_for_each(|tls| tls.keep_looking())?;
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
@@ -117,28 +114,11 @@ pub async fn serve(
         ended = &mut server => ended,
         () = shutdown => tokio::join!(handle.stop(!drain_timeout.is_zero()), server).1,
     };
-    if let Some(looking) = looking {
-        looking.abort();
-    }
     drop(socket_file);
     if let Some(traces) = ending {
         traces.close().await;
     }
     ended
-}
-
-/// Looks at the files that may change, for ever.
-async fn look(keys: Arc<Keys>, tls: Option<Arc<Tls>>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let (keys, tls) = (Arc::clone(&keys), tls.clone());
-        let refresh = move || {
-            keys.refresh();
-            tls.iter().for_each(|tls| tls.refresh());
-        };
-        // A file system that answers slowly must not keep signals waiting.
-        let _ = tokio::task::spawn_blocking(refresh).await;
-    }
 }
 
 /// Runs `future` on the kind of runtime that [`serve`] needs: one thread, with local tasks.

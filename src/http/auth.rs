@@ -1,14 +1,15 @@
 //! Whether a request shows one of the configured keys.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::error::{ApiError, Code};
+use super::watched::Watched;
 use crate::config::secret::ApiKey;
 
 pub(super) mod key_file;
@@ -22,9 +23,7 @@ type KeyDigest = [u8; 32];
 pub(super) struct Keys {
     /// From the configuration.
     fixed: Vec<KeyDigest>,
-    /// All of them.
-    digests: ArcSwap<Vec<KeyDigest>>,
-    file: Option<Mutex<KeyFile>>,
+    file: Option<Arc<Watched<KeyFile>>>,
 }
 
 impl Keys {
@@ -32,49 +31,28 @@ impl Keys {
     ///
     /// # Errors
     /// When the file cannot be read or has no key.
-    pub(super) fn open(keys: &[ApiKey], file: Option<&Path>) -> Result<Self, KeyFileError> {
-        let fixed: Vec<KeyDigest> = keys.iter().map(|key| digest(key.as_bytes())).collect();
-        let mut digests = fixed.clone();
-        let mut opened = None;
-        if let Some(path) = file {
-            let (file, found) = KeyFile::open(path)?;
-            if found.is_empty() {
-                return Err(KeyFileError::Empty { path: path.to_owned() });
+    pub(super) fn open(keys: &[ApiKey], path: Option<&Path>) -> Result<Self, KeyFileError> {
+        let fixed = keys.iter().map(|key| digest(key.as_bytes())).collect();
+        let file = path.map(|path| Watched::open(KeyFile::new(path))).transpose()?;
+        match (path, &file) {
+            (Some(path), Some(file)) if file.current().is_empty() => {
+                Err(KeyFileError::Empty { path: path.to_owned() })
             }
-            digests.extend(found);
-            opened = Some(Mutex::new(file));
+            _ => Ok(Self { fixed, file }),
         }
-        Ok(Self { fixed, digests: ArcSwap::from_pointee(digests), file: opened })
     }
 
     /// How many keys there are; without any every request passes.
     pub(super) fn count(&self) -> usize {
-        self.digests.load().len()
+        self.fixed.len() + self.file.as_ref().map_or(0, |file| file.current().len())
     }
 
-    /// Whether there is a file to look at.
-    pub(super) fn may_change(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// Takes the file's keys again when it has changed; blocks while it reads.
-    pub(super) fn refresh(&self) {
-        let Some(file) = &self.file else { return };
-        let found = file.lock().changed();
-        if let Some(found) = found {
-            let emptied = found.is_empty();
-            let all: Vec<KeyDigest> = self.fixed.iter().copied().chain(found).collect();
-            let keys = all.len();
-            self.digests.store(all.into());
-            if emptied {
-                tracing::warn!(
-                    keys,
-                    "the file of API keys has none any more: all it had are revoked"
-                );
-            } else {
-                tracing::info!(keys, "the API keys were read again");
-            }
-        }
+    /// Takes the file's keys again whenever it changes.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub(super) fn keep_looking(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), Watched::keep_looking)
     }
 
     /// Refuses a request that shows none of the keys.
@@ -82,12 +60,13 @@ impl Keys {
         if self.fixed.is_empty() && self.file.is_none() {
             return Ok(());
         }
-        let digests = self.digests.load();
+        let of_file = self.file.as_ref().map(|file| file.current());
+        let keys = self.fixed.iter().chain(of_file.iter().flat_map(|keys| keys.iter()));
         let refuse = |message| Err(ApiError::new(Code::InvalidApiKey, message));
         let Some(shown) = headers.get(AUTHORIZATION) else {
             return refuse("this server wants an API key; send Authorization: Bearer <key>");
         };
-        if holds(&digests, token(shown.as_bytes())) {
+        if holds(keys, token(shown.as_bytes())) {
             return Ok(());
         }
         refuse("the API key is not one of this server's; check Authorization: Bearer <key>")
@@ -95,9 +74,9 @@ impl Keys {
 }
 
 /// Compares with every key, so that the time does not tell which one was close.
-fn holds(digests: &[KeyDigest], token: &[u8]) -> bool {
+fn holds<'a>(keys: impl Iterator<Item = &'a KeyDigest>, token: &[u8]) -> bool {
     let shown = digest(token);
-    let found = digests.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&shown));
+    let found = keys.fold(Choice::from(0), |found, key| found | key.ct_eq(&shown));
     found.into()
 }
 
@@ -125,6 +104,10 @@ mod tests {
     fn keys(keys: &[&str], file: Option<&Path>) -> Keys {
         let keys: Vec<ApiKey> = keys.iter().copied().map(ApiKey::new).collect();
         Keys::open(&keys, file).expect("the file has a key")
+    }
+
+    fn refresh(keys: &Keys) {
+        keys.file.iter().for_each(|file| file.refresh());
     }
 
     fn passes(keys: &Keys, value: &'static str) -> bool {
@@ -167,21 +150,21 @@ mod tests {
         assert!(passes(&keys, "Bearer old") && passes(&keys, "Bearer fixed"));
         fs::write(&path, "new-one\nother\n").expect("it is written");
         assert!(passes(&keys, "Bearer old"), "nobody has looked yet");
-        keys.refresh();
+        refresh(&keys);
         for (value, expected) in
             [("fixed", true), ("new-one", true), ("other", true), ("old", false)]
         {
             assert_eq!(passes(&keys, value), expected, "{value}");
         }
         fs::remove_file(&path).expect("it was there");
-        keys.refresh();
+        refresh(&keys);
         assert!(passes(&keys, "new-one") && !passes(&keys, "old"), "the last keys stay");
         fs::write(&path, "# nothing\n").expect("it is written");
-        keys.refresh();
+        refresh(&keys);
         assert!(!passes(&keys, "new-one"), "an empty file revokes all it had");
         assert!(passes(&keys, "fixed") && keys.check(&HeaderMap::new()).is_err());
         fs::write(&path, "last\n").expect("it is written");
-        keys.refresh();
+        refresh(&keys);
         assert!(passes(&keys, "last") && !passes(&keys, "new-one"));
     }
 }

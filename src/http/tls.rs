@@ -4,8 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -16,7 +14,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig, SupportedProtocolVersion};
 
-use super::stamp::Stamp;
+use super::watched::{Source, Watched};
 use crate::config::TlsFiles;
 
 /// Older versions have known weaknesses, and no client in use needs them.
@@ -26,9 +24,6 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 const PROTOCOLS: [&[u8]; 2] = [HTTP_2, b"http/1.1"];
 /// HTTP/2's name in the handshake.
 pub(super) const HTTP_2: &[u8] = b"h2";
-
-/// Writers replace one file after the other; a pair that does not fit for so many looks is told.
-const LOOKS_UNTIL_TOLD: u32 = 2;
 
 /// Why there is no certificate with its key.
 #[derive(Debug, Error)]
@@ -54,7 +49,7 @@ pub enum TlsError {
 /// Everything that a handshake needs.
 pub(super) struct Tls {
     acceptor: TlsAcceptor,
-    certificate: Arc<Certificate>,
+    certificate: Arc<Watched<PairFiles>>,
 }
 
 impl Tls {
@@ -64,7 +59,8 @@ impl Tls {
     /// When one cannot be read or used, or they do not belong together.
     pub(super) fn open(files: &TlsFiles) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let certificate = Arc::new(Certificate::open(files, Arc::clone(&provider))?);
+        let pair = PairFiles { files: files.clone(), provider: Arc::clone(&provider) };
+        let certificate = Watched::open(pair)?;
         let resolver = Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&VERSIONS)
@@ -80,99 +76,69 @@ impl Tls {
         self.acceptor.clone()
     }
 
-    /// Reads the files again when one has changed; blocks while it reads.
-    pub(super) fn refresh(&self) {
-        self.certificate.refresh();
+    /// Takes the files again whenever they change.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub(super) fn keep_looking(&self) -> io::Result<()> {
+        self.certificate.keep_looking()
     }
 }
 
-/// The pair in use.
-#[derive(Debug)]
-struct Certificate {
+/// The certificate's and the key's files.
+struct PairFiles {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
-    current: ArcSwap<CertifiedKey>,
-    last_look: Mutex<Look>,
 }
 
-/// What was found when the files were last looked at.
-#[derive(Debug)]
-struct Look {
-    /// Of the pair in use, or of the last one that could not be used.
-    stamps: Stamps,
-    /// Looks in a row that found no pair to use.
-    failures: u32,
-}
+impl Source for PairFiles {
+    /// The certificate, the key.
+    type Content = [Vec<u8>; 2];
+    type Value = CertifiedKey;
+    type Error = TlsError;
 
-type Stamps = [Option<Stamp>; 2];
+    const NAME: &'static str = "the TLS certificate and its key";
 
-impl Certificate {
-    fn open(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
-        // Before the content: what is written from here on is a change.
-        let last_look = Mutex::new(Look { stamps: stamps(files), failures: 0 });
-        let current = ArcSwap::from_pointee(read(files, &provider)?);
-        Ok(Self { files: files.clone(), provider, current, last_look })
+    fn read(&self) -> Result<Self::Content, TlsError> {
+        Ok([bytes(&self.files.cert)?, bytes(&self.files.key)?])
     }
 
-    fn refresh(&self) {
-        let mut last = self.last_look.lock();
-        let stamps = stamps(&self.files);
-        if stamps == last.stamps && (last.failures == 0 || last.failures >= LOOKS_UNTIL_TOLD) {
-            return;
+    fn parse(&self, [chain, private]: &Self::Content) -> Result<CertifiedKey, TlsError> {
+        let TlsFiles { cert, key } = &self.files;
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+        let chain = chain.map_err(|error| not_pem(cert, &error))?;
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate { path: cert.clone() });
         }
-        let failures = if stamps == last.stamps { last.failures } else { 0 };
-        *last = Look { stamps, failures: 0 };
-        match read(&self.files, &self.provider) {
-            Ok(pair) => {
-                self.current.store(Arc::new(pair));
-                tracing::info!("the TLS certificate was read again; new connections get it");
+        let private = private_key(key, private)?;
+        CertifiedKey::from_der(chain, private, &self.provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
             }
-            Err(error) => {
-                last.failures = failures + 1;
-                if last.failures == LOOKS_UNTIL_TOLD {
-                    let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::warn!(%error, cause, "the TLS certificate read last stays");
-                }
+            other => {
+                let (cert, key, problem) = (cert.clone(), key.clone(), other.to_string());
+                TlsError::Unusable { cert, key, problem }
             }
-        }
+        })
+    }
+
+    fn tell(&self, _: &CertifiedKey) {
+        tracing::info!("the TLS certificate was read again; new connections get it");
     }
 }
 
-impl ResolvesServerCert for Certificate {
+impl ResolvesServerCert for Watched<PairFiles> {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.load_full())
+        Some(self.current())
     }
 }
 
-fn stamps(files: &TlsFiles) -> Stamps {
-    [Stamp::of(&files.cert).ok(), Stamp::of(&files.key).ok()]
-}
-
-fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-    let TlsFiles { cert, key } = files;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes(cert)?).collect();
-    let chain = chain.map_err(|error| not_pem(cert, &error))?;
-    if chain.is_empty() {
-        return Err(TlsError::NoCertificate { path: cert.clone() });
-    }
-    let private = private_key(key)?;
-    CertifiedKey::from_der(chain, private, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => {
-            TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
-        }
-        other => {
-            TlsError::Unusable { cert: cert.clone(), key: key.clone(), problem: other.to_string() }
-        }
-    })
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text = bytes(path)?;
+fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     // "BEGIN ENCRYPTED PRIVATE KEY", or the older "Proc-Type: 4,ENCRYPTED".
     if text.windows(b"ENCRYPTED".len()).any(|window| window == b"ENCRYPTED") {
         return Err(TlsError::EncryptedKey { path: path.to_owned() });
     }
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         PemError::NoItemsFound => TlsError::NoKey { path: path.to_owned() },
         other => not_pem(path, &other),
     })

@@ -2,13 +2,12 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::stamp::Stamp;
 use crate::config::UnixSocket;
 
 /// Why nothing can listen there.
@@ -25,8 +24,11 @@ pub enum UnixSocketError {
 /// The file of a socket; removed when it is dropped.
 pub(super) struct SocketFile {
     path: PathBuf,
-    stamp: Option<Stamp>,
+    id: Option<FileId>,
 }
+
+/// Device and number of a file.
+type FileId = (u64, u64);
 
 /// Listens on `socket.path`, with its mode; a file that a dead process left there is replaced.
 ///
@@ -37,9 +39,8 @@ pub(super) fn listen(socket: &UnixSocket) -> Result<(UnixListener, SocketFile), 
     let failed = |source| UnixSocketError::Listen { path: path.clone(), source };
     remove_stale(path)?;
     let listener = UnixListener::bind(path).map_err(failed)?;
-    let mut file = SocketFile { path: path.clone(), stamp: Stamp::of(path).ok() };
+    let file = SocketFile { path: path.clone(), id: id(path) };
     fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(failed)?;
-    file.stamp = Stamp::of(path).ok();
     Ok((listener, file))
 }
 
@@ -63,10 +64,14 @@ fn remove_stale(path: &Path) -> Result<(), UnixSocketError> {
     }
 }
 
+fn id(path: &Path) -> Option<FileId> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // A successor may have put its own there.
-        if self.stamp.is_some() && Stamp::of(&self.path).ok() == self.stamp {
+        if self.id.is_some() && id(&self.path) == self.id {
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -5,13 +5,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{LazyLock, Mutex, Once};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use duovec::config::HttpConfig;
 use duovec::config::secret::ApiKey;
 use serde_json::Value;
 
 use crate::collector::Collector;
-use crate::support::{DENSE, Server, Trouble};
+use crate::support::{DENSE, PATIENCE, Server, Trouble};
 
 static LOG: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(Mutex::default);
 
@@ -154,4 +155,32 @@ fn a_key_file_that_everybody_can_read_is_a_warning_without_its_keys() {
         assert_eq!(lines.len(), warned, "{lines:?}");
         assert!(lines.iter().all(|line| line["level"] == "WARN"), "{lines:?}");
     }
+}
+
+#[test]
+fn an_emptied_key_file_is_a_warning_that_names_it() {
+    listen();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys-log-7");
+    fs::write(&path, "key-kept-secret\n").expect("it is written");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    let _server =
+        Server::with(HttpConfig { api_key_file: Some(path.clone()), ..HttpConfig::default() });
+    let told = |count: usize| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let lines = lines("keys-log-7");
+            if lines.len() >= count {
+                return lines;
+            }
+            assert!(Instant::now() < end, "{lines:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    fs::write(&path, "").expect("it is written");
+    told(1);
+    fs::write(&path, "key-kept-secret\n").expect("it is written");
+    let lines = told(2);
+    assert_eq!((&lines[0]["level"], &lines[1]["level"]), (&"WARN".into(), &"INFO".into()));
+    assert!(!format!("{lines:?}").contains("kept-secret"), "{lines:?}");
 }

@@ -1,13 +1,15 @@
-//! A file of API keys, one a line, and whether it has changed.
+//! A file of API keys, one a line.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
-use super::super::stamp::Stamp;
+use super::super::watched::Source;
 use super::{KeyDigest, digest};
 
 /// A file of keys is not longer; anything longer was named by mistake.
@@ -27,75 +29,72 @@ pub enum KeyFileError {
     TooLong { path: PathBuf },
 }
 
-/// What is known of the file.
+/// The file, and what the log says of it.
 pub(super) struct KeyFile {
     path: PathBuf,
-    /// Of the keys that were read; `None` after a failure, so that it is tried again.
-    stamp: Option<Stamp>,
-    /// The last look failed, and the log says so.
-    failing: bool,
     /// The log says that everybody can read it.
-    exposed: bool,
+    exposed: AtomicBool,
 }
 
 impl KeyFile {
-    /// Reads the file for the first time.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<KeyDigest>), KeyFileError> {
-        let mut file = Self { path: path.to_owned(), stamp: None, failing: false, exposed: false };
-        let keys = file.read()?;
-        Ok((file, keys))
+    /// The file at `path`.
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), exposed: AtomicBool::new(false) }
     }
 
-    /// The keys, when the file is another one than at the last look. One that cannot be read is a
-    /// warning, once, until it can be read again.
-    pub(super) fn changed(&mut self) -> Option<Vec<KeyDigest>> {
-        if self.stamp.is_some() && Stamp::of(&self.path).ok() == self.stamp {
-            return None;
-        }
-        match self.read() {
-            Ok(keys) => {
-                self.failing = false;
-                Some(keys)
-            }
-            Err(error) => {
-                if !self.failing {
-                    let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::warn!(%error, cause, "the API keys read last stay");
-                }
-                self.failing = true;
-                self.stamp = None;
-                None
-            }
-        }
-    }
-
-    fn read(&mut self) -> Result<Vec<KeyDigest>, KeyFileError> {
-        let failed = |source| KeyFileError::Read { path: self.path.clone(), source };
-        let file = File::open(&self.path).map_err(failed)?;
-        // Before its content: what is written from here on is a change.
-        let metadata = file.metadata().map_err(failed)?;
-        let mut text = String::new();
-        let read = file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-        if read as u64 > MAX_BYTES {
-            return Err(KeyFileError::TooLong { path: self.path.clone() });
-        }
-        let keys = parse(&text);
-        let exposed = metadata.mode() & OTHERS_READ != 0;
-        if exposed && !self.exposed {
+    fn warn_when_exposed(&self, mode: u32) {
+        let exposed = mode & OTHERS_READ != 0;
+        let told = self.exposed.swap(exposed, Ordering::Relaxed);
+        if exposed && !told {
             let path = self.path.display();
             tracing::warn!(%path, "every user of this machine can read the API keys; chmod o-r");
         }
-        self.exposed = exposed;
-        self.stamp = Some(Stamp::from(&metadata));
-        Ok(keys)
+    }
+
+    fn failed(&self, source: io::Error) -> KeyFileError {
+        KeyFileError::Read { path: self.path.clone(), source }
+    }
+}
+
+impl Source for KeyFile {
+    type Content = [Vec<u8>; 1];
+    type Value = Vec<KeyDigest>;
+    type Error = KeyFileError;
+
+    const NAME: &'static str = "the API keys";
+
+    fn read(&self) -> Result<Self::Content, KeyFileError> {
+        let file = File::open(&self.path).map_err(|error| self.failed(error))?;
+        let metadata = file.metadata().map_err(|error| self.failed(error))?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_BYTES + 1).read_to_end(&mut content);
+        if read.map_err(|error| self.failed(error))? as u64 > MAX_BYTES {
+            return Err(KeyFileError::TooLong { path: self.path.clone() });
+        }
+        self.warn_when_exposed(metadata.mode());
+        Ok([content])
+    }
+
+    /// A file that was emptied while the server runs has no keys: all are revoked.
+    fn parse(&self, [content]: &Self::Content) -> Result<Vec<KeyDigest>, KeyFileError> {
+        let text = str::from_utf8(content);
+        let text = text.map_err(|error| self.failed(io::Error::new(ErrorKind::InvalidData, error)));
+        text.map(keys)
+    }
+
+    fn tell(&self, value: &Vec<KeyDigest>) {
+        let path = self.path.display();
+        match value.len() {
+            0 => {
+                tracing::warn!(%path, "the file has no API key any more: those it had are revoked")
+            }
+            keys => tracing::info!(%path, keys, "the API keys were read again"),
+        }
     }
 }
 
 /// Blank lines and those that start with `#` hold no key.
-fn parse(text: &str) -> Vec<KeyDigest> {
+fn keys(text: &str) -> Vec<KeyDigest> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let keys = text.lines().map(str::trim).filter(|line| !line.is_empty());
     keys.filter(|line| !line.starts_with('#')).map(|key| digest(key.as_bytes())).collect()
@@ -103,13 +102,14 @@ fn parse(text: &str) -> Vec<KeyDigest> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::watched::Watched;
     use super::*;
     use std::fs;
 
     #[test]
     fn comments_blank_lines_and_spaces_are_no_keys() {
         let text = "\u{feff}# ours\r\n\r\n  alpha \r\n#beta\n\t\ngamma#1\n";
-        assert_eq!(parse(text), [digest(b"alpha"), digest(b"gamma#1")]);
+        assert_eq!(keys(text), [digest(b"alpha"), digest(b"gamma#1")]);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("keys");
         let refused = || {
-            let error = KeyFile::open(&path).err().expect("it cannot be read");
+            let error = Watched::open(KeyFile::new(&path)).expect_err("it cannot be read");
             assert!(error.to_string().contains("keys"), "{error}");
             error
         };
@@ -129,18 +129,31 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_file_is_not_read_again_and_a_replaced_one_is() {
+    fn a_replaced_file_is_noticed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("keys");
         fs::write(&path, "a\n").expect("it is written");
-        let (mut file, keys) = KeyFile::open(&path).expect("it has a key");
-        assert_eq!(keys, [digest(b"a")]);
-        assert_eq!(file.changed(), None);
+        let file = Watched::open(KeyFile::new(&path)).expect("it is readable");
+        assert_eq!(*file.current(), [digest(b"a")]);
         // As careful writers do it: a new file of the same size takes its place.
         let next = folder.path().join("next");
         fs::write(&next, "b\n").expect("it is written");
         fs::rename(&next, &path).expect("it is renamed");
-        assert_eq!(file.changed(), Some(vec![digest(b"b")]));
-        assert_eq!(file.changed(), None);
+        file.refresh();
+        assert_eq!(*file.current(), [digest(b"b")]);
+    }
+
+    /// The times of a file have ticks of some milliseconds.
+    #[test]
+    fn a_write_within_the_tick_of_the_last_one_is_noticed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for attempt in 0..1000 {
+            let path = folder.path().join(attempt.to_string());
+            fs::write(&path, "a\n").expect("it is written");
+            let file = Watched::open(KeyFile::new(&path)).expect("it is readable");
+            fs::write(&path, "b\n").expect("it is written");
+            file.refresh();
+            assert_eq!(*file.current(), [digest(b"b")], "attempt {attempt}");
+        }
     }
 }

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use rcgen::{CertifiedKey as Generated, generate_simple_self_signed};
 use tempfile::TempDir;
 use tokio_rustls::rustls::ProtocolVersion;
-use tokio_rustls::rustls::crypto::ring;
 
-use super::{Certificate, Tls, TlsError, VERSIONS};
+use super::{Tls, TlsError, VERSIONS};
 use crate::config::TlsFiles;
 
 struct Pair {
@@ -34,8 +32,8 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("it is written");
 }
 
-fn in_use(certificate: &Certificate) -> Vec<u8> {
-    certificate.current.load().cert[0].to_vec()
+fn in_use(tls: &Tls) -> Vec<u8> {
+    tls.certificate.current().cert[0].to_vec()
 }
 
 #[test]
@@ -79,24 +77,19 @@ fn a_new_pair_is_taken_once_both_files_are_there_and_a_bad_one_never() {
     let (old, new) = (pair(), pair());
     write(&files.cert, &old.cert);
     write(&files.key, &old.key);
-    let certificate =
-        Certificate::open(&files, Arc::new(ring::default_provider())).expect("a pair");
-    let failures = || certificate.last_look.lock().failures;
-    certificate.refresh();
-    assert_eq!(in_use(&certificate), old.der);
+    let tls = Tls::open(&files).expect("a pair");
+    let look = || {
+        tls.certificate.refresh();
+        in_use(&tls)
+    };
+    assert_eq!(look(), old.der);
     write(&files.cert, &new.cert);
-    certificate.refresh();
-    assert_eq!((in_use(&certificate), failures()), (old.der.clone(), 1));
+    assert_eq!(look(), old.der, "the key is not its own");
     write(&files.key, &new.key);
-    certificate.refresh();
-    assert_eq!((in_use(&certificate), failures()), (new.der.clone(), 0));
+    assert_eq!(look(), new.der);
     fs::remove_file(&files.key).expect("it was there");
-    for looks in [1, 2, 2, 2] {
-        certificate.refresh();
-        assert_eq!((in_use(&certificate), failures()), (new.der.clone(), looks));
-    }
+    assert_eq!(look(), new.der);
     write(&files.cert, &old.cert);
     write(&files.key, &old.key);
-    certificate.refresh();
-    assert_eq!((in_use(&certificate), failures()), (old.der, 0));
+    assert_eq!(look(), old.der);
 }

@@ -1,0 +1,217 @@
+//! Files that are read again when they change, such as keys and certificates.
+//!
+//! Their content is compared rather than their times and sizes: two writes of the same size within
+//! one tick of the file system's clock look alike, and these files are small. What was made of them
+//! last stays in use while they cannot be read.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Writers replace one file after the other, or take one away before they put another there; what
+/// cannot be used at so many looks in a row is told.
+const LOOKS_UNTIL_TOLD: u32 = 2;
+
+/// Files, and what is made of them.
+pub(super) trait Source: Send + Sync + 'static {
+    /// The bytes of each file.
+    type Content: AsRef<[Vec<u8>]>;
+    /// What is made of them.
+    type Value: Send + Sync + 'static;
+    /// Why nothing can be made of them.
+    type Error: Error;
+
+    /// What the log calls the value.
+    const NAME: &'static str;
+
+    /// Reads the files; blocks as long as the file system does.
+    fn read(&self) -> Result<Self::Content, Self::Error>;
+
+    /// Makes a value of what was read.
+    fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
+
+    /// Says in the log that another value is in use from now on.
+    fn tell(&self, value: &Self::Value);
+}
+
+/// The value that was made last, and the files that it comes from.
+pub(super) struct Watched<S: Source> {
+    source: S,
+    current: ArcSwap<S::Value>,
+    last_look: Mutex<Look>,
+}
+
+/// What the last look at the files found.
+struct Look {
+    /// Of the content that the current value was made of.
+    digest: [u8; 32],
+    /// Looks in a row that found nothing to use.
+    failures: u32,
+}
+
+impl<S: Source> Watched<S> {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// When nothing can be made of them.
+    pub(super) fn open(source: S) -> Result<Arc<Self>, S::Error> {
+        let content = source.read()?;
+        let current = ArcSwap::from_pointee(source.parse(&content)?);
+        let last_look = Mutex::new(Look { digest: digest(content.as_ref()), failures: 0 });
+        Ok(Arc::new(Self { source, current, last_look }))
+    }
+
+    /// The value in use.
+    pub(super) fn current(&self) -> Arc<S::Value> {
+        self.current.load_full()
+    }
+
+    /// Looks at the files from now on, until nobody holds `self` any more. Each has a thread of its
+    /// own, which nobody waits for: a file system that hangs holds up neither the files of others
+    /// nor the end of the process.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub(super) fn keep_looking(self: &Arc<Self>) -> io::Result<()> {
+        let watched = Arc::downgrade(self);
+        let looks = move || {
+            loop {
+                thread::sleep(LOOK_EVERY);
+                let Some(watched) = watched.upgrade() else { return };
+                watched.refresh();
+            }
+        };
+        thread::Builder::new().name("duovec-files".to_owned()).spawn(looks).map(drop)
+    }
+
+    /// Looks at the files once and takes what changed.
+    pub(super) fn refresh(&self) {
+        let mut last = self.last_look.lock();
+        match self.changed(&mut last) {
+            Ok(found) => {
+                last.failures = 0;
+                if let Some(value) = found {
+                    self.take(value);
+                }
+            }
+            Err(error) => {
+                last.failures = last.failures.saturating_add(1);
+                if last.failures == LOOKS_UNTIL_TOLD {
+                    let cause = error.source().map(ToString::to_string);
+                    tracing::warn!(%error, cause, "{} read last stay in use", S::NAME);
+                }
+            }
+        }
+    }
+
+    /// A value, when the files are others than those of the current one.
+    fn changed(&self, last: &mut Look) -> Result<Option<S::Value>, S::Error> {
+        let content = self.source.read()?;
+        let digest = digest(content.as_ref());
+        if digest == last.digest {
+            return Ok(None);
+        }
+        let value = self.source.parse(&content)?;
+        last.digest = digest;
+        Ok(Some(value))
+    }
+
+    fn take(&self, value: S::Value) {
+        let value = Arc::new(value);
+        self.current.store(Arc::clone(&value));
+        self.source.tell(&value);
+    }
+}
+
+/// Without the value, which may be keys.
+impl<S: Source> fmt::Debug for Watched<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
+
+/// Differs when the files do; where one ends and the next begins counts too.
+fn digest(content: &[Vec<u8>]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for file in content {
+        digest.update((file.len() as u64).to_le_bytes());
+        digest.update(file);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Numbers as texts.
+    #[derive(Default)]
+    struct Numbers {
+        files: Mutex<Vec<Vec<u8>>>,
+        parsed: AtomicUsize,
+        told: Mutex<Vec<u32>>,
+    }
+
+    impl Source for Numbers {
+        type Content = Vec<Vec<u8>>;
+        type Value = u32;
+        type Error = std::num::ParseIntError;
+
+        const NAME: &'static str = "the numbers";
+
+        fn read(&self) -> Result<Self::Content, Self::Error> {
+            Ok(self.files.lock().clone())
+        }
+
+        fn parse(&self, content: &Self::Content) -> Result<u32, Self::Error> {
+            self.parsed.fetch_add(1, Ordering::Relaxed);
+            let number = |file| String::from_utf8_lossy(file).parse::<u32>();
+            content.iter().map(|file| number(file)).sum()
+        }
+
+        fn tell(&self, value: &u32) {
+            self.told.lock().push(*value);
+        }
+    }
+
+    fn write(watched: &Watched<Numbers>, files: &[&str]) {
+        let files = files.iter().map(|text| text.as_bytes().to_vec());
+        *watched.source.files.lock() = files.collect();
+        watched.refresh();
+    }
+
+    #[test]
+    fn what_changed_is_taken_and_told_once() {
+        let watched = Watched::open(Numbers::default()).expect("nothing is zero");
+        assert_eq!(*watched.current(), 0);
+        for files in [&["12", "3"][..], &["12", "3"], &["1", "23"], &["12", "3"]] {
+            write(&watched, files);
+        }
+        assert_eq!(*watched.source.told.lock(), [15, 24, 15]);
+        assert_eq!((*watched.current(), watched.source.parsed.load(Ordering::Relaxed)), (15, 4));
+    }
+
+    #[test]
+    fn the_last_value_stays_while_the_files_cannot_be_used() {
+        let watched = Watched::open(Numbers::default()).expect("nothing is zero");
+        let failures = || watched.last_look.lock().failures;
+        write(&watched, &["7"]);
+        for looks in [1, 2, 3] {
+            write(&watched, &["x"]);
+            assert_eq!((*watched.current(), failures()), (7, looks));
+        }
+        write(&watched, &["7"]);
+        assert_eq!(failures(), 0, "they are as they were");
+        write(&watched, &["8"]);
+        assert_eq!((*watched.current(), failures()), (8, 0));
+    }
+}
