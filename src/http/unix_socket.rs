@@ -1,8 +1,8 @@
 //! A Unix socket to listen on: a file that is ours as long as the process lives.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ pub enum UnixSocketError {
     InUse { path: PathBuf },
     #[error("{path} is there and is no socket; name another path")]
     NoSocket { path: PathBuf },
+    #[error("cannot lock {path}; it keeps others from the socket beside it")]
+    Lock { path: PathBuf, source: io::Error },
     #[error("cannot listen on {path}")]
     Listen { path: PathBuf, source: io::Error },
 }
@@ -24,22 +26,35 @@ pub enum UnixSocketError {
 /// The file of a socket; removed when it is dropped.
 pub(super) struct SocketFile {
     path: PathBuf,
-    id: Option<FileId>,
+    id: FileId,
+    /// Dropped last: until then the path is ours.
+    _lock: PathLock,
+}
+
+/// The right to a socket's path, as long as it lives: a locked file beside the socket. Without it,
+/// of two processes that start together and find the file of a dead one, the second could remove
+/// what the first has just put in its place.
+struct PathLock {
+    path: PathBuf,
+    _file: File,
 }
 
 /// Device and number of a file.
 type FileId = (u64, u64);
 
-/// Listens on `socket.path`, with its mode; a file that a dead process left there is replaced.
+/// Listens on `socket.path`, with its mode; a file that a dead process left there is replaced. As
+/// long as the socket's file lives, a file `.lock` lies beside it.
 ///
 /// # Errors
 /// When somebody listens there, the file is no socket, or the operating system refuses.
 pub(super) fn listen(socket: &UnixSocket) -> Result<(UnixListener, SocketFile), UnixSocketError> {
     let UnixSocket { path, mode } = socket;
     let failed = |source| UnixSocketError::Listen { path: path.clone(), source };
+    let lock = PathLock::take(path)?;
     remove_stale(path)?;
     let listener = UnixListener::bind(path).map_err(failed)?;
-    let file = SocketFile { path: path.clone(), id: id(path) };
+    let made = fs::symlink_metadata(path).map_err(failed)?;
+    let file = SocketFile { path: path.clone(), id: id(&made), _lock: lock };
     fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(failed)?;
     Ok((listener, file))
 }
@@ -64,14 +79,45 @@ fn remove_stale(path: &Path) -> Result<(), UnixSocketError> {
     }
 }
 
-fn id(path: &Path) -> Option<FileId> {
-    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+impl PathLock {
+    fn take(socket: &Path) -> Result<Self, UnixSocketError> {
+        let path = socket.with_added_extension("lock");
+        let failed = |source| UnixSocketError::Lock { path: path.clone(), source };
+        loop {
+            let mut options = File::options();
+            // Whoever can open it can lock it.
+            let options = options.create(true).write(true).truncate(false).mode(0o600);
+            let file = options.open(&path).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(UnixSocketError::InUse { path: socket.to_owned() });
+                }
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            // Its owner may have removed it between the two calls; then it locks nobody out.
+            let locked = file.metadata().map_err(failed)?;
+            if fs::metadata(&path).is_ok_and(|there| id(&there) == id(&locked)) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for PathLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // A successor may have put its own there.
-        if self.id.is_some() && id(&self.path) == self.id {
+        if fs::symlink_metadata(&self.path).is_ok_and(|there| id(&there) == self.id) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -91,24 +137,32 @@ mod tests {
 
     #[test]
     fn the_file_has_its_mode_and_leaves_with_its_owner() {
-        let (_folder, socket) = socket();
+        let (folder, socket) = socket();
         let (_listener, file) = listen(&socket).expect("it is free");
         let mode = fs::metadata(&socket.path).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o660);
         drop(file);
-        assert!(!socket.path.exists());
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
     }
 
     #[test]
     fn what_a_dead_process_left_is_replaced_and_what_lives_is_not() {
         let (_folder, socket) = socket();
-        let (listener, file) = listen(&socket).expect("it is free");
+        // As after a crash: both files are there, nobody listens and nobody holds the lock.
+        drop(UnixListener::bind(&socket.path).expect("it is free"));
+        fs::write(socket.path.with_added_extension("lock"), "").expect("it is written");
+        let (_listener, _file) = listen(&socket).expect("it is free");
         assert!(matches!(listen(&socket), Err(UnixSocketError::InUse { .. })));
         assert!(UnixStream::connect(&socket.path).is_ok(), "it is still served");
-        drop(listener);
-        std::mem::forget(file);
-        assert!(socket.path.exists(), "as after a crash");
-        assert!(listen(&socket).is_ok());
+    }
+
+    /// An older version of this program takes no lock, and neither do others.
+    #[test]
+    fn who_listens_without_the_lock_is_left_alone() {
+        let (_folder, socket) = socket();
+        let _other = UnixListener::bind(&socket.path).expect("it is free");
+        assert!(matches!(listen(&socket), Err(UnixSocketError::InUse { .. })));
+        assert!(UnixStream::connect(&socket.path).is_ok(), "it is still served");
     }
 
     #[test]
