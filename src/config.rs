@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::thread;
 
+use serde::Deserialize;
+
 use crate::limits::{
     BodyTimeoutMs, DeepHealthTimeoutMs, DrainDelayMs, DrainTimeoutMs, HeadTimeoutMs, HttpThreads,
     KeepAliveS, MaxAgeMs, MaxBatchRows, MaxBatchTokens, MaxBodyBytes, MaxConnections,
@@ -44,6 +46,16 @@ pub enum SpecialTokenText {
     Special,
     /// The tokens of its characters.
     Plain,
+}
+
+/// Whose way of reading unusual characters and white space the tokenizer follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalization {
+    /// sentencepiece's, with which such models were trained.
+    Sentencepiece,
+    /// The crate `tokenizers`': that of most indexes which others have made.
+    Huggingface,
 }
 
 /// What happens to over-long items when a request does not say.

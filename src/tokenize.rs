@@ -1,20 +1,30 @@
 //! Text → token ids: prompts, special tokens, truncation, counts.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use crate::batch::TokenIds;
-use crate::config::SpecialTokenText;
+use crate::config::{Normalization, SpecialTokenText};
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
 
+mod aside;
 mod charsmap;
-mod pipeline;
+mod double_array;
+mod file;
+mod found;
+mod library;
+mod normalizer;
 mod unigram;
+mod xlm_r;
 
-use pipeline::Pipeline;
+use file::File;
+use found::{Found, Patience};
+use library::Library;
+use xlm_r::XlmR;
 
 /// Stands for a space in sentencepiece's pieces.
 const META: char = '▁';
@@ -32,6 +42,8 @@ pub enum TokenizeError {
     SpecialTokens { path: PathBuf, found: Vec<u32>, expected: [u32; 2] },
     #[error("a text cannot be tokenized: {0}")]
     Text(String),
+    #[error("a text's tokens are not wanted any more")]
+    Unwanted,
 }
 
 /// A tokenized item.
@@ -53,142 +65,179 @@ impl Tokenized {
     }
 }
 
-/// A prompt with the ids that it gives on its own.
-#[derive(Debug, Clone)]
-struct Prompt {
-    text: String,
-    ids: Vec<u32>,
+/// The package's tokenizer; used by many threads at once.
+pub struct TextTokenizer {
+    kind: Kind,
+    /// The special tokens in front of and behind every text.
+    around: [u32; 2],
+    limit: usize,
+    query: Option<String>,
+    passage: Option<String>,
 }
 
-/// The package's tokenizer; used by many threads at once.
-#[derive(Debug)]
-pub struct TextTokenizer {
-    pipeline: Pipeline,
-    bos: u32,
-    eos: u32,
-    limit: usize,
-    query: Option<Prompt>,
-    passage: Option<Prompt>,
+enum Kind {
+    XlmR(Box<XlmR>),
+    Library(Box<Library>),
 }
 
 impl TextTokenizer {
-    /// Reads `tokenizer.json` and checks it against the manifest.
-    pub fn open(package: &ModelPackage, special: SpecialTokenText) -> Result<Self, TokenizeError> {
-        Self::read(&package.tokenizer_path(), package.manifest(), special)
+    /// Reads `tokenizer.json` and checks it against the manifest, whose word on normalization
+    /// counts when there is no `normalization`.
+    pub fn open(
+        package: &ModelPackage,
+        special: SpecialTokenText,
+        normalization: Option<Normalization>,
+    ) -> Result<Self, TokenizeError> {
+        Self::read(&package.tokenizer_path(), package.manifest(), special, normalization)
     }
 
     fn read(
         path: &Path,
         manifest: &Manifest,
         special: SpecialTokenText,
+        normalization: Option<Normalization>,
     ) -> Result<Self, TokenizeError> {
         let unreadable =
             |reason: String| TokenizeError::Unreadable { path: path.to_owned(), reason };
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-        let mut pipeline = pipeline::read(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        pipeline.set_encode_special_tokens(match special {
-            SpecialTokenText::Special => false,
-            SpecialTokenText::Plain => true,
-        });
-        let found = pipeline.get_vocab_size(true);
-        if found != manifest.vocab_size {
-            let (path, expected) = (path.to_owned(), manifest.vocab_size);
+        let file: File =
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let around = file.around();
+        let normalization = normalization.or(manifest.tokenizer.normalization);
+        let kind = Kind::read(file, &bytes, special, normalization).map_err(unreadable)?;
+        let (found, expected) = (kind.vocabulary_size(), manifest.vocab_size);
+        if found != expected {
+            let path = path.to_owned();
             return Err(TokenizeError::Vocabulary { path, found, expected });
         }
-        let mut this = Self {
-            pipeline,
-            bos: manifest.bos_token_id,
-            eos: manifest.eos_token_id,
-            limit: manifest.max_input_tokens,
-            query: None,
-            passage: None,
-        };
-        let empty = this.encode("")?;
-        let expected = [this.bos, this.eos];
-        if empty != expected {
-            let path = path.to_owned();
-            return Err(TokenizeError::SpecialTokens { path, found: empty, expected });
+        let expected = [manifest.bos_token_id, manifest.eos_token_id];
+        if around != Some(expected) {
+            let (path, found) = (path.to_owned(), around.iter().flatten().copied().collect());
+            return Err(TokenizeError::SpecialTokens { path, found, expected });
         }
-        this.query = this.prompt(manifest.prompts.query.as_deref())?;
-        this.passage = this.prompt(manifest.prompts.passage.as_deref())?;
-        Ok(this)
+        Ok(Self {
+            kind,
+            around: expected,
+            limit: manifest.max_input_tokens,
+            query: manifest.prompts.query.clone(),
+            passage: manifest.prompts.passage.clone(),
+        })
     }
 
-    /// Tokenizes a text behind a prompt. An empty or blank text is legal.
+    /// Tokenizes a text behind a prompt. An empty or blank text is legal. `wanted` is asked at
+    /// least once in 16 KiB of text; it says whether somebody still waits for the ids.
     ///
     /// # Errors
-    /// `Text` when the tokenizer itself fails, which no valid UTF-8 is known to cause.
+    /// `Unwanted` as soon as `wanted` says no; `Text` when the tokenizer itself fails, which no
+    /// valid UTF-8 is known to cause.
     pub fn tokenize(
         &self,
         text: &str,
         prompt: Option<PromptName>,
+        wanted: &dyn Fn() -> bool,
     ) -> Result<Tokenized, TokenizeError> {
         let prompt = prompt.and_then(|name| match name {
-            PromptName::Query => self.query.as_ref(),
-            PromptName::Passage => self.passage.as_ref(),
+            PromptName::Query => self.query.as_deref(),
+            PromptName::Passage => self.passage.as_deref(),
         });
-        let Some(prompt) = prompt else {
-            return Ok(self.limited(self.encode(text)?, 0));
-        };
-        let whole = format!("{}{text}", prompt.text);
-        let ids = self.encode(&whole)?;
-        // The prompt nearly always keeps its own tokens; a text that melts into it (a combining
-        // mark at its start) needs the slower way by byte offsets.
-        let prompt_tokens = if ids[1..].starts_with(&prompt.ids) {
-            prompt.ids.len()
-        } else {
-            self.tokens_within(&whole, prompt.text.len())?
-        };
-        Ok(self.limited(ids, prompt_tokens))
+        let mut found = Found::new(self.limit - 2);
+        let mut patience = Patience::new(wanted);
+        match prompt {
+            None => self.kind.encode(text, 0, &mut found, &mut patience)?,
+            Some(prompt) => {
+                let whole = [prompt, text].concat();
+                self.kind.encode(&whole, prompt.len(), &mut found, &mut patience)?;
+            }
+        }
+        let Found { mut ids, count, prompt_tokens, .. } = found;
+        let [first, last] = self.around;
+        ids.insert(0, first);
+        ids.push(last);
+        let prompt_tokens = prompt_tokens.min(ids.len() - 2);
+        Ok(Tokenized { ids: TokenIds::new(&ids), prompt_tokens, full_count: count + 2 })
     }
 
     /// Takes ids as they are; special tokens are added when absent.
     pub fn wrap(&self, ids: &[u32]) -> Tokenized {
+        let [first, last] = self.around;
         let mut wrapped = Vec::with_capacity(ids.len() + 2);
-        if ids.first() != Some(&self.bos) {
-            wrapped.push(self.bos);
+        if ids.first() != Some(&first) {
+            wrapped.push(first);
         }
         wrapped.extend_from_slice(ids);
-        if wrapped.len() < 2 || wrapped.last() != Some(&self.eos) {
-            wrapped.push(self.eos);
+        if wrapped.len() < 2 || wrapped.last() != Some(&last) {
+            wrapped.push(last);
         }
-        self.limited(wrapped, 0)
+        let full_count = wrapped.len();
+        if full_count > self.limit {
+            wrapped.truncate(self.limit - 1);
+            wrapped.push(last);
+        }
+        Tokenized { ids: TokenIds::new(&wrapped), prompt_tokens: 0, full_count }
+    }
+
+    /// Whose normalization the ids follow.
+    pub fn normalization(&self) -> Normalization {
+        match &self.kind {
+            Kind::XlmR(own) => own.normalization(),
+            Kind::Library(_) => Normalization::Huggingface,
+        }
     }
 
     /// The vocabulary piece of an id.
     pub fn piece(&self, id: u32) -> Option<String> {
-        self.pipeline.id_to_token(id)
-    }
-
-    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizeError> {
-        let encoding = self.pipeline.encode_fast(text, true);
-        let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
-        Ok(encoding.get_ids().to_vec())
-    }
-
-    fn tokens_within(&self, text: &str, bytes: usize) -> Result<usize, TokenizeError> {
-        let encoding = self.pipeline.encode(text, true);
-        let encoding = encoding.map_err(|error| TokenizeError::Text(error.to_string()))?;
-        let offsets = encoding.get_offsets().iter().skip(1);
-        Ok(offsets.take_while(|&&(start, end)| start < end && end <= bytes).count())
-    }
-
-    fn prompt(&self, text: Option<&str>) -> Result<Option<Prompt>, TokenizeError> {
-        let Some(text) = text else { return Ok(None) };
-        let ids = self.encode(text)?;
-        let ids = ids[1..ids.len() - 1].to_vec();
-        Ok(Some(Prompt { text: text.to_owned(), ids }))
-    }
-
-    /// Keeps the first tokens and the closing special token.
-    fn limited(&self, mut ids: Vec<u32>, prompt_tokens: usize) -> Tokenized {
-        let full_count = ids.len();
-        if full_count > self.limit {
-            ids.truncate(self.limit - 1);
-            ids.push(self.eos);
+        match &self.kind {
+            Kind::XlmR(own) => own.pieces().get(id as usize).cloned(),
+            Kind::Library(library) => library.piece(id),
         }
-        let prompt_tokens = prompt_tokens.min(ids.len() - 2);
-        Tokenized { ids: TokenIds::new(&ids), prompt_tokens, full_count }
+    }
+}
+
+impl Kind {
+    /// What is not of XLM-R's kind is read by the crate, and so as the crate does.
+    fn read(
+        file: File,
+        bytes: &[u8],
+        special: SpecialTokenText,
+        normalization: Option<Normalization>,
+    ) -> Result<Self, String> {
+        let is_own = normalization.unwrap_or(Normalization::Sentencepiece);
+        match (file.words()?, normalization) {
+            (Some(words), _) if words.can_be_read(is_own) => {
+                Ok(Self::XlmR(Box::new(XlmR::new(file, words, special, is_own)?)))
+            }
+            (_, Some(Normalization::Sentencepiece)) => {
+                Err("its normalizer is not XLM-R's, so its normalization can only be huggingface"
+                    .to_owned())
+            }
+            _ => Ok(Self::Library(Box::new(Library::read(bytes, special)?))),
+        }
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        match self {
+            Self::XlmR(own) => own.pieces().len(),
+            Self::Library(library) => library.vocabulary_size(),
+        }
+    }
+
+    fn encode(
+        &self,
+        text: &str,
+        prompt_bytes: usize,
+        found: &mut Found,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), TokenizeError> {
+        match self {
+            Self::XlmR(own) => own.encode(text, prompt_bytes, found, patience),
+            Self::Library(library) => library.encode(text, prompt_bytes, found, patience),
+        }
+    }
+}
+
+impl fmt::Debug for TextTokenizer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TextTokenizer").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -205,14 +254,14 @@ mod tests {
     fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeError> {
         let (path, mut manifest) = tiny();
         change(&mut manifest);
-        TextTokenizer::read(&path, &manifest, SpecialTokenText::Special)
+        TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None)
     }
 
     #[test]
     fn empty_and_blank_texts_are_two_special_tokens() {
         let tokenizer = with(|_| {}).expect("it fits");
         for text in ["", " ", "\t\n  "] {
-            let seen = tokenizer.tokenize(text, None).expect("legal");
+            let seen = tokenizer.tokenize(text, None, &|| true).expect("legal");
             assert_eq!(*seen.ids, [0, 2], "{text:?}");
             assert!(!seen.is_truncated());
         }
@@ -222,12 +271,12 @@ mod tests {
     fn a_prompt_is_counted_apart_from_the_text() {
         let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
         let tokenizer = tokenizer.expect("it fits");
-        let plain = tokenizer.tokenize("hello", None).expect("legal");
-        let whole = tokenizer.tokenize("hello", Some(PromptName::Query)).expect("legal");
+        let plain = tokenizer.tokenize("hello", None, &|| true).expect("legal");
+        let whole = tokenizer.tokenize("hello", Some(PromptName::Query), &|| true).expect("legal");
         assert_eq!(whole.ids[1 + whole.prompt_tokens..], plain.ids[1..]);
-        let empty = tokenizer.tokenize("", Some(PromptName::Query)).expect("legal");
+        let empty = tokenizer.tokenize("", Some(PromptName::Query), &|| true).expect("legal");
         assert_eq!(empty.ids.len(), 2 + empty.prompt_tokens);
-        let none = tokenizer.tokenize("hello", Some(PromptName::Passage)).expect("legal");
+        let none = tokenizer.tokenize("hello", Some(PromptName::Passage), &|| true).expect("legal");
         assert_eq!(none, plain);
     }
 
@@ -236,7 +285,7 @@ mod tests {
         let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
         let tokenizer = tokenizer.expect("it fits");
         for text in ["\u{301}a", "\u{200b}", "\u{fe0f}x", "\u{20dd}"] {
-            let seen = tokenizer.tokenize(text, Some(PromptName::Query)).expect("legal");
+            let seen = tokenizer.tokenize(text, Some(PromptName::Query), &|| true).expect("legal");
             assert!(seen.prompt_tokens + 2 <= seen.ids.len(), "{text:?}");
         }
     }
@@ -244,11 +293,11 @@ mod tests {
     #[test]
     fn over_long_texts_keep_their_first_tokens_and_the_closing_token() {
         let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
-        let long = tokenizer.tokenize("a b c d e f g h", None).expect("legal");
+        let long = tokenizer.tokenize("a b c d e f g h", None, &|| true).expect("legal");
         assert!(long.is_truncated());
         assert_eq!(long.ids.len(), 6);
         assert_eq!((long.ids[0], long.ids[5]), (0, 2));
-        let start = tokenizer.tokenize("a b", None).expect("legal");
+        let start = tokenizer.tokenize("a b", None, &|| true).expect("legal");
         assert_eq!(long.ids[..3], start.ids[..3]);
         assert!(long.full_count > 8);
     }
@@ -269,8 +318,8 @@ mod tests {
         let (path, manifest) = tiny();
         let mask = (manifest.vocab_size - 1) as u32;
         let ids = |special, text| {
-            let tokenizer = TextTokenizer::read(&path, &manifest, special).expect("it fits");
-            tokenizer.tokenize(text, None).expect("legal").ids.to_vec()
+            let tokenizer = TextTokenizer::read(&path, &manifest, special, None).expect("it fits");
+            tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
         };
         assert_eq!(ids(SpecialTokenText::Special, "<mask>"), [0, mask, 2]);
         assert_eq!(ids(SpecialTokenText::Special, "a<s></s>b")[2..4], [0, 2]);
@@ -298,7 +347,7 @@ mod tests {
     fn a_file_that_is_no_tokenizer_is_refused() {
         let (_, manifest) = tiny();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special)
+        let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None)
             .expect_err("it is TOML");
         assert!(error.to_string().contains("Cargo.toml"), "{error}");
     }

@@ -110,9 +110,9 @@ fn rescuing_engine(
 }
 
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
-    let tokenizer =
-        TextTokenizer::open(package, SpecialTokenText::Special).expect("the tokenizer is read");
-    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.prompt()));
+    let tokenizer = TextTokenizer::open(package, SpecialTokenText::Special, None)
+        .expect("the tokenizer is read");
+    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.prompt()), &|| true);
     golden.items.iter().map(|item| one(item).expect("it is tokenized")).collect()
 }
 

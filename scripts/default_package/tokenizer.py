@@ -22,14 +22,17 @@ META = "\u2581"
 
 
 def charsmap() -> bytes:
-    """The compiled character map of CHARSMAP_RULE.
+    """The compiled character map of CHARSMAP_RULE."""
+    return compiled(sentencepiece.SentencePieceNormalizer(rule_name=CHARSMAP_RULE))
+
+
+def compiled(normalizer: sentencepiece.SentencePieceNormalizer) -> bytes:
+    """A normalizer's character map.
 
     `sentencepiece` hands it out inside a serialized ModelProto: field 3 is the normalizer, and in
     it field 2 the map (sentencepiece_model.proto).
     """
-    proto = sentencepiece.SentencePieceNormalizer(rule_name=CHARSMAP_RULE).serialized_model_proto()
-    normalizer = _protobuf_field(proto, 3)
-    return _protobuf_field(normalizer, 2)
+    return _protobuf_field(_protobuf_field(normalizer.serialized_model_proto(), 3), 2)
 
 
 def _protobuf_field(message: bytes, wanted: int) -> bytes:

@@ -9,6 +9,7 @@ use crate::limits::MaxBatchTokens;
 
 pub mod plan;
 
+use crate::config::Normalization;
 use plan::PlanEntry;
 
 /// The only format this build reads.
@@ -46,6 +47,8 @@ pub struct Manifest {
     /// Which prompt a request without `input_type` gets.
     #[serde(default)]
     pub default_prompt: Option<PromptName>,
+    #[serde(default)]
+    pub tokenizer: TokenizerPart,
     /// Absent for a model without a sparse head.
     #[serde(default)]
     pub sparse: Option<SparseHead>,
@@ -81,6 +84,15 @@ pub struct Prompts {
 pub enum PromptName {
     Query,
     Passage,
+}
+
+/// What `tokenizer.json` does not say of itself.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerPart {
+    /// Absent: sentencepiece's.
+    #[serde(default)]
+    pub normalization: Option<Normalization>,
 }
 
 /// What is known of the sparse head.

@@ -26,14 +26,14 @@ pub(super) async fn tokenize(
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
-        let one = |input: &Input| one(tokenizer, input, prompt);
+        let one = |input: &Input| one(tokenizer, input, prompt, &|| true);
         return inputs.iter().map(one).collect();
     }
     let parts = stream::iter(split(inputs, PART_BYTES)).map(|part| {
         let resident = Arc::clone(resident);
         let work = compute.run(move |wanted| {
             let one = |input: &Input| match wanted.get() {
-                true => one(&resident.tokenizer, input, prompt),
+                true => one(&resident.tokenizer, input, prompt, &|| wanted.get()),
                 // Nobody reads this answer.
                 false => Err(EmbedError::DeadlineExceeded),
             };
@@ -67,11 +67,16 @@ fn one(
     tokenizer: &TextTokenizer,
     input: &Input,
     prompt: Option<PromptName>,
+    wanted: &dyn Fn() -> bool,
 ) -> Result<Tokenized, EmbedError> {
     match input {
         Input::Text(text) => {
-            let failed = |error: TokenizeError| EmbedError::EngineFailed(error.to_string());
-            tokenizer.tokenize(text, prompt).map_err(failed)
+            let failed = |error| match error {
+                // Nobody reads this answer.
+                TokenizeError::Unwanted => EmbedError::DeadlineExceeded,
+                other => EmbedError::EngineFailed(other.to_string()),
+            };
+            tokenizer.tokenize(text, prompt, wanted).map_err(failed)
         }
         Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
     }

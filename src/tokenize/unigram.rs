@@ -1,27 +1,31 @@
-//! sentencepiece's Unigram model: a text → the pieces of the largest sum of scores.
+//! sentencepiece's Unigram model: a normal form → the pieces of the largest sum of scores.
 //!
-//! The `tokenizers` crate sums in f64 and word by word, sentencepiece in f32 over the whole text.
-//! Both find the best path, but where paths are equal or nearly so (`____` `_`, `_` `____`) only
-//! the same sums choose the same one, so this follows sentencepiece's `Model::EncodeOptimized`.
-
-use std::collections::HashMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+//! Scores are summed in f64 and from each word's start, as the crate `tokenizers` does, so a word
+//! has the same ids wherever it stands. The best path is certain up to each place that no piece
+//! crosses. Such places come every few bytes, so the tables are small; `Aside` is for the rest.
 
 use serde::Deserialize;
-use tokenizers::models::TrainerWrapper;
-use tokenizers::models::unigram::UnigramTrainer;
-use tokenizers::{Model, Token};
 
 use super::META;
+use super::aside::Aside;
+use super::double_array::DoubleArray;
+use super::found::Found;
+use super::normalizer::starts_character;
+use crate::config::Normalization;
 
 /// How far an unknown character scores below the worst piece.
-const UNKNOWN_PENALTY: f32 = 10.0;
+const UNKNOWN_PENALTY: f64 = 10.0;
+
+/// Bytes of the longest piece that a vocabulary may have; XLM-R's has 48.
+const PIECE_BYTES_MAX: usize = 1024;
+
+/// Bytes behind the last certain place for which the table has paths.
+const OPEN_BYTES_MAX: usize = 1024;
 
 /// The part `model` of a `tokenizer.json`.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct File {
-    vocab: Vec<(String, f64)>,
+    pub(super) vocab: Vec<(String, f64)>,
     unk_id: Option<u32>,
     #[serde(default)]
     byte_fallback: bool,
@@ -29,235 +33,224 @@ pub(super) struct File {
 
 /// A vocabulary of pieces with their scores, natural logarithms.
 pub(super) struct Unigram {
-    pieces: Vec<String>,
-    scores: Vec<f32>,
+    /// By id; behind the last one that of a text which spells the unknown piece.
+    scores: Vec<f64>,
+    /// How many characters each piece has, in the order of `scores`.
+    characters: Vec<u16>,
     unknown: u32,
-    unknown_score: f32,
-    /// All pieces but the special ones, which no text is.
-    trie: Trie,
-    /// Whether a piece has a `▁` behind its first character, so that words cannot be looked at one
-    /// by one.
-    spans_words: bool,
+    unknown_score: f64,
+    trie: DoubleArray,
+    longest_bytes: usize,
+    /// Whether no piece has a `▁` behind its first character, so that each word is on its own.
+    words_apart: bool,
 }
 
 impl Unigram {
-    /// `special` are the ids that no text becomes.
-    pub(super) fn new(file: File, special: &[u32]) -> tokenizers::Result<Self> {
-        let unknown = file.unk_id.filter(|id| (*id as usize) < file.vocab.len());
+    /// `excluded` are the ids that no text becomes. The crate `tokenizers` finds the unknown piece
+    /// where a text spells it, and no piece of several words; sentencepiece the other way round.
+    pub(super) fn new(
+        file: &File,
+        excluded: &[u32],
+        normalization: Normalization,
+    ) -> Result<Self, String> {
+        let File { vocab, unk_id, byte_fallback } = file;
+        let unknown = unk_id.filter(|id| (*id as usize) < vocab.len());
         let unknown = unknown.ok_or("the vocabulary has no piece for unknown characters")?;
-        if file.byte_fallback {
-            return Err("unknown characters as bytes are not supported".into());
+        if *byte_fallback {
+            return Err("unknown characters as bytes are not supported".to_owned());
         }
-        let (pieces, scores): (Vec<String>, Vec<f32>) =
-            file.vocab.into_iter().map(|(piece, score)| (piece, score as f32)).unzip();
-        let normal = (0..)
-            .zip(&pieces)
-            .filter(|(id, piece)| *id != unknown && !special.contains(id) && !piece.is_empty());
-        let normal: Vec<(u32, &str)> = normal.map(|(id, piece)| (id, piece.as_str())).collect();
-        let worst = normal.iter().map(|(id, _)| scores[*id as usize]).fold(f32::MAX, f32::min);
-        let spans_words = normal.iter().any(|(_, piece)| piece.char_indices().skip(1).any(is_meta));
-        let trie = Trie::new(normal);
+        let by_library = normalization == Normalization::Huggingface;
+        let has_words = |piece: &str| piece.chars().skip(1).any(|character| character == META);
+        let (mut texts, mut worst, mut longest_bytes) = (Vec::new(), f64::INFINITY, 0);
+        for (id, (piece, score)) in (0..).zip(vocab) {
+            let is_normal = id != unknown && !excluded.contains(&id);
+            if by_library || is_normal {
+                worst = worst.min(*score);
+            }
+            let is_found = match normalization {
+                Normalization::Sentencepiece => is_normal,
+                Normalization::Huggingface => !excluded.contains(&id) && !has_words(piece),
+            };
+            if is_found && !piece.is_empty() {
+                longest_bytes = longest_bytes.max(piece.len());
+                let id = if id == unknown { vocab.len() as u32 } else { id };
+                texts.push((piece.as_bytes(), id));
+            }
+        }
+        if longest_bytes > PIECE_BYTES_MAX {
+            return Err(format!("a piece has {longest_bytes} bytes, more than {PIECE_BYTES_MAX}"));
+        }
+        let with_spelled_unknown = || vocab.iter().chain([&vocab[unknown as usize]]);
+        let characters = |(piece, _): &(String, f64)| piece.chars().count() as u16;
+        let words_apart = by_library
+            || !texts
+                .iter()
+                .any(|(_, id)| vocab.get(*id as usize).is_some_and(|(piece, _)| has_words(piece)));
+        let mut characters: Vec<u16> = with_spelled_unknown().map(characters).collect();
+        characters[unknown as usize] = 1;
         Ok(Self {
-            unknown_score: worst - UNKNOWN_PENALTY,
-            pieces,
-            scores,
+            scores: with_spelled_unknown().map(|(_, score)| *score).collect(),
+            characters,
             unknown,
-            trie,
-            spans_words,
+            unknown_score: worst - UNKNOWN_PENALTY,
+            trie: DoubleArray::build(texts).map_err(|error| format!("the pieces: {error}"))?,
+            longest_bytes,
+            words_apart,
         })
     }
 
-    /// The ids of a text with where they end, ascending.
-    fn encode(&self, text: &str) -> Vec<(u32, usize)> {
-        let mut route = Route::default();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let mut starts = rest.char_indices().skip(1).filter(|at| is_meta(*at));
-            let end = starts.next().filter(|_| !self.spans_words).map_or(rest.len(), |at| at.0);
-            let (word, behind) = rest.split_at(end);
-            self.word(word, &mut route);
-            rest = behind;
+    /// Continues the best paths by the next part of a normal form and hands out the ids that are
+    /// certain. Returns how many bytes are done: all when they are the last ones.
+    pub(super) fn advance(
+        &self,
+        normal: &[u8],
+        is_last: bool,
+        paths: &mut Paths,
+        found: &mut Found,
+    ) -> usize {
+        paths.make_room(self.longest_bytes);
+        let ahead = if is_last { 0 } else { self.longest_bytes };
+        let mut at = 0;
+        while at + ahead < normal.len() {
+            if paths.done == paths.reach {
+                self.settle(paths, found);
+                if self.words_apart && normal[at..].starts_with(META_BYTES) {
+                    paths.table[0].score = 0.0;
+                    found.end_unknown();
+                }
+            } else if paths.done >= OPEN_BYTES_MAX {
+                paths.put_aside();
+            }
+            at += self.extend(&normal[at..], paths);
         }
-        route.found
+        if is_last {
+            self.settle(paths, found);
+            paths.table[0].score = 0.0;
+            found.end_unknown();
+        }
+        at
     }
 
-    /// Continues a path by the best path of a word.
-    fn word(&self, word: &str, route: &mut Route) {
-        route.best.clear();
-        route.best.resize(word.len() + 1, Best::NONE);
-        route.best[0].score = route.score;
-        let mut start = 0;
-        for character in word.chars() {
-            let single = start + character.len_utf8();
-            let score = route.best[start].score;
-            let mut has_single = false;
-            for (length, id) in self.trie.prefixes(&word.as_bytes()[start..]) {
-                let end = start + length;
-                has_single |= end == single;
-                route.best[end].offer(self.scores[id as usize] + score, start, id);
-            }
-            if !has_single {
-                route.best[single].offer(self.unknown_score + score, start, self.unknown);
-            }
-            start = single;
+    /// Offers every piece that starts at the next character; returns the character's bytes.
+    #[inline]
+    fn extend(&self, rest: &[u8], paths: &mut Paths) -> usize {
+        let start = paths.done;
+        let open = &mut paths.table[start..];
+        let score = open[0].score;
+        let width = rest.iter().skip(1).take_while(|byte| !starts_character(**byte)).count() + 1;
+        let (mut has_single, mut longest) = (false, width);
+        for (length, id) in self.trie.prefixes(rest) {
+            has_single |= length == width;
+            longest = longest.max(length);
+            open[length].offer(self.scores[id as usize] + score, start, id);
         }
-        self.follow_back(word.len(), route);
+        if !has_single {
+            open[width].offer(self.unknown_score + score, start, self.unknown);
+        }
+        paths.reach = paths.reach.max(start + longest);
+        paths.done += width;
+        width
     }
 
-    /// Appends the best path to the end of a word; a run of unknown characters is one piece.
-    fn follow_back(&self, length: usize, route: &mut Route) {
-        let first = route.found.len();
-        let mut end = length;
-        let mut behind = None;
-        while end > 0 {
-            let Best { start, id, .. } = route.best[end];
-            if id != self.unknown || behind != Some(id) {
-                route.found.push((id, route.done + end));
-            }
-            behind = Some(id);
+    /// Hands out the pieces of the best path up to here.
+    fn settle(&self, paths: &mut Paths, found: &mut Found) {
+        let Paths { table, done, reach, aside, pieces } = paths;
+        let (mut start, mut end) = (*done as i32, 0);
+        while start > 0 {
             end = start as usize;
+            pieces.push(table[end].id);
+            start = table[end].start;
         }
-        route.found[first..].reverse();
-        route.score = route.best[length].score;
-        route.done += length;
+        if !aside.is_empty() {
+            // The first of these pieces may start among the characters that were put aside.
+            let inside = table[1..=end].iter().filter(|best| best.is_reached()).count();
+            let characters = pieces.last().filter(|_| start < 0).map(|id| self.length(*id));
+            let crossing = characters.map_or(0, |characters| characters - inside);
+            let length = |id| self.length(id);
+            aside.take(aside.len() - crossing, length, |id| self.hand_out(id, found));
+        }
+        pieces.drain(..).rev().for_each(|id| self.hand_out(id, found));
+        let score = table[*done].score;
+        table[..=*done].fill(Best::NONE);
+        table[0].score = score;
+        (*done, *reach) = (0, 0);
+    }
+
+    #[inline]
+    fn hand_out(&self, id: u32, found: &mut Found) {
+        let is_unknown = id == self.unknown || id as usize == self.scores.len() - 1;
+        let shown = if is_unknown { self.unknown } else { id };
+        found.push(shown, is_unknown, || self.length(id));
+    }
+
+    fn length(&self, id: u32) -> usize {
+        usize::from(self.characters[id as usize])
     }
 }
 
-fn is_meta((_, character): (usize, char)) -> bool {
-    character == META
-}
+const META_BYTES: &[u8] = "▁".as_bytes();
 
-/// The best path over the words so far.
+/// Best paths through the part of a normal form that is not certain yet. Kept from text to text,
+/// since making it costs more than a short text does.
 #[derive(Default)]
-struct Route {
-    /// Ids with where they end in the text.
-    found: Vec<(u32, usize)>,
-    score: f32,
-    /// Bytes of the text that the path covers.
+pub(super) struct Paths {
+    /// By bytes since the last certain place.
+    table: Vec<Best>,
+    /// Bytes from which all pieces were offered.
     done: usize,
-    /// For each byte of the current word the best path that ends there.
-    best: Vec<Best>,
+    /// The farthest byte at which an offered piece ends.
+    reach: usize,
+    /// What stands in front of the table.
+    aside: Aside,
+    /// The pieces of a path on their way out, last one first.
+    pieces: Vec<u32>,
 }
 
+impl Paths {
+    fn make_room(&mut self, longest_bytes: usize) {
+        let needed = OPEN_BYTES_MAX + longest_bytes + 8;
+        if self.table.len() < needed {
+            self.table.resize(needed, Best::NONE);
+        }
+    }
+
+    /// Empties the table up to here, so that it has room for more.
+    fn put_aside(&mut self) {
+        let Self { table, done, reach, aside, .. } = self;
+        let reached = table[1..=*done].iter().filter(|best| best.is_reached());
+        reached.for_each(|best| aside.push(best.id));
+        table.copy_within(*done..=*reach, 0);
+        let open = *reach - *done;
+        let still_open = table[1..=open].iter_mut().filter(|best| best.is_reached());
+        still_open.for_each(|best| best.start -= *done as i32);
+        table[open + 1..=*reach].fill(Best::NONE);
+        (*done, *reach) = (0, open);
+    }
+}
+
+/// The best path that ends at a byte.
 #[derive(Clone, Copy)]
 struct Best {
-    score: f32,
-    start: u32,
+    score: f64,
+    /// Where its last piece starts; below zero that many bytes in front of the table.
+    start: i32,
     id: u32,
 }
 
 impl Best {
-    const NONE: Self = Self { score: 0.0, start: u32::MAX, id: 0 };
+    const NONE: Self = Self { score: 0.0, start: i32::MAX, id: 0 };
 
     /// Takes a path that ends here when it is better than the one that is known.
-    fn offer(&mut self, score: f32, start: usize, id: u32) {
-        if self.start == u32::MAX || score > self.score {
-            *self = Self { score, start: start as u32, id };
+    #[inline]
+    fn offer(&mut self, score: f64, start: usize, id: u32) {
+        if !self.is_reached() || score > self.score {
+            *self = Self { score, start: start as i32, id };
         }
     }
-}
 
-/// Texts by their bytes. The children of a node stand side by side, ascending by their byte.
-struct Trie {
-    /// The byte on the way to each node; the root, node 0, has none.
-    bytes: Vec<u8>,
-    /// Where the children of each node start; they end where those of the next start.
-    children: Vec<u32>,
-    /// The id of the text that ends at each node, or `NO_ID`.
-    ids: Vec<u32>,
-}
-
-const NO_ID: u32 = u32::MAX;
-
-impl Trie {
-    fn new(mut texts: Vec<(u32, &str)>) -> Self {
-        texts.sort_unstable_by_key(|(id, text)| (*text, *id));
-        texts.dedup_by_key(|(_, text)| *text);
-        let mut trie = Self { bytes: vec![0], children: Vec::new(), ids: Vec::new() };
-        // For each node in order: its texts, and how many of their bytes lead to it.
-        let mut open = vec![(texts.as_slice(), 0)];
-        let mut node = 0;
-        while let Some(&(mut below, depth)) = open.get(node) {
-            let mut id = NO_ID;
-            if let Some((first, rest)) = below.split_first()
-                && first.1.len() == depth
-            {
-                (id, below) = (first.0, rest);
-            }
-            trie.ids.push(id);
-            trie.children.push(open.len() as u32);
-            let byte = |text: &(u32, &str)| text.1.as_bytes()[depth];
-            for same in below.chunk_by(|a, b| byte(a) == byte(b)) {
-                trie.bytes.push(byte(&same[0]));
-                open.push((same, depth + 1));
-            }
-            node += 1;
-        }
-        trie.children.push(open.len() as u32);
-        trie
-    }
-
-    /// The texts that `bytes` starts with, ascending: their length and id.
-    fn prefixes(&self, bytes: &[u8]) -> impl Iterator<Item = (usize, u32)> {
-        let mut node = Some(0);
-        let nodes = bytes.iter().map_while(move |&byte| {
-            node = self.child(node?, byte);
-            node
-        });
-        let ids = nodes.map(|node| self.ids[node]);
-        (1..).zip(ids).filter(|(_, id)| *id != NO_ID)
-    }
-
-    fn child(&self, node: usize, byte: u8) -> Option<usize> {
-        let start = self.children[node] as usize;
-        let siblings = &self.bytes[start..self.children[node + 1] as usize];
-        siblings.binary_search(&byte).ok().map(|at| start + at)
-    }
-}
-
-impl fmt::Debug for Unigram {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Unigram")
-            .field("pieces", &self.pieces.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Model for Unigram {
-    type Trainer = TrainerWrapper;
-
-    /// The tokens have no text: nobody reads it.
-    fn tokenize(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
-        let mut start = 0;
-        let token =
-            |(id, end)| Token::new(id, String::new(), (std::mem::replace(&mut start, end), end));
-        Ok(self.encode(text).into_iter().map(token).collect())
-    }
-
-    /// Slow; for a few added tokens.
-    fn token_to_id(&self, token: &str) -> Option<u32> {
-        (0..).zip(&self.pieces).find(|(_, piece)| *piece == token).map(|(id, _)| id)
-    }
-
-    fn id_to_token(&self, id: u32) -> Option<String> {
-        self.pieces.get(id as usize).cloned()
-    }
-
-    fn get_vocab(&self) -> HashMap<String, u32> {
-        self.pieces.iter().cloned().zip(0..).collect()
-    }
-
-    fn get_vocab_size(&self) -> usize {
-        self.pieces.len()
-    }
-
-    fn save(&self, _: &Path, _: Option<&str>) -> tokenizers::Result<Vec<PathBuf>> {
-        Err("a model that is served is not saved".into())
-    }
-
-    fn get_trainer(&self) -> TrainerWrapper {
-        TrainerWrapper::UnigramTrainer(UnigramTrainer::default())
+    /// Whether a path ends here; one does behind every character.
+    const fn is_reached(self) -> bool {
+        self.start != i32::MAX
     }
 }
 
@@ -266,68 +259,125 @@ mod tests {
     use super::*;
 
     const META_ID: u32 = 3;
+    const UNKNOWN_ID: u32 = 2;
 
-    fn model(pieces: &[(&str, f64)]) -> Unigram {
+    fn model(pieces: &[(&str, f64)], normalization: Normalization) -> Unigram {
         let special = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)];
         let pieces = special.iter().chain(pieces);
         let vocab = pieces.map(|(piece, score)| ((*piece).to_owned(), *score)).collect();
-        Unigram::new(File { vocab, unk_id: Some(2), byte_fallback: false }, &[0, 1])
-            .expect("it is a model")
+        let file = File { vocab, unk_id: Some(UNKNOWN_ID), byte_fallback: false };
+        let excluded: &[u32] = match normalization {
+            Normalization::Sentencepiece => &[0, 1],
+            Normalization::Huggingface => &[],
+        };
+        Unigram::new(&file, excluded, normalization).expect("it is a model")
     }
 
-    fn pieces(model: &Unigram, text: &str) -> Vec<String> {
-        let tokens = model.tokenize(text).expect("it never fails");
-        let known = tokens.iter().map(|token| {
-            let covered = &text[token.offsets.0..token.offsets.1];
-            let piece = model.id_to_token(token.id).expect("it is in the vocabulary");
-            assert!(token.id == model.unknown || piece == covered, "{piece} {covered}");
-            covered.to_owned()
-        });
-        known.collect()
+    fn sentencepiece(pieces: &[(&str, f64)]) -> Unigram {
+        model(pieces, Normalization::Sentencepiece)
+    }
+
+    /// The ids when the normal form comes in parts of so many bytes.
+    fn ids_by_parts(model: &Unigram, text: &str, bytes: usize) -> Vec<u32> {
+        let (mut paths, mut found) = (Paths::default(), Found::new(usize::MAX));
+        let mut waiting = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, behind) = rest.split_at(rest.ceil_char_boundary(bytes.min(rest.len())));
+            waiting.extend_from_slice(part.as_bytes());
+            rest = behind;
+            let done = model.advance(&waiting, rest.is_empty(), &mut paths, &mut found);
+            waiting.drain(..done);
+        }
+        assert!(waiting.is_empty() && paths.aside.is_empty());
+        found.ids
+    }
+
+    fn ids(model: &Unigram, text: &str) -> Vec<u32> {
+        let found = ids_by_parts(model, text, usize::MAX);
+        for bytes in [1, 7, 100] {
+            assert_eq!(ids_by_parts(model, text, bytes), found, "{text} in parts of {bytes}");
+        }
+        found
     }
 
     #[test]
     fn the_largest_sum_wins() {
-        let model = model(&[("a", -1.0), ("b", -1.0), ("ab", -1.5), ("abc", -9.0), ("c", -3.0)]);
-        assert_eq!(pieces(&model, "▁abc"), ["▁", "ab", "c"]);
-        assert_eq!(pieces(&model, "▁ba▁b"), ["▁", "b", "a", "▁", "b"]);
-        assert_eq!(pieces(&model, ""), [""; 0]);
+        let pieces = [("a", -1.0), ("b", -1.0), ("ab", -1.5), ("abc", -9.0), ("c", -3.0)];
+        let model = sentencepiece(&pieces);
+        assert_eq!(ids(&model, "▁abc"), [META_ID, 6, 8]);
+        assert_eq!(ids(&model, "▁ba▁b"), [META_ID, 5, 4, META_ID, 5]);
+        assert_eq!(ids(&model, ""), [0; 0]);
     }
 
     #[test]
     fn of_equal_sums_the_earlier_longer_piece_wins() {
-        let model = model(&[("_", -1.0), ("__", -1.5)]);
+        let model = sentencepiece(&[("_", -1.0), ("__", -1.5)]);
         // Both ways are worth -2.5; the one whose last piece starts first is kept.
-        assert_eq!(pieces(&model, "▁___"), ["▁", "_", "__"]);
+        assert_eq!(ids(&model, "▁___"), [META_ID, 4, 5]);
     }
 
     #[test]
     fn a_run_of_unknown_characters_is_one_piece() {
-        let model = model(&[("a", -1.0)]);
-        assert_eq!(pieces(&model, "▁xyあ€a€▁€"), ["▁", "xyあ€", "a", "€", "▁", "€"]);
-        let ids: Vec<u32> = model.encode("▁xa").iter().map(|found| found.0).collect();
-        assert_eq!(ids, [META_ID, 2, 4]);
+        let model = sentencepiece(&[("a", -1.0)]);
+        let (meta, unknown, a) = (META_ID, UNKNOWN_ID, 4);
+        let expected = [meta, unknown, a, unknown, a, meta, unknown];
+        assert_eq!(ids(&model, "▁xyあ€a€a▁€"), expected);
     }
 
     #[test]
-    fn special_pieces_are_text() {
-        let model = model(&[("<", -5.0), ("s", -5.0), (">", -5.0)]);
-        assert_eq!(pieces(&model, "▁<s>"), ["▁", "<", "s", ">"]);
-        assert_eq!(model.token_to_id("<s>"), Some(0));
+    fn special_pieces_are_text_for_sentencepiece_alone() {
+        let pieces = [("<", -5.0), ("s", -5.0), (">", -5.0), ("unk", -5.0)];
+        let text = "▁<s><unk>x";
+        let found = ids(&model(&pieces, Normalization::Sentencepiece), text);
+        assert_eq!(found, [META_ID, 4, 5, 6, 4, 7, 6, UNKNOWN_ID]);
+        let found = ids(&model(&pieces, Normalization::Huggingface), text);
+        assert_eq!(found, [META_ID, 0, UNKNOWN_ID]);
     }
 
     #[test]
-    fn a_piece_of_two_words_is_found() {
-        let model = model(&[("▁a", -1.0), ("▁b", -1.0), ("▁a▁b", -1.5)]);
-        assert_eq!(pieces(&model, "▁a▁b▁a"), ["▁a▁b", "▁a"]);
+    fn a_piece_of_two_words_is_found_by_sentencepiece_alone() {
+        let pieces = [("▁a", -1.0), ("▁b", -1.0), ("▁a▁b", -1.5)];
+        let found = ids(&model(&pieces, Normalization::Sentencepiece), "▁a▁b▁a");
+        assert_eq!(found, [6, 4]);
+        let found = ids(&model(&pieces, Normalization::Huggingface), "▁a▁b▁a");
+        assert_eq!(found, [4, 5, 4]);
+    }
+
+    #[test]
+    fn long_stretches_without_a_certain_place_are_exact() {
+        // No place is certain, and the best path depends on the whole length: it takes threes.
+        let pieces = [("a", -5.0), ("aa", -5.5), ("aaa", -6.0), ("é", -1.0), ("aé", -1.2)];
+        let model = sentencepiece(&pieces);
+        for length in [OPEN_BYTES_MAX - 1, OPEN_BYTES_MAX, 3 * OPEN_BYTES_MAX + 1, 100_001] {
+            let found = ids(&model, &format!("▁{}é", "a".repeat(length)));
+            let rest: &[u32] = match length % 3 {
+                0 => &[5, 8],
+                1 => &[8],
+                _ => &[4, 8],
+            };
+            let threes = (length + 1 - rest.len()) / 3;
+            let characters = |id: &u32| model.length(*id);
+            assert_eq!(found.iter().map(characters).sum::<usize>(), length + 2, "{length}");
+            assert!(found.len() <= threes + 3, "{length}: {} pieces", found.len());
+        }
     }
 
     #[test]
     fn a_vocabulary_that_cannot_be_used_is_refused() {
-        let vocab = || vec![("a".to_owned(), 0.0)];
-        for (unk_id, byte_fallback) in [(None, false), (Some(1), false), (Some(0), true)] {
-            let file = File { vocab: vocab(), unk_id, byte_fallback };
-            Unigram::new(file, &[]).expect_err("it lacks something");
+        let long = "a".repeat(PIECE_BYTES_MAX + 1);
+        for (piece, unk_id, byte_fallback) in [
+            ("a", None, false),
+            ("a", Some(2), false),
+            ("a", Some(0), true),
+            ("", Some(0), false),
+            ("\0", Some(0), false),
+            (long.as_str(), Some(0), false),
+        ] {
+            let vocab = vec![("<unk>".to_owned(), 0.0), (piece.to_owned(), -1.0)];
+            let file = File { vocab, unk_id, byte_fallback };
+            let refused = Unigram::new(&file, &[], Normalization::Sentencepiece);
+            assert!(refused.is_err(), "{piece:.10}");
         }
     }
 }

@@ -110,7 +110,7 @@ impl Model {
         let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers, watchdog);
         pool.wait_ready().expect("the workers open");
         let resident = Resident {
-            tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special)
+            tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special, None)
                 .expect("the tokenizer fits"),
             package,
             engine,

@@ -54,7 +54,7 @@ impl Answers {
                     Prompt::Query => PromptName::Query,
                     Prompt::Passage => PromptName::Passage,
                 });
-                let tokens = tokenizer.tokenize(&tokenize, prompt)?;
+                let tokens = tokenizer.tokenize(&tokenize, prompt, &|| true)?;
                 Ok(json!({"ids": *tokens.ids, "prompt_tokens": tokens.prompt_tokens}))
             }
             Question::Select { select } => Ok(selected(&select)),
@@ -75,8 +75,8 @@ fn main() -> anyhow::Result<()> {
     let directory = std::env::args_os().nth(1).context("name a package")?;
     let package = ModelPackage::open(Path::new(&directory))?;
     let answers = Answers {
-        special: TextTokenizer::open(&package, SpecialTokenText::Special)?,
-        plain: TextTokenizer::open(&package, SpecialTokenText::Plain)?,
+        special: TextTokenizer::open(&package, SpecialTokenText::Special, None)?,
+        plain: TextTokenizer::open(&package, SpecialTokenText::Plain, None)?,
     };
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {

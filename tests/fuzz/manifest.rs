@@ -156,7 +156,7 @@ fn open(folder: &Path) -> bool {
             error.iter().for_each(|error| check_place(folder, error));
         }
     }
-    TextTokenizer::open(&package, SpecialTokenText::Special).is_ok()
+    TextTokenizer::open(&package, SpecialTokenText::Special, None).is_ok()
 }
 
 /// An error names the file that was looked at.

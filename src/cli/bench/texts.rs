@@ -75,7 +75,7 @@ impl Rig<'_> {
         let prompt = loaded.package.manifest().default_prompt;
         let mut items = Vec::new();
         for text in read(file)? {
-            items.push(loaded.tokenizer.tokenize(&text, prompt)?.ids);
+            items.push(loaded.tokenizer.tokenize(&text, prompt, &|| true)?.ids);
         }
         if items.is_empty() {
             bail!("{} has no text", file.display());

@@ -1,0 +1,189 @@
+//! `tokenizer.json`: whose tokenizer it is, and how that one reads texts.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::{AddedToken, Encoding, PostProcessor, PostProcessorWrapper, Token};
+
+use super::META;
+use super::charsmap::Charsmap;
+use super::normalizer::Gaps;
+use crate::config::Normalization;
+
+/// The parts that are read here. Truncation and padding are ours, the decoder is not used.
+#[derive(Deserialize)]
+pub(super) struct File {
+    #[serde(default)]
+    pub(super) added_tokens: Vec<Added>,
+    normalizer: Option<Box<RawValue>>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    post_processor: Option<PostProcessorWrapper>,
+    pub(super) model: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Added {
+    pub(super) id: u32,
+    #[serde(flatten)]
+    pub(super) token: AddedToken,
+}
+
+/// How a tokenizer of XLM-R's kind makes words of a text.
+pub(super) struct Words {
+    pub(super) map: Charsmap,
+    /// A character that becomes a space before the map sees it.
+    pub(super) space: Option<char>,
+    /// As the crate `tokenizers` parts words; none when the file's way is not known here.
+    pub(super) library_gaps: Option<Gaps>,
+}
+
+impl Words {
+    /// Whether ids in that normalization need nothing but what is said here.
+    pub(super) fn can_be_read(&self, normalization: Normalization) -> bool {
+        normalization == Normalization::Sentencepiece || self.library_gaps.is_some()
+    }
+}
+
+/// One step of the normalizer.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type")]
+enum Step {
+    Sequence {
+        normalizers: Vec<Step>,
+    },
+    Precompiled {
+        precompiled_charsmap: String,
+    },
+    Replace {
+        pattern: Pattern,
+        content: String,
+    },
+    Strip {
+        strip_left: bool,
+        strip_right: bool,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+enum Pattern {
+    String(String),
+    Regex(String),
+}
+
+/// What the steps behind the map do with spaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spaces {
+    Stay,
+    /// Several become one.
+    Join,
+    /// Those at the end are taken away, several become a `▁`.
+    StripAndJoin,
+}
+
+impl File {
+    /// The kind of the model: Unigram, WordPiece …
+    fn model_kind(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Kind {
+            r#type: Option<String>,
+        }
+        serde_json::from_str::<Kind>(self.model.get()).ok()?.r#type
+    }
+
+    /// None when the tokenizer is not of XLM-R's kind.
+    ///
+    /// # Errors
+    /// When its character map cannot be read.
+    pub(super) fn words(&self) -> Result<Option<Words>, String> {
+        let (Some(normalizer), Some(pre_tokenizer)) = (&self.normalizer, &self.pre_tokenizer)
+        else {
+            return Ok(None);
+        };
+        let is_exact = |token: &AddedToken| {
+            !token.content.is_empty() && !token.normalized && !token.single_word
+        };
+        if self.model_kind().as_deref() != Some("Unigram")
+            || !self.added_tokens.iter().all(|added| is_exact(&added.token))
+        {
+            return Ok(None);
+        }
+        let Ok(step) = serde_json::from_str(normalizer.get()) else { return Ok(None) };
+        let steps = match step {
+            Step::Sequence { normalizers } => normalizers,
+            single => vec![single],
+        };
+        let (space, steps) = match steps.as_slice() {
+            [Step::Replace { pattern: Pattern::String(text), content }, rest @ ..] => {
+                let mut characters = text.chars();
+                let (Some(character), None) = (characters.next(), characters.next()) else {
+                    return Ok(None);
+                };
+                if content != " " {
+                    return Ok(None);
+                }
+                (Some(character), rest)
+            }
+            all => (None, all),
+        };
+        let [Step::Precompiled { precompiled_charsmap }, behind @ ..] = steps else {
+            return Ok(None);
+        };
+        let (Some(spaces), Some(at_white_space)) = (spaces(behind), splits(pre_tokenizer)) else {
+            return Ok(None);
+        };
+        let library_gaps = match (at_white_space, spaces) {
+            (true, Spaces::Stay | Spaces::Join) => Some(Gaps::WhiteSpace),
+            (false, Spaces::Join) => Some(Gaps::SpacesAndEnd),
+            (false, Spaces::StripAndJoin) => Some(Gaps::SpacesStripped),
+            (true, Spaces::StripAndJoin) | (false, Spaces::Stay) => None,
+        };
+        let map = Charsmap::from_base64(precompiled_charsmap)?;
+        Ok(Some(Words { map, space, library_gaps }))
+    }
+
+    /// The special tokens in front of and behind every text; none when there are not just these.
+    pub(super) fn around(&self) -> Option<[u32; 2]> {
+        let text = Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
+        let around = self.post_processor.as_ref()?.process(text, None, true).ok()?;
+        match *around.get_ids() {
+            [first, u32::MAX, last] => Some([first, last]),
+            _ => None,
+        }
+    }
+}
+
+/// None when they do more than that.
+fn spaces(steps: &[Step]) -> Option<Spaces> {
+    let joins = |pattern: &Pattern| matches!(pattern, Pattern::Regex(regex) if regex == " {2,}");
+    match steps {
+        [] => Some(Spaces::Stay),
+        [Step::Replace { pattern, content }] if joins(pattern) && content == " " => {
+            Some(Spaces::Join)
+        }
+        [
+            Step::Strip { strip_left: false, strip_right: true },
+            Step::Replace { pattern, content },
+        ] if joins(pattern) && content.chars().eq([META]) => Some(Spaces::StripAndJoin),
+        _ => None,
+    }
+}
+
+/// Whether XLM-R's pre-tokenizer, which puts a `▁` in front of each word, splits at white space of
+/// any kind before. None when it is another one.
+fn splits(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
+    let metaspace = |part: &PreTokenizerWrapper| {
+        let xlm_r = Metaspace::new(META, PrependScheme::Always, true);
+        matches!(part, PreTokenizerWrapper::Metaspace(metaspace) if *metaspace == xlm_r)
+    };
+    match pre_tokenizer {
+        PreTokenizerWrapper::Sequence(parts) => match parts.as_ref() {
+            [PreTokenizerWrapper::WhitespaceSplit(_), last] if metaspace(last) => Some(true),
+            [single] if metaspace(single) => Some(false),
+            _ => None,
+        },
+        single => metaspace(single).then_some(false),
+    }
+}

@@ -1,0 +1,92 @@
+//! Token ids as they are found, and how long anybody waits for them.
+
+use super::TokenizeError;
+
+/// Bytes of text after which `wanted` is asked again.
+const UNASKED_BYTES_MAX: usize = 8 * 1024;
+
+/// Ids of a text: the first ones are kept, all are counted.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) ids: Vec<u32>,
+    kept_max: usize,
+    pub(super) count: usize,
+    /// Tokens at the start that come from the prompt alone.
+    pub(super) prompt_tokens: usize,
+    /// Characters of the normal form that still belong to the prompt; none once a token did not.
+    prompt_characters: Option<usize>,
+    /// Whether the last token is one of unknown characters, which more of them would join.
+    is_unknown: bool,
+}
+
+impl Found {
+    /// Keeps up to `kept_max` ids.
+    pub(super) fn new(kept_max: usize) -> Self {
+        Self {
+            ids: Vec::new(),
+            kept_max,
+            count: 0,
+            prompt_tokens: 0,
+            prompt_characters: Some(0),
+            is_unknown: false,
+        }
+    }
+
+    /// Says how many characters of what comes next belong to the prompt.
+    pub(super) fn expect_prompt(&mut self, characters: usize) {
+        self.prompt_characters = self.prompt_characters.map(|_| characters);
+    }
+
+    /// Takes the next token. `characters` says how long it is in the normal form.
+    #[inline]
+    pub(super) fn push(&mut self, id: u32, is_unknown: bool, characters: impl FnOnce() -> usize) {
+        let is_longer = is_unknown && self.is_unknown;
+        self.is_unknown = is_unknown;
+        if !is_longer {
+            if self.ids.len() < self.kept_max {
+                self.ids.push(id);
+            }
+            self.count += 1;
+        }
+        if let Some(left) = self.prompt_characters {
+            self.prompt_characters = left.checked_sub(characters());
+            match self.prompt_characters {
+                Some(_) => self.prompt_tokens = self.count,
+                None if is_longer => self.prompt_tokens = self.prompt_tokens.min(self.count - 1),
+                None => {}
+            }
+        }
+    }
+
+    /// Unknown characters from here on are another token.
+    pub(super) const fn end_unknown(&mut self) {
+        self.is_unknown = false;
+    }
+}
+
+/// Asks from time to time whether the ids are still wanted.
+pub(super) struct Patience<'a> {
+    wanted: &'a dyn Fn() -> bool,
+    unasked_bytes: usize,
+}
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(wanted: &'a dyn Fn() -> bool) -> Self {
+        Self { wanted, unasked_bytes: 0 }
+    }
+
+    /// Counts bytes that were worked on.
+    ///
+    /// # Errors
+    /// `Unwanted`, as soon as nobody waits.
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), TokenizeError> {
+        self.unasked_bytes += bytes;
+        if self.unasked_bytes >= UNASKED_BYTES_MAX {
+            self.unasked_bytes = 0;
+            if !(self.wanted)() {
+                return Err(TokenizeError::Unwanted);
+            }
+        }
+        Ok(())
+    }
+}

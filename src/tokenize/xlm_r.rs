@@ -1,0 +1,176 @@
+//! XLM-R's tokenizer: special tokens, words by sentencepiece's character map, Unigram pieces.
+//!
+//! Ids only, so a text is never held with its offsets: a stretch of its normal form at a time.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use tokenizers::AddedToken;
+
+use super::TokenizeError;
+use super::file::{File, Words};
+use super::found::{Found, Patience};
+use super::normalizer::{Gaps, Lookup, Normalizer};
+use super::unigram::{self, Paths, Unigram};
+use crate::config::{Normalization, SpecialTokenText};
+
+/// A tokenizer of XLM-R's kind; used by many threads at once.
+pub(super) struct XlmR {
+    normalization: Normalization,
+    normalizer: Normalizer,
+    unigram: Unigram,
+    /// A character that becomes a space before anything else.
+    space: Option<char>,
+    /// Finds the added tokens that are written in a text.
+    finder: AhoCorasick,
+    added: Vec<Added>,
+    pieces: Vec<String>,
+}
+
+struct Added {
+    id: u32,
+    token: AddedToken,
+    /// Whether it is plain text all the same.
+    is_text: bool,
+}
+
+/// Work space of a thread.
+#[derive(Default)]
+struct Space {
+    normal: Vec<u8>,
+    paths: Paths,
+}
+
+thread_local! {
+    static SPACE: Cell<Option<Box<Space>>> = const { Cell::new(None) };
+}
+
+impl XlmR {
+    /// `words` is what the file says of words.
+    pub(super) fn new(
+        file: File,
+        words: Words,
+        special: SpecialTokenText,
+        normalization: Normalization,
+    ) -> Result<Self, String> {
+        let Words { map, space, library_gaps } = words;
+        let (lookup, gaps) = match normalization {
+            Normalization::Sentencepiece => (Lookup::Longest, Gaps::Spaces),
+            Normalization::Huggingface => {
+                (Lookup::Grapheme, library_gaps.ok_or("its words are parted in an unknown way")?)
+            }
+        };
+        let model: unigram::File = serde_json::from_str(file.model.get())
+            .map_err(|error| format!("its model: {error}"))?;
+        let is_plain = special == SpecialTokenText::Plain;
+        let excluded = file.added_tokens.iter().filter(|added| {
+            let always = normalization == Normalization::Sentencepiece || is_plain;
+            always && added.token.special
+        });
+        let excluded: Vec<u32> = excluded.map(|added| added.id).collect();
+        let unigram = Unigram::new(&model, &excluded, normalization)?;
+        let mut pieces: Vec<String> = model.vocab.into_iter().map(|(piece, _)| piece).collect();
+        let mut added = Vec::new();
+        for super::file::Added { id, token } in file.added_tokens {
+            if id as usize == pieces.len() {
+                pieces.push(token.content.clone());
+            }
+            if pieces.get(id as usize) != Some(&token.content) {
+                let content = token.content;
+                return Err(format!("added token {content:?} is not the vocabulary's id {id}"));
+            }
+            let is_text = is_plain && token.special;
+            added.push(Added { id, token, is_text });
+        }
+        let finder = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(added.iter().map(|added| &added.token.content));
+        let finder = finder.map_err(|error| format!("its added tokens: {error}"))?;
+        let normalizer = Normalizer::new(map, lookup, gaps);
+        Ok(Self { normalization, normalizer, unigram, space, finder, added, pieces })
+    }
+
+    pub(super) const fn normalization(&self) -> Normalization {
+        self.normalization
+    }
+
+    /// By id.
+    pub(super) fn pieces(&self) -> &[String] {
+        &self.pieces
+    }
+
+    /// Appends the ids of a text, of which the first bytes are a prompt.
+    ///
+    /// # Errors
+    /// `Unwanted`, as soon as nobody waits.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        prompt_bytes: usize,
+        found: &mut Found,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), TokenizeError> {
+        let mut start = 0;
+        for place in self.finder.find_iter(text) {
+            let Added { id, token, is_text } = &self.added[place.pattern().as_usize()];
+            if *is_text || place.start() < start {
+                continue;
+            }
+            let before = &text[start..place.start()];
+            let before = if token.lstrip { before.trim_end() } else { before };
+            self.encode_part(before, prompt_bytes.saturating_sub(start), found, patience)?;
+            let behind = &text[place.end()..];
+            let behind = if token.rstrip { behind.trim_start() } else { behind };
+            start = text.len() - behind.len();
+            found.expect_prompt(if start <= prompt_bytes { 1 } else { 0 });
+            found.push(*id, false, || 1);
+            patience.spend(place.len())?;
+        }
+        self.encode_part(&text[start..], prompt_bytes.saturating_sub(start), found, patience)
+    }
+
+    /// Appends the ids of a text without special tokens.
+    fn encode_part(
+        &self,
+        text: &str,
+        prompt_bytes: usize,
+        found: &mut Found,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), TokenizeError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let prompt = text.get(..prompt_bytes).unwrap_or(text);
+        let whole_bytes = text.len();
+        let (text, prompt) = (self.with_spaces(text), self.with_spaces(prompt));
+        found.expect_prompt(match prompt.len() {
+            0 => 0,
+            bytes if bytes == text.len() => usize::MAX,
+            bytes => self.normalizer.characters_from(&text, bytes),
+        });
+        let mut space = SPACE.take().unwrap_or_default();
+        let Space { normal, paths } = &mut *space;
+        normal.clear();
+        let mut normalizing = self.normalizer.of(&text);
+        loop {
+            let (is_last, bytes) = normalizing.stretch(normal);
+            let done = self.unigram.advance(normal, is_last, paths, found);
+            normal.drain(..done);
+            if is_last {
+                break;
+            }
+            // Work space that is left in the middle of a text is not used again.
+            patience.spend(bytes * whole_bytes / text.len())?;
+        }
+        SPACE.set(Some(space));
+        Ok(())
+    }
+
+    fn with_spaces<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.space.filter(|space| text.contains(*space)) {
+            Some(space) => Cow::Owned(text.replace(space, " ")),
+            None => Cow::Borrowed(text),
+        }
+    }
+}
