@@ -9,6 +9,7 @@ mod door;
 mod engine;
 mod fields;
 mod health;
+mod http_2;
 mod lifecycle;
 mod log;
 mod malformed;

@@ -331,6 +331,11 @@ impl Server {
         self.model.scheduler.snapshot().queue_depth
     }
 
+    /// How many items have been accepted so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.model.scheduler.snapshot().counts.accepted
+    }
+
     pub(crate) fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !reached(self) {

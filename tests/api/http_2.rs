@@ -1,0 +1,171 @@
+//! HTTP/2: many requests on one connection, clients that leave or take requests back, and caps.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, SendStream};
+use reqwest::Method;
+
+use crate::log;
+use crate::support::{DENSE, PATIENCE};
+use crate::tls::{Secure, embed};
+
+const TEXT: &[u8] = br#"{"input":"text"}"#;
+
+/// As many streams as a connection may have, by the server's word.
+const STREAMS_MAX: usize = 128;
+
+/// A request whose answer is not waited for.
+fn begin(send: &mut SendRequest<Bytes>, id: &str) -> (ResponseFuture, SendStream<Bytes>) {
+    let request = http::Request::builder().method(Method::POST).header("x-request-id", id);
+    let request = request.uri(format!("https://localhost{DENSE}")).body(()).expect("valid");
+    let (answer, mut body) = send.send_request(request, false).expect("it is sent");
+    body.send_data(TEXT.into(), true).expect("it is sent");
+    (answer, body)
+}
+
+#[test]
+fn many_requests_share_one_http_2_connection() {
+    let secure = Secure::new();
+    let send = secure.http_2();
+    secure.server.hold();
+    secure.runtime.block_on(async {
+        let release = async {
+            while secure.server.waiting() < 20 {
+                tokio::task::yield_now().await;
+            }
+            secure.server.release();
+        };
+        let requests = join_all((0..20).map(|_| embed(&send)));
+        let (statuses, ()) = tokio::join!(requests, release);
+        assert_eq!(statuses, [200; 20]);
+    });
+}
+
+#[test]
+fn the_streams_of_a_connection_are_capped_and_more_are_refused_by_the_protocol() {
+    let secure = Secure::new();
+    secure.server.hold();
+    let stream = secure.open();
+    let outcomes = secure.runtime.block_on(async {
+        // As if the server had not told its cap: that is how a client begins.
+        let mut builder = h2::client::Builder::new();
+        builder.initial_max_send_streams(1000);
+        let (mut send, connection) = builder.handshake::<_, Bytes>(stream).await.expect("HTTP/2");
+        let begun: Vec<_> = (0..STREAMS_MAX + 50).map(|_| begin(&mut send, "many")).collect();
+        tokio::spawn(connection);
+        while secure.server.waiting() < STREAMS_MAX {
+            tokio::task::yield_now().await;
+        }
+        let answers: Vec<_> = begun.into_iter().map(|(answer, _)| tokio::spawn(answer)).collect();
+        // They come before any answer.
+        while answers.iter().filter(|answer| answer.is_finished()).count() < 50 {
+            assert!(secure.server.waiting() <= STREAMS_MAX, "{}", secure.server.waiting());
+            tokio::task::yield_now().await;
+        }
+        secure.server.release();
+        join_all(answers).await
+    });
+    let (answered, refused): (Vec<_>, Vec<_>) =
+        outcomes.into_iter().map(|answer| answer.expect("no panic")).partition(Result::is_ok);
+    assert_eq!((answered.len(), refused.len()), (STREAMS_MAX, 50));
+    for error in refused.into_iter().filter_map(Result::err) {
+        assert_eq!(error.reason(), Some(Reason::REFUSED_STREAM));
+    }
+}
+
+#[test]
+fn a_stream_that_is_reset_leaves_the_queue_and_the_log_says_so() {
+    log::listen();
+    let secure = Secure::new();
+    secure.server.hold();
+    let mut send = secure.http_2();
+    secure.runtime.block_on(async {
+        let (_answer, mut taken_back) = begin(&mut send, "http-2-reset");
+        let stays = embed(&send);
+        let reset = async {
+            while secure.server.waiting() < 2 {
+                tokio::task::yield_now().await;
+            }
+            taken_back.send_reset(Reason::CANCEL);
+            let end = Instant::now() + PATIENCE;
+            while secure.server.waiting() > 1 {
+                assert!(Instant::now() < end, "what was taken back still waits");
+                tokio::task::yield_now().await;
+            }
+            secure.server.release();
+        };
+        assert_eq!(tokio::join!(stays, reset).0, 200, "others of the connection are answered");
+    });
+    let lines = log::lines("http-2-reset");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0]["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
+}
+
+#[test]
+fn rapid_resets_run_no_more_than_the_cap_at_once() {
+    let secure = Secure::new();
+    secure.server.hold();
+    let mut send = secure.http_2();
+    let most = secure.runtime.block_on(async {
+        let (mut most, before) = (0, secure.server.accepted());
+        for round in 1..=20 {
+            let begun: Vec<_> = (0..50).map(|_| begin(&mut send, "rapid")).collect();
+            let end = Instant::now() + PATIENCE;
+            while secure.server.accepted() < before + round * 50 {
+                assert!(Instant::now() < end, "requests of round {round} do not come");
+                most = most.max(secure.server.waiting());
+                tokio::task::yield_now().await;
+            }
+            // These resets and the next requests leave together.
+            for (_, mut stream) in begun {
+                stream.send_reset(Reason::CANCEL);
+            }
+        }
+        most
+    });
+    assert!(most <= STREAMS_MAX, "{most} requests waited at once");
+    secure.server.wait_waiting(0);
+    assert_eq!(
+        secure.runtime.block_on(async {
+            secure.server.release();
+            embed(&send).await
+        }),
+        200
+    );
+}
+
+#[test]
+fn idle_http_2_connections_hold_the_end_up_for_seconds_only() {
+    let mut secure = Secure::new();
+    let send = secure.http_2();
+    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+    let begin = Instant::now();
+    secure.server.begin_stop();
+    secure.server.join();
+    assert!(begin.elapsed() < PATIENCE / 2, "it waited for the whole drain");
+}
+
+#[test]
+fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
+    let secure = Secure::new();
+    secure.server.hold();
+    let send = secure.http_2();
+    secure.runtime.block_on(async {
+        let request = embed(&send);
+        tokio::select! {
+            _ = request => panic!("it is held"),
+            () = async {
+                while secure.server.waiting() < 1 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+    });
+    let Secure { server, runtime, .. } = secure;
+    drop(send);
+    drop(runtime);
+    server.wait_waiting(0);
+}
