@@ -48,6 +48,7 @@ mod embed;
 mod entrance;
 mod error;
 mod guarded;
+mod http_2;
 mod meta;
 mod openapi;
 mod payload;

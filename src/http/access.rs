@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::error::ErrorInternalServerError;
 use actix_web::http::header::HeaderMap;
-use actix_web::http::{ConnectionType, Method, StatusCode, Version};
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, web};
 use opentelemetry::trace::{SpanId, TraceId};
@@ -68,20 +67,11 @@ pub(super) async fn observe(
         }),
         finished: false,
     };
+    // Connections of HTTP/2 end a request's body by themselves.
     let activity = request.conn_data::<Rc<Activity>>().map(Rc::clone);
     let body = activity.as_ref().map(|activity| Body::watch(&mut request, activity));
-    let is_http_2 = request.version() == Version::HTTP_2;
     request.extensions_mut().insert(Arrived { arrival, found });
-    let answer = next.call(request);
-    let response = match activity {
-        // Actix drops the requests of a closed connection of HTTP/1.1, but not of HTTP/2.
-        Some(activity) if is_http_2 => tokio::select! {
-            response = answer => response?,
-            () = activity.closed() => return Err(ErrorInternalServerError("nobody reads this")),
-        },
-        _ => answer.await?,
-    };
-    let mut response = response.map_into_boxed_body();
+    let mut response = next.call(request).await?.map_into_boxed_body();
     let told = response.response_mut().extensions_mut().remove::<Outcome>();
     let outcome = told.unwrap_or_else(|| {
         record.route = PREFLIGHT;

@@ -1,18 +1,35 @@
 //! From listeners to requests: plain or secure connections, HTTP/1.1 or HTTP/2 on them.
+//!
+//! Every wait for a client has a time. Who waits for a place among `--max-connections` waits in the
+//! system's queue and has nothing here.
+//!
+//! | wait for | time | where |
+//! |---|---|---|
+//! | the TLS handshake, all of it | `--head-timeout-ms` | `secure` |
+//! | the first byte of a request | `--keep-alive-s` | `guarded`, `http_2` |
+//! | the rest of its head | `--head-timeout-ms` | `guarded` |
+//! | the first frames of HTTP/2 | `--head-timeout-ms` | `http_2` |
+//! | its body | `--body-timeout-ms`, the request's deadline | `embed` |
+//! | a small body that nobody read, before the answer | a tenth of a second | `unread` |
+//! | a body that nobody read, after the answer | 5 s | `guarded` |
+//! | the client to take its answer | `--write-timeout-ms` without a byte | `guarded`, `http_2` |
+//! | the client to close, when told to | 5 s, with HTTP/2 2 s | actix, `http_2` |
 
 use std::io;
-use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpService, KeepAlive, Protocol};
+use actix_http::{HttpService, KeepAlive, Request, ServiceConfig};
 use actix_server::{GracefulShutdownSignal, Server};
 use actix_service::{
-    IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config,
+    IntoService, IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_factory,
+    fn_service, map_config,
 };
-use actix_web::dev::AppConfig;
+use actix_web::body::BoxBody;
+use actix_web::dev::{AppConfig, ServiceResponse};
 use actix_web::middleware::from_fn;
-use actix_web::rt::net::{TcpStream, UnixStream};
+use actix_web::rt::net::TcpStream;
 use actix_web::rt::time::timeout;
 use actix_web::{App, Error, HttpResponse, web};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,7 +39,7 @@ use tokio_rustls::server::TlsStream;
 use super::entrance::Doors;
 use super::guarded::{Guarded, LINGER, Patience};
 use super::tls::HTTP_2;
-use super::{State, access, answer, cors};
+use super::{State, access, answer, cors, http_2};
 use crate::config::HttpConfig;
 
 /// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
@@ -48,95 +65,89 @@ pub(super) fn server(
         None => builder,
         Some(unix) => {
             let (state, draining) = (state.clone(), draining.clone());
-            builder.listen_uds("unix", unix, move || {
-                fn_service(local).and_then(protocol(state.clone(), draining.clone()))
-            })?
+            builder.listen_uds("unix", unix, move || http_1(state.clone(), draining.clone()))?
         }
     };
     let state = state.clone();
     let builder = match tls {
         None => builder.listen("tcp", tcp, move || {
-            fn_service(plain).and_then(protocol(state.clone(), draining.clone()))
+            fn_service(plain).and_then(http_1(state.clone(), draining.clone()))
         }),
         Some(tls) => builder.listen("tls", tcp, move || {
-            let acceptor = tls.acceptor();
-            let time = head_timeout(&state.config);
+            let (acceptor, time) = (tls.acceptor(), patience(&state.config).head);
             fn_service(move |stream| secure(acceptor.clone(), time, stream))
-                .and_then(protocol(state.clone(), draining.clone()))
+                .and_then(http_1_or_2(state.clone(), draining.clone()))
         }),
     };
     Ok(builder?.run())
 }
 
-/// A connection, what is spoken on it, and who opened it.
-type Open<T> = (T, Protocol, Option<SocketAddr>);
-
-async fn plain(stream: TcpStream) -> Result<Open<TcpStream>, DispatchError> {
-    let peer = set_up(&stream);
-    Ok((stream, Protocol::Http1, peer))
-}
-
-async fn local(stream: UnixStream) -> Result<Open<UnixStream>, DispatchError> {
-    Ok((stream, Protocol::Http1, None))
+async fn plain(stream: TcpStream) -> Result<TcpStream, DispatchError> {
+    set_up(&stream);
+    Ok(stream)
 }
 
 async fn secure(
     acceptor: TlsAcceptor,
     time: Duration,
     stream: TcpStream,
-) -> Result<Open<TlsStream<TcpStream>>, DispatchError> {
-    let peer = set_up(&stream);
-    let stream = match timeout(time, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
+) -> Result<TlsStream<TcpStream>, DispatchError> {
+    set_up(&stream);
+    match timeout(time, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Ok(stream),
         // Scanners and plain HTTP do this all day.
         Ok(Err(error)) => {
             tracing::debug!(%error, "a TLS handshake failed");
-            return Err(DispatchError::Io(error));
+            Err(DispatchError::Io(error))
         }
-        Err(_) => return Err(DispatchError::SlowRequestTimeout),
-    };
-    let protocol = match stream.get_ref().1.alpn_protocol() {
-        Some(HTTP_2) => Protocol::Http2,
-        _ => Protocol::Http1,
-    };
-    Ok((stream, protocol, peer))
+        Err(_) => Err(DispatchError::SlowRequestTimeout),
+    }
 }
 
-fn set_up(stream: &TcpStream) -> Option<SocketAddr> {
+fn set_up(stream: &TcpStream) {
     // An answer's last packet does not wait for the client's acknowledgement. A socket that refuses
     // has been closed already.
     let _ = stream.set_nodelay(true);
-    stream.peer_addr().ok()
 }
 
-fn head_timeout(config: &HttpConfig) -> Duration {
-    Duration::from_millis(config.head_timeout.get())
+fn patience(config: &HttpConfig) -> Patience {
+    Patience {
+        idle: Duration::from_secs(config.keep_alive.get()),
+        head: Duration::from_millis(config.head_timeout.get()),
+        write: Duration::from_millis(config.write_timeout.get()),
+    }
 }
 
-/// What happens on an opened connection.
-fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
-    state: web::Data<State>,
-    draining: GracefulShutdownSignal,
-) -> impl ServiceFactory<Open<T>, Config = (), Response = (), Error = DispatchError, InitError = ()>
-{
-    let HttpConfig { keep_alive, write_timeout, cors_origins, .. } = &state.config;
-    let keep_alive = Duration::from_secs(keep_alive.get());
-    let patience = Patience {
-        idle: keep_alive,
-        head: head_timeout(&state.config),
-        write: Duration::from_millis(write_timeout.get()),
-    };
-    let wait = move |draining: GracefulShutdownSignal| async move { draining.notified().await };
+/// What answers requests, whichever way they came.
+fn application(
+    state: &web::Data<State>,
+) -> impl ServiceFactory<
+    Request,
+    Config = (),
+    Response = ServiceResponse<BoxBody>,
+    Error = HttpResponse,
+    InitError = (),
+    Future: 'static,
+    Service: Service<Request, Future: 'static>,
+> + use<> {
     let observed = state.clone();
     let app = App::new()
         .app_data(state.clone())
         .default_service(web::to(answer))
-        .wrap(cors::layer(cors_origins))
+        .wrap(cors::layer(&state.config.cors_origins))
         // The last layer is the outermost: preflights pass it too.
         .wrap(from_fn(move |request, next| access::observe(observed.clone(), request, next)))
         .into_factory()
         .map_err(|error: Error| -> HttpResponse { error.error_response() });
-    let told = draining.clone();
+    map_config(app, |()| AppConfig::default())
+}
+
+/// A connection of HTTP/1.1.
+fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
+    state: web::Data<State>,
+    draining: GracefulShutdownSignal,
+) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
+    let patience = patience(&state.config);
     let http = HttpService::build()
         // Silence is timed by `Guarded`, before the first request as after it.
         .keep_alive(KeepAlive::Os)
@@ -145,14 +156,54 @@ fn protocol<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         // A client that closes its side has left: its request is dropped. One that only half-closes
         // looks the same and is not served.
         .h1_allow_half_closed(false)
-        .graceful_shutdown_signal(move || wait(told.clone()))
+        .graceful_shutdown_signal(move || wait(draining.clone()))
         .on_connect_ext(|stream: &Guarded<T>, data| {
             data.insert(stream.activity());
         })
-        .finish(map_config(app, |()| AppConfig::default()));
-    fn_service(move |(stream, protocol, peer): Open<T>| {
-        let stream = Guarded::new(stream, protocol, patience, wait(draining.clone()));
-        async move { Ok((stream, protocol, peer)) }
+        .h1(application(&state));
+    fn_service(move |stream: T| async move { Ok((Guarded::new(stream, patience), None)) })
+        .and_then(http)
+}
+
+/// A connection of which the handshake has chosen the protocol.
+fn http_1_or_2(
+    state: web::Data<State>,
+    draining: GracefulShutdownSignal,
+) -> impl ServiceFactory<
+    TlsStream<TcpStream>,
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+> {
+    let patience = patience(&state.config);
+    fn_factory(move || {
+        let http_1 = http_1(state.clone(), draining.clone()).new_service(());
+        let application = application(&state).new_service(());
+        let draining = draining.clone();
+        async move {
+            let (http_1, application) = (Rc::new(http_1.await?), Rc::new(application.await?));
+            let dates = ServiceConfig::default();
+            let serve = move |stream: TlsStream<TcpStream>| {
+                let (http_1, application) = (Rc::clone(&http_1), Rc::clone(&application));
+                let (dates, draining) = (dates.clone(), wait(draining.clone()));
+                async move {
+                    if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
+                        return http_1.call(stream).await;
+                    }
+                    let served = http_2::serve(stream, application, &dates, patience, draining);
+                    served.await.map_err(|error| {
+                        tracing::debug!(%error, "a connection of HTTP/2 failed");
+                        DispatchError::Io(io::Error::other(error))
+                    })
+                }
+            };
+            Ok(serve.into_service())
+        }
     })
-    .and_then(http)
+}
+
+/// Resolves when the server drains.
+async fn wait(draining: GracefulShutdownSignal) {
+    draining.notified().await;
 }

@@ -2,7 +2,7 @@
 //!
 //! The stream times its client; it does not read HTTP. It knows that bytes come and go, and the
 //! outermost layer of the application ([`Activity`]) tells it when a request begins and ends, and
-//! whether the request's body has been read to its end. Of HTTP/1.1 there are four states:
+//! whether the request's body has been read to its end. There are four states:
 //!
 //! | state | what the client is waited for | for how long | then |
 //! |---|---|---|---|
@@ -32,25 +32,16 @@
 //! for silence and has `idle` before its next byte, and `head` from there.
 
 use std::cell::Cell;
-use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_http::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
 use super::error::ApiError;
-
-/// While the server drains, an HTTP/2 connection without requests is closed after this time.
-const DRAIN_IDLE: Duration = Duration::from_secs(2);
-
-/// Fewer bytes than this are no progress of an answer: pings and acknowledgements.
-const PROGRESS_BYTES: u64 = 1024;
 
 /// How long the rest of a body is read and thrown away after an answer that came before its end. A
 /// socket closed at once would take the answer with it.
@@ -73,8 +64,6 @@ pub(super) struct Activity {
     begun: Cell<u64>,
     running: Cell<u64>,
     body_open: Cell<bool>,
-    closed: Cell<bool>,
-    closing: Notify,
 }
 
 impl Activity {
@@ -94,13 +83,6 @@ impl Activity {
     /// The body of the request that began last has more to come.
     pub(super) fn has_open_body(&self) -> bool {
         self.body_open.get()
-    }
-
-    /// Resolves when the connection is gone.
-    pub(super) async fn closed(&self) {
-        while !self.closed.get() {
-            self.closing.notified().await;
-        }
     }
 }
 
@@ -127,58 +109,43 @@ enum Phase {
 pub(super) struct Guarded<T> {
     stream: T,
     patience: Patience,
-    is_http_2: bool,
+    times_reads: bool,
     activity: Rc<Activity>,
     phase: Phase,
-    /// Of the phase; of HTTP/2 the time without requests.
+    /// Of the phase.
     timer: Pin<Box<Sleep>>,
     /// `activity.begun` at the last look.
     begun: u64,
     /// Bytes came behind the body of the request that runs.
     is_early: bool,
-    /// Bytes written, now and when the timer was set.
-    written: u64,
-    written_before: u64,
     /// There while the client takes nothing.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Resolves when the server drains; there only for HTTP/2, which actix does not tell.
-    draining: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl<T> Guarded<T> {
-    /// `draining` resolves when the server drains.
-    pub(super) fn new(
-        stream: T,
-        protocol: Protocol,
-        patience: Patience,
-        draining: impl Future<Output = ()> + 'static,
-    ) -> Self {
-        let is_http_2 = matches!(protocol, Protocol::Http2);
+    /// For HTTP/1.1.
+    pub(super) fn new(stream: T, patience: Patience) -> Self {
         Self {
             stream,
             patience,
-            is_http_2,
+            times_reads: true,
             activity: Rc::default(),
             phase: Phase::Idle,
             timer: Box::pin(sleep(patience.idle)),
             begun: 0,
             is_early: false,
-            written: 0,
-            written_before: 0,
             stall: None,
-            draining: is_http_2.then(|| Box::pin(draining) as Pin<Box<dyn Future<Output = ()>>>),
         }
+    }
+
+    /// For HTTP/2, which times by itself what it reads.
+    pub(super) fn writes_only(stream: T, patience: Patience) -> Self {
+        Self { times_reads: false, ..Self::new(stream, patience) }
     }
 
     /// For the handlers of the connection's requests.
     pub(super) fn activity(&self) -> Rc<Activity> {
         Rc::clone(&self.activity)
-    }
-
-    fn set_timer(&mut self, time: Duration) {
-        self.timer.set(sleep(time));
-        self.begun = self.activity.begun.get();
-        self.written_before = self.written;
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -224,26 +191,6 @@ impl<T> Guarded<T> {
             Phase::Idle | Phase::Head | Phase::Rest => self.timer.as_mut().poll(context),
         }
     }
-
-    fn poll_idle_http_2(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(draining) = &mut self.draining
-            && draining.as_mut().poll(context).is_ready()
-        {
-            self.draining = None;
-            self.patience.idle = DRAIN_IDLE;
-            self.set_timer(DRAIN_IDLE);
-        }
-        while self.timer.as_mut().poll(context).is_ready() {
-            let active = self.activity.running.get() > 0
-                || self.begun != self.activity.begun.get()
-                || self.written - self.written_before >= PROGRESS_BYTES;
-            if !active {
-                return Poll::Ready(());
-            }
-            self.set_timer(self.patience.idle);
-        }
-        Poll::Pending
-    }
 }
 
 impl<T: AsyncWrite + Unpin> Guarded<T> {
@@ -272,8 +219,8 @@ impl<T: AsyncWrite + Unpin> Guarded<T> {
 
     /// What a connection reads whose time is over.
     fn end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.is_http_2 || self.phase == Phase::Idle {
-            // As if the client had closed it: both protocols then end in good order.
+        if self.phase == Phase::Idle {
+            // As if the client had closed it: it then ends in good order.
             return Ok(());
         }
         if self.phase == Phase::Head {
@@ -294,15 +241,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        if self.is_http_2 {
-            let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-            return if read.is_ready() {
-                read
-            } else {
-                self.poll_idle_http_2(context).map(|()| self.end(context))
-            };
+        if !self.times_reads {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
+        let before = buffer.filled().len();
         self.follow();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let has_ended = read.is_ready() && buffer.filled().len() == before;
@@ -324,7 +266,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.count(&outcome);
         self.watched(context, outcome)
     }
 
@@ -334,7 +275,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.count(&outcome);
         self.watched(context, outcome)
     }
 
@@ -350,21 +290,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
         self.watched(context, outcome)
-    }
-}
-
-impl<T> Guarded<T> {
-    fn count(&mut self, outcome: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(bytes)) = outcome {
-            self.written += *bytes as u64;
-        }
-    }
-}
-
-impl<T> Drop for Guarded<T> {
-    fn drop(&mut self) {
-        self.activity.closed.set(true);
-        self.activity.closing.notify_waiters();
     }
 }
 

@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use duovec::config::HttpConfig;
+use duovec::limits::MaxItems;
 use futures_util::future::join_all;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use reqwest::Method;
 
 use crate::log;
-use crate::support::{DENSE, PATIENCE};
+use crate::support::{BOTH, DENSE, PATIENCE};
 use crate::tls::{Secure, embed};
 
 const TEXT: &[u8] = br#"{"input":"text"}"#;
@@ -124,10 +126,14 @@ fn rapid_resets_run_no_more_than_the_cap_at_once() {
                 stream.send_reset(Reason::CANCEL);
             }
         }
+        let end = Instant::now() + PATIENCE;
+        while secure.server.waiting() > 0 {
+            assert!(Instant::now() < end, "what was taken back still waits");
+            tokio::task::yield_now().await;
+        }
         most
     });
     assert!(most <= STREAMS_MAX, "{most} requests waited at once");
-    secure.server.wait_waiting(0);
     assert_eq!(
         secure.runtime.block_on(async {
             secure.server.release();
@@ -168,4 +174,54 @@ fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
     drop(send);
     drop(runtime);
     server.wait_waiting(0);
+}
+
+#[test]
+fn bodies_and_answers_larger_than_every_window_come_whole() {
+    let secure = Secure::with(HttpConfig {
+        max_items: MaxItems::new(8192).expect("in range"),
+        ..HttpConfig::default()
+    });
+    let mut send = secure.http_2();
+    let items = r#""x","#.repeat(8000);
+    let padding = " ".repeat(5_000_000);
+    let text = format!(r#"{{"input":[{items}"x"],{padding}"encoding_format":"float"}}"#);
+    let request = http::Request::builder().method(Method::POST);
+    let request = request.uri(format!("https://localhost{BOTH}")).body(()).expect("valid");
+    let (status, length) = secure.runtime.block_on(async {
+        let (answer, mut body) = send.send_request(request, false).expect("it is sent");
+        body.send_data(text.into(), true).expect("it is sent");
+        let (head, mut body) = answer.await.expect("an answer").into_parts();
+        let mut length = 0;
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.expect("the answer is whole");
+            body.flow_control().release_capacity(chunk.len()).expect("it was taken");
+            length += chunk.len();
+        }
+        assert_eq!(head.headers["content-length"], length.to_string());
+        assert!(head.headers.contains_key("date"), "{:?}", head.headers);
+        (head.status.as_u16(), length)
+    });
+    assert_eq!(status, 200);
+    assert!(length > 1_000_000, "{length}");
+}
+
+#[test]
+fn an_answer_of_a_server_that_drains_tells_the_client_to_leave() {
+    let secure = Secure::new();
+    let stream = secure.open();
+    secure.runtime.block_on(async {
+        let (mut send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        let ended = tokio::spawn(connection);
+        secure.server.drain();
+        let head = http::Request::builder().method(Method::HEAD);
+        let head = head.uri("https://localhost/health").body(()).expect("valid");
+        let (answer, _) = send.send_request(head, true).expect("it is sent");
+        let answer = answer.await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 503);
+        assert!(answer.into_body().data().await.is_none(), "HEAD has no body");
+        let ended = tokio::time::timeout(PATIENCE, ended).await.expect("the server closes it");
+        // What the client still writes may find the connection closed.
+        let _ = ended.expect("no panic");
+    });
 }

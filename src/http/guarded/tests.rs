@@ -1,6 +1,6 @@
 //! Tests of each time-out, over streams in memory, with a clock that jumps to the next timer.
 
-use std::future::pending;
+use std::future::Future;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -10,9 +10,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const PATIENCE: Patience = Patience { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
 
 /// The server's side and the client's.
-fn connect(protocol: Protocol) -> (Guarded<DuplexStream>, DuplexStream) {
+fn connect() -> (Guarded<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(64);
-    (Guarded::new(server, protocol, PATIENCE, pending()), client)
+    (Guarded::new(server, PATIENCE), client)
 }
 
 /// Runs on a clock that stands still while there is work, and jumps when all wait for it.
@@ -30,7 +30,7 @@ async fn waits(stream: &mut Guarded<DuplexStream>, time: Duration) -> bool {
 #[test]
 fn a_head_that_comes_in_drops_ends_with_408_after_its_time() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         assert!(waits(&mut server, SECOND * 70).await, "silence is not a slow head");
         client.write_all(b"G").await.expect("it is open");
         server.read_u8().await.expect("a byte");
@@ -49,7 +49,7 @@ fn a_head_that_comes_in_drops_ends_with_408_after_its_time() {
 #[test]
 fn a_request_that_runs_is_not_timed_and_the_next_head_is_again() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         client.write_all(b"GET").await.expect("it is open");
         server.read_exact(&mut [0; 3]).await.expect("bytes");
         assert!(waits(&mut server, SECOND / 2).await);
@@ -69,7 +69,7 @@ fn a_request_that_runs_is_not_timed_and_the_next_head_is_again() {
 #[test]
 fn a_client_that_never_pauses_is_timed_too() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         let mut late = None;
         for _ in 0..5 {
             client.write_all(b"G").await.expect("it is open");
@@ -99,7 +99,7 @@ async fn waits_for_word(client: &mut DuplexStream) -> bool {
 fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
     run(async {
         for requests in 0..3 {
-            let (mut server, mut client) = connect(Protocol::Http1);
+            let (mut server, mut client) = connect();
             for _ in 0..requests {
                 client.write_all(b"GET").await.expect("it is open");
                 server.read_exact(&mut [0; 3]).await.expect("bytes");
@@ -113,7 +113,7 @@ fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
 #[test]
 fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         client.write_all(b"GET / HTTP/1.1\r\n\r\nGET /").await.expect("it is open");
         server.read_exact(&mut [0; 23]).await.expect("bytes");
         drop(server.activity().begin(false));
@@ -124,7 +124,7 @@ fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
 #[test]
 fn a_head_that_began_while_a_request_ran_is_timed_from_that_ones_end() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         client.write_all(b"POST").await.expect("it is open");
         server.read_exact(&mut [0; 4]).await.expect("bytes");
         let running = server.activity().begin(true);
@@ -147,7 +147,7 @@ fn a_head_that_began_while_a_request_ran_is_timed_from_that_ones_end() {
 #[test]
 fn the_rest_of_a_refused_body_is_no_head_and_is_read_for_seconds_only() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         client.write_all(b"POST").await.expect("it is open");
         server.read_exact(&mut [0; 4]).await.expect("bytes");
         drop(server.activity().begin(true));
@@ -166,7 +166,7 @@ fn the_rest_of_a_refused_body_is_no_head_and_is_read_for_seconds_only() {
 #[test]
 fn an_answer_that_is_not_taken_ends_the_connection_and_a_slow_reader_does_not() {
     run(async {
-        let (mut server, mut client) = connect(Protocol::Http1);
+        let (mut server, mut client) = connect();
         server.write_all(&[1; 64]).await.expect("there is room");
         let slow = async {
             for _ in 0..64 {
@@ -178,52 +178,5 @@ fn an_answer_that_is_not_taken_ends_the_connection_and_a_slow_reader_does_not() 
         written.expect("each byte gives more time");
         let stuck = server.write_all(&[3; 64]).await.expect_err("nobody reads");
         assert_eq!(stuck.kind(), ErrorKind::TimedOut);
-    });
-}
-
-#[test]
-fn http_2_without_requests_is_closed_in_good_order() {
-    run(async {
-        let (mut server, mut client) = connect(Protocol::Http2);
-        for _ in 0..3 {
-            let running = server.activity().begin(false);
-            assert!(waits(&mut server, SECOND * 200).await, "a request runs");
-            drop(running);
-        }
-        client.write_all(b"ping").await.expect("it is open");
-        server.read_exact(&mut [0; 4]).await.expect("bytes");
-        let mut rest = [0];
-        let end = tokio::time::timeout(SECOND * 151, server.read(&mut rest)).await;
-        assert_eq!(end.expect("in time").expect("no error"), 0);
-    });
-}
-
-#[test]
-fn a_drain_closes_http_2_soon_but_not_while_a_request_runs() {
-    run(async {
-        let (stream, _client) = duplex(64);
-        let draining = tokio::time::sleep(SECOND * 5);
-        let mut server = Guarded::new(stream, Protocol::Http2, PATIENCE, draining);
-        let running = server.activity().begin(false);
-        assert!(waits(&mut server, SECOND * 20).await);
-        drop(running);
-        let end = tokio::time::timeout(DRAIN_IDLE * 2, server.read(&mut [0])).await;
-        assert_eq!(end.expect("soon").expect("no error"), 0);
-    });
-}
-
-#[test]
-fn handlers_learn_that_the_connection_is_gone() {
-    run(async {
-        let (server, _client) = connect(Protocol::Http2);
-        let activity = server.activity();
-        let closed = tokio::time::timeout(SECOND, activity.closed()).await;
-        assert!(closed.is_err(), "it is open");
-        let drop_later = async {
-            tokio::time::sleep(SECOND).await;
-            drop(server);
-        };
-        tokio::join!(activity.closed(), drop_later);
-        activity.closed().await;
     });
 }

@@ -1,0 +1,259 @@
+//! A connection of HTTP/2, on the crate `h2`: each stream is a request for the application.
+//!
+//! Actix's own speaks HTTP/2 without a cap on streams, and lets a request run on whose stream was
+//! reset or whose connection is gone. Here all requests of a connection are part of one future, so
+//! they end with it, and one that is reset is dropped before its place is given away.
+//!
+//! What is waited for, and how long:
+//!
+//! | wait | time | then |
+//! |---|---|---|
+//! | the client's first frames | `head` | closed |
+//! | a request, while none runs | `idle` | the client is told to leave |
+//! | the client to leave, while no request runs | [`GOODBYE`] | closed |
+//! | a request's answer | the request's own deadline | |
+//! | a request's body | where it is read | |
+//! | room for an answer in the stream's window | `write` | the stream is reset |
+//! | room for bytes in the socket | `write`, by `Guarded` | closed |
+//!
+//! The client is told to leave (GOAWAY) when it was idle for too long, when the server drains, and
+//! by an answer that would close a connection of HTTP/1.1; what it has begun is answered.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_http::{Request, Response, ServiceConfig};
+use actix_service::Service;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::Payload;
+use actix_web::error::PayloadError;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, Method, Uri, Version};
+use actix_web::web::{Bytes, BytesMut};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{sleep, timeout};
+
+use super::guarded::{Guarded, Patience};
+
+/// Requests of one connection at once; more are refused by the protocol and may be sent again. The
+/// standard asks for at least 100. Clients that want more open another connection.
+const STREAMS_MAX: usize = 128;
+
+/// The fields of one request, as the standard counts them.
+const FIELDS_MAX_BYTES: u32 = 64 * 1024;
+
+/// Bytes of a body that a client may send ahead of its reader: of one stream, and of all together.
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+
+/// A client that was told to leave and has no request is waited for no longer.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A stream that was opened: the request, and where its answer goes.
+type Opened = (http::Request<RecvStream>, SendResponse<Bytes>);
+
+/// Whether the client may send more requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Welcome,
+    Elsewhere,
+}
+
+/// Serves a connection until its client leaves, has been idle for too long, or has been told to
+/// leave, as when `draining` resolves.
+///
+/// # Errors
+/// When the client does not speak HTTP/2, breaks its rules, or takes nothing for too long.
+pub(super) async fn serve<T, A>(
+    stream: T,
+    application: Rc<A>,
+    dates: &ServiceConfig,
+    patience: Patience,
+    draining: impl Future<Output = ()>,
+) -> Result<(), h2::Error>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    A: Service<Request>,
+    A::Response: Into<Response<BoxBody>>,
+    A::Error: Into<Response<BoxBody>>,
+{
+    let stream = Guarded::writes_only(stream, patience);
+    let mut builder = Builder::new();
+    let handshake = builder
+        .max_concurrent_streams(STREAMS_MAX as u32)
+        .max_header_list_size(FIELDS_MAX_BYTES)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .handshake::<_, Bytes>(stream);
+    let Ok(connection) = timeout(patience.head, handshake).await else { return Ok(()) };
+    let mut connection = connection?;
+    let mut running = FuturesUnordered::new();
+    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(patience.idle)));
+    let mut more = More::Welcome;
+    loop {
+        let has_room = running.len() < STREAMS_MAX;
+        let told = tokio::select! {
+            biased;
+            // First: those that were reset give their places back before others take them.
+            Some(told) = running.next() => told,
+            opened = next(&mut connection, has_room) => match opened {
+                None => return Ok(()),
+                Some(opened) => {
+                    let (request, respond) = opened?;
+                    let application = Rc::clone(&application);
+                    running.push(answer(application, request, respond, dates, patience.write));
+                    continue;
+                }
+            },
+            () = &mut draining, if more == More::Welcome => More::Elsewhere,
+            () = &mut silence, if running.is_empty() => match more {
+                More::Welcome => More::Elsewhere,
+                More::Elsewhere => return Ok(()),
+            },
+        };
+        if more == More::Welcome && told == More::Elsewhere {
+            connection.graceful_shutdown();
+            more = told;
+        }
+        silence.set(sleep(match more {
+            More::Welcome => patience.idle,
+            More::Elsewhere => GOODBYE,
+        }));
+    }
+}
+
+/// The next stream that the client opens; `None` when the connection has ended.
+async fn next<T: AsyncRead + AsyncWrite + Unpin>(
+    connection: &mut Connection<T, Bytes>,
+    has_room: bool,
+) -> Option<Result<Opened, h2::Error>> {
+    poll_fn(|context| match has_room {
+        true => connection.poll_accept(context),
+        // Without room frames are still read and written.
+        false => connection.poll_closed(context).map(|ended| ended.err().map(Err)),
+    })
+    .await
+}
+
+/// Answers one request, unless its client takes it back.
+async fn answer<A>(
+    application: Rc<A>,
+    request: http::Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    dates: &ServiceConfig,
+    write: Duration,
+) -> More
+where
+    A: Service<Request>,
+    A::Response: Into<Response<BoxBody>>,
+    A::Error: Into<Response<BoxBody>>,
+{
+    let is_head = request.method() == http::Method::HEAD;
+    let answer = tokio::select! {
+        biased;
+        _ = poll_fn(|context| respond.poll_reset(context)) => return More::Welcome,
+        answer = application.call(to_actix(request)) => answer,
+    };
+    let (head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
+    let more = match head.head().connection_type() {
+        ConnectionType::Close => More::Elsewhere,
+        _ => More::Welcome,
+    };
+    let head = from_actix(&head, body.size(), dates);
+    // All answers of the application lie in memory whole.
+    let mut rest = body.try_into_bytes().unwrap_or_default();
+    let has_no_body = is_head || rest.is_empty();
+    // An error means that the stream is gone; nobody reads the answer.
+    let Ok(mut stream) = respond.send_response(head, has_no_body) else { return more };
+    while !has_no_body && !rest.is_empty() {
+        stream.reserve_capacity(rest.len());
+        match timeout(write, poll_fn(|context| stream.poll_capacity(context))).await {
+            Ok(Some(Ok(room))) => {
+                let part = rest.split_to(room.min(rest.len()));
+                if stream.send_data(part, rest.is_empty()).is_err() {
+                    break;
+                }
+            }
+            Ok(_) => break,
+            Err(_) => {
+                tracing::debug!("a client gave its answer no room; the stream is reset");
+                stream.send_reset(Reason::CANCEL);
+                break;
+            }
+        }
+    }
+    more
+}
+
+/// Actix is built on older types of the same crate.
+fn to_actix(request: http::Request<RecvStream>) -> Request {
+    let (head, body) = request.into_parts();
+    let payload: Payload = match body.is_end_stream() {
+        true => Payload::None,
+        false => Payload::Stream { payload: Box::pin(Body(body)) },
+    };
+    let mut request = Request::with_payload(payload);
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let to = request.head_mut();
+    to.version = Version::HTTP_2;
+    to.method = Method::from_bytes(head.method.as_str().as_bytes()).unwrap_or(Method::CONNECT);
+    to.uri = Uri::try_from(path).unwrap_or_default();
+    for (name, value) in &head.headers {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            to.headers.append(name, value);
+        }
+    }
+    request
+}
+
+/// The head of an answer, without what HTTP/2 has no use for.
+fn from_actix(head: &Response<()>, size: BodySize, dates: &ServiceConfig) -> http::Response<()> {
+    let mut to = http::Response::new(());
+    *to.status_mut() = head.status().as_u16().try_into().unwrap_or_default();
+    let fields = to.headers_mut();
+    for (name, value) in head.headers() {
+        let name = http::HeaderName::from_bytes(name.as_str().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value.as_bytes())) {
+            fields.append(name, value);
+        }
+    }
+    for of_http_1 in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        fields.remove(of_http_1);
+    }
+    if let BodySize::Sized(length) = size {
+        fields.insert(CONTENT_LENGTH, length.into());
+    }
+    let mut line = BytesMut::new();
+    dates.write_date_header(&mut line, false);
+    let date = line.strip_prefix(b"date: ").map(<[u8]>::trim_ascii_end).unwrap_or_default();
+    if let Ok(date) = http::HeaderValue::from_bytes(date) {
+        fields.insert(DATE, date);
+    }
+    to
+}
+
+/// The body of a request; what has been read makes room for more.
+struct Body(RecvStream);
+
+impl Stream for Body {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(chunk) = ready!(self.0.poll_data(context)) else { return Poll::Ready(None) };
+        let chunk = chunk
+            .and_then(|chunk| self.0.flow_control().release_capacity(chunk.len()).map(|()| chunk));
+        Poll::Ready(Some(chunk.map_err(|_| PayloadError::Incomplete(None))))
+    }
+}
+
+#[cfg(test)]
+mod tests;

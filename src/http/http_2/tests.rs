@@ -1,0 +1,133 @@
+//! Tests of each wait, over streams in memory, with a clock that jumps to the next timer.
+
+use std::future::pending;
+
+use actix_service::fn_service;
+use actix_web::HttpResponse;
+use h2::client::{SendRequest, handshake};
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENCE: Patience =
+    Patience { idle: Duration::from_secs(75), head: SECOND, write: Duration::from_secs(3) };
+/// An answer that no window has room for.
+const LARGE: usize = 1_000_000;
+
+/// Serves one connection with an application that waits for a second and answers at length.
+async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
+    let application = fn_service(|_: Request| async {
+        sleep(SECOND).await;
+        Ok::<_, HttpResponse>(HttpResponse::Ok().body(vec![b'x'; LARGE]))
+    });
+    let dates = ServiceConfig::default();
+    let _ = serve(stream, Rc::new(application), &dates, PATIENCE, draining).await;
+}
+
+/// Runs `client` beside a server; what it gives, and how long the connection lasted.
+fn run<F: Future>(
+    draining: impl Future<Output = ()> + 'static,
+    client: impl FnOnce(DuplexStream) -> F,
+) -> (F::Output, Duration) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    let (server, stream) = duplex(64 * 1024);
+    LocalSet::new().block_on(&runtime, async {
+        let begin = now();
+        let served = tokio::task::spawn_local(async move {
+            serve_large(server, draining).await;
+            now() - begin
+        });
+        let told = client(stream).await;
+        (told, served.await.expect("no panic"))
+    })
+}
+
+/// By the clock that jumps.
+fn now() -> Instant {
+    sleep(Duration::ZERO).deadline()
+}
+
+/// The drain begins after that time.
+async fn after(time: Duration) {
+    sleep(time).await;
+}
+
+async fn connect(stream: DuplexStream) -> SendRequest<Bytes> {
+    let (send, connection) = handshake(stream).await.expect("HTTP/2");
+    tokio::task::spawn_local(connection);
+    send.ready().await.expect("it is open")
+}
+
+fn get() -> http::Request<()> {
+    http::Request::get("https://localhost/").body(()).expect("valid")
+}
+
+#[test]
+fn a_client_that_does_not_begin_to_speak_is_closed() {
+    let (answer, lasted) = run(pending(), |mut stream| async move {
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.map(|_| ())
+    });
+    answer.expect("it is closed");
+    assert_eq!(lasted.as_secs(), PATIENCE.head.as_secs());
+}
+
+#[test]
+fn a_connection_without_requests_is_closed() {
+    let (_send, lasted) = run(pending(), connect);
+    assert_eq!(lasted.as_secs(), PATIENCE.idle.as_secs());
+}
+
+#[test]
+fn an_answer_without_room_in_its_window_resets_its_stream() {
+    let (reason, lasted) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let (answer, _) = send.send_request(get(), true).expect("it is sent");
+        let mut body = answer.await.expect("an answer").into_body();
+        // What is read is not given back.
+        loop {
+            match body.data().await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return error.reason(),
+                None => return None,
+            }
+        }
+    });
+    assert_eq!(reason, Some(Reason::CANCEL));
+    assert_eq!(lasted, SECOND + PATIENCE.write, "the client leaves then");
+}
+
+#[test]
+fn a_drain_ends_what_is_idle_soon_and_waits_for_a_request() {
+    let (_send, lasted) = run(after(SECOND * 5), connect);
+    assert_eq!(lasted.as_secs(), 5);
+    let (length, lasted) = run(after(SECOND / 2), |stream| async move {
+        let mut send = connect(stream).await;
+        let (answer, _) = send.send_request(get(), true).expect("it is sent");
+        let mut body = answer.await.expect("an answer").into_body();
+        let mut length = 0;
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.expect("the answer is whole");
+            body.flow_control().release_capacity(chunk.len()).expect("it was taken");
+            length += chunk.len();
+        }
+        length
+    });
+    assert_eq!((length, lasted.as_secs()), (LARGE, 1));
+}
+
+#[test]
+fn a_client_that_does_not_leave_when_told_to_is_closed() {
+    let (_stream, lasted) = run(after(SECOND * 5), |mut stream| async move {
+        let client = handshake(&mut stream).await.expect("HTTP/2");
+        // Its side is driven no further.
+        drop(client);
+        sleep(SECOND * 20).await;
+        stream
+    });
+    assert_eq!(lasted.as_secs(), 5 + GOODBYE.as_secs());
+}
