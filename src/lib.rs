@@ -9,6 +9,8 @@ pub mod config;
 pub mod dense;
 pub mod limits;
 pub mod metrics;
+#[cfg(test)]
+mod seeds;
 pub mod sparse;
 // The model's files, the engines that run it, text to ids.
 pub mod engine;

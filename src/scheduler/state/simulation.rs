@@ -7,6 +7,7 @@ use fastrand::Rng;
 use super::*;
 use crate::batch::plan::bucket_ladder;
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
+use crate::seeds::Seeds;
 
 const SEEDS: u64 = 100;
 const EVENTS: usize = 1000;
@@ -17,14 +18,15 @@ const MAX_AGE: Duration = Duration::from_millis(20);
 struct Item {
     tokens: usize,
     deadline: Moment,
-    is_probe: bool,
+    /// The worker that it checks.
+    probe_of: Option<usize>,
     is_running: bool,
 }
 
 impl Item {
     /// Waits in the queue that all workers share.
     const fn is_queued(&self) -> bool {
-        !self.is_running && !self.is_probe
+        !self.is_running && self.probe_of.is_none()
     }
 }
 
@@ -42,8 +44,12 @@ struct World {
     /// What a worker ran has ended for its requests, not for the worker.
     stuck: Vec<bool>,
     batches_by_worker: Vec<u64>,
+    /// Batches of other items since each worker's last probe.
+    since_probe: Vec<Option<u32>>,
     ended: u64,
     led_by_age: u64,
+    /// How often a probe had to let others pass.
+    probes_held: u64,
     draining: bool,
 }
 
@@ -66,8 +72,10 @@ impl World {
             live: vec![false; workers],
             stuck: vec![false; workers],
             batches_by_worker: vec![0; workers],
+            since_probe: vec![None; workers],
             ended: 0,
             led_by_age: 0,
+            probes_held: 0,
             draining: false,
         }
     }
@@ -75,17 +83,43 @@ impl World {
     fn step(&mut self) {
         self.now = self.now + Duration::from_micros(self.random.u64(0..3000));
         let worker = self.random.usize(0..self.live.len());
-        match self.random.u32(0..100) {
-            0..35 => self.submit(),
-            35..40 => self.cancel(),
-            40..43 => self.probe(worker),
-            43..45 => self.lose(worker),
-            45..47 => self.stick(worker),
-            47..60 => self.open(worker),
-            60..80 => self.finish(worker),
+        match self.random.u32(0..1000) {
+            0..330 => self.submit(),
+            330..350 => self.announce(),
+            350..400 => self.cancel(),
+            400..470 => self.probe(worker),
+            470..490 => self.lose(worker),
+            490..510 => self.stick(worker),
+            510..620 => self.open(worker),
+            620..810 => self.finish(worker),
+            // The process stood still for a while.
+            810..812 => self.now = self.now + Duration::from_millis(self.random.u64(0..60_000)),
+            812 if self.random.u32(0..10) == 0 => self.begin_drain(),
             _ => self.ask(worker),
         }
         self.check();
+    }
+
+    fn begin_drain(&mut self) {
+        self.draining = true;
+        self.state.handle(self.now, &Event::Drain);
+    }
+
+    /// A request that may come or not: it changes nothing but what was late already.
+    fn announce(&mut self) {
+        let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
+        let (priority, tokens) = (Priority::Bulk, self.random.usize(0..10_000));
+        let ahead = Duration::from_millis(self.random.u64(0..500));
+        let event = Event::Announce { priority, tokens, deadline, ahead };
+        let mut actions = self.state.handle(self.now, &event);
+        match actions.pop_if(|action| matches!(action, Action::Refuse(_))) {
+            Some(Action::Refuse(Refused::NoWorker)) => {
+                assert!(!self.draining && !self.live.contains(&true), "{self}");
+            }
+            Some(Action::Refuse(Refused::Draining)) => assert!(self.draining, "{self}"),
+            _ => assert!(!self.draining && self.live.contains(&true), "{self}"),
+        }
+        self.carry_out(0, actions);
     }
 
     fn submit(&mut self) {
@@ -104,7 +138,7 @@ impl World {
                 assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
                 assert!(self.live.contains(&true), "nobody can run it {self}");
                 for (item, &tokens) in items.clone().zip(&tokens) {
-                    self.enter(item, tokens, deadline, false);
+                    self.enter(item, tokens, deadline, None);
                 }
                 self.requests.push(items.clone());
             }
@@ -126,12 +160,12 @@ impl World {
         let event = Event::Probe { worker, tokens: 9, deadline };
         if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
             assert!(self.live[worker], "{self}");
-            self.enter(items.start, 9, deadline, true);
+            self.enter(items.start, 9, deadline, Some(worker));
         }
     }
 
-    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, is_probe: bool) {
-        let entry = Item { tokens, deadline, is_probe, is_running: false };
+    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, probe_of: Option<usize>) {
+        let entry = Item { tokens, deadline, probe_of, is_running: false };
         assert!(self.items.insert(item, entry).is_none(), "{self}");
     }
 
@@ -167,6 +201,11 @@ impl World {
 
     fn lose(&mut self, worker: usize) {
         (self.live[worker], self.stuck[worker]) = (false, false);
+        self.since_probe[worker] = None;
+        // Its job was dropped by a panic, or was not.
+        if self.random.bool() {
+            self.state.handle(self.now, &Event::BatchFailed { worker });
+        }
         let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
         for item in self.running[worker].take().unwrap_or_default() {
             self.end(item);
@@ -197,9 +236,24 @@ impl World {
             return;
         }
         let old = [Priority::Interactive, Priority::Bulk].map(|class| self.oldest_over_age(class));
+        let now = self.now;
+        let mut alive = self.items.values().filter(|item| !item.is_running && item.deadline > now);
+        let others = alive.clone().any(Item::is_queued);
+        let probes = alive.any(|item| item.probe_of == Some(worker));
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();
-        let Some(&lead) = ran.first().filter(|lead| !self.items[lead].is_probe) else { return };
+        assert_eq!(ran.is_empty(), !others && !probes, "there is work {self}");
+        let Some(&lead) = ran.first() else { return };
+        if self.items[&lead].probe_of.is_some() {
+            let since = self.since_probe[worker].replace(0);
+            assert!(!others || since.is_none_or(|since| since >= 7), "too often {self}");
+            return;
+        }
+        if let Some(since) = &mut self.since_probe[worker] {
+            *since += 1;
+        }
+        assert!(!probes || self.since_probe[worker].is_some_and(|n| n <= 7), "held {self}");
+        self.probes_held += u64::from(probes);
         let [interactive, bulk] = old;
         let oldest = match self.state.items[&lead].priority {
             Priority::Interactive => interactive,
@@ -278,8 +332,7 @@ impl World {
 
     /// Everything that was accepted ends once nothing new is taken.
     fn drain(&mut self) {
-        self.draining = true;
-        self.state.handle(self.now, &Event::Drain);
+        self.begin_drain();
         for worker in 0..self.live.len() {
             self.open(worker);
         }
@@ -306,9 +359,9 @@ impl std::fmt::Display for World {
 
 #[test]
 fn every_item_ends_once_whatever_happens() {
-    let mut totals = Counts::default();
-    let mut led_by_age = 0;
-    for seed in 0..SEEDS {
+    let mut totals = [0; 8];
+    let mut worlds = 0;
+    for seed in Seeds::new("every_item_ends_once_whatever_happens", 0..SEEDS) {
         let mut world = World::new(seed);
         for _ in 0..EVENTS {
             world.step();
@@ -316,32 +369,27 @@ fn every_item_ends_once_whatever_happens() {
         world.drain();
         let counts = world.state.counts();
         assert!(world.batches_by_worker.iter().all(|&batches| batches > 0), "idle worker {world}");
-        led_by_age += world.led_by_age;
-        totals.accepted += counts.accepted;
-        totals.replied += counts.replied;
-        totals.failed += counts.failed;
-        totals.expired += counts.expired;
-        totals.cancelled += counts.cancelled;
-        totals.abandoned += counts.abandoned;
-        totals.refused += counts.refused;
+        let ways = [
+            counts.replied,
+            counts.failed,
+            counts.expired,
+            counts.cancelled,
+            counts.abandoned,
+            counts.refused,
+            world.led_by_age,
+            world.probes_held,
+        ];
+        totals.iter_mut().zip(ways).for_each(|(total, way)| *total += way);
+        worlds += 1;
     }
-    // The simulation reaches every way to end.
-    let ways = [
-        totals.replied,
-        totals.failed,
-        totals.expired,
-        totals.cancelled,
-        totals.abandoned,
-        totals.refused,
-        led_by_age,
-    ];
-    assert!(ways.iter().all(|&way| way > SEEDS), "{totals:?}");
+    // The simulation reaches every way to end, and every rule.
+    assert!(worlds < SEEDS || totals.iter().all(|&way| way > worlds), "{totals:?}");
     println!("{totals:?}");
 }
 
 #[test]
 fn closing_ends_everything_that_waits() {
-    for seed in 0..SEEDS {
+    for seed in Seeds::new("closing_ends_everything_that_waits", 0..SEEDS) {
         let mut world = World::new(seed);
         for _ in 0..200 {
             world.step();
@@ -350,5 +398,10 @@ fn closing_ends_everything_that_waits() {
         world.carry_out(0, actions);
         world.check();
         assert!(world.items.values().all(|item| item.is_running), "{world}");
+        for worker in 0..world.live.len() {
+            world.lose(worker);
+        }
+        world.check();
+        assert!(world.items.is_empty(), "{world}");
     }
 }

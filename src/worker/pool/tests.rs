@@ -11,6 +11,7 @@ use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Worke
 use crate::scheduler::{
     ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket, WantedRows,
 };
+use crate::seeds::Seeds;
 
 mod panics;
 
@@ -433,23 +434,29 @@ async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
 /// Every fault at once, clients that leave and deadlines that pass, over three workers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_request_ends_once_whatever_fails() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let random = fastrand::u64(..u64::MAX);
+    for seed in Seeds::new("every_request_ends_once_whatever_fails", random..random + 1) {
+        everything_fails(seed).await;
+    }
+}
+
+async fn everything_fails(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut fault = |run: u64| {
-        let fault = match random.u32(0..20) {
+        let fault = match random.u32(0..22) {
             0 => Fault::Panic,
             1 => Fault::Fail(EngineError::SessionLost("scripted".into())),
             2 => Fault::Fail(EngineError::Transient("scripted".into())),
             3 | 4 => out_of_memory(),
             5 | 6 => Fault::NotFinite,
+            7 => Fault::NoRows,
             _ => return None,
         };
         Some((run, fault))
     };
     let rig = Arc::new(Rig::new(3, 100_000, faults((0..4000).filter_map(&mut fault))));
     let clients = (0..8).map(|client| {
-        let (rig, mut random) = (Arc::clone(&rig), fastrand::Rng::with_seed(seed + client));
+        let (rig, mut random) = (Arc::clone(&rig), fastrand::Rng::with_seed(seed ^ client));
         tokio::spawn(async move {
             for _ in 0..100 {
                 let items: Vec<TokenIds> = (0..random.usize(1..12))
