@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod dense;
 pub mod limits;
+mod locks;
 pub mod metrics;
 #[cfg(test)]
 mod seeds;

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::batch::cost::{CostModel, Fit};
@@ -16,6 +15,7 @@ use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::{Clock, Moment};
 use crate::engine::{EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use crate::locks::{Condvar, Mutex, MutexGuard};
 use crate::metrics::Metrics;
 
 mod incidents;
@@ -467,5 +467,7 @@ fn give_up(requests: &[Arc<Pending>]) {
     }
 }
 
+#[cfg(test)]
+mod interleavings;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
 const LAYERS: &[&[&str]] = &[
-    &["limits", "clock", "metrics"],
+    &["limits", "clock", "metrics", "locks"],
     &["config", "batch", "sparse", "dense"],
     &["package", "traces"],
     &["engine", "tokenize"],

@@ -7,20 +7,25 @@ use crate::clock::ManualClock;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{BatchOutput, Engine};
 
-const LATER: Moment = Moment::from_nanos(u64::MAX);
+pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
-/// One worker that lives.
-fn scheduler() -> Scheduler {
+/// No worker lives yet.
+pub(super) fn scheduler_of(workers: usize) -> Scheduler {
     let buckets = vec![Bucket { rows: 1, length: 16 }, Bucket { rows: 4, length: 16 }];
     let config = SchedulerConfig {
         queue_capacity: QueueCapacity::DEFAULT,
         max_batch_tokens: MaxBatchTokens::DEFAULT,
         max_batch_rows: MaxBatchRows::DEFAULT,
         max_age: MaxAgeMs::DEFAULT,
-        workers: Workers::DEFAULT,
+        workers: Workers::new(workers as u64).expect("in range"),
     };
     let engine = FakeEngine::new(4, buckets);
-    let scheduler = Scheduler::new(config, engine.info(), Arc::new(ManualClock::default()));
+    Scheduler::new(config, engine.info(), Arc::new(ManualClock::default()))
+}
+
+/// One worker that lives.
+fn scheduler() -> Scheduler {
+    let scheduler = scheduler_of(1);
     scheduler.worker_opened(0);
     scheduler
 }

@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
+use crate::locks::Mutex;
 use crate::scheduler::Scheduler;
 
 /// Rows of one item; those that were not wanted are empty.
