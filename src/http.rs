@@ -1,9 +1,10 @@
 //! The HTTP side: one listener, one table of routes, one form of error. The only entry to actix.
 //!
 //! A request is checked in this order, and the first failure is the answer: route and method, API
-//! key, readiness, `x-request-timeout-ms`, content type and encoding, size, JSON, fields in the
-//! order they were sent, model, and then what the service refuses. All up to the announced size is
-//! decided before the body is read.
+//! key, readiness, `x-request-timeout-ms`, `x-priority`, content type and encoding, announced size,
+//! the service's door (a live worker, bytes in flight, the wait of the class), JSON, fields in the
+//! order they were sent, model, and then what the service refuses. All up to the door is decided
+//! before the body is read.
 //!
 //! Actix answers by itself what is no request, before anything of ours is asked: 400 for bytes that
 //! are not HTTP/1.x, 431 for a head of more than 128 KiB (`h1::Dispatcher::poll_request` of
