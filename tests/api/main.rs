@@ -3,6 +3,7 @@
 mod auth;
 mod collector;
 mod cors;
+mod crowd;
 mod dense;
 mod docs;
 mod door;
