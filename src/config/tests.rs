@@ -78,6 +78,13 @@ fn traces_are_off_until_an_endpoint_is_named() {
 }
 
 #[test]
+fn a_number_of_the_file_may_have_decimals() {
+    let file = file("otlp_sample_ratio = 0.25\nport = 7\n");
+    let config = resolve(&[], &[], Some(file.path())).expect("valid");
+    assert_eq!((config.http.traces.sample_ratio.get(), config.address.port), (0.25, 7));
+}
+
+#[test]
 fn special_tokens_are_escaped_when_asked_for() {
     let config = resolve(&[("escape-special-tokens", "true")], &[], None).expect("valid");
     assert_eq!(config.special_token_text, SpecialTokenText::Plain);
