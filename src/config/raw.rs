@@ -198,6 +198,7 @@ fn typed_values(setting: &Setting, value: toml::Value) -> Result<Vec<String>, &'
     match (setting.takes, value) {
         (Takes::One, Value::String(text)) => Ok(vec![text]),
         (Takes::One, Value::Integer(number)) => Ok(vec![number.to_string()]),
+        (Takes::One, Value::Float(number)) => Ok(vec![number.to_string()]),
         (Takes::One, Value::Boolean(truth)) => Ok(vec![truth.to_string()]),
         (Takes::One, _) => Err("it must be a text, a number or a boolean"),
         (_, value) => {
