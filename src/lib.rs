@@ -32,3 +32,7 @@ pub mod descriptors;
 pub mod shutdown;
 pub mod supervisor;
 pub mod telemetry;
+
+#[cfg(test)]
+#[path = "../tests/fuzz/runner.rs"]
+mod fuzz_runner;

@@ -14,6 +14,8 @@ use super::error::{ApiError, Code};
 use super::validate::Fields;
 use crate::limits::{MaxItemBytes, MaxItems};
 
+#[cfg(test)]
+mod fuzz;
 mod input;
 
 /// The first thing that was wrong.

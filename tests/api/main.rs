@@ -9,6 +9,7 @@ mod docs;
 mod door;
 mod engine;
 mod fields;
+mod fuzz;
 mod health;
 mod http_2;
 mod lifecycle;
@@ -18,6 +19,8 @@ mod metrics;
 mod models;
 mod package;
 mod requests;
+#[path = "../fuzz/runner.rs"]
+mod runner;
 mod slow;
 mod sparse;
 mod sparse_rules;
