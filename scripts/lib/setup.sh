@@ -143,3 +143,20 @@ ensure_binary() {
         die "the release binary could not be built; the reason stands above"
     BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
 }
+
+# prepare_load: the Python environment, the default package and the binary of scripts that put load
+# on a server; DUOVEC_PACKAGE and DUOVEC_TEST_BINARY name others.
+prepare_load() {
+    need_tools
+    need_cache
+    ensure_venv "$ROOT/scripts/requirements.txt" "$ROOT/scripts/requirements-test.txt"
+    if [ -z "${DUOVEC_PACKAGE:-}" ]; then
+        ensure_package
+        export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
+    fi
+    if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
+        ensure_binary
+        export DUOVEC_TEST_BINARY="$BINARY"
+    fi
+    export DUOVEC_CACHE_DIR="$CACHE"
+}

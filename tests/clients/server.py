@@ -42,9 +42,9 @@ class Server:
         for line in self.process.stderr:
             self.log.append(line.rstrip())
             with contextlib.suppress(json.JSONDecodeError):
-                address = json.loads(line).get("address")
-                if address and not self.url:
-                    self.url = f"http://{address}"
+                said = json.loads(line)
+                if (address := said.get("address")) and not self.url:
+                    self.url = f"{'https' if said.get('tls') else 'http'}://{address}"
                     self._address.set()
 
     def _wait_ready(self) -> None:
@@ -52,7 +52,8 @@ class Server:
         while time.monotonic() < deadline and self.process.poll() is None:
             if self._address.wait(0.1):
                 with contextlib.suppress(httpx.HTTPError):
-                    if httpx.get(self.url + "/health", timeout=5).status_code == 200:
+                    answer = httpx.get(self.url + "/health", timeout=5, verify=False)
+                    if answer.status_code == 200:
                         return
                 # The server tells its state only when asked.
                 self.process.poll()

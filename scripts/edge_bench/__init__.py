@@ -1,0 +1,1 @@
+"""Measures single texts beside floods, huge bodies, deep checks and slow clients."""
