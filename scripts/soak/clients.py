@@ -1,0 +1,240 @@
+"""What clients do: ask well, ask for too much, ask badly, ask slowly, read slowly, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from .connection import Answer, Broken, Connection, Wire
+
+ROUTES = ("/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both")
+PAGES = ("/health", "/health/live", "/metrics", "/openapi.json", "/v1/models")
+ITEM_BYTES = 1 << 20
+"""The default of --max-item-bytes."""
+BODY_BYTES = 32 << 20
+"""The default of --max-body-bytes."""
+ITEMS_MAX = 2048
+BUSY = (429, 504)
+"""Answers that a good request may get from a server that is busy."""
+BAD_BODIES = (
+    b"",
+    b"{",
+    b"[1]",
+    b'{"input":1}',
+    b'{"input":["a",1]}',
+    b'{"input":"\xff"}',
+    b'{"input":"a","input":"b"}',
+    b'{"input":' + b"[" * 5000,
+    b'{"input":[4294967296]}',
+)
+
+
+@dataclass
+class Tally:
+    """What became of every request."""
+
+    sent: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    items_answered: int = 0
+    unavailable_until: float = 0.0
+    """While the server is held up from outside, and a little longer, 408 and 503 are right."""
+
+    def problem(self, text: str) -> None:
+        """Counts what is told alike."""
+        self.ended["wrong"] += 1
+        self.problems[text] += 1
+
+
+@dataclass
+class Client:
+    """One who does this and that, one after the other."""
+
+    address: tuple[str, int]
+    key: str
+    tally: Tally
+    chance: random.Random
+    texts: list[str]
+    vectors: dict[str, str] | None
+    """The first vector of each text, when the engine gives the same each time."""
+
+    def __post_init__(self) -> None:
+        """What it does, and how often of a hundred times or so."""
+        self._connection = Connection(self.address)
+        self._habits = (
+            (50, self.ask),
+            (10, self.leave),
+            (10, self.page),
+            (6, self.ask_badly),
+            (5, self.ask_for_much),
+            (4, self.send_slowly),
+            (3, self.stall),
+            (3, self.read_slowly),
+            (3, self.check_deeply),
+            (3, self.ask_without_key),
+            (1, self.fill_the_body),
+        )
+
+    async def run(self, until: float) -> None:
+        """Until then; a request that has begun is brought to its end."""
+        clock = asyncio.get_running_loop().time
+        weights = [weight for weight, _ in self._habits]
+        while clock() < until:
+            (habit,) = self.chance.choices([habit for _, habit in self._habits], weights)
+            self.tally.sent += 1
+            try:
+                self.tally.ended[f"{habit.__name__}: {await habit()}"] += 1
+            except (Broken, OSError, KeyError, TypeError) as error:
+                self._connection.close()
+                self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}")
+        self._connection.close()
+
+    async def ask(self) -> int:
+        """A good request of a few texts."""
+        items = self.chance.choices(self.texts, k=self.chance.choice((1, 1, 1, 2, 8, 40)))
+        return await self._ask_for(items)
+
+    async def ask_for_much(self) -> int:
+        """A good request of the most items, or of the largest item, or a little more of either."""
+        if self.chance.random() < 0.5:
+            count = self.chance.choice((ITEMS_MAX, ITEMS_MAX + 1))
+            return await self._ask_for(["a"] * count, (400,) if count > ITEMS_MAX else ())
+        size = self.chance.choice((ITEM_BYTES, ITEM_BYTES + 1))
+        return await self._ask_for([self._text_of(size)], (400,) if size > ITEM_BYTES else ())
+
+    async def fill_the_body(self) -> int:
+        """The largest body, or a little more; the refusal of more may be lost with a reset."""
+        size = self.chance.choice((BODY_BYTES, BODY_BYTES + 1))
+        start, end = b'{"input":"a","user":"', b'"}'
+        body = start + b"b" * (size - len(start) - len(end)) + end
+        try:
+            answer = await self._connection.ask(self._post(ROUTES[0], body))
+        except Broken:
+            if size <= BODY_BYTES:
+                raise
+            return 0
+        return self._expect(answer, *((413, 429) if size > BODY_BYTES else (200, *BUSY)))
+
+    async def ask_badly(self) -> int:
+        """A request that is wrong."""
+        body = self.chance.choice(BAD_BODIES)
+        answer = await self._connection.ask(self._post(self.chance.choice(ROUTES), body))
+        return self._expect(answer, 400, 429)
+
+    async def ask_without_key(self) -> int:
+        """A key that is wrong, or none."""
+        key = self.chance.choice(("", "authorization: Bearer wrong\r\n"))
+        head = f"POST {ROUTES[0]} HTTP/1.1\r\nhost: x\r\n{key}content-length: 13\r\n\r\n"
+        answer = await self._connection.ask(head.encode() + b'{"input":"a"}')
+        return self._expect(answer, 401)
+
+    async def page(self) -> int:
+        """What operators read."""
+        answer = await self._connection.ask(self._get(self.chance.choice(PAGES)))
+        return self._expect(answer, 200)
+
+    async def check_deeply(self) -> int:
+        """The canary on every worker; it may not pass in time on a busy machine."""
+        answer = await self._connection.ask(self._get("/health/deep"))
+        return self._expect(answer, 200, 503)
+
+    async def leave(self) -> str:
+        """Closes the connection at any moment."""
+        body = json.dumps({"input": self.chance.choices(self.texts, k=8)}).encode()
+        data = self._post(self.chance.choice(ROUTES), body)
+        if self.chance.random() < 0.3:
+            data = data[: self.chance.randrange(1, len(data))]
+        await self._connection.send(data)
+        await asyncio.sleep(self.chance.choice((0, 0, 0.001, 0.01, 0.05)))
+        self._connection.close()
+        return "left"
+
+    async def send_slowly(self) -> int:
+        """Slowly, and fast enough."""
+        body = json.dumps({"input": self.chance.choice(self.texts)}).encode()
+        wire = await self._drip(self._post(ROUTES[0], body), 10, 0.05)
+        return self._expect(await self._connection.answer(wire), 200, *BUSY)
+
+    async def stall(self) -> int:
+        """Half a head or half a body, and then nothing."""
+        body = json.dumps({"input": self.chance.choice(self.texts)}).encode()
+        data = self._post(ROUTES[0], body)
+        wire = await self._connection.send(data[: self.chance.randrange(1, len(data))])
+        return self._expect(await self._connection.answer(wire), 408, 429)
+
+    async def read_slowly(self) -> int:
+        """Takes a large answer in drops."""
+        items = self.chance.choices(self.texts, k=200)
+        body = json.dumps({"input": items, "encoding_format": "float"}).encode()
+        wire = await self._connection.send(self._post(ROUTES[2], body))
+        for _ in range(10):
+            if not wire.open:
+                break
+            wire.transport.pause_reading()
+            await asyncio.sleep(0.03)
+            if wire.open:
+                wire.transport.resume_reading()
+            await asyncio.sleep(0.005)
+        return self._expect(await self._connection.answer(wire), 200, *BUSY)
+
+    async def _ask_for(self, items: list[str], refusals: tuple[int, ...] = ()) -> int:
+        route = self.chance.choice(ROUTES)
+        body = {"input": items[0] if len(items) == 1 else items, "encoding_format": "base64"}
+        more = self.chance.choice(("", "", "x-priority: bulk\r\n"))
+        data = self._post(route, json.dumps(body).encode(), more)
+        answer = await self._connection.ask(data)
+        status = self._expect(answer, *(refusals or (200,)), *BUSY)
+        if status == 200:
+            self._check(items, answer.json())
+        return status
+
+    def _check(self, items: list[str], answer: dict[str, Any]) -> None:
+        self.tally.items_answered += len(items)
+        indices = [one["index"] for one in answer["data"]]
+        if indices != list(range(len(items))):
+            raise Broken(f"{len(items)} items were sent, the answer has {len(indices)}")
+        if self.vectors is None:
+            return
+        for text, one in zip(items, answer["data"], strict=True):
+            if (vector := one.get("embedding")) and len(text) < ITEM_BYTES // 2:
+                first = self.vectors.setdefault(text, vector)
+                if vector != first:
+                    raise Broken("a text got another vector than before")
+
+    def _expect(self, answer: Answer, *statuses: int) -> int:
+        now = asyncio.get_running_loop().time()
+        held_up = now < self.tally.unavailable_until
+        allowed = {*statuses, 408, 503} if held_up else set(statuses)
+        if answer.status not in allowed:
+            told = answer.body[:80].decode(errors="replace")
+            raise Broken(f"{answer.status} {told}, expected {sorted(allowed)}")
+        if answer.status >= 400 and answer.status != 503:
+            _ = answer.code
+        return answer.status
+
+    async def _drip(self, data: bytes, pieces: int, pause_s: float) -> Wire:
+        size = len(data) // pieces + 1
+        wire = await self._connection.send(data[:size])
+        for at in range(size, len(data), size):
+            await asyncio.sleep(pause_s)
+            if wire.open and not wire.got:
+                wire.transport.write(data[at : at + size])
+        return wire
+
+    def _text_of(self, size: int) -> str:
+        return ("soak " * (size // 5 + 1))[:size]
+
+    def _get(self, path: str) -> bytes:
+        return f"GET {path} HTTP/1.1\r\nhost: x\r\n{self._authorization()}\r\n".encode()
+
+    def _post(self, path: str, body: bytes, more: str = "") -> bytes:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{self._authorization()}{more}"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    def _authorization(self) -> str:
+        return f"authorization: Bearer {self.key}\r\n"

@@ -1,0 +1,131 @@
+"""The parts of scripts/edge_bench.sh and scripts/soak.sh that need no server of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from edge_bench import aside, clients, sections
+from http_bench.open_loop import Answer
+from soak.connection import Broken, Connection
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[tuple[str, int]]:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()
+
+
+def asked_once(answers: list[bytes]) -> str:
+    """What a checking client says of a server that answers with these pieces."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in answers:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async def whole() -> str:
+        async with serving(handler) as address:
+            answer = await Connection(address).ask(b"GET / HTTP/1.1\r\n\r\n")
+            return f"{answer.status} {answer.json()}"
+
+    try:
+        return asyncio.run(whole())
+    except Broken as error:
+        return str(error)
+
+
+def test_an_answer_must_be_whole_and_alone() -> None:
+    assert asked_once([ANSWER]) == "200 {}"
+    assert asked_once([ANSWER[:20], ANSWER[20:]]) == "200 {}"
+    assert "ended after" in asked_once([ANSWER[:-1]])
+    assert "bytes behind" in asked_once([ANSWER + b"HTTP/1.1 408"])
+
+
+def test_what_comes_without_a_question_is_told() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        await writer.drain()
+
+    async def whole() -> None:
+        async with serving(handler) as address:
+            connection = Connection(address)
+            await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.2)
+            await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+
+    with pytest.raises(Broken, match="nobody had asked"):
+        asyncio.run(whole())
+
+
+def test_an_early_refusal_of_a_large_body_is_read() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(REFUSAL)
+        await writer.drain()
+        await reader.read(1 << 20)
+
+    async def whole() -> int:
+        async with serving(handler) as (host, port):
+            return await clients._send_large(
+                f"http://{host}:{port}", b"\r\n\r\n" + b"a" * 9_000_000
+            )
+
+    assert asyncio.run(whole()) == 429
+
+
+async def counting(signals: aside.Signals, start: int) -> int:
+    signals.up()
+    await signals.wait()
+    return start + 1
+
+
+async def failing(signals: aside.Signals) -> None:
+    signals.up()
+    raise ValueError("no")
+
+
+def test_a_load_runs_in_another_process_until_it_is_stopped() -> None:
+    with aside.aside(counting, 41) as ended:
+        assert ended.found is None
+    assert ended.found == 42
+    with pytest.raises(aside.PackageError, match="no"), aside.aside(failing):
+        pass
+
+
+def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
+    def answer(due: float, ended: float, status: int = 200) -> Answer:
+        return Answer(due, due, ended, status)
+
+    answers = [answer(0, 1), answer(0, 3), answer(9, 11), answer(1, 2, 429)]
+    assert sections.good_per_s(answers, 2.0, 10.0) == pytest.approx(0.1)
+    assert math.isnan(sections.ratio(1, 0))
+
+
+def test_documents_differ_and_have_their_size() -> None:
+    found = sections.documents(["One sentence.", "Ein Satz für alle."])
+    assert len(set(found)) == sections.DOCUMENTS
+    sizes = {len(text.encode()) for text in found}
+    assert max(sizes) <= sections.DOCUMENT_BYTES < min(sizes) + 4

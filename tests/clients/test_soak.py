@@ -1,0 +1,53 @@
+"""The soak and the edge bench, so short that they show only that they work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from server import ROOT, default_package
+
+TIMEOUT_S = 240
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the scripts' programs to its end."""
+    paths = [str(ROOT / "scripts"), str(ROOT / "tests/clients")]
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "DUOVEC_PACKAGE": default_package(),
+        },
+    )
+
+
+def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
+    """Everything of the hour in a third of a minute; so soon memory has not settled."""
+    done = run("soak", "--minutes", "0.35", "--fault-seconds", "3", "--growth", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hangs of a worker" in done.stdout and "exchanges of a key" in done.stdout
+    print(done.stdout)
+
+
+def test_edge_bench_measures_every_section(tmp_path: Path) -> None:
+    """A second each with an engine that takes no time; its figures say nothing."""
+    short = ["--seconds", "1", "--slow-seconds", "2", "--idle", "50", "--slow", "4"]
+    fake = ["--engine", "fake", "--fake-run-ms", "2"]
+    done = run("edge_bench", *short, "--out", str(tmp_path), "--", *fake)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    names = {"flood", "bodies, 2048 texts each", "bodies, one text each", "deep", "slow"}
+    assert set(results["seen"]) == names
+    assert results["seen"]["slow"]["load"]["idle, still open"] == 50
+    assert len(results["figures"]) == 12
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").count("\n| ") > 12
