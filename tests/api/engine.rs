@@ -8,6 +8,7 @@ use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::engine::fake::expected_dense;
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use duovec::limits::{MaxBatchRows, MaxBatchTokens};
+use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 
 use crate::package::{HIDDEN, MAX_TOKENS, TWO_ID, VOCAB};
@@ -19,6 +20,8 @@ const SECRET: &str = "cudaErrorSecret";
 /// What the next runs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
+    /// The next run panics, and its worker is replaced.
+    Panic,
     /// The next run fails.
     Fail,
     /// Rows of the text "two" have a NaN in the next run.
@@ -37,6 +40,8 @@ struct Behaviour {
     /// Threads that have asked a silent device and wait.
     asking: usize,
     fault: Option<Fault>,
+    /// Draws the faults of runs for which none is set.
+    random: Option<Rng>,
     distorted: bool,
     /// Token weights by position, in place of those by id.
     weights: Option<Vec<f32>>,
@@ -103,6 +108,11 @@ impl Controls {
         self.behaviour.lock().distorted = true;
     }
 
+    /// From now on 2 of 100 runs panic, fail or give numbers that are not finite.
+    pub(crate) fn fail_at_random(&self, seed: u64) {
+        self.behaviour.lock().random = Some(Rng::with_seed(seed));
+    }
+
     /// From now on every row has these token weights, one for each of its positions.
     pub(crate) fn set_weights(&self, weights: &[f32]) {
         self.behaviour.lock().weights = Some(weights.to_vec());
@@ -126,9 +136,20 @@ impl Controls {
         self.changed.notify_all();
         self.changed.wait_while(&mut behaviour, |behaviour| behaviour.held);
         behaviour.waiting -= 1;
-        let fault = behaviour.fault.take();
+        let drawn = behaviour.random.as_mut().and_then(draw);
+        let fault = behaviour.fault.take().or(drawn);
         behaviour.closed_for_new_sessions |= fault == Some(Fault::LoseSession);
         (fault, behaviour.distorted)
+    }
+}
+
+/// Seldom enough that most sessions survive the runs of their warm-up.
+fn draw(random: &mut Rng) -> Option<Fault> {
+    match random.u16(..300) {
+        0 => Some(Fault::Panic),
+        1..3 => Some(Fault::Fail),
+        3..6 => Some(Fault::NotFinite),
+        _ => None,
     }
 }
 
@@ -184,6 +205,7 @@ impl Session for TestSession {
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
         let (fault, distorted) = self.controls.enter(batch);
         match fault {
+            Some(Fault::Panic) => panic!("{SECRET}"),
             Some(Fault::Fail) => return Err(EngineError::Transient(SECRET.to_owned())),
             Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),
             Some(Fault::NotFinite) | None => {}

@@ -24,6 +24,7 @@ mod runner;
 mod slow;
 mod sparse;
 mod sparse_rules;
+mod storm;
 mod support;
 mod timing;
 mod tls;

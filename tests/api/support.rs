@@ -273,6 +273,16 @@ impl Server {
         self.model.controls.set_weights(weights);
     }
 
+    /// From now on runs end in trouble of any kind now and then.
+    pub(crate) fn fail_at_random(&self, seed: u64) {
+        self.model.controls.fail_at_random(seed);
+    }
+
+    /// How many workers were replaced.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.model.scheduler.snapshot().workers.restarts
+    }
+
     /// Makes the next request end in trouble.
     pub(crate) fn prepare(&self, trouble: Trouble) {
         match trouble {
