@@ -193,3 +193,12 @@ fn connections_over_the_cap_wait_until_another_ends() {
     second.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
+
+#[test]
+fn a_chunked_body_that_stops_is_408_and_its_connection_ends() {
+    let server = Server::with(impatient());
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    let answer = server.exchange(format!("{head}100\r\n{{").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains(r#""code":"body_timeout""#), "{answer}");
+}
