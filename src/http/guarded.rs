@@ -31,11 +31,11 @@
 //! The first head may have come half in the read that ended the request before it. It is then taken
 //! for silence and has `idle` before its next byte, and `head` from there.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -64,6 +64,9 @@ pub(super) struct Activity {
     begun: Cell<u64>,
     running: Cell<u64>,
     body_open: Cell<bool>,
+    /// Whoever reads the connection. Actix does not look at it again behind an answer that came
+    /// before the end of a chunked body, so the time for its rest would never begin.
+    reader: RefCell<Option<Waker>>,
 }
 
 impl Activity {
@@ -93,6 +96,9 @@ pub(super) struct Running(Rc<Activity>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.set(self.0.running.get() - 1);
+        if let Some(reader) = self.0.reader.take() {
+            reader.wake();
+        }
     }
 }
 
@@ -246,6 +252,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
         }
         let before = buffer.filled().len();
         self.follow();
+        if self.phase == Phase::Busy && self.activity.has_open_body() {
+            self.activity.reader.replace(Some(context.waker().clone()));
+        }
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let has_ended = read.is_ready() && buffer.filled().len() == before;
         if has_ended {
