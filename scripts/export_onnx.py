@@ -35,6 +35,7 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"error: no Python module {missing.name}: pip install -r scripts/requirements.txt")
 
+NORMALIZATIONS = ("sentencepiece", "huggingface")
 DEFAULT_TOKENIZER = (
     Path(__file__).resolve().parent.parent / "engines" / DEFAULT_PACKAGE.model_id / "tokenizer.json"
 )
@@ -73,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     about.add_argument("--alias", action="append", default=[], help="further served name")
     about.add_argument("--revision", help="default: the folder's name if it is a commit")
     about.add_argument("--license", help="default: what README.md of the model says")
+    about.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        default=NORMALIZATIONS[0],
+        help="of an XLM-R tokenizer: as the model was trained, or as most other servers have it",
+    )
     about.add_argument("--query-prompt", help='such as "query: " for the E5 models')
     about.add_argument("--passage-prompt", help='such as "passage: "')
     _add_random_options(parser.add_argument_group("random weights"))
@@ -174,6 +181,7 @@ def plan_of(
         tokenizer=tokenizer,
         about=about,
         precision=Precision(options.precision),
+        normalization=options.normalization,
         external_bytes_min=0 if options.external_data == "always" else EXTERNAL_BYTES_MIN,
     )
 

@@ -58,6 +58,16 @@ pub enum Normalization {
     Huggingface,
 }
 
+impl Normalization {
+    /// The setting's and the manifest's word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sentencepiece => "sentencepiece",
+            Self::Huggingface => "huggingface",
+        }
+    }
+}
+
 /// What happens to over-long items when a request does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TruncateDefault {
@@ -218,6 +228,8 @@ pub struct Config {
     pub model_aliases: Vec<String>,
     pub token_input: TokenInput,
     pub special_token_text: SpecialTokenText,
+    /// `None` is what the manifest says.
+    pub normalization: Option<Normalization>,
     pub drain_delay: DrainDelayMs,
     pub drain_timeout: DrainTimeoutMs,
     pub http: HttpConfig,
@@ -262,6 +274,7 @@ impl Config {
                 "escape-special-tokens",
                 &[("false", SpecialTokenText::Special), ("true", SpecialTokenText::Plain)],
             ),
+            normalization: reader.normalization(),
             drain_delay: reader.parsed("drain-delay-ms", DrainDelayMs::DEFAULT),
             drain_timeout: reader.parsed("drain-timeout-ms", DrainTimeoutMs::DEFAULT),
             http: reader.http(cores),
@@ -331,6 +344,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn normalization(&mut self) -> Option<Normalization> {
+        let named = |way: Normalization| (way.name(), Some(way));
+        let ways = [Normalization::Sentencepiece, Normalization::Huggingface].map(named);
+        self.one_of("tokenizer-normalization", &[("auto", None), ways[0], ways[1]])
+    }
+
     fn http(&mut self, cores: u64) -> HttpConfig {
         let threads = HttpThreads::new(cores.min(HttpThreads::MAX)).unwrap_or_default();
         HttpConfig {

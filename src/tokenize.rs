@@ -336,6 +336,29 @@ mod tests {
     }
 
     #[test]
+    fn the_setting_stands_above_the_manifest() {
+        let (path, mut manifest) = tiny();
+        // The library drops the second mark.
+        let text = "e\u{301}\u{323}";
+        let mut ids = |in_manifest, setting| {
+            manifest.tokenizer.normalization = in_manifest;
+            let special = SpecialTokenText::Special;
+            let tokenizer = TextTokenizer::read(&path, &manifest, special, setting);
+            let tokenizer = tokenizer.expect("it fits");
+            assert_eq!(
+                tokenizer.normalization(),
+                setting.or(in_manifest).unwrap_or(Normalization::Sentencepiece)
+            );
+            tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
+        };
+        let (own, library) = (Normalization::Sentencepiece, Normalization::Huggingface);
+        let (own_ids, library_ids) = (ids(None, None), ids(None, Some(library)));
+        assert_ne!(own_ids, library_ids);
+        assert_eq!(ids(Some(library), None), library_ids);
+        assert_eq!(ids(Some(library), Some(own)), own_ids);
+    }
+
+    #[test]
     fn a_tokenizer_of_another_vocabulary_is_refused() {
         let error = with(|manifest| manifest.vocab_size += 1).expect_err("one is missing");
         assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");

@@ -32,6 +32,8 @@ class Plan:
     tokenizer: Path
     about: Description
     precision: Precision
+    normalization: str
+    """Whose way of reading unusual characters a tokenizer of XLM-R's kind follows."""
     external_bytes_min: int = EXTERNAL_BYTES_MIN
 
 
@@ -81,6 +83,7 @@ def build(plan: Plan, folder: Path, reference: ExportReference) -> dict[str, Any
         "matryoshka_dimensions": about.matryoshka_dimensions,
         "prompts": about.prompts,
         "default_prompt": about.default_prompt,
+        **({"tokenizer": {"normalization": plan.normalization}} if words.has_charsmap else {}),
         "sparse": sparse,
         "inputs": INPUTS,
         "outputs": OUTPUTS if sparse else {"dense": OUTPUTS["dense"]},

@@ -23,6 +23,8 @@ class Vocabulary:
     eos: int
     pad: int
     unk: int
+    has_charsmap: bool
+    """Whether it is of XLM-R's kind, which can be read in two ways."""
 
     @property
     def special_ids(self) -> list[int]:
@@ -65,7 +67,8 @@ def read(path: Path, pad_token_id: int) -> Vocabulary:
             f"{path} gives {len(around)} tokens for an empty text, not a first and a last one"
         )
     bos, eos = around
-    return Vocabulary(tokenizer, size, bos, eos, pad_token_id, _unknown(path, content, tokenizer))
+    unk = _unknown(path, content, tokenizer)
+    return Vocabulary(tokenizer, size, bos, eos, pad_token_id, unk, _has_charsmap(content))
 
 
 def write(source: Path, target: Path) -> None:
@@ -89,6 +92,14 @@ def _content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise PackageError(f"{path} is not a tokenizer: it has no model")
     return content
+
+
+def _has_charsmap(content: dict[str, Any]) -> bool:
+    """Whether Unigram pieces stand behind sentencepiece's character map."""
+    normalizer = content.get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    has_map = any(step.get("type") == "Precompiled" for step in steps)
+    return has_map and content["model"].get("type") == "Unigram"
 
 
 def _unknown(path: Path, content: dict[str, Any], tokenizer: tokenizers.Tokenizer) -> int:

@@ -116,6 +116,8 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         info.precision, info.device, seen.dense_cosine, seen.sparse_error, loaded.chosen.reason
     );
     findings.say(Verdict::Well, &engine, &text);
+    let text = format!("normalization {}", loaded.tokenizer.normalization().name());
+    findings.say(Verdict::Well, "tokenizer", &text);
     println!(
         "{} is whole: {} revision {}, {} dimensions, {} tokens",
         loaded.package.directory().display(),

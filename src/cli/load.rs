@@ -48,7 +48,7 @@ pub(super) fn load(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Loaded> {
     let package = ModelPackage::open(&config.package)?;
-    let tokenizer = TextTokenizer::open(&package, config.special_token_text, None)?;
+    let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock };
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;

@@ -142,6 +142,13 @@ pub const SETTINGS: &[Setting] = &[
         the special tokens",
     ),
     flag(
+        "tokenizer-normalization",
+        "WAY",
+        "auto",
+        "auto, sentencepiece or huggingface: which way an XLM-R tokenizer reads unusual \
+        characters; auto is what the manifest says",
+    ),
+    flag(
         "truncate",
         "BOOL",
         "true",

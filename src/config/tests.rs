@@ -8,8 +8,8 @@ use std::path::Path;
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
 use super::{
-    Config, EngineChoice, LogFormat, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
-    TruncateDefault,
+    Config, EngineChoice, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles,
+    TokenInput, TruncateDefault,
 };
 use crate::limits::Workers;
 
@@ -88,6 +88,9 @@ fn a_number_of_the_file_may_have_decimals() {
 fn special_tokens_are_escaped_when_asked_for() {
     let config = resolve(&[("escape-special-tokens", "true")], &[], None).expect("valid");
     assert_eq!(config.special_token_text, SpecialTokenText::Plain);
+    assert_eq!(config.normalization, None);
+    let config = resolve(&[("tokenizer-normalization", "huggingface")], &[], None).expect("valid");
+    assert_eq!(config.normalization, Some(Normalization::Huggingface));
     let problems = resolve(&[("escape-special-tokens", "yes")], &[], None).expect_err("no word");
     assert_eq!(problems, ["--escape-special-tokens: 'yes' is none of false, true"]);
 }

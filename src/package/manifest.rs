@@ -387,6 +387,21 @@ mod tests {
     }
 
     #[test]
+    fn normalization_is_one_of_two_words_or_absent() {
+        let said = |part: Value| {
+            let mut manifest = valid();
+            manifest["tokenizer"] = part;
+            parse(&manifest).map(|manifest| manifest.tokenizer.normalization)
+        };
+        assert!(matches!(said(json!({})), Ok(None)));
+        let huggingface = said(json!({"normalization": "huggingface"}));
+        assert!(matches!(huggingface, Ok(Some(Normalization::Huggingface))));
+        for wrong in [json!({"normalization": "nfkc"}), json!({"normalisation": "huggingface"})] {
+            assert!(matches!(said(wrong), Err(ManifestError::Json(_))));
+        }
+    }
+
+    #[test]
     fn files_outside_the_package_are_refused() {
         for name in ["../model.onnx", "a/b", "/etc/passwd", ".hidden", "a\\b", ""] {
             let mut manifest = valid();

@@ -42,6 +42,7 @@ pub(super) fn tuning(
             "copy_out": millis(stages.copy_out) / batches,
         },
         "engine_version": engine.version,
+        "tokenizer_normalization": resident.tokenizer.normalization().name(),
         "device": engine.device,
         "precision": engine.precision,
         "threads_per_worker": engine.threads_per_session,

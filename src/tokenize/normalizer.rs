@@ -1,5 +1,7 @@
 //! Text → normal form, a stretch at a time: characters by the map, a `▁` in front of each word.
 
+use std::sync::LazyLock;
+
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::META;
@@ -38,7 +40,7 @@ pub(super) struct Normalizer {
     /// Characters with which a text of the map starts.
     mapped: Characters,
     /// Characters that may be in one grapheme with others; none for `Lookup::Longest`.
-    joining: Option<Characters>,
+    joining: Option<&'static Characters>,
     ascii: [Ascii; 256],
 }
 
@@ -64,7 +66,7 @@ impl Normalizer {
         });
         let joining = match lookup {
             Lookup::Longest => None,
-            Lookup::Grapheme => Some(Characters::which(joins)),
+            Lookup::Grapheme => Some(&*JOINING),
         };
         Self { map, gaps, mapped, joining, ascii }
     }
@@ -93,6 +95,8 @@ fn starts_mapped_ascii(map: &Charsmap, byte: u8) -> bool {
     map.shortest(char::from(byte).encode_utf8(&mut [0; 4])).is_some()
         || (1..128).any(|next| text(&[byte, next]))
 }
+
+static JOINING: LazyLock<Characters> = LazyLock::new(|| Characters::which(joins));
 
 /// Whether a character can be in one grapheme with an ordinary one or with its like. Then two
 /// characters that cannot are always two graphemes.
@@ -200,7 +204,7 @@ impl Normalizing<'_> {
         let mut characters = rest.chars();
         let Some(first) = characters.next() else { return };
         let character = &rest[..first.len_utf8()];
-        let found = match &rules.joining {
+        let found = match rules.joining {
             None if rules.mapped.may_have(first) => rules.map.longest(rest),
             None => None,
             Some(joining) => {

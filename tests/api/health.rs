@@ -50,6 +50,8 @@ fn health_tells_what_the_contract_lists() {
     assert!(body["queue_depth"].is_u64() && body["queue_tokens"].is_u64());
     assert!(body["predicted_wait_ms"].is_f64() && body["uptime_s"].is_f64());
     assert!(body["tuning"].as_object().is_some_and(|tuning| !tuning.is_empty()));
+    // The tests' tokenizer is not XLM-R's, so the crate `tokenizers` reads it.
+    assert_eq!(body["tuning"]["tokenizer_normalization"], "huggingface");
 }
 
 #[test]
