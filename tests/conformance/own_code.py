@@ -15,9 +15,10 @@ Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 """Questions -> one answer for each."""
 
 
-def asking(package: Path) -> Ask:
+def asking(package: Path, *normalization: str) -> Ask:
     """Asks about a package; its forms stand in examples/conformance.rs."""
-    command = [os.environ.get("DUOVEC_TEST_CONFORMANCE", str(DEFAULT)), str(package)]
+    program = os.environ.get("DUOVEC_TEST_CONFORMANCE", str(DEFAULT))
+    command = [program, str(package), *normalization]
 
     def ask(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines = "".join(json.dumps(question) + "\n" for question in questions)

@@ -3,13 +3,13 @@
 //! `{"tokenize": text, "escape": bool, "prompt": null | "query" | "passage"}` → `{"ids": […],
 //! "prompt_tokens": n}`; `{"select": {"ids", "weights", "dropped", "top_k", "min_weight"}}`, where
 //! weights are the bits of f32 → `{"indices": […], "values": [bits…]}`. The first argument is the
-//! package.
+//! package, the second one a normalization: `sentencepiece` or `huggingface`.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use duovec::config::SpecialTokenText;
+use duovec::config::{Normalization, SpecialTokenText};
 use duovec::package::ModelPackage;
 use duovec::package::manifest::PromptName;
 use duovec::sparse::{self, Selection};
@@ -73,10 +73,15 @@ fn selected(select: &Select) -> Value {
 
 fn main() -> anyhow::Result<()> {
     let directory = std::env::args_os().nth(1).context("name a package")?;
+    let normalization = match std::env::args().nth(2).as_deref() {
+        Some("huggingface") => Some(Normalization::Huggingface),
+        Some("sentencepiece") => Some(Normalization::Sentencepiece),
+        _ => None,
+    };
     let package = ModelPackage::open(Path::new(&directory))?;
     let answers = Answers {
-        special: TextTokenizer::open(&package, SpecialTokenText::Special, None)?,
-        plain: TextTokenizer::open(&package, SpecialTokenText::Plain, None)?,
+        special: TextTokenizer::open(&package, SpecialTokenText::Special, normalization)?,
+        plain: TextTokenizer::open(&package, SpecialTokenText::Plain, normalization)?,
     };
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {

@@ -4,4 +4,5 @@
 
 mod manifest;
 mod runner;
+mod tokenizer;
 mod traceparent;
