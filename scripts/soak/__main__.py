@@ -22,8 +22,9 @@ from .clients import Client, Tally
 from .faults import Faults
 
 KEY = "soak-key"
-QUIET_S = 3.0
-"""So long nothing is asked before memory is looked at; the allocator gives back meanwhile."""
+QUIET_S = 8.0
+"""So long nothing is asked before memory and descriptors are looked at: the allocator gives back
+meanwhile, and refused bodies are read for five more seconds."""
 SETTLE_MINUTES = 5.0
 STUCK_MS = 1000
 PROBLEMS_SHOWN = 20
@@ -73,7 +74,7 @@ def run(typed: argparse.Namespace) -> None:
         key_file.write_text(KEY + "\n")
         arguments = [] if typed.real else list(FAKE)
         arguments += ["--api-key-file", str(key_file), "--worker-stuck-ms", str(STUCK_MS)]
-        arguments += ["--head-timeout-ms", "3000", "--body-timeout-ms", "3000"]
+        arguments += ["--head-timeout-ms", "5000", "--body-timeout-ms", "5000"]
         with servers.duovec([*arguments, *typed.arguments]) as server:
             soak = Soak(typed, server, key_file)
             asyncio.run(soak.drive())

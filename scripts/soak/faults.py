@@ -83,7 +83,10 @@ class Faults:
     async def _exchange(self, connection: Connection) -> None:
         last = 0
         while True:
-            self.key_file.write_text(f"{self.key}\nturn-{last + 1}\n")
+            # A file that is written in place is empty for a moment, and an empty one revokes all.
+            new = self.key_file.with_suffix(".new")
+            new.write_text(f"{self.key}\nturn-{last + 1}\n")
+            new.replace(self.key_file)
             await asyncio.sleep(LOOKED_AT_S)
             last += 1
             expected = {f"turn-{last}": 200, f"turn-{last - 1}": 401}
