@@ -39,8 +39,8 @@ step "rust: clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
 step "rust: clippy without engines" \
     cargo clippy --locked --quiet --no-default-features -- -D warnings
 step "dependencies" check_dependencies
-step "python: style" "$PYTHON" -m ruff check scripts tests clients
-step "python: format" "$PYTHON" -m ruff format --check scripts tests clients
+step "python: style" "$PYTHON" -m ruff check scripts tests clients examples
+step "python: format" "$PYTHON" -m ruff format --check scripts tests clients examples
 step "python: types of the client" "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
     clients/python/src clients/python/tests/*.py
 step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run

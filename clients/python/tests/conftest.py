@@ -1,14 +1,15 @@
-"""One real server for all tests: the tiny package and an engine that computes nothing."""
+"""Real servers: the tiny package with an engine that computes nothing, and the default model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from duovec import Client
-from server import ROOT, running
+from server import ROOT, default_package, running
 
 
 @pytest.fixture(scope="session")
@@ -26,14 +27,25 @@ def client(url: str) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def real_url() -> Iterator[str]:
+    """The address of a server with the default model, which measures nothing at its start."""
+    package = default_package()
+    if not Path(package).exists():
+        pytest.skip(f"the default package is not there: {package}")
+    with running("--package", package, "--workers", "1", "--max-batch-tokens", "512") as server:
+        yield server.url
+
+
+def texts_taken(url: str) -> int:
+    """How many texts a server took, by its own count."""
+    name = 'duovec_items_total{outcome="accepted"}'
+    lines = httpx.get(url + "/metrics").text.splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith(name))
+
+
 @pytest.fixture
 def texts_run(url: str) -> Callable[[], int]:
-    """How many texts the server took since the test began, by its own count."""
-
-    def count() -> int:
-        name = 'duovec_items_total{outcome="accepted"}'
-        lines = httpx.get(url + "/metrics").text.splitlines()
-        return next(int(line.split()[-1]) for line in lines if line.startswith(name))
-
-    before = count()
-    return lambda: count() - before
+    """How many texts the server took since the test began."""
+    before = texts_taken(url)
+    return lambda: texts_taken(url) - before

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import httpx
 import pytest
 
+from conftest import texts_taken
 from duovec import Client, Memo
-from server import default_package, running, texts
+from server import texts
 
 pytest.importorskip("langchain_qdrant", reason="langchain-qdrant is not installed")
 
@@ -21,8 +20,6 @@ from duovec.langchain_qdrant import DuovecSparse
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(20)]
 
-# Nothing is measured at the start.
-QUICK_START = ("--workers", "1", "--max-batch-tokens", "512")
 # Of which group the best hit is; each group has one text in thirteen languages.
 QUERIES = {
     "When does the train to the coast leave?": "t-train",
@@ -62,23 +59,9 @@ def test_the_asynchronous_methods_give_the_same(client: Client) -> None:
     assert weights.embed_documents([""])[0].indices == []
 
 
-@pytest.fixture(scope="module")
-def real_url() -> Iterator[str]:
-    """A server with the default model."""
-    if not os.path.exists(default_package()):
-        pytest.skip("the default package is not there")
-    with running("--package", default_package(), *QUICK_START) as server:
-        yield server.url
-
-
 def test_the_default_model_finds_translations_and_runs_each_text_once(real_url: str) -> None:
-    def count() -> int:
-        name = 'duovec_items_total{outcome="accepted"}'
-        lines = httpx.get(real_url + "/metrics").text.splitlines()
-        return next(int(line.split()[-1]) for line in lines if line.startswith(name))
-
     groups = {entry["text"]: entry["group"] for entry in texts()}
-    before = count()
+    before = texts_taken(real_url)
     with Client(real_url) as client:
         hybrid = store(Memo(client), list(groups))
         found = [
@@ -88,4 +71,4 @@ def test_the_default_model_finds_translations_and_runs_each_text_once(real_url: 
     print(found)
     assert [hits[0] for hits in found] == list(QUERIES.values())
     # One text beside them: LangChain looks at the length of its vector.
-    assert count() - before == len(groups) + len(QUERIES) + 1
+    assert texts_taken(real_url) - before == len(groups) + len(QUERIES) + 1
