@@ -19,7 +19,7 @@ fn connect() -> (Guarded<DuplexStream>, DuplexStream) {
 fn run<F: Future>(test: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(test)
+    tokio::task::LocalSet::new().block_on(&runtime, test)
 }
 
 /// Whether the stream still waits for bytes after `time`.
@@ -178,5 +178,36 @@ fn an_answer_that_is_not_taken_ends_the_connection_and_a_slow_reader_does_not() 
         written.expect("each byte gives more time");
         let stuck = server.write_all(&[3; 64]).await.expect_err("nobody reads");
         assert_eq!(stuck.kind(), ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn a_client_that_sends_ahead_is_read_no_further_until_its_request_ends() {
+    run(async {
+        let (mut server, mut client) = connect();
+        client.write_all(b"GET").await.expect("it is open");
+        server.read_exact(&mut [0; 3]).await.expect("bytes");
+        let running = server.activity().begin(false);
+        let client = tokio::task::spawn_local(async move {
+            let sent = client.write_all(&[b'x'; 1_000_000]).await;
+            (sent, client)
+        });
+        let mut ahead = 0;
+        let mut read = async |server: &mut Guarded<DuplexStream>| {
+            while let Ok(read) = tokio::time::timeout(SECOND, server.read(&mut [0; 1024])).await {
+                ahead += read.expect("it is open");
+            }
+            ahead
+        };
+        let held = read(&mut server).await;
+        // Actix reads a buffer of 128 KiB and then polls itself without a pause.
+        assert!(held < 128 * 1024, "{held} bytes were read ahead");
+        let woken = async {
+            sleep(SECOND).await;
+            drop(running);
+        };
+        let (more, ()) = tokio::join!(server.read_u8(), woken);
+        more.expect("the end of the request wakes the reader");
+        drop(client);
     });
 }
