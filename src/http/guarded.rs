@@ -23,7 +23,12 @@
 //! `Idle` is entered only when the body of every request has ended, so a byte that comes in it is
 //! the first of a new request; nothing else leads to `Head`. `Rest` leads nowhere: the answer said
 //! that it closes. States change when bytes are wanted, so a request that begins and ends between
-//! two looks is known by the count of those that began.
+//! two looks is known by the count of those that began, and the end of a request that was seen to
+//! run asks for another look.
+//!
+//! In `Busy` no more than [`READ_AHEAD_BYTES`] behind the request's body are read until all
+//! requests have ended: actix would poll itself without a pause once its buffer of 128 KiB is full.
+//! That such a client has left is seen only then.
 //!
 //! In `Busy` others time the client: the reader of the body, and here whoever writes. An answer of
 //! which nothing is taken for `write` ends the connection.
@@ -47,6 +52,9 @@ use super::error::ApiError;
 /// socket closed at once would take the answer with it.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
+/// Bytes of later requests that are read while one runs; half of what fills actix's buffer.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -64,8 +72,8 @@ pub(super) struct Activity {
     begun: Cell<u64>,
     running: Cell<u64>,
     body_open: Cell<bool>,
-    /// Whoever reads the connection. Actix does not look at it again behind an answer that came
-    /// before the end of a chunked body, so the time for its rest would never begin.
+    /// Whoever looks at the connection while a request runs. Actix may not look again behind its
+    /// answer before bytes come, and then no time would begin.
     reader: RefCell<Option<Waker>>,
 }
 
@@ -83,6 +91,13 @@ impl Activity {
         self.body_open.set(false);
     }
 
+    /// Lets the reader look again.
+    fn release(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
     /// The body of the request that began last has more to come.
     pub(super) fn has_open_body(&self) -> bool {
         self.body_open.get()
@@ -96,9 +111,7 @@ pub(super) struct Running(Rc<Activity>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.set(self.0.running.get() - 1);
-        if let Some(reader) = self.0.reader.take() {
-            reader.wake();
-        }
+        self.0.release();
     }
 }
 
@@ -124,6 +137,8 @@ pub(super) struct Guarded<T> {
     begun: u64,
     /// Bytes came behind the body of the request that runs.
     is_early: bool,
+    /// How many since no request ran.
+    ahead: usize,
     /// There while the client takes nothing.
     stall: Option<Pin<Box<Sleep>>>,
 }
@@ -140,6 +155,7 @@ impl<T> Guarded<T> {
             timer: Box::pin(sleep(patience.idle)),
             begun: 0,
             is_early: false,
+            ahead: 0,
             stall: None,
         }
     }
@@ -155,7 +171,7 @@ impl<T> Guarded<T> {
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.phase = phase;
+        (self.phase, self.ahead) = (phase, 0);
         self.timer.set(sleep(match phase {
             Phase::Idle | Phase::Busy => self.patience.idle,
             Phase::Head => self.patience.head,
@@ -181,12 +197,15 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// Bytes came.
-    fn came(&mut self) {
+    /// So many bytes came.
+    fn came(&mut self, bytes: usize) {
         match self.phase {
             Phase::Idle => self.enter(Phase::Head),
-            Phase::Busy => self.is_early |= !self.activity.has_open_body(),
-            Phase::Head | Phase::Rest => {}
+            Phase::Busy if !self.activity.has_open_body() => {
+                self.is_early = true;
+                self.ahead += bytes;
+            }
+            Phase::Busy | Phase::Head | Phase::Rest => {}
         }
     }
 
@@ -219,7 +238,9 @@ impl<T: AsyncWrite + Unpin> Guarded<T> {
         if outcome.is_pending() {
             return self.poll_stall(context);
         }
-        self.stall = None;
+        if self.stall.take().is_some() {
+            self.activity.release();
+        }
         outcome
     }
 
@@ -252,8 +273,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
         }
         let before = buffer.filled().len();
         self.follow();
-        if self.phase == Phase::Busy && self.activity.has_open_body() {
+        if self.phase == Phase::Busy {
             self.activity.reader.replace(Some(context.waker().clone()));
+            if self.ahead >= READ_AHEAD_BYTES {
+                return Poll::Pending;
+            }
         }
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let has_ended = read.is_ready() && buffer.filled().len() == before;
@@ -261,7 +285,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
             return read;
         }
         if read.is_ready() {
-            self.came();
+            self.came(buffer.filled().len() - before);
         }
         // Whether or not there are bytes: a client that never pauses is timed as well.
         if self.poll_late(context).is_ready() { Poll::Ready(self.end(context)) } else { read }
