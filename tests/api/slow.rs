@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use duovec::config::HttpConfig;
 use duovec::limits::{
-    BodyTimeoutMs, HeadTimeoutMs, HttpThreads, MaxConnections, MaxItems, WriteTimeoutMs,
+    BodyTimeoutMs, HeadTimeoutMs, HttpThreads, KeepAliveS, MaxConnections, MaxItems, WriteTimeoutMs,
 };
 
 use crate::support::{BOTH, DENSE, PATIENCE, Server};
@@ -77,6 +77,25 @@ fn a_head_that_comes_in_drops_is_408_on_the_first_and_on_a_later_request() {
         let body = answer.split("\r\n\r\n").nth(1).expect("a body");
         assert!(answer.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");
     }
+}
+
+#[test]
+fn a_connection_is_closed_in_silence_after_a_request_that_took_long() {
+    let keep_alive = KeepAliveS::new(1).expect("in range");
+    let server = Server::with(HttpConfig { keep_alive, ..impatient() });
+    server.hold();
+    let mut stream = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n", TEXT.len());
+    stream.write_all(format!("{head}\r\n{TEXT}").as_bytes()).expect("it is open");
+    server.wait_waiting(1);
+    // Longer than a head may take: no timer of the head is left to look at the connection.
+    thread::sleep(SHORT * 3);
+    server.release();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the connection is closed in good order");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
 #[test]
