@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the adapters with their frameworks, which are large (2 GB): scripts/test.sh does not.
+# Tests the adapters with their frameworks, which are large (1.5 GB): scripts/test.sh does not.
 # Arguments go to pytest. DUOVEC_TEST_BINARY names a binary that is there already.
 set -euo pipefail
 
@@ -20,13 +20,10 @@ export DUOVEC_PACKAGE=${DUOVEC_PACKAGE:-$ROOT/engines/$PACKAGE_NAME}
 
 FRAMEWORKS="$CACHE/adapters-$( (python3 -V && cat clients/python/requirements-adapters.txt \
     scripts/requirements-test.txt) | sha256sum | cut -c1-16)"
-fill_frameworks() {
-    fill_venv clients/python/requirements-adapters.txt scripts/requirements-test.txt
-}
 if [ ! -e "$FRAMEWORKS/bin/python" ]; then
-    need_disk "$CACHE" 4000 "the environment with the frameworks"
+    need_disk "$CACHE" 2500 "the environment with the frameworks"
     say "installing the frameworks into $FRAMEWORKS (some minutes, once)"
-    (made_whole "$FRAMEWORKS" fill_frameworks) || exit 1
+    (made_whole "$FRAMEWORKS" fill_venv clients/python/requirements-adapters.txt) || exit 1
 fi
 
 say "types with the frameworks"
