@@ -76,6 +76,12 @@ def test_a_refused_request_comes_back_when_the_server_says(status: int, code: st
     assert play.done() == b"done"
 
 
+def test_a_proxy_that_says_no_wait_is_not_asked_without_one() -> None:
+    play = Play([A])
+    play.answer(refusal(503, "", "0"))
+    assert play.wait() == 0.25
+
+
 def test_a_request_that_may_not_wait_so_long_fails_at_once() -> None:
     play = Play([A], timeout_s=5)
     with pytest.raises(OverloadedError) as refused:
