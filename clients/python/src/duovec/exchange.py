@@ -87,7 +87,8 @@ class _Tries:
             self.failed(server, error)
             return
         self.error = error
-        self.due[server] = self.servers.clock() + error.retry_after_s
+        wait_s = max(error.retry_after_s, BACKOFF_S[0])
+        self.due[server] = self.servers.clock() + wait_s
 
 
 def exchange(servers: Servers, request: Request) -> Steps:
