@@ -27,6 +27,7 @@ mod ticket;
 
 pub use incidents::Incidents;
 pub use job::{Job, JobItem, RowsOrError};
+pub use state::Announced;
 use state::{Action, Counts, Event, Refused, State, StateConfig};
 use ticket::Pending;
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
@@ -170,26 +171,19 @@ impl Scheduler {
     }
 
     /// Whether a request may be read and tokenized: the half of `submit`'s decision that needs no
-    /// items. `tokens` is about how many it will have, and `ahead` the time that others will take
-    /// that passed here and were not submitted yet. Gives the time that this one will take.
+    /// items. Gives the time that it will take on the workers.
     ///
     /// # Errors
     /// The refusal that the request would get anyway. It counts as one that was refused.
-    pub fn admissible(
-        &self,
-        priority: Priority,
-        tokens: usize,
-        deadline: Moment,
-        ahead: Duration,
-    ) -> Result<Duration, Refusal> {
+    pub fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
         let mut locked = self.0.locked.lock();
-        let event = Event::Announce { priority, tokens, deadline, ahead };
+        let event = Event::Announce(new);
         let actions = locked.state.handle(self.0.clock.now(), &event);
         let refused = actions.iter().find_map(|action| match action {
             Action::Refuse(refused) => Some(Refusal::from(*refused)),
             _ => None,
         });
-        let own = locked.state.estimated_time(tokens);
+        let own = locked.state.estimated_time(new.tokens);
         let (_, ended) = self.carry_out(&mut locked, actions);
         drop(locked);
         self.tell(ended);

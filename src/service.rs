@@ -35,6 +35,7 @@ pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
     OverLong, Unavailable, Vectors,
 };
+use tokenizing::Pace;
 
 /// Everything that exists once the model is ready.
 pub struct Resident {
@@ -80,6 +81,7 @@ pub struct EmbeddingService {
     created_unix_s: u64,
     door: Arc<Door>,
     compute: ComputePool,
+    pace: Arc<Pace>,
     phase: CurrentPhase,
     /// Why the model cannot be run; set before the phase says so.
     failure: OnceLock<String>,
@@ -92,12 +94,14 @@ pub struct EmbeddingService {
 impl EmbeddingService {
     /// A service that is loading.
     pub fn new(options: ServiceOptions, clock: Arc<dyn Clock>) -> Self {
+        let threads = cores();
         Self {
             started: clock.now(),
+            pace: Arc::new(Pace::new(Arc::clone(&clock), threads)),
             clock,
             metrics: options.metrics.then(|| Arc::new(Metrics::new())),
             door: Door::new(options.door.max_inflight_bytes),
-            compute: ComputePool::new(cores()),
+            compute: ComputePool::new(threads),
             options,
             created_unix_s: unix_seconds(),
             phase: CurrentPhase::default(),

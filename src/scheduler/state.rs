@@ -17,7 +17,8 @@ mod counts;
 mod ending;
 mod probes;
 
-use admission::{Admission, Announced, Candidate};
+pub use admission::Announced;
+use admission::{Admission, Candidate};
 pub use counts::Counts;
 
 /// What the state machine is bounded by.
@@ -34,7 +35,7 @@ pub struct StateConfig {
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// A request comes whose items are not known yet; it is refused or it is not.
-    Announce { priority: Priority, tokens: usize, deadline: Moment, ahead: Duration },
+    Announce(Announced),
     /// A request with the token counts of its items; without a priority its size decides.
     Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits as far as others are not starved.
@@ -188,9 +189,7 @@ impl State {
     /// Takes in what happened at `now` and says what is to be done.
     pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
         match event {
-            &Event::Announce { priority, tokens, deadline, ahead } => {
-                self.announced(now, Announced { priority, tokens, deadline, ahead })
-            }
+            &Event::Announce(new) => self.announced(now, new),
             Event::Submit { tokens, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);

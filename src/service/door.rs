@@ -2,15 +2,16 @@
 //!
 //! A request is let in by its head, before its body is read, so that a refusal costs next to
 //! nothing. It then holds a [`Permit`] until its end, whatever the end: the permit counts the bytes
-//! that the request keeps in memory, and the time that its items will take on the workers as long
-//! as the scheduler does not know them yet. Dropping the permit gives both back.
+//! that the request keeps in memory, those of its texts that wait to be tokenized, and the time that
+//! its items will take on the workers as long as the scheduler does not know them yet. Dropping the
+//! permit gives all of it back.
 //!
-//! | moment | bytes held | time expected |
-//! |---|---|---|
-//! | the head has come | those that it announces | guessed from those bytes |
-//! | a chunk comes, gzip is unpacked | those that are there, if they are more | as before |
-//! | the body is parsed | those of its texts | guessed from each text |
-//! | the texts are tokenized | those of the ids | none: the scheduler counts them itself |
+//! | moment | bytes held | waits to be tokenized | time expected on the workers |
+//! |---|---|---|---|
+//! | the head has come | those that it announces | nothing | guessed from those bytes |
+//! | a chunk comes, gzip is unpacked | those that are there, if more | nothing | as before |
+//! | the body is parsed | those of its texts | its texts, unless short | guessed from each text |
+//! | the texts are tokenized | those of the ids | nothing | none: the scheduler counts it |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,7 @@ use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::RaisedPriority;
 use crate::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
+use crate::scheduler::Announced;
 
 /// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
 const TOKEN_BYTES: u64 = 4;
@@ -45,23 +47,31 @@ pub struct BytesExceeded;
 pub(super) struct Door {
     limit: MaxInflightBytes,
     bytes: AtomicU64,
+    /// Bytes of long texts that wait to be tokenized.
+    text_bytes: AtomicU64,
     /// Nanoseconds of the workers' time.
     expected_ns: AtomicU64,
 }
 
 impl Door {
     pub(super) fn new(limit: MaxInflightBytes) -> Arc<Self> {
-        Arc::new(Self { limit, bytes: AtomicU64::new(0), expected_ns: AtomicU64::new(0) })
+        let zero = || AtomicU64::new(0);
+        Arc::new(Self { limit, bytes: zero(), text_bytes: zero(), expected_ns: zero() })
     }
 
     /// A permit that holds nothing yet.
     pub(super) fn enter(self: &Arc<Self>) -> Permit {
-        Permit { door: Arc::clone(self), bytes: 0, expected_ns: 0 }
+        Permit { door: Arc::clone(self), bytes: 0, text_bytes: 0, expected_ns: 0 }
     }
 
     /// Bytes that all requests hold.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of long texts that wait to be tokenized.
+    fn text_bytes(&self) -> u64 {
+        self.text_bytes.load(Ordering::Relaxed)
     }
 
     /// Time on the workers of all items that the scheduler does not know yet.
@@ -75,6 +85,7 @@ impl Door {
 pub struct Permit {
     door: Arc<Door>,
     bytes: u64,
+    text_bytes: u64,
     expected_ns: u64,
 }
 
@@ -98,8 +109,16 @@ impl Permit {
         Ok(())
     }
 
-    /// Holds at most `bytes` from now on.
-    pub(super) fn shrink(&mut self, bytes: u64) {
+    /// The request's long texts wait to be tokenized.
+    fn begin_tokenizing(&mut self, text_bytes: u64) {
+        self.door.text_bytes.fetch_add(text_bytes, Ordering::Relaxed);
+        self.text_bytes += text_bytes;
+    }
+
+    /// The request's texts have become ids of `bytes` bytes.
+    pub(super) fn end_tokenizing(&mut self, bytes: u64) {
+        self.door.text_bytes.fetch_sub(self.text_bytes, Ordering::Relaxed);
+        self.text_bytes = 0;
         // Holding no more than before is never refused.
         let _ = self.hold(bytes.min(self.bytes));
     }
@@ -115,7 +134,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.door.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.end_tokenizing(0);
         self.expect(Duration::ZERO);
     }
 }
@@ -160,6 +179,7 @@ impl EmbeddingService {
         let priority = self.priority(request.priority, by_size);
         permit.expect(Duration::ZERO);
         permit.expect(self.time_of(resident, tokens, priority, request.deadline)?);
+        permit.begin_tokenizing(all);
         Ok(())
     }
 
@@ -172,7 +192,9 @@ impl EmbeddingService {
         deadline: Moment,
     ) -> Result<Duration, EmbedError> {
         let ahead = self.door.expected();
-        Ok(resident.scheduler.admissible(priority, tokens, deadline, ahead)?)
+        let tokenizing = self.pace.time_of(self.door.text_bytes());
+        let announced = Announced { priority, tokens, deadline, ahead, tokenizing };
+        Ok(resident.scheduler.admissible(announced)?)
     }
 
     /// The class of a request that names `named`, and whose size says `by_size`.
@@ -239,6 +261,20 @@ mod tests {
         small.hold(60_000).expect("it is small");
         large.hold(650_000).expect("less is always right");
         assert_eq!(door.bytes(), 710_000);
+    }
+
+    #[test]
+    fn texts_wait_until_they_are_tokenized_or_their_request_ends() {
+        let door = door(1_000_000);
+        let (mut first, mut second) = (door.enter(), door.enter());
+        first.hold(300_000).expect("there is room");
+        first.begin_tokenizing(300_000);
+        second.begin_tokenizing(200_000);
+        assert_eq!(door.text_bytes(), 500_000);
+        first.end_tokenizing(2_000);
+        assert_eq!((door.text_bytes(), door.bytes()), (200_000, 2_000));
+        drop((first, second));
+        assert_eq!((door.text_bytes(), door.bytes()), (0, 0));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compute::ComputePool;
 use super::door::Permit;
 use super::tokenizing;
 use super::{
@@ -32,10 +31,10 @@ impl EmbeddingService {
         let resident = self.available()?;
         self.check(&resident, &request)?;
         self.admit_items(&resident, &request, permit)?;
-        let tokens = tokenize(&resident, &self.compute, &mut request).await?;
+        let tokens = self.tokenize(&resident, &mut request).await?;
         let tokenized = self.clock.now();
         let ids: usize = tokens.iter().map(|item| size_of_val(&*item.ids)).sum();
-        permit.shrink(ids as u64);
+        permit.end_tokenizing(ids as u64);
         let ticket = self.submit(&resident, &request, &tokens)?;
         permit.expect(Duration::ZERO);
         let (rows, span) = rows(ticket).await?;
@@ -61,6 +60,27 @@ impl EmbeddingService {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
         self.compute.run(|_| work()).await
+    }
+
+    async fn tokenize(
+        &self,
+        resident: &Arc<Resident>,
+        request: &mut EmbedRequest,
+    ) -> Result<Vec<Tokenized>, EmbedError> {
+        let manifest = resident.package.manifest();
+        let prompt = prompt(manifest, request.input_type)?;
+        let inputs = std::mem::take(&mut request.inputs);
+        let tokenized =
+            tokenizing::tokenize(resident, &self.compute, &self.pace, inputs, prompt).await?;
+        let limit = manifest.max_input_tokens;
+        let over_long = tokenized.iter().position(Tokenized::is_truncated);
+        match (request.over_long, over_long) {
+            (OverLong::Refuse, Some(index)) => {
+                let tokens = tokenized[index].full_count;
+                Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
+            }
+            _ => Ok(tokenized),
+        }
     }
 
     /// Hands the items to the scheduler, which takes all of them or none.
@@ -122,25 +142,6 @@ fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptNam
         (Some(_), _, _) => Ok(Some(name)),
         (None, None, None) => Ok(None),
         _ => Err(EmbedError::NoPrompt(input_type)),
-    }
-}
-
-async fn tokenize(
-    resident: &Arc<Resident>,
-    compute: &ComputePool,
-    request: &mut EmbedRequest,
-) -> Result<Vec<Tokenized>, EmbedError> {
-    let prompt = prompt(resident.package.manifest(), request.input_type)?;
-    let inputs = std::mem::take(&mut request.inputs);
-    let tokenized = tokenizing::tokenize(resident, compute, inputs, prompt).await?;
-    let limit = resident.package.manifest().max_input_tokens;
-    let over_long = tokenized.iter().position(Tokenized::is_truncated);
-    match (request.over_long, over_long) {
-        (OverLong::Refuse, Some(index)) => {
-            let tokens = tokenized[index].full_count;
-            Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
-        }
-        _ => Ok(tokenized),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Tokenizing a request: a short one where it arrives, a long one on the threads for such work.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::compute::ComputePool;
 use super::{EmbedError, Input, Resident};
+use crate::clock::Clock;
 use crate::package::manifest::PromptName;
 use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
 
@@ -16,10 +19,46 @@ pub(super) const INLINE_BYTES: u64 = 16 * 1024;
 /// What a long request gives the threads at once, some 10 ms: requests of others come in between.
 const PART_BYTES: u64 = 256 * 1024;
 
+/// How much the newest part counts in the measured speed.
+const NEWEST_WEIGHT: f64 = 0.1;
+
+/// How fast long texts become ids, which is slower while the engine keeps the cores busy.
+pub(super) struct Pace {
+    clock: Arc<dyn Clock>,
+    /// Of one thread; 0 until something was measured.
+    bytes_per_s: AtomicU64,
+    threads: usize,
+}
+
+impl Pace {
+    pub(super) const fn new(clock: Arc<dyn Clock>, threads: usize) -> Self {
+        Self { clock, bytes_per_s: AtomicU64::new(0), threads }
+    }
+
+    /// Time until `bytes` of texts are tokenized, by all threads; zero as long as nobody knows.
+    pub(super) fn time_of(&self, bytes: u64) -> Duration {
+        let rate = self.bytes_per_s.load(Ordering::Relaxed) as f64 * self.threads as f64;
+        if rate > 0.0 { Duration::from_secs_f64(bytes as f64 / rate) } else { Duration::ZERO }
+    }
+
+    /// Does `work`, which tokenizes `bytes`; measures it when it succeeds.
+    fn measure<T, E>(&self, bytes: u64, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = self.clock.now();
+        let done = work()?;
+        let took = self.clock.now().since(start).as_secs_f64();
+        let seen = bytes as f64 / took.max(1e-6);
+        let known = self.bytes_per_s.load(Ordering::Relaxed) as f64;
+        let next = if known > 0.0 { known + NEWEST_WEIGHT * (seen - known) } else { seen };
+        self.bytes_per_s.store(next as u64, Ordering::Relaxed);
+        Ok(done)
+    }
+}
+
 /// Token ids of every input, in their order. Dropping the future ends the work, within a text too.
 pub(super) async fn tokenize(
     resident: &Arc<Resident>,
     compute: &ComputePool,
+    pace: &Arc<Pace>,
     inputs: Vec<Input>,
     prompt: Option<PromptName>,
 ) -> Result<Vec<Tokenized>, EmbedError> {
@@ -30,14 +69,15 @@ pub(super) async fn tokenize(
         return inputs.iter().map(one).collect();
     }
     let parts = stream::iter(split(inputs, PART_BYTES)).map(|part| {
-        let resident = Arc::clone(resident);
+        let (resident, pace) = (Arc::clone(resident), Arc::clone(pace));
         let work = compute.run(move |wanted| {
             let one = |input: &Input| match wanted.get() {
                 true => one(&resident.tokenizer, input, prompt, &|| wanted.get()),
                 // Nobody reads this answer.
                 false => Err(EmbedError::DeadlineExceeded),
             };
-            part.iter().map(one).collect::<Result<Vec<_>, _>>()
+            let bytes = part.iter().map(Input::bytes).sum();
+            pace.measure(bytes, || part.iter().map(one).collect::<Result<Vec<_>, _>>())
         });
         async { work.await.map_err(EmbedError::EngineFailed)? }
     });
@@ -85,6 +125,7 @@ fn one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
     use proptest::prelude::*;
 
     fn texts(lengths: &[usize]) -> Vec<Input> {
@@ -105,6 +146,26 @@ mod tests {
             prop_assert_eq!(together, expected);
             prop_assert!(parts.iter().all(|part| total(part) < part_bytes + 50));
         }
+    }
+
+    #[test]
+    fn the_time_of_texts_follows_from_those_before() {
+        let clock = Arc::new(ManualClock::default());
+        let pace = Pace::new(Arc::clone(&clock) as Arc<dyn Clock>, 2);
+        assert_eq!(pace.time_of(1_000_000), Duration::ZERO, "nobody knows yet");
+        let run = |bytes, millis, ok: bool| {
+            pace.measure(bytes, || {
+                clock.advance(Duration::from_millis(millis));
+                ok.then_some(()).ok_or(())
+            })
+        };
+        assert_eq!(run(1_000_000, 100, true), Ok(()));
+        // 10 MB/s on each of two threads.
+        assert_eq!(pace.time_of(20_000_000), Duration::from_secs(1));
+        assert_eq!(run(1_000_000, 1, false), Err(()));
+        assert_eq!(pace.time_of(20_000_000), Duration::from_secs(1), "it did not succeed");
+        assert_eq!(run(1_000_000, 1000, true), Ok(()));
+        assert!(pace.time_of(20_000_000) > Duration::from_secs(1));
     }
 
     #[test]

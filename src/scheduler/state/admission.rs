@@ -26,15 +26,17 @@ pub(super) struct Candidate<'a> {
     pub deadline: Moment,
 }
 
-/// A request of which only its head is known.
+/// A request of which only its head is known, or its texts without their ids.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Announced {
+pub struct Announced {
     pub priority: Priority,
-    /// Of all its texts, about.
+    /// Of all its texts, about; decides only what others are promised.
     pub tokens: usize,
     pub deadline: Moment,
-    /// Time of others that were announced and not submitted yet.
+    /// Time on the workers of other requests that were announced and not submitted yet.
     pub ahead: Duration,
+    /// Time until its texts are tokenized. The workers run what waits meanwhile.
+    pub tokenizing: Duration,
 }
 
 /// What the decisions remember.
@@ -102,7 +104,7 @@ impl State {
             return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
-        let wait = self.wait_of(now, new.priority) + new.ahead;
+        let wait = (self.wait_of(now, new.priority) + new.ahead).max(new.tokenizing);
         let late = wait.saturating_sub(longest_wait(time));
         if late.is_zero() || time.is_zero() {
             return Ok(());

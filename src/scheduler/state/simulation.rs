@@ -110,7 +110,8 @@ impl World {
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
         let (priority, tokens) = (Priority::Bulk, self.random.usize(0..10_000));
         let ahead = Duration::from_millis(self.random.u64(0..500));
-        let event = Event::Announce { priority, tokens, deadline, ahead };
+        let tokenizing = Duration::from_millis(self.random.u64(0..500));
+        let event = Event::Announce(Announced { priority, tokens, deadline, ahead, tokenizing });
         let mut actions = self.state.handle(self.now, &event);
         match actions.pop_if(|action| matches!(action, Action::Refuse(_))) {
             Some(Action::Refuse(Refused::NoWorker)) => {

@@ -334,18 +334,13 @@ fn a_large_request_lets_others_of_its_class_in_between() {
     assert!((5..=12).contains(&batches), "{batches}");
 }
 
-fn announce(state: &mut State, priority: Priority, time: Duration) -> Vec<Action> {
-    announce_behind(state, priority, time, Duration::ZERO)
+fn announced(priority: Priority, time: Duration) -> Announced {
+    let (ahead, tokenizing) = (Duration::ZERO, Duration::ZERO);
+    Announced { priority, tokens: 2000, deadline: at(0) + time, ahead, tokenizing }
 }
 
-fn announce_behind(
-    state: &mut State,
-    priority: Priority,
-    time: Duration,
-    ahead: Duration,
-) -> Vec<Action> {
-    let deadline = at(0) + time;
-    state.handle(at(0), &Event::Announce { priority, tokens: 2000, deadline, ahead })
+fn announce(state: &mut State, priority: Priority, time: Duration) -> Vec<Action> {
+    state.handle(at(0), &Event::Announce(announced(priority, time)))
 }
 
 #[test]
@@ -399,12 +394,19 @@ fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
 }
 
 #[test]
-fn requests_that_are_still_read_count_as_wait() {
+fn requests_that_are_still_read_or_tokenized_count_as_wait() {
     let mut state = state(10, 1);
     let second = Duration::from_secs(1);
-    assert_eq!(announce_behind(&mut state, Priority::Interactive, second, second / 2), []);
-    let refused = announce_behind(&mut state, Priority::Interactive, second, second);
-    assert!(matches!(refused[..], [Action::Refuse(Refused::Late { .. })]), "{refused:?}");
+    let new = announced(Priority::Interactive, second);
+    let mut announce = |new: Announced| state.handle(at(0), &Event::Announce(new));
+    let (half, zero) = (second / 2, Duration::ZERO);
+    for (ahead, tokenizing) in [(half, zero), (zero, half), (half, half)] {
+        assert_eq!(announce(Announced { ahead, tokenizing, ..new }), [], "one beside the other");
+    }
+    for (ahead, tokenizing) in [(second, zero), (zero, second)] {
+        let refused = announce(Announced { ahead, tokenizing, ..new });
+        assert!(matches!(refused[..], [Action::Refuse(Refused::Late { .. })]), "{refused:?}");
+    }
 }
 
 #[test]
@@ -412,8 +414,8 @@ fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
     let mut state = state(1, 1);
     submit(&mut state, &[5]);
     let tokens = 1 << 40;
-    let (priority, ahead) = (Priority::Bulk, Duration::ZERO);
-    let event = Event::Announce { priority, tokens, deadline: LATER, ahead };
+    let new = announced(Priority::Bulk, Duration::ZERO);
+    let event = Event::Announce(Announced { tokens, deadline: LATER, ..new });
     state.handle(at(0), &event);
     let minute = at(0) + RETRY_AFTER_MAX;
     let refused = state.handle(minute, &event);
