@@ -1,10 +1,10 @@
 //! The door: what a request holds while it is read, parsed and tokenized.
 //!
 //! A request is let in by its head, before its body is read, so that a refusal costs next to
-//! nothing. It then holds a [`Permit`] until its end, whatever the end: the permit counts the bytes
-//! that the request keeps in memory, those of its texts that wait to be tokenized, and the time that
-//! its items will take on the workers as long as the scheduler does not know them yet. Dropping the
-//! permit gives all of it back.
+//! nothing. It then holds a [`Permit`] until its end, whatever the end. The permit counts the bytes
+//! that the request keeps in memory, those of its texts that wait to be tokenized, and the time
+//! that its items will take on the workers as long as the scheduler does not know them yet.
+//! Dropping the permit gives all of it back.
 //!
 //! | moment | bytes held | waits to be tokenized | time expected on the workers |
 //! |---|---|---|---|
