@@ -123,7 +123,12 @@ class Connection(asyncio.Protocol):
         self._whole = None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(wire)
-        return await self._answer
+        answer = await self._answer
+        if (header(answer, "connection") or "").lower() == "close":
+            # The server reads no further request; the next one needs a connection of its own.
+            self.open = False
+            self.close()
+        return answer
 
 
 def header(answer: bytes, name: str) -> str | None:
