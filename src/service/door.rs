@@ -153,7 +153,13 @@ impl EmbeddingService {
         let priority = self.priority(head.priority, Priority::Interactive);
         let limit = resident.package.manifest().max_input_tokens;
         let tokens = likely_tokens(head.announced_bytes, limit);
-        permit.expect(self.time_of(&resident, tokens, priority, head.deadline)?);
+        // A short text is tokenized where it arrives, beside the long ones.
+        let behind = if head.announced_bytes > INLINE_BYTES { self.door.text_bytes() } else { 0 };
+        let tokenizing = self.pace.time_of(behind);
+        let ahead = self.door.expected();
+        let deadline = head.deadline;
+        let new = Announced { priority, tokens, deadline, ahead, tokenizing };
+        permit.expect(resident.scheduler.admissible(new)?);
         Ok(permit)
     }
 
@@ -178,23 +184,13 @@ impl EmbeddingService {
         let by_size = Priority::of(request.inputs.len(), tokens / 2);
         let priority = self.priority(request.priority, by_size);
         permit.expect(Duration::ZERO);
-        permit.expect(self.time_of(resident, tokens, priority, request.deadline)?);
+        let tokenizing = self.pace.time_of(self.door.text_bytes());
+        let ahead = self.door.expected();
+        let deadline = request.deadline;
+        let new = Announced { priority, tokens, deadline, ahead, tokenizing };
+        permit.expect(resident.scheduler.admissible(new)?);
         permit.begin_tokenizing(all);
         Ok(())
-    }
-
-    /// The time that a request of so many tokens will take, unless it would be late.
-    fn time_of(
-        &self,
-        resident: &Resident,
-        tokens: usize,
-        priority: Priority,
-        deadline: Moment,
-    ) -> Result<Duration, EmbedError> {
-        let ahead = self.door.expected();
-        let tokenizing = self.pace.time_of(self.door.text_bytes());
-        let announced = Announced { priority, tokens, deadline, ahead, tokenizing };
-        Ok(resident.scheduler.admissible(announced)?)
     }
 
     /// The class of a request that names `named`, and whose size says `by_size`.

@@ -88,6 +88,17 @@ fn wrong<E: de::Error>(fault: &Fault, place: Place, found: &str, expected: &str)
     refuse(fault, format!("{place} is {found}; send {expected}"))
 }
 
+/// Refuses the item at `index` for its size.
+pub(super) fn too_large(index: usize, limits: InputLimits) -> ApiError {
+    let limit = limits.item_bytes;
+    let ids = limit.get() / ID_BYTES as u64;
+    let message = format!(
+        "item {index} is too large; an item may have {limit} bytes of text, or {ids} token ids: \
+         split it, or send its beginning"
+    );
+    ApiError::of(Code::ItemTooLarge, "input", message)
+}
+
 impl ValueSeed<'_> {
     /// What may stand at this place.
     const fn expected(&self) -> &'static str {
@@ -127,12 +138,7 @@ impl ValueSeed<'_> {
             Place::Whole => 0,
             Place::At(index) | Place::Within(index, _) => index,
         };
-        let ids = limit.get() / ID_BYTES as u64;
-        let message = format!(
-            "item {index} is too large; an item may have {limit} bytes of text, or {ids} token \
-             ids: split it, or send its beginning"
-        );
-        Err(self.fault.stop(ApiError::of(Code::ItemTooLarge, "input", message)))
+        Err(self.fault.stop(too_large(index, self.limits)))
     }
 
     /// The rest of a list of token ids.

@@ -1,0 +1,102 @@
+//! A look at a large body before it is parsed: serde copies a string that has an escape, and a
+//! string of the size of the body would be there twice or more before its length is known.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::InputLimits;
+use super::input::too_large;
+use crate::http::error::{ApiError, Code};
+
+/// Bytes of JSON for one byte of text, at most: `\\u0041` is `A`.
+const ESCAPED_BYTES: usize = 6;
+
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+/// Refuses a body with a string that is too large whatever its escapes are.
+pub(super) fn check(text: &str, limits: InputLimits) -> Result<(), ApiError> {
+    let most = limits.item_bytes.as_usize().saturating_mul(ESCAPED_BYTES);
+    if text.len() <= most || longest_string(text.as_bytes()) <= most {
+        return Ok(());
+    }
+    let outline = serde_json::from_str::<Outline<'_>>(text).ok();
+    let input = outline.and_then(|outline| outline.input).map_or("", RawValue::get);
+    let items = serde_json::from_str::<Vec<&RawValue>>(input).unwrap_or_default();
+    let is_large = |item: &&RawValue| longest_string(item.get().as_bytes()) > most;
+    Err(match items.iter().position(is_large) {
+        Some(index) => too_large(index, limits),
+        None if longest_string(input.as_bytes()) > most => too_large(0, limits),
+        None => {
+            let message = format!(
+                "a string of the body has more than {most} bytes; send only the fields of the \
+                 route, each within its limits"
+            );
+            ApiError::new(Code::ItemTooLarge, message)
+        }
+    })
+}
+
+/// Bytes between the quotes of the longest string of a JSON text, escapes as they stand.
+fn longest_string(json: &[u8]) -> usize {
+    let (mut longest, mut start, mut at) = (0, None, 0);
+    while let Some(&byte) = json.get(at) {
+        match (byte, start) {
+            (b'"', None) => start = Some(at + 1),
+            (b'"', Some(first)) => {
+                longest = longest.max(at - first);
+                start = None;
+            }
+            // What is escaped ends no string.
+            (b'\\', Some(_)) => at += 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{MaxItemBytes, MaxItems};
+
+    fn code(body: &str) -> Option<(Code, String)> {
+        let item_bytes = MaxItemBytes::new(10).expect("in range");
+        let refused = check(body, InputLimits { items: MaxItems::DEFAULT, item_bytes }).err();
+        refused.map(|error| (error.code, error.message))
+    }
+
+    #[test]
+    fn strings_that_no_escape_makes_short_enough_are_refused_with_their_place() {
+        let long = "x".repeat(61);
+        for (body, place) in [
+            (format!(r#"{{"input":"{long}"}}"#), "item 0"),
+            (format!(r#"{{"input":["a","{long}"]}}"#), "item 1"),
+            (format!(r#"{{"input":[["{long}"]]}}"#), "item 0"),
+            (format!(r#"{{"model":"{long}"}}"#), "a string of the body"),
+            (format!(r#"{{"{long}":1}}"#), "a string of the body"),
+        ] {
+            let (code, message) = code(&body).expect("it is too large");
+            assert_eq!(code, Code::ItemTooLarge, "{body}");
+            assert!(message.contains(place), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn other_bodies_are_left_to_the_parser() {
+        let most = "x".repeat(60);
+        for body in [
+            format!(r#"{{"input":["{most}","{most}"]}}"#),
+            format!(r#"{{"input":"{}"}}"#, r"\u0041".repeat(10)),
+            format!(r#"{{"input":["{}\"","{most}"]}}"#, "x".repeat(58)),
+            format!(r#"{{"input":"{}"#, "x".repeat(100)),
+            "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25]".to_owned(),
+        ] {
+            assert_eq!(code(&body), None, "{body}");
+        }
+    }
+}
