@@ -25,7 +25,7 @@ RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn"
 RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
-default_prompt sparse inputs outputs files plans canary"""
+default_prompt tokenizer sparse inputs outputs files plans canary"""
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -105,6 +105,7 @@ def test_the_manifest_has_the_fields_the_server_reads(
     assert (manifest["revision"], manifest["license"]) == ("5617", "mit")
     assert manifest["prompts"] == {"query": "query: ", "passage": "passage: "}
     assert manifest["default_prompt"] == "query"
+    assert manifest["tokenizer"] == {"normalization": "sentencepiece"}
     assert manifest["sparse"].keys() == {"dropped_token_ids", "head"}
     assert manifest["sparse"]["dropped_token_ids"] == [0, 1, 2, 3]
     assert [manifest[f"{n}_token_id"] for n in ("bos", "pad", "eos", "unk")] == [0, 1, 2, 3]
