@@ -10,7 +10,6 @@ use super::META;
 use super::aside::Aside;
 use super::double_array::DoubleArray;
 use super::found::Found;
-use super::normalizer::starts_character;
 use crate::config::Normalization;
 
 /// How far an unknown character scores below the worst piece.
@@ -18,6 +17,10 @@ const UNKNOWN_PENALTY: f64 = 10.0;
 
 /// Bytes of the longest piece that a vocabulary may have; XLM-R's has 48.
 const PIECE_BYTES_MAX: usize = 1024;
+
+/// Bytes behind the last certain place from which on the next one is looked for within a word too.
+/// Going back more often costs more than it spares.
+const OPEN_BYTES_MIN: usize = 128;
 
 /// Bytes behind the last certain place for which the table has paths.
 const OPEN_BYTES_MAX: usize = 1024;
@@ -109,19 +112,23 @@ impl Unigram {
         found: &mut Found,
     ) -> usize {
         paths.make_room(self.longest_bytes);
-        let ahead = if is_last { 0 } else { self.longest_bytes };
-        let mut at = 0;
-        while at + ahead < normal.len() {
-            if paths.done == paths.reach {
-                self.settle(paths, found);
-                if self.words_apart && normal[at..].starts_with(META_BYTES) {
-                    paths.table[0].score = 0.0;
-                    found.end_unknown();
-                }
-            } else if paths.done >= OPEN_BYTES_MAX {
-                paths.put_aside();
+        let end =
+            if is_last { normal.len() } else { normal.len().saturating_sub(self.longest_bytes) };
+        let (mut at, mut word_end) = (0, 0);
+        while at < end {
+            if at >= word_end {
+                word_end = self.end_of_word(normal, at);
             }
-            at += self.extend(&normal[at..], paths);
+            if self.words_apart && normal[at..].starts_with(META_BYTES) {
+                self.settle(paths, found);
+                paths.table[0].score = 0.0;
+                found.end_unknown();
+            } else if paths.done >= OPEN_BYTES_MIN && paths.is_certain(self.longest_bytes) {
+                self.settle(paths, found);
+            } else if paths.done >= OPEN_BYTES_MAX {
+                paths.put_aside(self.longest_bytes);
+            }
+            at += self.extend(&normal[at..word_end], end.min(word_end) - at, paths);
         }
         if is_last {
             self.settle(paths, found);
@@ -131,30 +138,43 @@ impl Unigram {
         at
     }
 
-    /// Offers every piece that starts at the next character; returns the character's bytes.
+    /// Where the pieces that start at a byte end at the latest.
+    fn end_of_word(&self, normal: &[u8], at: usize) -> usize {
+        let behind = normal[at..].windows(META_BYTES.len()).skip(1);
+        let mut behind = behind.take_while(|_| self.words_apart);
+        behind.position(|bytes| bytes == META_BYTES).map_or(normal.len(), |found| at + 1 + found)
+    }
+
+    /// Offers every piece that starts in the next `ready` bytes of a word, or in fewer when many
+    /// bytes are open. Returns the bytes that are done.
     #[inline]
-    fn extend(&self, rest: &[u8], paths: &mut Paths) -> usize {
-        let start = paths.done;
-        let open = &mut paths.table[start..];
-        let score = open[0].score;
-        let width = rest.iter().skip(1).take_while(|byte| !starts_character(**byte)).count() + 1;
-        let (mut has_single, mut longest) = (false, width);
-        for (length, id) in self.trie.prefixes(rest) {
-            has_single |= length == width;
-            longest = longest.max(length);
-            open[length].offer(self.scores[id as usize] + score, start, id);
+    fn extend(&self, word: &[u8], ready: usize, paths: &mut Paths) -> usize {
+        let mut at = 0;
+        while at < ready {
+            let start = paths.done + at;
+            let open = &mut paths.table[start..];
+            let score = open[0].score;
+            let width = bytes_of_character(word[at]);
+            let mut has_single = false;
+            for (length, id) in self.trie.prefixes(&word[at..]) {
+                has_single |= length == width;
+                open[length].offer(self.scores[id as usize] + score, start, id);
+            }
+            if !has_single {
+                open[width].offer(self.unknown_score + score, start, self.unknown);
+            }
+            at += width;
+            if start >= OPEN_BYTES_MIN {
+                break;
+            }
         }
-        if !has_single {
-            open[width].offer(self.unknown_score + score, start, self.unknown);
-        }
-        paths.reach = paths.reach.max(start + longest);
-        paths.done += width;
-        width
+        paths.done += at;
+        at
     }
 
     /// Hands out the pieces of the best path up to here.
     fn settle(&self, paths: &mut Paths, found: &mut Found) {
-        let Paths { table, done, reach, aside, pieces } = paths;
+        let Paths { table, done, aside, pieces } = paths;
         let (mut start, mut end) = (*done as i32, 0);
         while start > 0 {
             end = start as usize;
@@ -173,7 +193,7 @@ impl Unigram {
         let score = table[*done].score;
         table[..=*done].fill(Best::NONE);
         table[0].score = score;
-        (*done, *reach) = (0, 0);
+        *done = 0;
     }
 
     #[inline]
@@ -188,6 +208,16 @@ impl Unigram {
     }
 }
 
+/// By the first byte of its UTF-8.
+const fn bytes_of_character(first: u8) -> usize {
+    match first {
+        0..0x80 => 1,
+        0x80..0xe0 => 2,
+        0xe0..0xf0 => 3,
+        0xf0.. => 4,
+    }
+}
+
 const META_BYTES: &[u8] = "▁".as_bytes();
 
 /// Best paths through the part of a normal form that is not certain yet. Kept from text to text,
@@ -198,8 +228,6 @@ pub(super) struct Paths {
     table: Vec<Best>,
     /// Bytes from which all pieces were offered.
     done: usize,
-    /// The farthest byte at which an offered piece ends.
-    reach: usize,
     /// What stands in front of the table.
     aside: Aside,
     /// The pieces of a path on their way out, last one first.
@@ -214,17 +242,23 @@ impl Paths {
         }
     }
 
+    /// Whether no piece crosses from what is done to what follows.
+    fn is_certain(&self, longest_bytes: usize) -> bool {
+        let behind = &self.table[self.done + 1..][..longest_bytes];
+        !behind.iter().any(|best| best.is_reached())
+    }
+
     /// Empties the table up to here, so that it has room for more.
-    fn put_aside(&mut self) {
-        let Self { table, done, reach, aside, .. } = self;
+    fn put_aside(&mut self, longest_bytes: usize) {
+        let Self { table, done, aside, .. } = self;
         let reached = table[1..=*done].iter().filter(|best| best.is_reached());
         reached.for_each(|best| aside.push(best.id));
-        table.copy_within(*done..=*reach, 0);
-        let open = *reach - *done;
-        let still_open = table[1..=open].iter_mut().filter(|best| best.is_reached());
+        let open = *done..*done + longest_bytes + 1;
+        table.copy_within(open.clone(), 0);
+        table[open.len()..open.end].fill(Best::NONE);
+        let still_open = table[1..open.len()].iter_mut().filter(|best| best.is_reached());
         still_open.for_each(|best| best.start -= *done as i32);
-        table[open + 1..=*reach].fill(Best::NONE);
-        (*done, *reach) = (0, open);
+        *done = 0;
     }
 }
 
