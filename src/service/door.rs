@@ -49,19 +49,21 @@ pub(super) struct Door {
     bytes: AtomicU64,
     /// Bytes of long texts that wait to be tokenized.
     text_bytes: AtomicU64,
-    /// Nanoseconds of the workers' time.
-    expected_ns: AtomicU64,
+    /// Nanoseconds of the workers' time, by class.
+    expected_ns: [AtomicU64; 2],
 }
 
 impl Door {
     pub(super) fn new(limit: MaxInflightBytes) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
-        Arc::new(Self { limit, bytes: zero(), text_bytes: zero(), expected_ns: zero() })
+        let expected_ns = [zero(), zero()];
+        Arc::new(Self { limit, bytes: zero(), text_bytes: zero(), expected_ns })
     }
 
     /// A permit that holds nothing yet.
     pub(super) fn enter(self: &Arc<Self>) -> Permit {
-        Permit { door: Arc::clone(self), bytes: 0, text_bytes: 0, expected_ns: 0 }
+        let expected = (Priority::Interactive, 0);
+        Permit { door: Arc::clone(self), bytes: 0, text_bytes: 0, expected }
     }
 
     /// Bytes that all requests hold.
@@ -74,9 +76,12 @@ impl Door {
         self.text_bytes.load(Ordering::Relaxed)
     }
 
-    /// Time on the workers of all items that the scheduler does not know yet.
-    pub(super) fn expected(&self) -> Duration {
-        Duration::from_nanos(self.expected_ns.load(Ordering::Relaxed))
+    /// Time on the workers of all items that the scheduler does not know yet, and that are run
+    /// before those of a class: bulk items do not hold interactive ones up.
+    fn expected(&self, before: Priority) -> Duration {
+        let of = |class: Priority| self.expected_ns[class as usize].load(Ordering::Relaxed);
+        let bulk_ns = if before == Priority::Bulk { of(Priority::Bulk) } else { 0 };
+        Duration::from_nanos(of(Priority::Interactive) + bulk_ns)
     }
 }
 
@@ -86,7 +91,8 @@ pub struct Permit {
     door: Arc<Door>,
     bytes: u64,
     text_bytes: u64,
-    expected_ns: u64,
+    /// Nanoseconds on the workers, and their class.
+    expected: (Priority, u64),
 }
 
 impl Permit {
@@ -124,18 +130,24 @@ impl Permit {
     }
 
     /// The request's items will take `time` on the workers, and the scheduler does not know yet.
-    pub(super) fn expect(&mut self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2);
-        self.door.expected_ns.fetch_add(ns, Ordering::Relaxed);
-        self.door.expected_ns.fetch_sub(self.expected_ns, Ordering::Relaxed);
-        self.expected_ns = ns;
+    fn expect(&mut self, class: Priority, time: Duration) {
+        self.submitted();
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
+        self.door.expected_ns[class as usize].fetch_add(ns, Ordering::Relaxed);
+        self.expected = (class, ns);
+    }
+
+    /// The scheduler counts the request's items from now on.
+    pub(super) fn submitted(&mut self) {
+        let (class, ns) = std::mem::replace(&mut self.expected, (Priority::Interactive, 0));
+        self.door.expected_ns[class as usize].fetch_sub(ns, Ordering::Relaxed);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.end_tokenizing(0);
-        self.expect(Duration::ZERO);
+        self.submitted();
     }
 }
 
@@ -156,10 +168,9 @@ impl EmbeddingService {
         // A short text is tokenized where it arrives, beside the long ones.
         let behind = if head.announced_bytes > INLINE_BYTES { self.door.text_bytes() } else { 0 };
         let tokenizing = self.pace.time_of(behind);
-        let ahead = self.door.expected();
-        let deadline = head.deadline;
+        let (ahead, deadline) = (self.door.expected(priority), head.deadline);
         let new = Announced { priority, tokens, deadline, ahead, tokenizing };
-        permit.expect(resident.scheduler.admissible(new)?);
+        permit.expect(priority, resident.scheduler.admissible(new)?);
         Ok(permit)
     }
 
@@ -183,12 +194,12 @@ impl EmbeddingService {
         // Half of them: in doubt the request is interactive, and asked once more with its ids.
         let by_size = Priority::of(request.inputs.len(), tokens / 2);
         let priority = self.priority(request.priority, by_size);
-        permit.expect(Duration::ZERO);
+        // Not behind itself.
+        permit.submitted();
         let tokenizing = self.pace.time_of(self.door.text_bytes());
-        let ahead = self.door.expected();
-        let deadline = request.deadline;
+        let (ahead, deadline) = (self.door.expected(priority), request.deadline);
         let new = Announced { priority, tokens, deadline, ahead, tokenizing };
-        permit.expect(resident.scheduler.admissible(new)?);
+        permit.expect(priority, resident.scheduler.admissible(new)?);
         permit.begin_tokenizing(all);
         Ok(())
     }
@@ -274,16 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn expected_time_is_that_of_all_permits() {
+    fn expected_time_is_that_of_all_permits_of_the_classes_before() {
         let door = door(1_000_000);
-        let (mut first, mut second) = (door.enter(), door.enter());
-        first.expect(Duration::from_millis(30));
-        second.expect(Duration::from_millis(12));
-        first.expect(Duration::from_millis(10));
-        assert_eq!(door.expected(), Duration::from_millis(22));
-        drop(second);
-        first.expect(Duration::ZERO);
-        assert_eq!(door.expected(), Duration::ZERO);
+        let (mut first, mut second, mut bulk) = (door.enter(), door.enter(), door.enter());
+        first.expect(Priority::Interactive, Duration::from_millis(30));
+        second.expect(Priority::Interactive, Duration::from_millis(12));
+        first.expect(Priority::Interactive, Duration::from_millis(10));
+        bulk.expect(Priority::Bulk, Duration::from_secs(100));
+        let expected = |before| door.expected(before).as_millis();
+        assert_eq!(expected(Priority::Interactive), 22, "bulk items wait behind");
+        assert_eq!(expected(Priority::Bulk), 100_022);
+        drop((second, bulk));
+        first.submitted();
+        assert_eq!((expected(Priority::Interactive), expected(Priority::Bulk)), (0, 0));
     }
 
     #[test]

@@ -20,16 +20,16 @@ struct Outline<'a> {
 /// Refuses a body with a string that is too large whatever its escapes are.
 pub(super) fn check(text: &str, limits: InputLimits) -> Result<(), ApiError> {
     let most = limits.item_bytes.as_usize().saturating_mul(ESCAPED_BYTES);
-    if text.len() <= most || longest_string(text.as_bytes()) <= most {
+    if text.len() <= most || !has_longer_string(text.as_bytes(), most) {
         return Ok(());
     }
     let outline = serde_json::from_str::<Outline<'_>>(text).ok();
     let input = outline.and_then(|outline| outline.input).map_or("", RawValue::get);
     let items = serde_json::from_str::<Vec<&RawValue>>(input).unwrap_or_default();
-    let is_large = |item: &&RawValue| longest_string(item.get().as_bytes()) > most;
+    let is_large = |item: &&RawValue| has_longer_string(item.get().as_bytes(), most);
     Err(match items.iter().position(is_large) {
         Some(index) => too_large(index, limits),
-        None if longest_string(input.as_bytes()) > most => too_large(0, limits),
+        None if has_longer_string(input.as_bytes(), most) => too_large(0, limits),
         None => {
             let message = format!(
                 "a string of the body has more than {most} bytes; send only the fields of the \
@@ -40,23 +40,22 @@ pub(super) fn check(text: &str, limits: InputLimits) -> Result<(), ApiError> {
     })
 }
 
-/// Bytes between the quotes of the longest string of a JSON text, escapes as they stand.
-fn longest_string(json: &[u8]) -> usize {
-    let (mut longest, mut start, mut at) = (0, None, 0);
+/// Whether a JSON text has a string of more than `most` bytes between its quotes, escapes as they
+/// stand.
+fn has_longer_string(json: &[u8], most: usize) -> bool {
+    let (mut start, mut at) = (None, 0);
     while let Some(&byte) = json.get(at) {
         match (byte, start) {
             (b'"', None) => start = Some(at + 1),
-            (b'"', Some(first)) => {
-                longest = longest.max(at - first);
-                start = None;
-            }
+            (_, Some(first)) if at - first > most => return true,
+            (b'"', Some(_)) => start = None,
             // What is escaped ends no string.
             (b'\\', Some(_)) => at += 1,
             _ => {}
         }
         at += 1;
     }
-    longest
+    false
 }
 
 #[cfg(test)]
