@@ -23,7 +23,7 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -85,6 +85,8 @@ struct State {
     keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
     traces: Option<Arc<Traces>>,
+    /// `/openapi.json`, once the model's card is known.
+    description: OnceLock<Vec<u8>>,
 }
 
 /// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
@@ -108,7 +110,14 @@ pub async fn serve(
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
-    let state = web::Data::new(State { service, config, keys, clock, traces });
+    let state = web::Data::new(State {
+        service,
+        config,
+        keys,
+        clock,
+        traces,
+        description: OnceLock::new(),
+    });
     let server = connection::server(doors, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);
@@ -205,7 +214,7 @@ async fn dispatch(
         Target::Metrics => probe::metrics(&state.service),
         Target::Models => meta::list(&state.service),
         Target::Model(name) => meta::one(&state.service, &name),
-        Target::OpenApi => Ok(openapi::answer(&state.service, &state.config)),
+        Target::OpenApi => Ok(openapi::answer(state)),
         Target::Docs(part) => Ok(docs::part(part, headers)),
     }
 }

@@ -17,10 +17,10 @@ use utoipa::openapi::{
 
 use super::error::{self, Code, NOT_READY, OK};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
-use super::{Answer, meta, probe};
+use super::{Answer, State, meta, probe};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
-use crate::service::{EmbeddingService, ModelCard, Vectors};
+use crate::service::{ModelCard, Vectors};
 
 mod answer;
 mod refusal;
@@ -37,11 +37,20 @@ struct Facts<'a> {
     card: Option<&'a ModelCard>,
 }
 
-/// `/openapi.json`.
-pub(super) fn answer(service: &EmbeddingService, config: &HttpConfig) -> Answer {
-    let HttpConfig { max_items, max_request_timeout, .. } = *config;
-    let document = document(&Facts { max_items, max_request_timeout, card: service.model_card() });
-    Answer { headers: vec![("cache-control", "no-cache")], ..Answer::json(OK, &document) }
+/// `/openapi.json`. Anybody may ask for it, so it is written once: with the model's card it does
+/// not change any more.
+pub(super) fn answer(state: &State) -> Answer {
+    let HttpConfig { max_items, max_request_timeout, .. } = state.config;
+    let card = state.service.model_card();
+    let write = || {
+        let document = document(&Facts { max_items, max_request_timeout, card });
+        serde_json::to_vec(&document).expect("it has string keys only")
+    };
+    let body = match card {
+        Some(_) => state.description.get_or_init(write).clone(),
+        None => write(),
+    };
+    Answer { headers: vec![("cache-control", "no-cache")], ..Answer::new(OK, body) }
 }
 
 fn document(facts: &Facts<'_>) -> OpenApi {
