@@ -244,6 +244,7 @@ impl fmt::Debug for TextTokenizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn tiny() -> (PathBuf, Manifest) {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
@@ -364,6 +365,29 @@ mod tests {
         assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");
         let error = with(|manifest| manifest.bos_token_id = 4).expect_err("another start");
         assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_does_not_put_two_special_tokens_around_a_text_is_refused() {
+        let (path, manifest) = tiny();
+        let bytes = fs::read(&path).expect("the fixture is whole");
+        let original: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let changes: [(&str, serde_json::Value); 4] = [
+            ("/post_processor", json!(null)),
+            ("/post_processor/special_tokens", json!({})),
+            ("/post_processor/single", json!([{"Sequence": {"id": "A", "type_id": 0}}])),
+            ("/post_processor/special_tokens/<s>/ids", json!([4])),
+        ];
+        for (place, value) in changes {
+            let mut changed = original.clone();
+            *changed.pointer_mut(place).expect("it is there") = value;
+            let path = folder.path().join("tokenizer.json");
+            fs::write(&path, changed.to_string()).expect("it can be written");
+            let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None);
+            let error = error.expect_err(place);
+            assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{place}: {error}");
+        }
     }
 
     #[test]
