@@ -100,11 +100,13 @@ impl TextTokenizer {
         let unreadable =
             |reason: String| TokenizeError::Unreadable { path: path.to_owned(), reason };
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-        let file: File =
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        let around = file.around();
         let normalization = normalization.or(manifest.tokenizer.normalization);
-        let kind = Kind::read(file, &bytes, special, normalization).map_err(unreadable)?;
+        let (kind, around) = library::guarded(|| {
+            let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+            let around = file.around();
+            Ok((Kind::read(file, &bytes, special, normalization)?, around))
+        })
+        .map_err(unreadable)?;
         let (found, expected) = (kind.vocabulary_size(), manifest.vocab_size);
         if found != expected {
             let path = path.to_owned();

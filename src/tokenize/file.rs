@@ -1,10 +1,12 @@
 //! `tokenizer.json`: whose tokenizer it is, and how that one reads texts.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokenizers::AddedToken;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{AddedToken, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 use super::META;
 use super::charsmap::Charsmap;
@@ -18,7 +20,7 @@ pub(super) struct File {
     pub(super) added_tokens: Vec<Added>,
     normalizer: Option<Box<RawValue>>,
     pre_tokenizer: Option<PreTokenizerWrapper>,
-    post_processor: Option<PostProcessorWrapper>,
+    post_processor: Option<PostProcessor>,
     pub(super) model: Box<RawValue>,
 }
 
@@ -43,6 +45,34 @@ impl Words {
     pub(super) fn can_be_read(&self, normalization: Normalization) -> bool {
         normalization == Normalization::Sentencepiece || self.library_gaps.is_some()
     }
+}
+
+/// What puts special tokens around a text. The crate's own code panics on some broken ones.
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+enum PostProcessor {
+    TemplateProcessing {
+        single: Vec<TemplatePart>,
+        special_tokens: HashMap<String, SpecialToken>,
+    },
+    #[serde(alias = "RobertaProcessing")]
+    BertProcessing {
+        cls: (String, u32),
+        sep: (String, u32),
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+enum TemplatePart {
+    SpecialToken { id: String },
+    Sequence {},
+}
+
+#[derive(Deserialize)]
+struct SpecialToken {
+    ids: Vec<u32>,
 }
 
 /// One step of the normalizer.
@@ -146,11 +176,22 @@ impl File {
 
     /// The special tokens in front of and behind every text; none when there are not just these.
     pub(super) fn around(&self) -> Option<[u32; 2]> {
-        let text = Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
-        let around = self.post_processor.as_ref()?.process(text, None, true).ok()?;
-        match *around.get_ids() {
-            [first, u32::MAX, last] => Some([first, last]),
-            _ => None,
+        use TemplatePart::{Sequence, SpecialToken};
+        match self.post_processor.as_ref()? {
+            PostProcessor::TemplateProcessing { single, special_tokens } => {
+                let [SpecialToken { id: first }, Sequence {}, SpecialToken { id: last }] =
+                    single.as_slice()
+                else {
+                    return None;
+                };
+                let one = |token: &str| match *special_tokens.get(token)?.ids {
+                    [id] => Some(id),
+                    _ => None,
+                };
+                Some([one(first)?, one(last)?])
+            }
+            PostProcessor::BertProcessing { cls, sep } => Some([cls.1, sep.1]),
+            PostProcessor::Other => None,
         }
     }
 }

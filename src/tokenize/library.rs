@@ -1,5 +1,7 @@
 //! Tokenizers that are not XLM-R's, such as BERT's: the crate `tokenizers` as it is.
 
+use std::panic::{self, AssertUnwindSafe};
+
 use serde::Deserialize;
 use tokenizers::Tokenizer;
 use tokenizers::models::ModelWrapper;
@@ -18,6 +20,12 @@ pub(super) struct Library {
     tokenizer: Tokenizer,
     /// Whether a text can be cut in front of any space without another token.
     splits_at_spaces: bool,
+}
+
+/// Calls the crate's code, which panics on some broken files: that is an error like others.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or_else(|_| Err("the crate `tokenizers` panics on it".to_owned()))
 }
 
 impl Library {
@@ -81,7 +89,8 @@ impl Library {
         let mut start = 0;
         while start < text.len() {
             let part = self.part(&text[start..]);
-            self.encode_part(part, prompt_bytes.saturating_sub(start), found)?;
+            let prompt_bytes = prompt_bytes.saturating_sub(start);
+            guarded(|| self.encode_part(part, prompt_bytes, found)).map_err(TokenizeError::Text)?;
             start += part.len();
             patience.spend(part.len())?;
         }
@@ -103,8 +112,8 @@ impl Library {
         text: &str,
         prompt_bytes: usize,
         found: &mut Found,
-    ) -> Result<(), TokenizeError> {
-        let failed = |error: tokenizers::Error| TokenizeError::Text(error.to_string());
+    ) -> Result<(), String> {
+        let failed = |error: tokenizers::Error| error.to_string();
         if prompt_bytes == 0 {
             let ids = self.tokenizer.encode_fast(text, false).map_err(failed)?;
             found.expect_prompt(0);
