@@ -96,7 +96,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The whole command line; the README's table of flags is compared with it.
+/// The whole command line.
 pub fn command() -> Command {
     let config = Arg::new("config")
         .long("config")

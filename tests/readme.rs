@@ -1,14 +1,17 @@
 //! The README and the documents say what the program says.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use duovec::config::settings::SETTINGS;
+use duovec::config::settings::{SETTINGS, Setting};
 use duovec::metrics::names::METRICS;
 
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
 fn document(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    fs::read_to_string(path).expect("the document is there")
+    fs::read_to_string(path(name)).expect("the document is there")
 }
 
 fn readme() -> String {
@@ -25,25 +28,37 @@ fn rows<'a>(document: &'a str, head: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// Makes the tests write what they would compare with.
+const REWRITE: &str = "DUOVEC_REWRITE_GOLDEN";
+
+fn row_of(setting: &Setting) -> String {
+    let mut name = format!("`--{}`", setting.flag);
+    if setting.flag != setting.name {
+        name = format!("{name}, `{}`", setting.variable());
+    }
+    let default = match setting.default {
+        "" => "—".to_owned(),
+        default => format!("`{default}`"),
+    };
+    format!("| {name} | {default} | {} |", setting.help)
+}
+
 #[test]
 fn the_table_of_settings_is_that_of_the_program() {
-    let readme = readme();
-    let rows = rows(&readme, "| setting |");
-    let expected: Vec<String> = SETTINGS
-        .iter()
-        .map(|setting| {
-            let mut name = format!("`--{}`", setting.flag);
-            if setting.flag != setting.name {
-                name = format!("{name}, `{}`", setting.variable());
-            }
-            let default = match setting.default {
-                "" => "—".to_owned(),
-                default => format!("`{default}`"),
-            };
-            format!("| {name} | {default} | {} |", setting.help)
-        })
-        .collect();
-    assert_eq!(rows, expected, "the table should be:\n{}\n", expected.join("\n"));
+    let name = "docs/settings.md";
+    let expected: Vec<String> = SETTINGS.iter().map(row_of).collect();
+    if std::env::var_os(REWRITE).is_some() {
+        let old = document(name);
+        let table = rows(&old, "| setting |").join("\n");
+        fs::write(path(name), old.replace(&table, &expected.join("\n"))).expect("it is written");
+    }
+    let document = document(name);
+    assert_eq!(
+        rows(&document, "| setting |"),
+        expected,
+        "when the settings are meant to change, rewrite their table with\n\
+         {REWRITE}=1 cargo test --test readme the_table_of_settings"
+    );
 }
 
 #[test]

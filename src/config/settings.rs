@@ -57,7 +57,7 @@ const fn flag(
     Setting { name, flag: name, value, default, help, takes: Takes::One }
 }
 
-/// Every setting of `duovec serve`, in the order of the help and of the README.
+/// Every setting of `duovec serve`, in the order of the help and of `docs/settings.md`.
 pub const SETTINGS: &[Setting] = &[
     flag("package", "DIR", "engines/multilingual-e5-small", "model package to serve"),
     flag("host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for all"),
