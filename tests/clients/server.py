@@ -21,10 +21,10 @@ START_TIMEOUT_S = 180
 class Server:
     """One server on a port of its own; its log is kept for the message of a failure."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        """Start `duovec serve` with `arguments` and wait until it is ready."""
+    def __init__(self, arguments: list[str], port: int = 0) -> None:
+        """Start `duovec serve` with `arguments` and wait until it is ready; port 0 is any."""
         binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
-        command = [binary, "serve", "--port", "0", "--log-format", "json", *arguments]
+        command = [binary, "serve", "--port", str(port), "--log-format", "json", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.log: list[str] = []
         self._address = threading.Event()

