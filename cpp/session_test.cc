@@ -177,6 +177,21 @@ TEST(a_model_without_lexical_weights_gives_none) {
     CHECK(session->outputs().token_weights.empty());
 }
 
+TEST(any_profile_may_need_the_most_scratch_memory) {
+    for (char const* const scratch : {"scratch 65536\nscratch 4096\n", "scratch 0\nscratch 0\n"}) {
+        PlanText plan;
+        plan.scratch = scratch;
+        auto const engine = load(plan);
+        for (std::int64_t const captured_tokens_max : {std::int64_t{0}, kAllGraphs}) {
+            auto const session = engine->open_session(wanted(captured_tokens_max));
+            for (Shape const shape : kShapes) {
+                CHECK(run(*session, shape, 3) == run_alone(*engine, shape, 3));
+            }
+            CHECK(session->report().refused.empty());
+        }
+    }
+}
+
 TEST(a_plan_that_is_not_what_the_manifest_says_is_refused) {
     ErrorKind const model = ErrorKind::kModel;
     auto const renamed = refusal([](PlanText& plan) { plan.dense = "pooled"; });

@@ -69,12 +69,14 @@ struct PlanText {
     std::string dense = "dense";
     std::string weights = "output token_weights float32 0\n";
     std::string latency = "profile 1 1 1 8 8 32\n";
+    /// Bytes of the two profiles.
+    std::string scratch = "scratch 4096\nscratch 65536\n";
 
     std::string text() const {
         return "duovec stand-in plan 1\nflavour " + flavour + "\ninput input_ids " + inputs +
                "\ninput attention_mask " + inputs + "\noutput " + dense + " " + outputs + " " +
-               std::to_string(kHidden) + "\n" + weights + latency +
-               "profile 1 1 8 32 16 64\nscratch 4096\nscratch 65536\n";
+               std::to_string(kHidden) + "\n" + weights + latency + "profile 1 1 8 32 16 64\n" +
+               scratch;
     }
 };
 

@@ -120,9 +120,6 @@ bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
     if (binding == nullptr) {
         return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setInputShape: no such input");
     }
-    if (profile_ < 0) {
-        contract("setInputShape before a profile is selected");
-    }
     Shape const shape{dims.d[0], dims.d[1]};
     binding->refused =
         dims.nbDims != 2 || !within(shape, plan_->profiles[static_cast<std::size_t>(profile_)]);
@@ -216,6 +213,8 @@ bool Context::setOutputTensorAddress(char const* name, void* data) noexcept {
     return bind(name, data, false, true);
 }
 
+// As seen in libnvinfer_lean.so.11 (11.4.0.106) and libtensorrt_rtx.so.1 (1.7.1.116): the size is
+// compared with what the profile needs that is selected now, and what is too small is not stored.
 void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setDeviceMemoryV2");
@@ -223,15 +222,22 @@ void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
         contract("setDeviceMemoryV2 of a context that manages its own memory");
     }
     expect_aligned(memory, "scratch");
+    if (scratch_needed() > size) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                       "setDeviceMemoryV2: The provided memory size is too small. Provided " +
+                           std::to_string(size) + ", required " + std::to_string(scratch_needed()));
+        return;
+    }
     primed_ = primed_ && scratch_ == memory && scratch_bytes_ == size;
     scratch_ = memory;
     scratch_bytes_ = size;
 }
 
+std::int64_t Context::scratch_needed() const {
+    return plan_->scratch[static_cast<std::size_t>(profile_)];
+}
+
 Shape Context::expect_shape() const {
-    if (profile_ < 0) {
-        contract("enqueueV3 before a profile is selected");
-    }
     std::optional<Shape> shape;
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
         Tensor const& tensor = plan_->tensors[index];
@@ -254,11 +260,11 @@ Shape Context::expect_shape() const {
 }
 
 void Context::add_scratch(Operation& operation) const {
-    std::int64_t const needed = plan_->scratch[static_cast<std::size_t>(profile_)];
+    std::int64_t const needed = scratch_needed();
     if (needed == 0 || strategy_ != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
         return;
     }
-    if (scratch_ == nullptr || scratch_bytes_ < needed) {
+    if (scratch_bytes_ < needed) {
         contract("enqueueV3 with " + std::to_string(scratch_bytes_) + " bytes of scratch, " +
                  std::to_string(needed) + " are needed");
     }
@@ -301,7 +307,12 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     if (capturing && is_set("capture_enqueue_fails")) {
         return fail("scripted: it cannot be captured");
     }
-    Operation const run = operation(expect_shape());
+    Shape const shape = expect_shape();
+    bool const user_managed = strategy_ == ExecutionContextAllocationStrategy::kUSER_MANAGED;
+    if (user_managed && scratch_needed() > 0 && scratch_ == nullptr) {
+        return fail("the strategy is kUSER_MANAGED: setDeviceMemoryV2 should be called before");
+    }
+    Operation const run = operation(shape);
     if (capturing && !primed_) {
         return fail("it cannot be captured before it ran once with these shapes and addresses");
     }

@@ -112,16 +112,14 @@ TEST(contexts) {
         rig.context->setInputShape("input_ids", dims(1, kLength));
         rig.context->enqueueV3(rig.stream);
     }));
-    CHECK(breaks("before a profile is selected", [](Rig& rig) {
-        rig.context.reset(rig.engine->createExecutionContext());
-        rig.context->enqueueV3(rig.stream);
-    }));
     CHECK(breaks("has no address", [](Rig& rig) {
         rig.context->setTensorAddress("dense", nullptr);
         rig.context->enqueueV3(rig.stream);
     }));
-    CHECK(breaks("4095 bytes of scratch, 4096 are needed", [](Rig& rig) {
-        rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
+    CHECK(breaks("4096 bytes of scratch, 8192 are needed", [](Rig& rig) {
+        rig.context->setOptimizationProfileAsync(1, rig.stream);
+        rig.context->setInputShape("input_ids", dims(1, kLength));
+        rig.context->setInputShape("attention_mask", dims(1, kLength));
         rig.context->enqueueV3(rig.stream);
     }));
     CHECK(breaks("scratch needs 4096 bytes, 3840 are there", [](Rig& rig) {

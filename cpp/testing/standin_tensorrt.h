@@ -198,6 +198,8 @@ class Context final : public TrapExecutionContext {
     Binding* find(char const* name, bool input, bool output);
     bool bind(char const* name, void const* data, bool input, bool output);
     bool all_shapes_set() const;
+    /// Bytes of the profile that is selected.
+    std::int64_t scratch_needed() const;
     /// Of all inputs; aborts when they have none or different ones.
     Shape expect_shape() const;
     Operation operation(Shape const& shape) const;
@@ -212,7 +214,8 @@ class Context final : public TrapExecutionContext {
     mutable std::atomic<bool> busy_ = false;
     std::string name_;
     std::vector<Binding> bindings_;
-    std::int32_t profile_ = -1;
+    /// A new context has the first one.
+    std::int32_t profile_ = 0;
     void* scratch_ = nullptr;
     std::int64_t scratch_bytes_ = 0;
     /// Whether it ran since the last change, so that its run can be captured.

@@ -261,6 +261,32 @@ TEST(shape_outside_the_profile_is_refused) {
     CHECK(!rig.context->setInputShape("dense", dims(1, 1)));
 }
 
+TEST(scratch_is_checked_against_the_selected_profile) {
+    Rig rig;
+    CHECK(rig.context->getOptimizationProfile() == 0);
+    rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
+    CHECK(contains(rig.listener.recorded, "The provided memory size is too small"));
+    write_inputs<std::int32_t>(rig);
+    CHECK(rig.prepare(1, kLength));
+    CHECK(rig.context->setOptimizationProfileAsync(1, rig.stream));
+    rig.listener.recorded.clear();
+    rig.context->setDeviceMemoryV2(rig.scratch, kScratch);
+    CHECK(contains(rig.listener.recorded, "Provided 4096, required 8192"));
+    expect(rig.synchronize());
+    rig.context.reset(
+        rig.engine->createExecutionContext(trt::ExecutionContextAllocationStrategy::kUSER_MANAGED));
+    rig.context->setErrorRecorder(&static_cast<trt::IErrorRecorder&>(rig.listener));
+    rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
+    rig.context->setInputShape("input_ids", dims(1, kLength));
+    rig.context->setInputShape("attention_mask", dims(1, kLength));
+    rig.context->setInputTensorAddress("input_ids", rig.device + Layout::kIds);
+    rig.context->setInputTensorAddress("attention_mask", rig.device + Layout::kMask);
+    rig.context->setOutputTensorAddress("dense", rig.device + Layout::kDense);
+    rig.context->setOutputTensorAddress("token_weights", rig.device + Layout::kWeights);
+    CHECK(!rig.context->enqueueV3(rig.stream));
+    CHECK(contains(rig.listener.recorded, "setDeviceMemoryV2 should be called before"));
+}
+
 TEST(recorder_is_counted) {
     Rig rig;
     CHECK(rig.listener.references == 1);
