@@ -61,21 +61,21 @@ void StreamSession::add_buckets(SessionRequest const& request) {
 void StreamSession::allocate() {
     std::size_t inputs = 0;
     std::size_t outputs = 0;
-    std::int64_t scratch = 0;
     for (auto const& [shape, bucket] : buckets_) {
         inputs = std::max(inputs, bucket.layout.inputs_bytes);
         outputs = std::max(outputs, bucket.layout.outputs_bytes);
     }
     for (std::size_t profile = 0; profile < engine_.profiles().size(); ++profile) {
         auto const index = static_cast<std::int32_t>(profile);
-        scratch = std::max(scratch, engine_.vendor().getDeviceMemorySizeForProfileV2(index));
+        std::int64_t const needed = engine_.vendor().getDeviceMemorySizeForProfileV2(index);
+        scratch_bytes_ = std::max(scratch_bytes_, needed);
     }
     pinned_inputs_ = allocate_pinned(cuda_, inputs, "inputs");
     pinned_outputs_ = allocate_pinned(cuda_, outputs, "outputs");
     inputs_ = allocate_device(cuda_, inputs, "inputs");
     outputs_ = allocate_device(cuda_, outputs, "outputs");
-    if (scratch > 0) {
-        scratch_ = allocate_device(cuda_, static_cast<std::size_t>(scratch), "scratch");
+    if (scratch_bytes_ > 0) {
+        scratch_ = allocate_device(cuda_, static_cast<std::size_t>(scratch_bytes_), "scratch");
     }
 }
 
@@ -107,9 +107,12 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
     auto const index = static_cast<std::int32_t>(profile);
     if (context != nullptr) {
         context->setErrorRecorder(&recorder_);
-        context->setDeviceMemoryV2(scratch_.get(), engine.getDeviceMemorySizeForProfileV2(index));
+        // All of the block: a new context compares the size with the first profile's need,
+        // whichever profile it gets. It gives no result; the recorder tells a refusal.
+        context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);
     }
-    if (context == nullptr || !context->setOptimizationProfileAsync(index, stream_.get())) {
+    if (context == nullptr || recorder_.getNbErrors() > 0 ||
+        !context->setOptimizationProfileAsync(index, stream_.get())) {
         cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
         throw Error(recorder_.kind(ErrorKind::kOutOfMemory),
                     std::string(kProduct) +

@@ -91,6 +91,7 @@ class StreamSession final : public Session {
     DeviceMemory inputs_;
     DeviceMemory outputs_;
     DeviceMemory scratch_;
+    std::int64_t scratch_bytes_ = 0;
 #ifdef DUOVEC_RTX
     std::unique_ptr<nvinfer1::IRuntimeCache> kernel_cache_;
 #endif

@@ -78,8 +78,15 @@ MISTAKES = [
     Mistake(
         "scratch memory is that of the first profile",
         "session.cc",
-        "scratch = std::max(scratch, engine_.vendor().getDeviceMemorySizeForProfileV2(index));",
-        "scratch = engine_.vendor().getDeviceMemorySizeForProfileV2(0 * index);",
+        "scratch_bytes_ = std::max(scratch_bytes_, needed);",
+        "scratch_bytes_ = engine_.vendor().getDeviceMemorySizeForProfileV2(0 * index);",
+    ),
+    Mistake(
+        "a context gets no more scratch memory than its profile needs",
+        "session.cc",
+        "context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);",
+        "context->setDeviceMemoryV2(scratch_.get(), "
+        "engine.getDeviceMemorySizeForProfileV2(index));",
     ),
     Mistake(
         "contexts get no scratch memory",
