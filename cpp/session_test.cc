@@ -268,7 +268,8 @@ TEST(memory_that_is_not_there_is_named) {
 
 TEST(a_failed_run_leaves_the_session_usable) {
     auto const engine = load();
-    for (char const* const spec : {"enqueue_fails=1", "launch_fails=1", "copy_fails=1"}) {
+    for (char const* const spec :
+         {"enqueue_fails=1", "enqueue_fails_late=1", "launch_fails=1", "copy_fails=1"}) {
         bool const graphs = contains(spec, "launch");
         auto const session = engine->open_session(wanted(graphs ? kAllGraphs : 0));
         warm_up(*session);
@@ -295,7 +296,9 @@ TEST(a_graph_that_cannot_be_captured_runs_plainly) {
     for (char const* const spec :
          {"capture_fails", "capture_enqueue_fails", "instantiate_fails",
           // The context's change of profile is still in the stream when its graph is given up.
-          "enqueue_fails=1,other_us=2000"}) {
+          "enqueue_fails=1,other_us=2000",
+          // And here a part of its work.
+          "enqueue_fails_late=1,run_us=2000"}) {
         auto const session = engine->open_session(wanted(kAllGraphs));
         std::vector<float> plainly;
         {

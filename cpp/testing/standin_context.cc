@@ -53,6 +53,7 @@ Context::Context(Engine const& engine, ILogger& logger, ExecutionContextAllocati
 
 Context::~Context() noexcept {
     Guard const guard(*this);
+    expect_device("an execution context");
     expect_unused(*use_, "is destroyed");
     --contexts_;
 }
@@ -319,6 +320,9 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     cudaError_t const error = submit(stream, run);
     if (error != cudaSuccess) {
         return fail(cudaGetErrorString(error));
+    }
+    if (fires("enqueue_fails_late")) {
+        return fail("scripted: it fails after its first kernels");
     }
     if (!capturing) {
         primed_ = true;

@@ -35,6 +35,14 @@ Dims dims_of(std::int64_t rows, std::int64_t columns) {
     return dims;
 }
 
+// Releases have thrown out of destructors there, which ends the process.
+void expect_device(char const* what) {
+    cudaError_t const error = device_error();
+    if (error == cudaErrorIllegalAddress) {
+        contract(std::string(what) + " is destroyed although its device is lost");
+    }
+}
+
 Dims no_dims() {
     Dims dims{};
     dims.nbDims = -1;
@@ -76,6 +84,7 @@ Runtime::Runtime(ILogger& logger) : reporter_(logger) {
 }
 
 Runtime::~Runtime() noexcept {
+    expect_device("a runtime");
     if (engines_ != 0) {
         contract("a runtime is destroyed before its engine");
     }
@@ -189,6 +198,7 @@ Engine::Engine(Plan plan, ILogger& logger, std::atomic<int>& engines)
 }
 
 Engine::~Engine() noexcept {
+    expect_device("an engine");
     if (contexts_ != 0) {
         contract("an engine is destroyed before its context");
     }

@@ -222,6 +222,8 @@ class Context final : public TrapExecutionContext {
     bool primed_ = false;
 };
 
+/// Aborts when the device is lost: nothing of TensorRT's may be destroyed then.
+void expect_device(char const* what);
 /// A shape of rank 2.
 Dims dims_of(std::int64_t rows, std::int64_t columns);
 /// What is given for a name that is not known.
