@@ -162,7 +162,10 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
 
 LoadedEngine::~LoadedEngine() {
     // The last owner may be on a thread that has never used the device.
-    static_cast<void>(cuda_.call().cudaSetDevice(device_));
+    if (cuda_.call().cudaSetDevice(device_) != cudaSuccess || is_lost()) {
+        static_cast<void>(engine_.release());
+        static_cast<void>(runtime_.release());
+    }
 }
 
 void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {

@@ -1,11 +1,12 @@
 // A deserialized plan on one device: what all its sessions share.
 //
-// Thread safety: immutable once loaded. Ownership: it holds the vendor's runtime and engine, which
-// are destroyed after every context made from them; sessions must not outlive it. Preconditions:
-// the library outlives it.
+// Thread safety: immutable once loaded, but for whether its device is lost. Ownership: it holds the
+// vendor's runtime and engine, which are destroyed after every context made from them; sessions
+// must not outlive it. Preconditions: the library outlives it.
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -33,6 +34,10 @@ class LoadedEngine final : public Engine {
     EngineRequest const& names() const noexcept { return names_; }
     nvinfer1::ICudaEngine& vendor() const noexcept { return *engine_; }
 
+    /// The device can never be used again: nothing of the library's on it is destroyed any more.
+    void lose() const noexcept { lost_ = true; }
+    bool is_lost() const noexcept { return lost_; }
+
  private:
     void deserialize(std::span<std::uint8_t const> plan);
 
@@ -46,6 +51,7 @@ class LoadedEngine final : public Engine {
     std::unique_ptr<nvinfer1::IRuntime> runtime_;
     std::unique_ptr<nvinfer1::ICudaEngine> engine_;
     TensorElements elements_;
+    mutable std::atomic<bool> lost_ = false;
 };
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -36,6 +36,21 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
 StreamSession::~StreamSession() {
     // Nothing may be freed while the device still uses it; on a lost device nothing runs.
     static_cast<void>(cuda_.call().cudaStreamSynchronize(stream_.get()));
+#ifdef DUOVEC_RTX
+    if (engine_.is_lost()) {
+        static_cast<void>(kernel_cache_.release());
+    }
+#endif
+}
+
+void StreamSession::Retire::operator()(nvinfer1::IExecutionContext* context) const noexcept {
+    // An enqueue that failed may have started a part of its work.
+    if (session->cuda_.call().cudaStreamSynchronize(session->stream_.get()) != cudaSuccess) {
+        session->engine_.lose();
+    }
+    if (!session->engine_.is_lost()) {
+        delete context;
+    }
 }
 
 void StreamSession::add_buckets(SessionRequest const& request) {
@@ -99,10 +114,10 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
     if (kernel_cache_ != nullptr) {
         static_cast<void>(config->setRuntimeCache(*kernel_cache_));
     }
-    Context context(engine.createExecutionContext(config.get()));
+    Context context(engine.createExecutionContext(config.get()), {this});
 #else
     static_cast<void>(kernels);
-    Context context(engine.createExecutionContext(Strategy::kUSER_MANAGED));
+    Context context(engine.createExecutionContext(Strategy::kUSER_MANAGED), {this});
 #endif
     auto const index = static_cast<std::int32_t>(profile);
     if (context != nullptr) {
@@ -118,7 +133,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
                     std::string(kProduct) +
                         " gives no execution context: " + recorder_.errors("it gives no reason"));
     }
-    // The profile is changed on the stream; the context may not be destroyed before that is done.
+    // The library asks for this before a context with another profile is used.
     synchronize();
     return context;
 }
@@ -149,7 +164,9 @@ RunTimes StreamSession::run() {
         }
         return execute();
     } catch (Error const& error) {
-        if (error.kind() != ErrorKind::kPoisoned) {
+        if (error.kind() == ErrorKind::kPoisoned) {
+            engine_.lose();
+        } else {
             settle();
         }
         throw;
@@ -309,6 +326,7 @@ void StreamSession::settle() {
     static_cast<void>(cuda_.call().cudaGetLastError());
     cudaError_t const status = cuda_.call().cudaStreamSynchronize(stream_.get());
     if (status != cudaSuccess) {
+        engine_.lose();
         throw Error(ErrorKind::kPoisoned, "the device is lost: " + cuda_.describe(status));
     }
 }

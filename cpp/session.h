@@ -35,7 +35,13 @@ class StreamSession final : public Session {
     SessionReport report() const override;
 
  private:
-    using Context = std::unique_ptr<nvinfer1::IExecutionContext>;
+    /// Destroys a context once the stream has done its work; on a lost device it leaves it where it
+    /// is, since the library's destructors cannot be trusted there.
+    struct Retire {
+        StreamSession* session;
+        void operator()(nvinfer1::IExecutionContext* context) const noexcept;
+    };
+    using Context = std::unique_ptr<nvinfer1::IExecutionContext, Retire>;
 
     /// Members are destroyed last first: the graph before the context that it uses.
     struct Captured {

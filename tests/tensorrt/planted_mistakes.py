@@ -151,10 +151,17 @@ MISTAKES = [
         "    std::unique_ptr<nvinfer1::IRuntime> runtime_;\n",
     ),
     Mistake(
-        "a context may be destroyed while the stream still changes its profile",
+        "a context may be destroyed while the stream still works for it",
         "session.cc",
-        "    synchronize();\n    return context;",
-        "    return context;",
+        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_.get()) "
+        "!= cudaSuccess) {",
+        "    if (false) {",
+    ),
+    Mistake(
+        "what is on a lost device is destroyed",
+        "session.cc",
+        "    if (!session->engine_.is_lost()) {\n        delete context;",
+        "    {\n        delete context;",
     ),
     Mistake(
         "stages are measured between the wrong events",
