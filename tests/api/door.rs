@@ -66,6 +66,23 @@ fn a_text_above_the_limit_is_refused_with_its_place_whatever_truncate_says() {
 }
 
 #[test]
+fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
+    let server = Server::ready();
+    let begin = r#"{"user":"input","input":["one",""#;
+    let body = format!("{begin}{}", "\\u0061 ".repeat(TOO_LARGE / 2 + 1));
+    let mut stream = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it is open");
+    stream.write_all(body.as_bytes()).expect("it is open");
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("it is a socket");
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer).expect("an answer without the rest of the body");
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains("item_too_large") && answer.contains("item 1"), "{answer}");
+}
+
+#[test]
 fn a_list_of_token_ids_that_takes_more_memory_than_a_text_may_is_refused() {
     let server = Server::ready();
     let ids = vec![5; TOO_LARGE / 4 + 1];
