@@ -22,6 +22,9 @@ WAVE_PAUSE_S = 0.2
 DROP_EVERY_S = 0.5
 """A slow client sends so often, one byte."""
 READER_HOLDS_S = 15.0
+SPREAD_S = 10.0
+"""The slow clients begin over this time: the server ends each after the same time, and all that come
+back at once would measure their handshakes."""
 PIPELINED = 64
 SMALL_BUFFER = 4096
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -151,10 +154,11 @@ async def slow_ones(
         kinds.append(("half-open handshakes", _half_open, b"", half_open))
     kinds.append(("slow readers", _deaf, request(url, "GET", "/openapi.json"), readers))
     tasks = [
-        asyncio.create_task(_for_ever(kind, name, url, wire, cut))
+        asyncio.create_task(_for_ever(kind, name, url, wire, cut, SPREAD_S * number / count))
         for name, kind, wire, count in kinds
-        for _ in range(count)
+        for number in range(count)
     ]
+    await signals.wait(SPREAD_S)
     signals.up()
     await signals.wait()
     for task in tasks:
@@ -163,7 +167,10 @@ async def slow_ones(
     return found | {"idle, still open": sum(map(still_open, kept))}
 
 
-async def _for_ever(kind: Any, name: str, url: str, wire: bytes, cut: Counter[str]) -> None:
+async def _for_ever(
+    kind: Any, name: str, url: str, wire: bytes, cut: Counter[str], begin_s: float
+) -> None:
+    await asyncio.sleep(begin_s)
     while True:
         with contextlib.suppress(OSError):
             await kind(url, wire)
