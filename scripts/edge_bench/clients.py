@@ -23,8 +23,8 @@ DROP_EVERY_S = 0.5
 """A slow client sends so often, one byte."""
 READER_HOLDS_S = 15.0
 SPREAD_S = 10.0
-"""The slow clients begin over this time: the server ends each after the same time, and all that come
-back at once would measure their handshakes."""
+"""The slow clients begin over this time. The server ends each after the same time, and all that
+come back at once would measure their handshakes."""
 PIPELINED = 64
 SMALL_BUFFER = 4096
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)

@@ -69,13 +69,13 @@ pub(super) fn announced(headers: &HeaderMap) -> u64 {
     length.unwrap_or(0)
 }
 
-/// Reads the whole body as it was sent. `hold` is told how many bytes are there when they are more
-/// than were announced, and may refuse them.
+/// Reads the whole body as it was sent. `look` is shown the body each time that more has come, and
+/// may refuse the rest.
 pub(super) async fn read(
     announced: u64,
     mut payload: web::Payload,
     limit: MaxBodyBytes,
-    mut hold: impl FnMut(u64) -> Result<(), ApiError>,
+    mut look: impl FnMut(&[u8]) -> Result<(), ApiError>,
 ) -> Result<Vec<u8>, ApiError> {
     // The system gives memory as it is filled, so announcing takes nothing from others.
     let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
@@ -84,11 +84,8 @@ pub(super) async fn read(
         if body.len() + chunk.len() > limit.as_usize() {
             return Err(ApiError::body_too_large(limit.get()));
         }
-        let length = (body.len() + chunk.len()) as u64;
-        if length > announced {
-            hold(length)?;
-        }
         body.extend_from_slice(&chunk);
+        look(&body)?;
     }
     Ok(body)
 }
@@ -101,12 +98,12 @@ fn unreadable(error: &PayloadError, limit: MaxBodyBytes) -> ApiError {
     ApiError::new(Code::InvalidBody, message)
 }
 
-/// Unpacks gzip, at most some kilobytes further than the limit; blocks while it computes. `hold` is
-/// told how many bytes are there, packed and unpacked ones, and may refuse them.
+/// Unpacks gzip, at most some kilobytes further than the limit; blocks while it computes. `look` is
+/// shown the body each time that more is unpacked, and may refuse the rest.
 pub(super) fn unpack(
     packed: &[u8],
     limit: MaxBodyBytes,
-    mut hold: impl FnMut(u64) -> Result<(), ApiError>,
+    mut look: impl FnMut(&[u8]) -> Result<(), ApiError>,
 ) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
     let mut unpacked = MultiGzDecoder::new(packed);
@@ -122,7 +119,7 @@ pub(super) fn unpack(
         if more == 0 {
             return Ok(body);
         }
-        hold((packed.len() + body.len()) as u64)?;
+        look(&body)?;
     }
 }
 
@@ -194,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn unpacking_stops_when_the_bytes_may_not_be_held() {
+    fn unpacking_stops_when_the_body_is_refused() {
         let packed = gzip(&vec![b' '; 50_000_000]);
         let limit = MaxBodyBytes::new(100_000_000).expect("it is within the range");
         let mut most = 0;
-        let refused = unpack(&packed, limit, |bytes| {
-            most = bytes;
-            if bytes > 1_000_000 { Err(ApiError::bytes_exceeded()) } else { Ok(()) }
+        let refused = unpack(&packed, limit, |body| {
+            most = body.len();
+            if body.len() > 1_000_000 { Err(ApiError::bytes_exceeded()) } else { Ok(()) }
         });
         let code = refused.map_err(|error| error.code);
         assert_eq!(code, Err(Code::InflightBytesExceeded));

@@ -8,7 +8,7 @@ use actix_web::{rt, web};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
-use super::payload::{self, InputLimits};
+use super::payload::{self, InputLimits, ItemScanner};
 use super::reply::{self, Form, MANY_NUMBERS};
 use super::validate::{Defaults, Fields, validate};
 use super::{Answer, State, Timeline};
@@ -83,7 +83,15 @@ async fn work(
 ) -> Result<Answer, ApiError> {
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
     let limit = state.config.max_body_bytes;
-    let reading = body::read(head.asked.announced_bytes, payload, limit, holding(&mut permit));
+    let announced = head.asked.announced_bytes;
+    let mut scanner = ItemScanner::new(input_limits(&state.config));
+    let reading = body::read(announced, payload, limit, |body| {
+        let length = body.len() as u64;
+        if length > announced {
+            permit.hold(length).map_err(|_| ApiError::bytes_exceeded())?;
+        }
+        if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
+    });
     let bytes = rt::time::timeout(body_timeout, reading);
     let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
     let (fields, mut permit) = parse(state, bytes, head.packing, permit).await?;
@@ -99,9 +107,8 @@ async fn work(
     Ok(answer)
 }
 
-/// What bodies call to hold their bytes.
-fn holding(permit: &mut Permit) -> impl FnMut(u64) -> Result<(), ApiError> {
-    |bytes| permit.hold(bytes).map_err(|_| ApiError::bytes_exceeded())
+const fn input_limits(config: &HttpConfig) -> InputLimits {
+    InputLimits { items: config.max_items, item_bytes: config.max_item_bytes }
 }
 
 /// The request's time: the server's own, or what the client asks for.
@@ -144,8 +151,7 @@ async fn parse(
     packing: Packing,
     mut permit: Permit,
 ) -> Result<(Fields, Permit), ApiError> {
-    let HttpConfig { max_items, max_item_bytes, max_body_bytes, .. } = state.config;
-    let limits = InputLimits { items: max_items, item_bytes: max_item_bytes };
+    let (limits, max_body_bytes) = (input_limits(&state.config), state.config.max_body_bytes);
     if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
         return Ok((payload::parse(&bytes, limits)?, permit));
     }
@@ -153,7 +159,14 @@ async fn parse(
         let bytes = match packing {
             Packing::Plain => bytes,
             // A few packed bytes may be many: their size tells nothing.
-            Packing::Gzip => body::unpack(&bytes, max_body_bytes, holding(&mut permit))?,
+            Packing::Gzip => {
+                let mut scanner = ItemScanner::new(limits);
+                body::unpack(&bytes, max_body_bytes, |body| {
+                    let length = (bytes.len() + body.len()) as u64;
+                    permit.hold(length).map_err(|_| ApiError::bytes_exceeded())?;
+                    scanner.scan(body)
+                })?
+            }
         };
         Ok((payload::parse(&bytes, limits)?, permit))
     })

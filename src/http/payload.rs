@@ -17,7 +17,9 @@ use crate::limits::{MaxItemBytes, MaxItems};
 #[cfg(test)]
 mod fuzz;
 mod input;
-mod outline;
+mod item_scanner;
+
+pub(super) use item_scanner::ItemScanner;
 
 /// The first thing that was wrong.
 #[derive(Default)]
@@ -68,7 +70,6 @@ pub(super) fn parse(body: &[u8], limits: InputLimits) -> Result<Fields, ApiError
         let message = "the body starts with a byte order mark; send UTF-8 without one";
         return Err(ApiError::new(Code::InvalidJson, message));
     }
-    outline::check(text, limits)?;
     let fault = Fault::default();
     let mut json = serde_json::Deserializer::from_str(text);
     let parsed = json
