@@ -12,34 +12,27 @@
 //! `x-request-id`, and close the connection. `Expect: 100-continue` is always answered with 100
 //! before any check. A head that comes too slowly is 408 in JSON, without an id (see `guarded`).
 //!
-//! All other answers pass `access::observe`, the outermost layer. Where origins are configured, the
-//! layer within it answers browsers' preflights (`cors`), and the handler is not asked.
+//! All other answers pass the layers of `app`.
 //!
 //! From the moment that health says no, every answer closes its connection. So does an answer that
 //! comes before the end of its request's body, unless the rest is small and comes at once (see
 //! `unread`).
 
-use std::any::Any;
 use std::future::Future;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
-use actix_web::http::header::{
-    ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
-use futures_util::FutureExt;
-use serde::Serialize;
+use actix_web::HttpRequest;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::web::Data;
 
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
 
-mod access;
+mod app;
 mod auth;
 mod body;
 mod connection;
@@ -54,9 +47,9 @@ mod meta;
 mod openapi;
 mod payload;
 mod probe;
+mod record;
 mod reply;
 mod request_id;
-mod routes;
 mod timeline;
 mod tls;
 mod unix_socket;
@@ -64,19 +57,18 @@ mod unread;
 mod validate;
 mod watched;
 
-use access::{Arrived, Outcome};
 pub use auth::key_file::KeyFileError;
 pub use entrance::{Entrance, EntranceError};
 pub use tls::TlsError;
 pub use unix_socket::UnixSocketError;
 
 use auth::Keys;
-use error::{ApiError, Code};
-use routes::Target;
-use timeline::Timeline;
 
 /// The content type of all answers but `/metrics` and `/docs`.
 const JSON: &str = "application/json";
+
+/// The header of answers that are true for their moment only.
+const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
 
 /// What every connection shares.
 struct State {
@@ -87,6 +79,13 @@ struct State {
     traces: Option<Arc<Traces>>,
     /// `/openapi.json`, once the model's card is known.
     description: OnceLock<Vec<u8>>,
+}
+
+impl State {
+    /// That of the application which the request came to.
+    fn of(request: &HttpRequest) -> &Data<Self> {
+        request.app_data().expect("`app` gives it to every request")
+    }
 }
 
 /// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
@@ -110,14 +109,8 @@ pub async fn serve(
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
-    let state = web::Data::new(State {
-        service,
-        config,
-        keys,
-        clock,
-        traces,
-        description: OnceLock::new(),
-    });
+    let state =
+        Data::new(State { service, config, keys, clock, traces, description: OnceLock::new() });
     let server = connection::server(doors, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);
@@ -135,127 +128,4 @@ pub async fn serve(
 /// Runs `future` on the kind of runtime that [`serve`] needs: one thread, with local tasks.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     actix_web::rt::System::new().block_on(future)
-}
-
-/// An answer in the making.
-struct Answer {
-    status: StatusCode,
-    content_type: &'static str,
-    body: Vec<u8>,
-    /// Further headers.
-    headers: Vec<(&'static str, &'static str)>,
-    /// It is true for this moment only.
-    no_store: bool,
-    items: usize,
-    tokens: u64,
-    /// Only answers with vectors have one.
-    timeline: Option<Timeline>,
-}
-
-impl Answer {
-    /// An answer whose body is JSON.
-    fn new(status: StatusCode, body: Vec<u8>) -> Self {
-        let (content_type, headers) = (JSON, Vec::new());
-        Self {
-            status,
-            content_type,
-            body,
-            headers,
-            no_store: false,
-            items: 0,
-            tokens: 0,
-            timeline: None,
-        }
-    }
-
-    fn json(status: StatusCode, value: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(value).expect("our own types have string keys only");
-        Self::new(status, body)
-    }
-}
-
-/// The one handler; all but the layers around it have their answers here.
-async fn answer(
-    request: HttpRequest,
-    payload: web::Payload,
-    state: web::Data<State>,
-) -> HttpResponse {
-    let arrived = request.extensions_mut().remove::<Arrived>();
-    let Arrived { arrival, found } = arrived.expect("`observe` tells it of every request");
-    let work = async { dispatch(&state, found?, request.headers(), payload, arrival).await };
-    // A panic must not take the connection, and with it the client's request id, away.
-    let work = AssertUnwindSafe(work).catch_unwind();
-    respond(work.await.unwrap_or_else(|panic| {
-        Err(ApiError::server(Code::InternalError, panic_text(panic.as_ref())))
-    }))
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("a panic: {}", text.as_deref().unwrap_or("without a message"))
-}
-
-async fn dispatch(
-    state: &State,
-    target: Target,
-    headers: &HeaderMap,
-    payload: web::Payload,
-    arrival: Moment,
-) -> Result<Answer, ApiError> {
-    if target.needs_key(&state.config) {
-        state.keys.check(headers)?;
-    }
-    match target {
-        Target::Embed(vectors) => embed::embed(state, headers, payload, vectors, arrival).await,
-        Target::Health => Ok(probe::health(&state.service)),
-        Target::DeepHealth => Ok(probe::deep(&state.service, &state.config).await),
-        Target::Live => Ok(probe::live()),
-        Target::Metrics => probe::metrics(&state.service),
-        Target::Models => meta::list(&state.service),
-        Target::Model(name) => meta::one(&state.service, &name),
-        Target::OpenApi => Ok(openapi::answer(state)),
-        Target::Docs(part) => Ok(docs::part(part, headers)),
-    }
-}
-
-/// An answer, with what is to be recorded of it.
-fn respond(answer: Result<Answer, ApiError>) -> HttpResponse {
-    let outcome = Outcome::of(&answer);
-    let mut response = match answer {
-        Ok(answer) => success(answer),
-        Err(error) => refusal(&error),
-    };
-    response.extensions_mut().insert(outcome);
-    response
-}
-
-fn success(answer: Answer) -> HttpResponse {
-    let mut response = HttpResponse::build(answer.status);
-    if answer.no_store {
-        response.insert_header((CACHE_CONTROL, "no-store"));
-    }
-    if let Some(timeline) = answer.timeline {
-        response.insert_header((timeline::SERVER_TIMING, timeline.server_timing()));
-        let tokens = HeaderValue::from(answer.tokens);
-        response.insert_header((timeline::X_COMPUTE_TOKENS, tokens));
-    }
-    for header in answer.headers {
-        response.insert_header(header);
-    }
-    response.content_type(answer.content_type).body(answer.body)
-}
-
-fn refusal(error: &ApiError) -> HttpResponse {
-    let mut response = HttpResponse::build(error.status());
-    if let Some(seconds) = error.retry_after_s() {
-        response.insert_header((RETRY_AFTER, seconds));
-    }
-    if let Some(methods) = error.allow {
-        response.insert_header((ALLOW, methods));
-    }
-    if error.code == Code::InvalidApiKey {
-        response.insert_header((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
-    }
-    response.content_type(JSON).body(error.to_json())
 }

@@ -20,26 +20,23 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpService, KeepAlive, Request, ServiceConfig};
+use actix_http::{HttpService, KeepAlive, ServiceConfig};
 use actix_server::{GracefulShutdownSignal, Server};
 use actix_service::{
-    IntoService, IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_factory,
-    fn_service, map_config,
+    IntoService, Service, ServiceFactory, ServiceFactoryExt, fn_factory, fn_service,
 };
-use actix_web::body::BoxBody;
-use actix_web::dev::{AppConfig, ServiceResponse};
-use actix_web::middleware::from_fn;
 use actix_web::rt::net::TcpStream;
 use actix_web::rt::time::timeout;
-use actix_web::{App, Error, HttpResponse, web};
+use actix_web::web;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::app::application;
 use super::entrance::Doors;
 use super::guarded::{Guarded, LINGER, Patience};
 use super::tls::HTTP_2;
-use super::{State, access, answer, cors, http_2};
+use super::{State, http_2};
 use crate::config::HttpConfig;
 
 /// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
@@ -118,30 +115,6 @@ fn patience(config: &HttpConfig) -> Patience {
     }
 }
 
-/// What answers requests, whichever way they came.
-fn application(
-    state: &web::Data<State>,
-) -> impl ServiceFactory<
-    Request,
-    Config = (),
-    Response = ServiceResponse<BoxBody>,
-    Error = HttpResponse,
-    InitError = (),
-    Future: 'static,
-    Service: Service<Request, Future: 'static>,
-> + use<> {
-    let observed = state.clone();
-    let app = App::new()
-        .app_data(state.clone())
-        .default_service(web::to(answer))
-        .wrap(cors::layer(&state.config.cors_origins))
-        // The last layer is the outermost: preflights pass it too.
-        .wrap(from_fn(move |request, next| access::observe(observed.clone(), request, next)))
-        .into_factory()
-        .map_err(|error: Error| -> HttpResponse { error.error_response() });
-    map_config(app, |()| AppConfig::default())
-}
-
 /// A connection of HTTP/1.1.
 fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     state: web::Data<State>,
@@ -179,19 +152,19 @@ fn http_1_or_2(
     let patience = patience(&state.config);
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
-        let application = application(&state).new_service(());
+        let app = application(&state).new_service(());
         let draining = draining.clone();
         async move {
-            let (http_1, application) = (Rc::new(http_1.await?), Rc::new(application.await?));
+            let (http_1, app) = (Rc::new(http_1.await?), Rc::new(app.await?));
             let dates = ServiceConfig::default();
             let serve = move |stream: TlsStream<TcpStream>| {
-                let (http_1, application) = (Rc::clone(&http_1), Rc::clone(&application));
+                let (http_1, app) = (Rc::clone(&http_1), Rc::clone(&app));
                 let (dates, draining) = (dates.clone(), wait(draining.clone()));
                 async move {
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;
                     }
-                    let served = http_2::serve(stream, application, &dates, patience, draining);
+                    let served = http_2::serve(stream, app, &dates, patience, draining);
                     served.await.map_err(|error| {
                         tracing::debug!(%error, "a connection of HTTP/2 failed");
                         DispatchError::Io(io::Error::other(error))

@@ -2,92 +2,79 @@
 
 use std::io::Read;
 
-use actix_web::http::header::{ACCEPT_ENCODING, HeaderMap};
+use actix_web::http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap,
+    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use actix_web::web::ServiceConfig;
+use actix_web::{HttpRequest, HttpResponse};
 use flate2::read::GzDecoder;
 
-use super::Answer;
+use super::app::{Endpoint, get};
 use super::error::OK;
 
 /// Only what this server sends may run, be shown, or be asked; the two images of Swagger UI's style
 /// sheet lie in it.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
 
-/// A part of the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    Page,
-    PageScript,
-    PageStyle,
-    Script,
-    Style,
-}
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 
-/// How a part lies in the binary.
+/// A file of the page: its path, its content type, and how it lies in the binary.
+type File = (&'static str, &'static str, Stored);
+
 enum Stored {
     Plain(&'static str),
     Gzip(&'static [u8]),
 }
 
-impl Part {
-    /// The part at this path.
-    pub(super) fn at(path: &str) -> Option<Self> {
-        Some(match path {
-            "/docs" => Self::Page,
-            "/docs/page.js" => Self::PageScript,
-            "/docs/page.css" => Self::PageStyle,
-            "/docs/swagger-ui-bundle.js" => Self::Script,
-            "/docs/swagger-ui.css" => Self::Style,
-            _ => return None,
-        })
-    }
+static FILES: [File; 5] = [
+    ("/docs", HTML, Stored::Plain(include_str!("docs/page.html"))),
+    ("/docs/page.js", SCRIPT, Stored::Plain(include_str!("docs/page.js"))),
+    ("/docs/page.css", STYLE, Stored::Plain(include_str!("docs/page.css"))),
+    (
+        "/docs/swagger-ui-bundle.js",
+        SCRIPT,
+        Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"))),
+    ),
+    (
+        "/docs/swagger-ui.css",
+        STYLE,
+        Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"))),
+    ),
+];
 
-    const fn content_type(self) -> &'static str {
-        match self {
-            Self::Page => "text/html; charset=utf-8",
-            Self::PageScript | Self::Script => "text/javascript; charset=utf-8",
-            Self::PageStyle | Self::Style => "text/css; charset=utf-8",
-        }
-    }
-
-    const fn stored(self) -> Stored {
-        match self {
-            Self::Page => Stored::Plain(include_str!("docs/page.html")),
-            Self::PageScript => Stored::Plain(include_str!("docs/page.js")),
-            Self::PageStyle => Stored::Plain(include_str!("docs/page.css")),
-            Self::Script => {
-                Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz")))
-            }
-            Self::Style => {
-                Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz")))
-            }
-        }
+/// A route for each file.
+pub(super) fn routes(app: &mut ServiceConfig) {
+    for file in &FILES {
+        let handler = move |request: HttpRequest| async move { answer(file, request.headers()) };
+        app.service(get(file.0, Endpoint::open("/docs"), handler));
     }
 }
 
-/// Answers with a part, packed when the client can unpack it.
-pub(super) fn part(part: Part, headers: &HeaderMap) -> Answer {
-    let mut answer_headers = vec![
-        ("content-security-policy", CONTENT_SECURITY_POLICY),
-        ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+/// Answers with a file, packed when the client can unpack it.
+fn answer((_, content_type, stored): &File, headers: &HeaderMap) -> HttpResponse {
+    let mut response = HttpResponse::build(OK);
+    response
+        .content_type(*content_type)
+        .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((REFERRER_POLICY, "no-referrer"))
         // A new release of the server may bring another page.
-        ("cache-control", "no-cache"),
-    ];
-    let body = match part.stored() {
-        Stored::Plain(text) => text.as_bytes().to_vec(),
-        Stored::Gzip(packed) => {
-            answer_headers.push(("vary", "accept-encoding"));
-            if takes_gzip(headers) {
-                answer_headers.push(("content-encoding", "gzip"));
-                packed.to_vec()
-            } else {
-                unpack(packed)
-            }
-        }
+        .insert_header((CACHE_CONTROL, "no-cache"));
+    let packed = match stored {
+        Stored::Plain(text) => return response.body(*text),
+        Stored::Gzip(packed) => *packed,
     };
-    Answer { content_type: part.content_type(), headers: answer_headers, ..Answer::new(OK, body) }
+    response.insert_header((VARY, "accept-encoding"));
+    if takes_gzip(headers) {
+        response.insert_header((CONTENT_ENCODING, "gzip")).body(packed)
+    } else {
+        response.body(unpack(packed))
+    }
 }
 
 fn unpack(packed: &[u8]) -> Vec<u8> {
@@ -133,8 +120,10 @@ mod tests {
     fn every_file_that_the_page_names_is_there() {
         let page = include_str!("docs/page.html");
         let named = page.split('"').filter(|word| word.starts_with("docs/"));
-        let parts: Vec<_> = named.map(|path| Part::at(&format!("/{path}"))).collect();
-        assert_eq!(parts.len(), 4);
-        assert!(parts.iter().all(Option::is_some), "{parts:?}");
+        let named: Vec<&str> = named.collect();
+        assert_eq!(named.len(), 4);
+        for path in named {
+            assert!(FILES.iter().any(|(known, ..)| known[1..] == *path), "{path}");
+        }
     }
 }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderValue};
-use actix_web::{rt, web};
+use actix_web::web::{self, Data};
+use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
 use super::payload::{self, InputLimits, ItemScanner};
+use super::record::{RequestContext, Served};
 use super::reply::{self, Form, MANY_NUMBERS};
+use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
 use super::validate::{Defaults, Fields, validate};
-use super::{Answer, State, Timeline};
+use super::{JSON, State};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
@@ -58,20 +61,35 @@ impl Head {
 
 /// Answers one request. What makes the body worthless is refused before the body is read.
 pub(super) async fn embed(
-    state: &State,
-    headers: &HeaderMap,
+    state: Data<State>,
+    request: HttpRequest,
     payload: web::Payload,
     vectors: Vectors,
-    arrival: Moment,
-) -> Result<Answer, ApiError> {
+) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
-    let head = Head::read(headers, &state.config, arrival)?;
+    let context = RequestContext::of(&request);
+    let head = Head::read(request.headers(), &state.config, context.arrival)?;
     let permit = state.service.admit(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     // One deadline over everything that follows: reading, parsing, waiting, running, writing.
     let left = head.left(state.clock.now())?;
-    let work = work(state, head, payload, vectors, permit);
-    rt::time::timeout(left, work).await.map_err(|_| ApiError::deadline(head.timeout))?
+    let work = work(&state, head, payload, vectors, permit);
+    let answer = rt::time::timeout(left, work).await;
+    let Answer { body, items, tokens, timeline } =
+        answer.map_err(|_| ApiError::deadline(head.timeout))??;
+    context.served.set(Served { items, tokens, stages: Some(timeline.stages()) });
+    let mut response = HttpResponse::build(OK);
+    response.insert_header((SERVER_TIMING, timeline.server_timing()));
+    response.insert_header((X_COMPUTE_TOKENS, HeaderValue::from(tokens)));
+    Ok(response.content_type(JSON).body(body))
+}
+
+/// An answer with vectors, and what is told of it.
+struct Answer {
+    body: Vec<u8>,
+    items: usize,
+    tokens: u64,
+    timeline: Timeline,
 }
 
 async fn work(
@@ -101,10 +119,12 @@ async fn work(
     let parsed = state.clock.now();
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    let (milestones, mut answer) = (answer.milestones, write(state, answer, vectors, form).await?);
+    let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
+    let milestones = answer.milestones;
+    let body = write(state, answer, vectors, form).await?;
     let written = state.clock.now();
-    answer.timeline = Some(Timeline { arrival: head.arrival, parsed, milestones, written });
-    Ok(answer)
+    let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
+    Ok(Answer { body, items, tokens, timeline })
 }
 
 const fn input_limits(config: &HttpConfig) -> InputLimits {
@@ -178,8 +198,7 @@ async fn write(
     answer: EmbedReply,
     vectors: Vectors,
     form: Form,
-) -> Result<Answer, ApiError> {
-    let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
+) -> Result<Vec<u8>, ApiError> {
     let large = reply::numbers(&answer) >= MANY_NUMBERS;
     let service = Arc::clone(&state.service);
     let work = move || {
@@ -191,8 +210,7 @@ async fn write(
         };
         reply::write(&answer, vectors, form, resident)
     };
-    let body = if large { off_thread(state, work).await? } else { work() };
-    Ok(Answer { items, tokens, ..Answer::new(OK, body) })
+    if large { off_thread(state, work).await } else { Ok(work()) }
 }
 
 async fn off_thread<T: Send + 'static>(

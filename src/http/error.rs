@@ -2,12 +2,16 @@
 //!
 //! The only file that names status codes.
 
+use std::fmt;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::JSON;
 use crate::service::{EmbedError, InputType, Unavailable};
 
 /// The answer holds what was asked for.
@@ -280,11 +284,6 @@ impl ApiError {
         Self::new(Code::DeadlineExceeded, message)
     }
 
-    /// The status of the answer.
-    pub(super) const fn status(&self) -> StatusCode {
-        self.code.status_and_type().0
-    }
-
     /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
@@ -292,7 +291,7 @@ impl ApiError {
 
     /// The whole answer in HTTP/1.1, for a connection that ends with it.
     pub(super) fn to_bare_answer(&self) -> Vec<u8> {
-        let (status, body) = (self.status(), self.to_json());
+        let (status, body) = (self.status_code(), self.to_json());
         let head = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
              connection: close\r\n\r\n",
@@ -312,6 +311,32 @@ impl ApiError {
             },
         };
         serde_json::to_vec(&body).expect("it has string keys only")
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.code.status_and_type().0
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        if let Some(seconds) = self.retry_after_s() {
+            response.insert_header((RETRY_AFTER, seconds));
+        }
+        if let Some(methods) = self.allow {
+            response.insert_header((ALLOW, methods));
+        }
+        if self.code == Code::InvalidApiKey {
+            response.insert_header((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        }
+        response.content_type(JSON).body(self.to_json())
     }
 }
 

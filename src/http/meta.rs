@@ -1,9 +1,11 @@
 //! `/v1/models` and `/v1/models/{id}`.
 
+use actix_web::HttpResponse;
+use actix_web::web::{Data, Path};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Answer;
+use super::State;
 use super::error::{ApiError, OK};
 use super::validate::unknown_model;
 use crate::health::Phase;
@@ -41,18 +43,18 @@ pub(super) struct Model<'a> {
 }
 
 /// The resident model as a list of one.
-pub(super) fn list(service: &EmbeddingService) -> Result<Answer, ApiError> {
-    let card = card(service)?;
-    Ok(Answer::json(OK, &List { object: "list", data: [model(card)] }))
+pub(super) async fn list(state: Data<State>) -> Result<HttpResponse, ApiError> {
+    let data = [model(card(&state.service)?)];
+    Ok(HttpResponse::build(OK).json(List { object: "list", data }))
 }
 
 /// The resident model by its id or an alias.
-pub(super) fn one(service: &EmbeddingService, name: &str) -> Result<Answer, ApiError> {
-    let card = card(service)?;
-    if !service.knows_model(name) {
-        return Err(unknown_model(service));
+pub(super) async fn one(state: Data<State>, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    let card = card(&state.service)?;
+    if !state.service.knows_model(&name) {
+        return Err(unknown_model(&state.service));
     }
-    Ok(Answer::json(OK, &model(card)))
+    Ok(HttpResponse::build(OK).json(model(card)))
 }
 
 fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {

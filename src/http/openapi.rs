@@ -3,6 +3,9 @@
 //! It tells of this server: how many items it takes, and once the package is read, which token ids
 //! and dimensions.
 
+use actix_web::HttpResponse;
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::web::Data;
 use serde_json::json;
 use utoipa::ToSchema;
 use utoipa::openapi::header::Header;
@@ -17,7 +20,7 @@ use utoipa::openapi::{
 
 use super::error::{self, Code, NOT_READY, OK};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
-use super::{Answer, State, meta, probe};
+use super::{JSON, State, meta, probe};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{ModelCard, Vectors};
@@ -39,7 +42,7 @@ struct Facts<'a> {
 
 /// `/openapi.json`. Anybody may ask for it, so it is written once: with the model's card it does
 /// not change any more.
-pub(super) fn answer(state: &State) -> Answer {
+pub(super) async fn answer(state: Data<State>) -> HttpResponse {
     let HttpConfig { max_items, max_request_timeout, .. } = state.config;
     let card = state.service.model_card();
     let write = || {
@@ -50,7 +53,8 @@ pub(super) fn answer(state: &State) -> Answer {
         Some(_) => state.description.get_or_init(write).clone(),
         None => write(),
     };
-    Answer { headers: vec![("cache-control", "no-cache")], ..Answer::new(OK, body) }
+    let mut response = HttpResponse::build(OK);
+    response.insert_header((CACHE_CONTROL, "no-cache")).content_type(JSON).body(body)
 }
 
 fn document(facts: &Facts<'_>) -> OpenApi {

@@ -1,15 +1,16 @@
 //! `/health`, `/health/deep`, `/health/live`, `/metrics`.
 
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::web::Data;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::Answer;
 use super::error::{ApiError, Code, NOT_READY, OK};
-use crate::config::HttpConfig;
+use super::{JSON, NO_STORE, State};
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCheck};
-use crate::service::EmbeddingService;
-use std::time::Duration;
 
 /// Prometheus' text format.
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -83,25 +84,26 @@ pub(super) struct Check<'a> {
 }
 
 /// The process lives; true from the bound port until exit.
-pub(super) fn live() -> Answer {
-    Answer { no_store: true, ..Answer::new(OK, br#"{"status":"live"}"#.to_vec()) }
+pub(super) async fn live() -> HttpResponse {
+    let mut response = HttpResponse::build(OK);
+    response.insert_header(NO_STORE).content_type(JSON).body(r#"{"status":"live"}"#)
 }
 
 /// Readiness and diagnostics; never waits.
-pub(super) fn health(service: &EmbeddingService) -> Answer {
-    let report = service.health();
+pub(super) async fn health(state: Data<State>) -> HttpResponse {
+    let report = state.service.health();
     let status = if report.status.takes_requests() { OK } else { NOT_READY };
-    Answer { no_store: true, ..Answer::json(status, &describe(&report)) }
+    HttpResponse::build(status).insert_header(NO_STORE).json(describe(&report))
 }
 
 /// What was counted and timed.
-pub(super) fn metrics(service: &EmbeddingService) -> Result<Answer, ApiError> {
-    let text = service.metrics_text().ok_or_else(|| {
+pub(super) async fn metrics(state: Data<State>) -> Result<HttpResponse, ApiError> {
+    let text = state.service.metrics_text().ok_or_else(|| {
         let message = "metrics are off; start the server with --metrics true";
         ApiError::new(Code::NotFound, message)
     })?;
-    let content_type = METRICS_CONTENT_TYPE;
-    Ok(Answer { no_store: true, content_type, ..Answer::new(OK, text.into_bytes()) })
+    let mut response = HttpResponse::build(OK);
+    Ok(response.insert_header(NO_STORE).content_type(METRICS_CONTENT_TYPE).body(text))
 }
 
 fn describe(report: &HealthReport) -> Health<'_> {
@@ -125,12 +127,12 @@ fn describe(report: &HealthReport) -> Health<'_> {
 }
 
 /// The canary on every worker.
-pub(super) async fn deep(service: &EmbeddingService, config: &HttpConfig) -> Answer {
-    let timeout = Duration::from_millis(config.deep_health_timeout.get());
-    let report = service.deep_health(timeout).await;
+pub(super) async fn deep(state: Data<State>) -> HttpResponse {
+    let timeout = Duration::from_millis(state.config.deep_health_timeout.get());
+    let report = state.service.deep_health(timeout).await;
     let status = if report.passed() { OK } else { NOT_READY };
     let body = Deep { status: word(&report), checks: report.checks.iter().map(check).collect() };
-    Answer { no_store: true, ..Answer::json(status, &body) }
+    HttpResponse::build(status).insert_header(NO_STORE).json(body)
 }
 
 fn word(report: &DeepReport) -> &'static str {

@@ -10,9 +10,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use actix_web::dev::{Payload, ServiceRequest};
+use actix_web::Error;
+use actix_web::body::MessageBody;
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::PayloadError;
+use actix_web::http::ConnectionType;
 use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::middleware::Next;
 use actix_web::rt::time::timeout;
 use actix_web::web::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -25,8 +29,26 @@ const REST_BYTES: usize = 64 * 1024;
 /// The answer is held back for no longer. Of most requests the body comes right behind the head.
 const REST_TIME: Duration = Duration::from_millis(100);
 
+/// The outermost layer: tells the connection that a request runs, and what became of its body.
+pub(super) async fn finish_body<B: MessageBody>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    // Connections of HTTP/2 end a request's body by themselves.
+    let Some(activity) = request.conn_data::<Rc<Activity>>().map(Rc::clone) else {
+        return next.call(request).await;
+    };
+    let body = Body::watch(&mut request, activity);
+    let mut response = next.call(request).await?;
+    if !body.finish().await {
+        // What still comes of it can be no request.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    Ok(response)
+}
+
 /// The body of a request that runs.
-pub(super) struct Body {
+struct Body {
     reader: Reader,
     /// More than `REST_BYTES` are announced.
     is_large: bool,
@@ -35,7 +57,7 @@ pub(super) struct Body {
 
 impl Body {
     /// Begins a request; its handler reads through what stays here.
-    pub(super) fn watch(request: &mut ServiceRequest, activity: &Rc<Activity>) -> Self {
+    fn watch(request: &mut ServiceRequest, activity: Rc<Activity>) -> Self {
         let announced = request.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let is_large = announced.is_some_and(|length| length > REST_BYTES as u64);
@@ -44,16 +66,16 @@ impl Body {
             payload => Some(payload),
         };
         let running = activity.begin(payload.is_some());
-        let reader =
-            Reader { payload: Rc::new(RefCell::new(payload)), activity: Rc::clone(activity) };
-        if activity.has_open_body() {
+        let has_open_body = activity.has_open_body();
+        let reader = Reader { payload: Rc::new(RefCell::new(payload)), activity };
+        if has_open_body {
             request.set_payload(Payload::Stream { payload: Box::pin(reader.clone()) });
         }
         Self { reader, is_large, _running: running }
     }
 
     /// Whether the body has been read to its end; a small rest is read now.
-    pub(super) async fn finish(mut self) -> bool {
+    async fn finish(mut self) -> bool {
         let rest = async {
             if self.is_large {
                 return;

@@ -29,6 +29,9 @@ fn unknown_routes_are_404_for_every_method() {
         "//health",
         "/v1/models/",
         "/metrics/../health/",
+        "/v1/embeddings%3Bboth",
+        "/v1/models/%f",
+        "/v1/models/a%zz",
     ] {
         for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
             let answer = server.send(method, path, &[], Vec::new());
@@ -60,6 +63,13 @@ fn wrong_methods_are_405_with_allow() {
         methods(path, &others, "GET, HEAD");
         methods(path, &[Method::POST], "GET, HEAD");
     }
+}
+
+#[test]
+fn an_escaped_letter_of_a_path_is_that_letter() {
+    let server = Server::ready();
+    server.post_bytes("/v1/%65mbeddings%3aboth", TEXT).ok();
+    server.get("/he%61lth").ok();
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn text(rng: &mut Rng) -> String {
 
 fn check_refusal(error: &ApiError, body: &[u8]) {
     let shown = String::from_utf8_lossy(body);
-    assert!(error.status().is_client_error(), "{}: {shown}", error.code.name());
+    assert!(error.code.status_and_type().0.is_client_error(), "{}: {shown}", error.code.name());
     let message = &error.message;
     assert!(message.len() < 300, "{message}: {shown}");
     let repeated = SECRETS.iter().any(|secret| message.contains(secret));

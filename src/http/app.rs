@@ -1,0 +1,226 @@
+//! The application as actix knows it: the routes, and the layers around them.
+//!
+//! Every answer to a request passes the layers, browsers' preflights and refusals too. Outermost
+//! first:
+//!
+//! | layer | what it does |
+//! |---|---|
+//! | `unread::finish_body` | what is left of the request's body is read, or ends the connection |
+//! | `record::observe` | the request's id, its line in the log, metrics, trace |
+//! | `close_while_draining` | tells clients to go to a server that stays |
+//! | `cors::layer` | answers preflights, where origins are configured |
+//! | the router | finds the route; 404 and 405 |
+//! | `enter`, around each route | asks for a key; a panic becomes an answer |
+//!
+//! Actix decodes a path before it looks for the route, all but `%2F`, `%25` and `%2B`.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use actix_http::Request;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
+use actix_web::http::ConnectionType;
+use actix_web::middleware::{Next, from_fn};
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{
+    App, Error, FromRequest, Handler, HttpResponse, Resource, Responder, Route, guard,
+};
+use futures_util::FutureExt;
+
+use super::error::{ApiError, Code};
+use super::record::{self, RequestContext};
+use super::{State, cors, docs, embed, meta, openapi, probe, unread};
+use crate::config::{DocsRoutes, HttpConfig};
+use crate::health::Phase;
+use crate::service::Vectors;
+
+/// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
+/// not UTF-8, which actix decodes to the replacement character.
+const MODEL: &str = r"/v1/models/{id:(?:[^%\x{FFFD}]|%[[:xdigit:]][[:xdigit:]])+}";
+
+/// What the layers know of a route.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Endpoint {
+    /// In the log, in metrics and in traces.
+    pub(super) name: &'static str,
+    /// A key must be shown, where keys are configured.
+    needs_key: bool,
+    /// It is asked all day by machines, which is worth neither a trace nor an operator's attention.
+    pub(super) is_polled: bool,
+}
+
+impl Endpoint {
+    const fn keyed(name: &'static str) -> Self {
+        Self { name, needs_key: true, is_polled: false }
+    }
+
+    pub(super) const fn open(name: &'static str) -> Self {
+        Self { name, needs_key: false, is_polled: false }
+    }
+
+    const fn polled(name: &'static str) -> Self {
+        Self { name, needs_key: false, is_polled: true }
+    }
+}
+
+/// What answers requests, whichever way they came.
+pub(super) fn application(
+    state: &Data<State>,
+) -> impl ServiceFactory<
+    Request,
+    Config = (),
+    Response = ServiceResponse<BoxBody>,
+    Error = HttpResponse,
+    InitError = (),
+    Future: 'static,
+    Service: Service<Request, Future: 'static>,
+> + use<> {
+    let app = App::new()
+        .app_data(state.clone())
+        .configure(|app| routes(app, &state.config))
+        .default_service(web::to(not_found))
+        // Each layer goes around those before it.
+        .wrap(cors::layer(&state.config.cors_origins))
+        .wrap(from_fn(close_while_draining))
+        .wrap(from_fn(record::observe))
+        .wrap(from_fn(unread::finish_body))
+        .into_factory()
+        .map_err(|error: Error| error.error_response());
+    map_config(app, |()| AppConfig::default())
+}
+
+/// The router tries them in this order.
+fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
+    for (path, vectors) in [
+        ("/v1/embeddings", Vectors::Dense),
+        ("/v1/sparse-embeddings", Vectors::Sparse),
+        ("/v1/embeddings:both", Vectors::Both),
+    ] {
+        let handler = move |state, request, body| embed::embed(state, request, body, vectors);
+        app.service(post(path, Endpoint::keyed(path), handler));
+    }
+    let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
+    app.service(get("/health", Endpoint::polled("/health"), probe::health))
+        .service(get("/health/live", Endpoint::polled("/health/live"), probe::live))
+        .service(get("/health/deep", Endpoint::polled("/health/deep"), probe::deep))
+        .service(get("/metrics", metrics, probe::metrics))
+        .service(get("/v1/models", Endpoint::keyed("/v1/models"), meta::list))
+        .service(get(MODEL, Endpoint::keyed("/v1/models/{id}"), meta::one));
+    if config.docs == DocsRoutes::Serve {
+        app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
+            .configure(docs::routes);
+    }
+}
+
+fn post<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
+where
+    H: Handler<A, Output: Responder + 'static>,
+    A: FromRequest + 'static,
+{
+    resource(path, endpoint, web::post().to(handler), "POST")
+}
+
+/// As everywhere, HEAD is GET without the body.
+pub(super) fn get<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
+where
+    H: Handler<A, Output: Responder + 'static>,
+    A: FromRequest + 'static,
+{
+    let reads = guard::Any(guard::Get()).or(guard::Head());
+    resource(path, endpoint, web::route().guard(reads).to(handler), "GET, HEAD")
+}
+
+fn resource(path: &str, endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
+    web::resource(path)
+        .route(route.wrap(from_fn(move |request, next| enter(endpoint, request, next))))
+        .default_service(web::to(move || wrong_method(endpoint, methods)))
+}
+
+/// What every path without a route is answered.
+async fn not_found() -> HttpResponse {
+    let message = "there is no such route; the routes are POST /v1/embeddings, \
+                   /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
+                   /health/deep, /health/live, /metrics, each without a slash at its end";
+    HttpResponse::from_error(ApiError::new(Code::NotFound, message))
+}
+
+async fn wrong_method(endpoint: Endpoint, methods: &'static str) -> HttpResponse {
+    let message = format!("{} does not take this method; use {methods}", endpoint.name);
+    let error = ApiError::new(Code::MethodNotAllowed, message);
+    HttpResponse::from_error(ApiError { allow: Some(methods), ..error })
+}
+
+/// The layer around each route.
+async fn enter(
+    endpoint: Endpoint,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse, Error> {
+    let state = State::of(request.request());
+    RequestContext::of(request.request()).enter(endpoint, &request, state.traces.as_deref());
+    if endpoint.needs_key
+        && let Err(error) = state.keys.check(request.headers())
+    {
+        return Ok(request.error_response(error));
+    }
+    answer_panic(request, next).await
+}
+
+/// A panic must not take the connection, and with it the client's request id, away.
+async fn answer_panic(
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse, Error> {
+    let asked = request.request().clone();
+    AssertUnwindSafe(next.call(request)).catch_unwind().await.unwrap_or_else(|panic| {
+        let error = ApiError::server(Code::InternalError, panic_text(panic.as_ref()));
+        Ok(ServiceResponse::from_err(error, asked))
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("a panic: {}", text.as_deref().unwrap_or("without a message"))
+}
+
+/// From the moment that health says no, the client's next request goes to a server that stays.
+async fn close_while_draining<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    let mut response = next.call(request).await?;
+    if State::of(response.request()).service.phase() >= Phase::LameDuck {
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::{TestRequest, call_service, init_service, read_body};
+
+    use super::*;
+    use crate::http::block_on;
+
+    async fn panics() -> HttpResponse {
+        panic!("a secret");
+    }
+
+    #[test]
+    fn a_panic_is_answered_as_an_error_whose_cause_is_for_the_log_alone() {
+        block_on(async {
+            let route = web::get().to(panics).wrap(from_fn(answer_panic));
+            let app = init_service(App::new().route("/", route)).await;
+            let answer = call_service(&app, TestRequest::get().to_request()).await;
+            let error = answer.response().error().and_then(Error::as_error::<ApiError>);
+            let error = error.expect("it is an error of ours");
+            assert_eq!(error.code, Code::InternalError);
+            assert_eq!(error.cause.as_deref(), Some("a panic: a secret"));
+            let body = read_body(answer).await;
+            assert!(!String::from_utf8_lossy(&body).contains("secret"), "{body:?}");
+        });
+    }
+}

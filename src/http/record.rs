@@ -1,0 +1,255 @@
+//! The record of every request: its id, a line in the log, metrics, a trace. What is recorded holds
+//! no texts, keys or vectors.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix_cors::CorsError;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::HeaderMap;
+use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage, HttpRequest};
+use opentelemetry::trace::{SpanId, TraceId};
+use tracing::field::{DisplayValue, display};
+
+use super::app::Endpoint;
+use super::error::{ApiError, Code};
+use super::{State, request_id};
+use crate::clock::Moment;
+use crate::metrics::Stage;
+use crate::traces::traceparent::{self, TraceParent};
+use crate::traces::{RequestEnd, RequestTrace, Traces};
+
+/// The header with the caller's span.
+const TRACEPARENT: &str = "traceparent";
+
+/// How the trace of a request without an answer says why.
+const CLIENT_LEFT: &str = "client_left";
+
+/// The route of what has none.
+const NO_ROUTE: &str = "none";
+
+/// The route of browsers' questions, which the layer of `cors` answers.
+const PREFLIGHT: &str = "preflight";
+
+/// What the record of a request is told while the request runs.
+pub(super) struct RequestContext {
+    /// When its head was whole.
+    pub(super) arrival: Moment,
+    entered: Cell<Option<Entered>>,
+    /// What its answer holds.
+    pub(super) served: Cell<Served>,
+}
+
+/// A route that was found for a request.
+#[derive(Clone, Copy)]
+struct Entered {
+    endpoint: Endpoint,
+    method: &'static str,
+    trace: Option<RequestTrace>,
+}
+
+/// What an answer with vectors holds; other answers hold nothing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Served {
+    pub(super) items: usize,
+    pub(super) tokens: u64,
+    pub(super) stages: Option<[Duration; Stage::ALL.len()]>,
+}
+
+impl RequestContext {
+    /// That of a request which `observe` has seen.
+    pub(super) fn of(request: &HttpRequest) -> Rc<Self> {
+        let context = request.extensions().get::<Rc<Self>>().cloned();
+        context.expect("`observe` is a layer around all that ask for it")
+    }
+
+    /// A route was found; a trace begins, unless the route has none.
+    pub(super) fn enter(
+        &self,
+        endpoint: Endpoint,
+        request: &ServiceRequest,
+        traces: Option<&Traces>,
+    ) {
+        let traces = traces.filter(|_| !endpoint.is_polled);
+        let trace = traces.map(|traces| traces.begin(parent(request.headers())));
+        let method = match *request.method() {
+            Method::POST => "POST",
+            Method::HEAD => "HEAD",
+            _ => "GET",
+        };
+        self.entered.set(Some(Entered { endpoint, method, trace }));
+    }
+}
+
+/// The caller's span. Of several headers none is to be believed.
+fn parent(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut parents = headers.get_all(TRACEPARENT);
+    let parent = parents.next().filter(|_| parents.next().is_none());
+    traceparent::parse(parent?.as_bytes())
+}
+
+/// The layer that records requests. One that is dropped is recorded as one whose client left.
+///
+/// # Errors
+/// Those of the layers within; in fact they answer everything.
+pub(super) async fn observe(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let state = State::of(request.request()).clone();
+    let id = request_id::of(request.headers());
+    let context = Rc::new(RequestContext {
+        arrival: state.clock.now(),
+        entered: Cell::default(),
+        served: Cell::default(),
+    });
+    request.extensions_mut().insert(Rc::clone(&context));
+    let record = Record {
+        state: &state,
+        context,
+        request_id: id.to_str().unwrap_or_default(),
+        is_finished: false,
+    };
+    let mut response = next.call(request).await?.map_into_boxed_body();
+    // What actix and its layers refuse by themselves has the form of all refusals.
+    if let Some(error) = response.response().error().and_then(in_our_form) {
+        response = response.error_response(error);
+    }
+    let error = response.response().error().and_then(Error::as_error);
+    record.finish(response.status(), error);
+    response.headers_mut().insert(request_id::X_REQUEST_ID, id);
+    Ok(response)
+}
+
+/// `None` when it is ours already.
+fn in_our_form(error: &Error) -> Option<ApiError> {
+    if error.as_error::<ApiError>().is_some() {
+        return None;
+    }
+    Some(match error.as_error::<CorsError>() {
+        Some(_) => ApiError::preflight_refused(),
+        None => ApiError::server(Code::InternalError, error.to_string()),
+    })
+}
+
+/// A request under way; records that the client left when it is dropped unfinished.
+struct Record<'a> {
+    state: &'a State,
+    context: Rc<RequestContext>,
+    request_id: &'a str,
+    is_finished: bool,
+}
+
+/// An id in a line of the log; a request without a trace has none.
+type LogId<I> = Option<DisplayValue<I>>;
+
+impl Record<'_> {
+    /// The answer is ready to be sent.
+    fn finish(mut self, status: StatusCode, error: Option<&ApiError>) {
+        self.is_finished = true;
+        let Served { items, tokens, stages } = self.context.served.get();
+        let (route, took) = (self.route(error), self.took());
+        let (is_fault, status) = (status.is_server_error(), status.as_u16());
+        let code = error.map(|error| error.code.name());
+        if let Some(metrics) = self.state.service.metrics() {
+            metrics.answered(route, status, took);
+            if let Some(code) = code {
+                metrics.refused(code);
+            }
+            if let Some(stages) = &stages {
+                metrics.staged(stages);
+            }
+        }
+        self.end_trace(|end| {
+            let status = Some(status);
+            RequestEnd { status, is_fault, error: code, items, tokens, stages, ..end }
+        });
+        let (request_id, ms) = (self.request_id, millis(took));
+        let (trace_id, span_id) = self.ids();
+        let is_polled =
+            self.context.entered.get().is_some_and(|entered| entered.endpoint.is_polled);
+        // The level of a line is a constant of its place in the code.
+        macro_rules! write_line {
+            ($level:ident, $($field:ident,)* $text:literal) => {
+                tracing::$level!(
+                    request_id, route, status, items, tokens, ms, trace_id, span_id, $($field,)*
+                    $text
+                )
+            };
+        }
+        match error.and_then(|error| error.cause.as_deref()) {
+            Some(cause) => write_line!(error, cause, "a request failed"),
+            // An operator should see it, but not what is polled all day.
+            None if is_fault && !is_polled => write_line!(info, "request answered"),
+            None => write_line!(debug, "request answered"),
+        }
+    }
+
+    fn route(&self, error: Option<&ApiError>) -> &'static str {
+        match (self.context.entered.get(), error.map(|error| error.code)) {
+            (Some(entered), _) => entered.endpoint.name,
+            (None, None | Some(Code::PreflightRefused)) => PREFLIGHT,
+            (None, Some(_)) => NO_ROUTE,
+        }
+    }
+
+    /// Trace and span, for a line in the log.
+    fn ids(&self) -> (LogId<TraceId>, LogId<SpanId>) {
+        let trace = self.context.entered.get().and_then(|entered| entered.trace);
+        (trace.map(|ids| display(ids.trace_id)), trace.map(|ids| display(ids.span_id)))
+    }
+
+    fn end_trace(&self, fill: impl FnOnce(RequestEnd) -> RequestEnd) {
+        let (Some(traces), Some(entered)) = (&self.state.traces, self.context.entered.get()) else {
+            return;
+        };
+        let Some(trace) = entered.trace else { return };
+        let end = RequestEnd {
+            method: entered.method,
+            route: entered.endpoint.name,
+            took: self.took(),
+            status: None,
+            is_fault: false,
+            error: None,
+            items: 0,
+            tokens: 0,
+            stages: None,
+        };
+        traces.end(trace, fill(end));
+    }
+
+    fn took(&self) -> Duration {
+        self.state.clock.now().since(self.context.arrival)
+    }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        if let Some(metrics) = self.state.service.metrics() {
+            metrics.cancelled();
+        }
+        self.end_trace(|end| RequestEnd { error: Some(CLIENT_LEFT), ..end });
+        let (request_id, route) = (self.request_id, self.route(None));
+        let ms = millis(self.took());
+        let (trace_id, span_id) = self.ids();
+        tracing::debug!(
+            request_id,
+            route,
+            ms,
+            trace_id,
+            span_id,
+            "the client left before its answer"
+        );
+    }
+}
