@@ -28,154 +28,96 @@ const RETRY_FOR_BYTES: Duration = Duration::from_secs(1);
 /// A failed worker is replaced, or the process is restarted and loads again.
 const RETRY_AFTER_RESTART: Duration = Duration::from_secs(5);
 
-/// The `code` of an error body; it decides the status and the `type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
-    InvalidJson,
-    DuplicateField,
-    InvalidInput,
-    TooManyItems,
-    /// One text, or one list of token ids, is too large.
-    ItemTooLarge,
-    TokenIdOutOfRange,
-    ContextLengthExceeded,
-    InvalidDimensions,
-    /// A field or a header other than `input` and `dimensions`; `param` names it.
-    InvalidValue,
-    /// The head of a request did not come in time.
-    HeadTimeout,
-    /// The body did not come in time.
-    BodyTimeout,
-    /// The bytes of the body cannot be read or unpacked.
-    InvalidBody,
-    SparseNotAvailable,
-    InvalidApiKey,
-    NotFound,
-    ModelNotFound,
-    MethodNotAllowed,
-    /// A browser asked for a page that may not read answers.
-    PreflightRefused,
-    BodyTooLarge,
-    UnsupportedMediaType,
-    QueueFull,
-    /// The bodies of other requests take the memory that there is for bodies.
-    InflightBytesExceeded,
-    EngineFailed,
-    NonFiniteOutput,
-    /// A bug of this program.
-    InternalError,
-    Loading,
-    Draining,
-    NoWorker,
-    DeadlineExceeded,
+/// Makes [`Code`] of a table with a row for each code: its name here, the word that clients read,
+/// its status, the `type` of its errors, and when it is answered.
+macro_rules! codes {
+    ($($code:ident: $word:literal, $status:ident, $kind:literal, $when:literal;)*) => {
+        /// The `code` of an error body; it decides the status and the `type`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Code {
+            $(#[doc = $when] $code,)*
+        }
+
+        impl Code {
+            /// All of them, in the order of the documents.
+            pub(super) const ALL: &[Self] = &[$(Self::$code),*];
+
+            /// The word that clients compare with.
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$code => $word,)*
+                }
+            }
+
+            /// The status of its answers, and the `type` of their errors.
+            pub(super) const fn status_and_type(self) -> (StatusCode, &'static str) {
+                match self {
+                    $(Self::$code => (StatusCode::$status, $kind),)*
+                }
+            }
+
+            /// When it is answered, for the documents.
+            pub(super) const fn when(self) -> &'static str {
+                match self {
+                    $(Self::$code => $when,)*
+                }
+            }
+        }
+    };
 }
 
-impl Code {
-    /// All of them, in order.
-    pub(super) const ALL: [Self; 29] = [
-        Self::InvalidJson,
-        Self::DuplicateField,
-        Self::InvalidInput,
-        Self::TooManyItems,
-        Self::ItemTooLarge,
-        Self::TokenIdOutOfRange,
-        Self::ContextLengthExceeded,
-        Self::InvalidDimensions,
-        Self::InvalidValue,
-        Self::HeadTimeout,
-        Self::BodyTimeout,
-        Self::InvalidBody,
-        Self::SparseNotAvailable,
-        Self::InvalidApiKey,
-        Self::NotFound,
-        Self::ModelNotFound,
-        Self::MethodNotAllowed,
-        Self::PreflightRefused,
-        Self::BodyTooLarge,
-        Self::UnsupportedMediaType,
-        Self::QueueFull,
-        Self::InflightBytesExceeded,
-        Self::EngineFailed,
-        Self::NonFiniteOutput,
-        Self::InternalError,
-        Self::Loading,
-        Self::Draining,
-        Self::NoWorker,
-        Self::DeadlineExceeded,
-    ];
-
-    /// The word that clients compare with.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::InvalidJson => "invalid_json",
-            Self::DuplicateField => "duplicate_field",
-            Self::InvalidInput => "invalid_input",
-            Self::TooManyItems => "too_many_items",
-            Self::ItemTooLarge => "item_too_large",
-            Self::TokenIdOutOfRange => "token_id_out_of_range",
-            Self::ContextLengthExceeded => "context_length_exceeded",
-            Self::InvalidDimensions => "invalid_dimensions",
-            Self::InvalidValue => "invalid_value",
-            Self::HeadTimeout => "head_timeout",
-            Self::BodyTimeout => "body_timeout",
-            Self::InvalidBody => "invalid_body",
-            Self::SparseNotAvailable => "sparse_not_available",
-            Self::InvalidApiKey => "invalid_api_key",
-            Self::NotFound => "not_found",
-            Self::ModelNotFound => "model_not_found",
-            Self::MethodNotAllowed => "method_not_allowed",
-            Self::PreflightRefused => "preflight_refused",
-            Self::BodyTooLarge => "body_too_large",
-            Self::UnsupportedMediaType => "unsupported_media_type",
-            Self::QueueFull => "queue_full",
-            Self::InflightBytesExceeded => "inflight_bytes_exceeded",
-            Self::EngineFailed => "engine_failed",
-            Self::NonFiniteOutput => "non_finite_output",
-            Self::InternalError => "internal_error",
-            Self::Loading => "loading",
-            Self::Draining => "draining",
-            Self::NoWorker => "no_worker",
-            Self::DeadlineExceeded => "deadline_exceeded",
-        }
-    }
-
-    /// The status of its answers, and the `type` of their errors.
-    pub(super) const fn status_and_type(self) -> (StatusCode, &'static str) {
-        match self {
-            Self::InvalidJson
-            | Self::DuplicateField
-            | Self::InvalidInput
-            | Self::TooManyItems
-            | Self::ItemTooLarge
-            | Self::TokenIdOutOfRange
-            | Self::ContextLengthExceeded
-            | Self::InvalidDimensions
-            | Self::InvalidValue
-            | Self::InvalidBody
-            | Self::PreflightRefused
-            | Self::SparseNotAvailable => (StatusCode::BAD_REQUEST, "invalid_request_error"),
-            Self::HeadTimeout | Self::BodyTimeout => {
-                (StatusCode::REQUEST_TIMEOUT, "invalid_request_error")
-            }
-            Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, "authentication_error"),
-            Self::NotFound | Self::ModelNotFound => (StatusCode::NOT_FOUND, "not_found_error"),
-            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "not_found_error"),
-            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error"),
-            Self::UnsupportedMediaType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error")
-            }
-            Self::QueueFull | Self::InflightBytesExceeded => {
-                (StatusCode::TOO_MANY_REQUESTS, "overloaded_error")
-            }
-            Self::EngineFailed | Self::NonFiniteOutput | Self::InternalError => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "server_error")
-            }
-            Self::Loading | Self::Draining | Self::NoWorker => {
-                (StatusCode::SERVICE_UNAVAILABLE, "server_error")
-            }
-            Self::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "server_error"),
-        }
-    }
+codes! {
+    InvalidJson: "invalid_json", BAD_REQUEST, "invalid_request_error",
+        "the body is no JSON object in UTF-8";
+    DuplicateField: "duplicate_field", BAD_REQUEST, "invalid_request_error", "a field comes twice";
+    InvalidInput: "invalid_input", BAD_REQUEST, "invalid_request_error",
+        "input is missing, empty, or not of its forms";
+    TooManyItems: "too_many_items", BAD_REQUEST, "invalid_request_error",
+        "input has more items than one request may have";
+    ItemTooLarge: "item_too_large", BAD_REQUEST, "invalid_request_error",
+        "a text, or a list of token ids, is larger than the server takes";
+    TokenIdOutOfRange: "token_id_out_of_range", BAD_REQUEST, "invalid_request_error",
+        "a token id is not of the model's vocabulary";
+    ContextLengthExceeded: "context_length_exceeded", BAD_REQUEST, "invalid_request_error",
+        "an item is too long, and truncate is false";
+    InvalidDimensions: "invalid_dimensions", BAD_REQUEST, "invalid_request_error",
+        "the model has no vectors of this length";
+    InvalidValue: "invalid_value", BAD_REQUEST, "invalid_request_error",
+        "another field or header is not of its form";
+    HeadTimeout: "head_timeout", REQUEST_TIMEOUT, "invalid_request_error",
+        "the head of the request did not come in time";
+    BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
+        "the body did not come in time";
+    InvalidBody: "invalid_body", BAD_REQUEST, "invalid_request_error",
+        "the body ended early or cannot be unpacked";
+    SparseNotAvailable: "sparse_not_available", BAD_REQUEST, "invalid_request_error",
+        "the model gives no lexical weights";
+    InvalidApiKey: "invalid_api_key", UNAUTHORIZED, "authentication_error",
+        "the server has keys, and none of them was shown";
+    NotFound: "not_found", NOT_FOUND, "not_found_error", "there is no such route";
+    ModelNotFound: "model_not_found", NOT_FOUND, "not_found_error", "the model is not served here";
+    MethodNotAllowed: "method_not_allowed", METHOD_NOT_ALLOWED, "not_found_error",
+        "the route does not take this method";
+    PreflightRefused: "preflight_refused", BAD_REQUEST, "invalid_request_error",
+        "a browser asked for a page that may not read answers";
+    BodyTooLarge: "body_too_large", PAYLOAD_TOO_LARGE, "invalid_request_error",
+        "the body is too large, counted after it was unpacked";
+    UnsupportedMediaType: "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "invalid_request_error",
+        "the content type is not JSON, or the encoding not known";
+    QueueFull: "queue_full", TOO_MANY_REQUESTS, "overloaded_error",
+        "the answer would not be ready in time; Retry-After says when it would";
+    InflightBytesExceeded: "inflight_bytes_exceeded", TOO_MANY_REQUESTS, "overloaded_error",
+        "the server holds as many bytes of requests as it may";
+    EngineFailed: "engine_failed", INTERNAL_SERVER_ERROR, "server_error",
+        "the model could not be run";
+    NonFiniteOutput: "non_finite_output", INTERNAL_SERVER_ERROR, "server_error",
+        "the model's numbers are not finite";
+    InternalError: "internal_error", INTERNAL_SERVER_ERROR, "server_error", "a bug of the server";
+    Loading: "loading", SERVICE_UNAVAILABLE, "server_error", "the model is being loaded";
+    Draining: "draining", SERVICE_UNAVAILABLE, "server_error", "the server is about to exit";
+    NoWorker: "no_worker", SERVICE_UNAVAILABLE, "server_error", "no worker can run the model";
+    DeadlineExceeded: "deadline_exceeded", GATEWAY_TIMEOUT, "server_error",
+        "the request's time is over";
 }
 
 /// A refusal: what the client reads, and what only the log says.

@@ -135,7 +135,8 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
     let mut success = success;
     success.headers.extend(timeline_headers());
     let codes: Vec<Code> = Code::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|code| match code {
             // Those of other paths and methods, or of no route yet.
             Code::NotFound

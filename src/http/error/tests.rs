@@ -44,14 +44,6 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
 }
 
 #[test]
-fn the_list_of_codes_has_every_code() {
-    for (index, code) in Code::ALL.into_iter().enumerate() {
-        assert_eq!(code as usize, index, "{}", code.name());
-    }
-    assert_eq!(Code::ALL.len(), Code::DeadlineExceeded as usize + 1);
-}
-
-#[test]
 fn messages_say_what_to_do() {
     let message = |error| read(error).4;
     let out_of_range = EmbedError::TokenIdOutOfRange { index: 7, id: 99_999, vocab_size: 10 };

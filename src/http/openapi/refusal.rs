@@ -9,41 +9,6 @@ use utoipa::openapi::{ContentBuilder, Ref};
 
 use crate::http::error::Code;
 
-/// When a code is answered, for the description.
-const fn when(code: Code) -> &'static str {
-    match code {
-        Code::InvalidJson => "the body is no JSON object in UTF-8",
-        Code::DuplicateField => "a field comes twice",
-        Code::InvalidInput => "input is missing, empty, or not of its forms",
-        Code::TooManyItems => "input has more items than one request may have",
-        Code::ItemTooLarge => "a text, or a list of token ids, is larger than the server takes",
-        Code::TokenIdOutOfRange => "a token id is not of the model's vocabulary",
-        Code::ContextLengthExceeded => "an item is too long, and truncate is false",
-        Code::InvalidDimensions => "the model has no vectors of this length",
-        Code::InvalidValue => "another field or header is not of its form",
-        Code::HeadTimeout => "the head of the request did not come in time",
-        Code::BodyTimeout => "the body did not come in time",
-        Code::InvalidBody => "the body ended early or cannot be unpacked",
-        Code::SparseNotAvailable => "the model gives no lexical weights",
-        Code::InvalidApiKey => "the server has keys, and none of them was shown",
-        Code::NotFound => "there is no such route",
-        Code::ModelNotFound => "the model is not served here",
-        Code::MethodNotAllowed => "the route does not take this method",
-        Code::PreflightRefused => "a browser asked for a page that may not read answers",
-        Code::BodyTooLarge => "the body is too large, counted after it was unpacked",
-        Code::UnsupportedMediaType => "the content type is not JSON, or the encoding not known",
-        Code::QueueFull => "the answer would not be ready in time; Retry-After says when it would",
-        Code::InflightBytesExceeded => "the server holds as many bytes of requests as it may",
-        Code::EngineFailed => "the model could not be run",
-        Code::NonFiniteOutput => "the model's numbers are not finite",
-        Code::InternalError => "a bug of the server",
-        Code::Loading => "the model is being loaded",
-        Code::Draining => "the server is about to exit",
-        Code::NoWorker => "no worker can run the model",
-        Code::DeadlineExceeded => "the request's time is over",
-    }
-}
-
 /// One response for each status of `codes`.
 pub(super) fn responses(codes: &[Code]) -> Vec<(String, Response)> {
     let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
@@ -56,7 +21,7 @@ pub(super) fn responses(codes: &[Code]) -> Vec<(String, Response)> {
 
 fn response(codes: &[Code]) -> Response {
     let lines: Vec<String> =
-        codes.iter().map(|code| format!("- `{}`: {}", code.name(), when(*code))).collect();
+        codes.iter().map(|code| format!("- `{}`: {}", code.name(), code.when())).collect();
     let mut response = ResponseBuilder::new()
         .description(lines.join("\n"))
         .header("x-request-id", request_id())

@@ -62,7 +62,7 @@ fn every_body_is_understood_or_refused_without_its_values() {
             }
         }
     });
-    let refused = Code::ALL.into_iter().zip(codes).filter(|(_, count)| *count > 0);
+    let refused = Code::ALL.iter().zip(codes).filter(|(_, count)| *count > 0);
     let refused: Vec<_> = refused.map(|(code, count)| (code.name(), count)).collect();
     println!("payload: {accepted} were accepted, others refused: {refused:?}");
 }
