@@ -1,5 +1,8 @@
 //! Every way a request ends has its row, and every message says what to do.
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
@@ -41,6 +44,31 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
         assert_eq!((got_status, got_kind, got_code), (status, kind, code), "{error:?}");
         assert_eq!(got_param, param, "{error:?}");
     }
+}
+
+/// Makes the test write the table instead of comparing with it.
+const REWRITE: &str = "DUOVEC_REWRITE_GOLDEN";
+
+#[test]
+fn the_table_of_codes_is_that_of_the_program() {
+    let row = |code: &Code| {
+        let (status, kind) = code.status_and_type();
+        format!("| `{}` | {} | `{kind}` | {} |", code.name(), status.as_u16(), code.when())
+    };
+    let expected = Code::ALL.iter().map(row).collect::<Vec<_>>().join("\n");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md");
+    let page = fs::read_to_string(&path).expect("the document is there");
+    let rows = page.lines().skip_while(|line| !line.starts_with("| code |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|')).collect::<Vec<_>>().join("\n");
+    if std::env::var_os(REWRITE).is_some() {
+        let page = page.replace(&rows, &expected);
+        return fs::write(&path, page).expect("the document can be written");
+    }
+    assert_eq!(
+        rows, expected,
+        "the table of docs/api.md differs; when that is meant, rewrite it with\n\
+         {REWRITE}=1 cargo test --lib the_table_of_codes"
+    );
 }
 
 #[test]

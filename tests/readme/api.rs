@@ -1,0 +1,91 @@
+//! `docs/api.md` and the API's description have the same routes, fields and headers.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Document;
+
+/// Headers of requests that are not of one route, or of HTTP itself.
+const OTHER_REQUEST_HEADERS: [&str; 4] =
+    ["authorization", "content-encoding", "content-type", "traceparent"];
+/// A wrong method is answered by no route of the description.
+const OTHER_ANSWER_HEADERS: [&str; 1] = ["allow"];
+/// Routes that describe the API.
+const OTHER_ROUTES: [&str; 2] = ["/docs", "/openapi.json"];
+
+fn page() -> Document {
+    Document::read("docs/api.md")
+}
+
+fn description() -> Value {
+    let golden = Document::read("tests/golden/openapi.json");
+    serde_json::from_str(&golden.text).expect("it is JSON")
+}
+
+/// The words in code of a row's cell.
+fn words(row: &str, cell: usize) -> Vec<String> {
+    let cell = row.split('|').nth(cell + 1).unwrap_or_default();
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The first word in code of each row.
+fn names(rows: &[&str]) -> BTreeSet<String> {
+    rows.iter().filter_map(|row| words(row, 0).into_iter().next()).collect()
+}
+
+fn set<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn keys(value: &Value) -> BTreeSet<String> {
+    set(value.as_object().expect("it is an object").keys().map(String::as_str))
+}
+
+/// The operations of the description.
+fn operations(description: &Value) -> Vec<&Value> {
+    let paths = description["paths"].as_object().expect("there are paths");
+    paths.values().flat_map(|path| path.as_object().expect("methods").values()).collect()
+}
+
+#[test]
+fn the_routes_are_those_of_the_description() {
+    let expected = &keys(&description()["paths"]) | &set(OTHER_ROUTES);
+    let routes = names(&page().rows("| route |"));
+    assert_eq!(routes, expected);
+}
+
+#[test]
+fn the_fields_are_those_of_the_description() {
+    let page = page();
+    let schemas = &description()["components"]["schemas"];
+    let mut described = BTreeSet::new();
+    for head in page.text.lines().filter(|line| line.starts_with("| field of ")) {
+        let types = words(head, 0);
+        let fields = names(&page.rows(head));
+        let expected: BTreeSet<String> =
+            types.iter().flat_map(|name| keys(&schemas[name]["properties"])).collect();
+        assert_eq!(fields, expected, "{head}");
+        described.extend(types);
+    }
+    let with_fields = |name: &String| schemas[name]["properties"].is_object();
+    let expected: BTreeSet<String> = keys(schemas).into_iter().filter(with_fields).collect();
+    assert_eq!(described, expected, "types that have a table, and those of the description");
+}
+
+#[test]
+fn the_headers_are_those_of_the_description() {
+    let description = description();
+    let operations = operations(&description);
+    let parameters = operations.iter().flat_map(|operation| operation["parameters"].as_array());
+    let of_requests = parameters.flatten().filter(|parameter| parameter["in"] == "header");
+    let of_requests = of_requests.map(|parameter| parameter["name"].as_str().expect("a name"));
+    let expected = &set(of_requests) | &set(OTHER_REQUEST_HEADERS);
+    let page = page();
+    assert_eq!(names(&page.rows("| request header |")), expected);
+    let answers = operations.iter().flat_map(|operation| operation["responses"].as_object());
+    let headers = answers.flat_map(|answers| answers.values());
+    let headers = headers.flat_map(|answer| keys(&answer["headers"]));
+    let expected = &headers.collect() | &set(OTHER_ANSWER_HEADERS);
+    assert_eq!(names(&page.rows("| answer header |")), expected);
+}

@@ -1,0 +1,187 @@
+//! Commands, flags and files that the documents name are there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Document, documents, root};
+
+/// Commands of `duovec` that take flags.
+const COMMANDS: [&str; 4] = ["serve", "check", "bench", "build-engine"];
+/// Flags of programs that are not ours.
+const FOREIGN_FLAGS: [&str; 4] = ["--help", "--lib", "--nocapture", "--test"];
+/// Folders of which the documents name files.
+const FOLDERS: [&str; 7] =
+    ["clients/", "cpp/", "deploy/", "docs/", "examples/", "scripts/", "tests/"];
+
+/// Documents that say what is so now; the others tell what was.
+fn current() -> impl Iterator<Item = Document> {
+    let past = |document: &Document| {
+        document.name == "CHANGELOG.md" || document.name.starts_with("docs/decisions/0")
+    };
+    documents().into_iter().filter(move |document| !past(document))
+}
+
+#[test]
+fn every_command_that_a_document_shows_can_be_typed() {
+    let mut problems = Vec::new();
+    let mut commands = 0;
+    for document in current() {
+        for command in document.commands() {
+            commands += 1;
+            if let Err(problem) = check(&command.words) {
+                problems.push(format!("{}: {}: {problem}", document.name, command.words.join(" ")));
+            }
+        }
+    }
+    assert!(commands > 20, "the commands are found");
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+#[test]
+fn every_flag_and_file_that_a_document_names_is_there() {
+    let mut known: BTreeSet<String> = COMMANDS.iter().flat_map(|command| flags(command)).collect();
+    known.extend(FOREIGN_FLAGS.map(str::to_owned));
+    for folder in ["scripts", "clients"] {
+        let scripts = files(&root().join(folder), &["py", "sh"]);
+        known.extend(scripts.iter().flat_map(|path| flags_in(&read(path))));
+    }
+    let mut problems = Vec::new();
+    for document in current() {
+        for word in document.code_words() {
+            let name = word.split(['=', ':']).next().unwrap_or_default();
+            let flag = name.starts_with("--") && name.len() > 2;
+            let file = FOLDERS.iter().any(|folder| name.starts_with(folder));
+            let missing = flag && !known.contains(name) || file && !root().join(name).exists();
+            if missing {
+                problems.push(format!("{}: {word}", document.name));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+/// Checks the words of one command line.
+fn check(words: &[String]) -> Result<(), String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // What `tests/readme/examples.rs` runs.
+    let [program, arguments @ ..] = words.as_slice() else { return Ok(()) };
+    match (*program, arguments) {
+        ("curl", _) => Ok(()),
+        ("duovec", [command, arguments @ ..]) => takes(&flags(command), arguments),
+        ("cargo", arguments) => cargo(arguments),
+        ("pip" | "python", arguments) => {
+            let mut paths = arguments.iter().filter(|word| word.contains('/'));
+            paths.try_for_each(|path| exists(path))
+        }
+        (script, arguments) if script.contains('/') => {
+            exists(script)?;
+            takes(&flags_of_script(script), arguments)
+        }
+        _ => Err("the test does not know this program".to_owned()),
+    }
+}
+
+fn exists(path: &str) -> Result<(), String> {
+    let there = root().join(path).exists();
+    if there { Ok(()) } else { Err(format!("{path} is not there")) }
+}
+
+/// Checks that every flag of `arguments` is known.
+fn takes(known: &BTreeSet<String>, arguments: &[&str]) -> Result<(), String> {
+    let flags = arguments.iter().take_while(|word| **word != "--");
+    let mut flags = flags.filter(|word| word.starts_with("--"));
+    match flags.find(|flag| !known.contains(**flag)) {
+        Some(flag) => Err(format!("it does not take {flag}")),
+        None => Ok(()),
+    }
+}
+
+/// Checks `cargo test`: the file of tests is there, and something has the name.
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    let typed = arguments.iter().take_while(|word| **word != "--");
+    let typed: Vec<&str> = typed.copied().collect();
+    let (sources, name) = match typed.as_slice() {
+        ["test", "--lib", name] => (files(&root().join("src"), &["rs"]), Some(*name)),
+        ["test", "--test", target, name @ ..] => {
+            let folder = root().join("tests").join(target);
+            let mut sources = files(&folder, &["rs"]);
+            sources.extend(Some(folder.with_extension("rs")).filter(|path| path.exists()));
+            (sources, name.first().copied())
+        }
+        _ => return Err("the test does not know this form".to_owned()),
+    };
+    let has = |name: &str| {
+        let path = name.replace("::", "/");
+        let named = |source: &PathBuf| source.to_string_lossy().contains(&path);
+        sources.iter().any(|source| named(source) || read(source).contains(name))
+    };
+    if sources.is_empty() || !name.is_none_or(has) {
+        return Err("there is no such test".to_owned());
+    }
+    Ok(())
+}
+
+/// Flags of a command of `duovec`, as its help has them.
+fn flags(command: &str) -> BTreeSet<String> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_duovec"));
+    // `check --config` takes the flags of `serve`, which its own help does not repeat.
+    let commands = if command == "check" { vec!["check", "serve"] } else { vec![command] };
+    let mut found = BTreeSet::new();
+    for command in commands {
+        let output = program.args([command, "--help"]).output().expect("the binary starts");
+        assert!(output.status.success(), "duovec {command} --help");
+        found.extend(flags_in(&String::from_utf8_lossy(&output.stdout)));
+        program = Command::new(env!("CARGO_BIN_EXE_duovec"));
+    }
+    found
+}
+
+/// Flags of a script: those in it, in the packages beside it that it names, and of the command of
+/// `duovec` that it hands its arguments to.
+fn flags_of_script(script: &str) -> BTreeSet<String> {
+    let path = root().join(script);
+    let text = read(&path);
+    let mut known = flags_in(&text);
+    let folder = fs::read_dir(path.with_file_name("")).expect("a folder can be listed");
+    let packages = folder.map(|entry| entry.expect("a folder can be listed").path());
+    for package in packages.filter(|path| path.is_dir()) {
+        let name = package.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if text.contains(name) {
+            let sources = files(&package, &["py"]);
+            known.extend(sources.iter().flat_map(|source| flags_in(&read(source))));
+        }
+    }
+    for command in COMMANDS.into_iter().filter(|command| text.contains(command)) {
+        known.extend(flags(command));
+    }
+    known
+}
+
+/// Every `--word` of a text.
+fn flags_in(text: &str) -> BTreeSet<String> {
+    let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+    let words = text.split(ends).filter(|word| word.starts_with("--") && word.len() > 2);
+    words.map(str::to_owned).collect()
+}
+
+/// All files below a folder with one of these endings.
+fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return found };
+    for entry in entries {
+        let path = entry.expect("a folder can be listed").path();
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            found.extend(files(&path, endings));
+        } else if endings.contains(&ending) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("a source is UTF-8")
+}

@@ -1,0 +1,126 @@
+//! A document in Markdown, taken apart.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that are not ours, or not in the repository.
+const LEFT_OUT: [&str; 4] = ["target", "third_party", "node_modules", "engines"];
+
+/// One file in Markdown.
+pub struct Document {
+    /// Its path from the root of the repository.
+    pub name: String,
+    pub text: String,
+}
+
+/// A command line that a document shows, and what it shows behind it.
+pub struct Shown {
+    pub words: Vec<String>,
+    pub output: String,
+}
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every document of the repository.
+pub fn documents() -> Vec<Document> {
+    let mut found = vec![Document::read("engines/GPU.md")];
+    let mut folders: Vec<PathBuf> = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder can be listed") {
+            let path = entry.expect("a folder can be listed").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_dir() && !name.starts_with('.') && !LEFT_OUT.contains(&name) {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                let name = path.strip_prefix(root()).expect("it is below the root");
+                found.push(Document::read(&name.to_string_lossy()));
+            }
+        }
+    }
+    assert!(found.len() > 10, "the documents are found");
+    found
+}
+
+impl Document {
+    pub fn read(name: &str) -> Self {
+        let text = fs::read_to_string(root().join(name)).expect("the document is there");
+        Self { name: name.to_owned(), text }
+    }
+
+    /// Lines outside of blocks of code, with their numbers.
+    pub fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.lines().filter(|(_, _, block)| block.is_none()).map(|(number, line, _)| (number, line))
+    }
+
+    /// Words of the pieces of code within the prose.
+    pub fn code_words(&self) -> Vec<String> {
+        let prose: Vec<&str> = self.prose().map(|(_, line)| line).collect();
+        let prose = prose.join("\n");
+        let pieces = prose.split('`').skip(1).step_by(2);
+        pieces.flat_map(str::split_whitespace).map(str::to_owned).collect()
+    }
+
+    /// The commands of the blocks that show a terminal.
+    pub fn commands(&self) -> Vec<Shown> {
+        let mut commands: Vec<(String, String)> = Vec::new();
+        let mut continued = false;
+        for (_, line, _) in self.lines().filter(|(_, _, block)| *block == Some("console")) {
+            let start = line.strip_prefix("$ ");
+            let typed = start.or(continued.then_some(line));
+            continued = typed.is_some_and(|typed| typed.ends_with('\\'));
+            let text = typed.map(|typed| typed.trim_end_matches('\\'));
+            match (start.and(text), text, commands.last_mut()) {
+                (Some(text), ..) => commands.push((text.to_owned(), String::new())),
+                (None, Some(text), Some((command, _))) => command.push_str(text),
+                (None, None, Some((_, output))) => *output += &format!("{line}\n"),
+                _ => {}
+            }
+        }
+        let shown = |(command, output): (String, String)| Shown { words: words(&command), output };
+        commands.into_iter().map(shown).collect()
+    }
+
+    /// The rows of the table whose head begins with `head`.
+    pub fn rows(&self, head: &str) -> Vec<&str> {
+        self.text
+            .lines()
+            .skip_while(|line| !line.starts_with(head))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect()
+    }
+
+    /// Every line with its number, and the language of the block that it stands in.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
+        let mut block = None;
+        self.text.lines().enumerate().filter_map(move |(index, line)| {
+            let Some(language) = line.trim_start().strip_prefix("```") else {
+                return Some((index + 1, line, block));
+            };
+            block = if block.is_some() { None } else { Some(language) };
+            None
+        })
+    }
+}
+
+/// The words of a command line: what stands in single quotes is one, variables in front and a `&`
+/// behind are none.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (index, part) in command.split('\'').enumerate() {
+        let mut pieces = if index % 2 == 1 { vec![part] } else { part.split(' ').collect() };
+        let last = words.last_mut().expect("there is one");
+        last.push_str(pieces.remove(0));
+        words.extend(pieces.into_iter().map(str::to_owned));
+    }
+    let is_variable = |word: &String| word.split_once('=').is_some_and(|(name, _)| is_upper(name));
+    let words = words.into_iter().filter(|word| !word.is_empty() && word != "&");
+    words.skip_while(is_variable).collect()
+}
+
+fn is_upper(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+}
