@@ -1,4 +1,4 @@
-//! What is run: token ids of a text, and batches of them padded to one length.
+//! Token ids of a text, and batches of them that are padded to one length.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub mod plan;
 pub enum Priority {
     /// Somebody waits for the answer.
     Interactive,
-    /// Much is to be done; throughput counts.
+    /// There is much to do, and nobody waits for a single text: throughput counts.
     Bulk,
 }
 

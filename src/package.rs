@@ -66,7 +66,7 @@ impl ModelPackage {
         Ok(Self { directory: directory.to_owned(), manifest })
     }
 
-    /// What the package says of itself.
+    /// The manifest.
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }

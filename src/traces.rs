@@ -70,7 +70,7 @@ struct Record {
 #[derive(Debug)]
 enum Message {
     Ended(Box<Record>),
-    /// Everything before this is to be exported.
+    /// Asks to export everything that came before.
     Flush(oneshot::Sender<()>),
 }
 
@@ -78,7 +78,7 @@ enum Message {
 #[derive(Debug)]
 pub struct Traces {
     queue: SyncSender<Message>,
-    /// Traces that found the queue full.
+    /// Traces that were lost because the queue was full.
     lost: Arc<AtomicU64>,
     /// New traces whose id's lower half is below this are sampled.
     sampled_below: u128,

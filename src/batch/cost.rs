@@ -73,7 +73,7 @@ pub type Times = Vec<(Bucket, Duration)>;
 
 /// How often each bucket of the sample is run; the shortest time counts.
 pub const SAMPLE_RUNS: usize = 2;
-/// One of so many lengths is in the sample, and the longest.
+/// The sample has one of each group of this many lengths, and the longest length.
 const SAMPLE_STEP: usize = 4;
 
 /// The buckets whose times determine the model: of some lengths the smallest and the largest.
@@ -91,8 +91,7 @@ pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
         .collect()
 }
 
-/// Takes each time of another round over the same buckets that is shorter: other programs only ever
-/// make it longer.
+/// Keeps the shorter of two times of each bucket: other programs only ever make a run slower.
 pub fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
     for ((_, best), (_, again)) in best.iter_mut().zip(again) {
         *best = (*best).min(*again);

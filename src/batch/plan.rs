@@ -1,4 +1,5 @@
-//! What runs next: the shapes of batches here, the choice among waiting items in `plan/waiting`.
+//! Decides what runs next. The shapes of batches are here; `plan/waiting` chooses among the items
+//! that wait.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ impl LengthClass {
         *self.rows.last().expect("a class is made from at least one bucket")
     }
 
-    /// Place of the smallest number of rows that holds `items`, or of the largest there is.
+    /// Index of the smallest number of rows that holds `items`, or of the largest number.
     fn step(&self, items: usize) -> usize {
         self.rows.partition_point(|&rows| rows < items).min(self.rows.len() - 1)
     }

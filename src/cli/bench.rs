@@ -1,5 +1,5 @@
-//! `duovec bench`: the engine alone, without HTTP and scheduler. What it reaches is the limit that
-//! the server is held to.
+//! `duovec bench` measures the engine alone, without HTTP and scheduler. The server is held to what
+//! the engine reaches.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct Report {
     device: String,
     precision: String,
     package: String,
-    /// Why this engine.
+    /// Why this engine was chosen.
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     ceiling: Option<CeilingReport>,

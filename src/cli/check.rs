@@ -1,4 +1,5 @@
-//! `duovec check`: is this package whole, and does this machine compute what it promises?
+//! `duovec check`: whether a package is whole, and whether this machine computes its golden
+//! numbers.
 //!
 //! One line for each file, plan, library, driver and GPU, and one for the engine; each line that is
 //! not well says what to do.
@@ -20,13 +21,13 @@ use super::load::{Loaded, Measuring, load};
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod gpu;
 
-/// What a line says of its subject.
+/// The result that a line reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Well,
-    /// It is not there, and nothing that was asked for needs it.
+    /// It is absent, and nothing that was asked for needs it.
     NotNeeded,
-    /// It must be mended.
+    /// It must be repaired.
     Bad,
 }
 
@@ -50,7 +51,10 @@ impl Findings {
     }
 }
 
-/// Prints a line for everything that was looked at; anything bad makes it an error.
+/// Prints a line for each thing that it checks.
+///
+/// # Errors
+/// When any of them is bad.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     telemetry::init(&config.log);
     let package = ModelPackage::read_manifest(&config.package)?;

@@ -1,4 +1,5 @@
-//! How `serve` ends when it is asked to: health first, then new requests, then what was accepted.
+//! The orderly end of `serve`: first `/health` says no, then new requests are refused, then what
+//! was accepted is answered.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(super) struct Loaded {
     pub chosen: Chosen,
 }
 
-/// The engine and what follows from it.
+/// The engine, and how it is run.
 pub(super) struct Chosen {
     pub engine: Arc<dyn Engine>,
     pub workers: Workers,
@@ -63,7 +63,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// A named engine or its error; `auto` is the first one that can be had.
+    /// A named engine or its error; `auto` takes the first one that loads.
     fn choose(&self) -> Result<Chosen, EngineError> {
         let named = |kind| self.load(kind, format!("{kind} was asked for"));
         match self.config.engine.choice {
@@ -80,7 +80,7 @@ impl Loader<'_> {
         for kind in [EngineKind::TensorRt, EngineKind::TensorRtRtx] {
             match self.load(kind, reason(kind, &passed_over)) {
                 Ok(chosen) => return Ok(chosen),
-                // Nothing of this process can be trusted on that device any more.
+                // No call of this process to that device can be trusted any more.
                 Err(error @ EngineError::ProcessPoisoned(_)) => return Err(error),
                 Err(error) => passed_over.push(format!("{kind}: {error}")),
             }

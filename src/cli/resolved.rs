@@ -53,7 +53,7 @@ fn origin(setting: &Setting, raw: &RawConfig) -> String {
     }
 }
 
-/// What `auto` is on this machine; the others are the engine's to say.
+/// What `auto` means on this machine. Other settings of `auto` are resolved by the engine.
 fn taken(name: &str, config: &Config) -> Option<u64> {
     match name {
         "http-threads" => Some(config.http.threads.get()),

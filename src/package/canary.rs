@@ -1,4 +1,4 @@
-//! Golden numbers against what an engine gave.
+//! Compares the golden numbers of a package with what an engine computed.
 
 use crate::dense::{cosine, is_finite};
 use crate::package::manifest::Manifest;

@@ -15,16 +15,16 @@ use thiserror::Error;
 
 use super::manifest::plan::{PlanEntry, PlanFlavour};
 
-/// Begins the names of files that are being written; nothing else may begin so.
+/// Prefix of the names of files that are being written; no other name may have it.
 const UNFINISHED: &str = ".unfinished-";
-/// Ends the names of plans.
+/// Suffix of the names of plans.
 const PLAN_ENDING: &str = ".plan";
-/// Hexadecimal digits of its digest in a plan's name.
+/// Hexadecimal digits of the digest in a plan's name.
 const DIGEST_IN_NAME: usize = 16;
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 22;
 
-/// Why a package could not be changed; it is as it was.
+/// Why a package could not be changed. It is left as it was.
 #[derive(Debug, Error)]
 pub enum EditError {
     #[error("another process is changing {}", .0.display())]

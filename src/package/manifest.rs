@@ -15,7 +15,7 @@ use plan::PlanEntry;
 /// The only format this build reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Everything that is said of a model once, by the script that made the package.
+/// What the script that made the package wrote down about the model.
 ///
 /// Unknown fields are refused at the top level, so that a typo is not a silent default.
 #[derive(Debug, Clone, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Manifest {
     pub license: String,
     /// Floats of a dense vector.
     pub hidden_size: usize,
-    /// Ids are below it.
+    /// Every token id is below it.
     pub vocab_size: usize,
     /// Special tokens included.
     pub max_input_tokens: usize,
@@ -62,7 +62,7 @@ pub struct Manifest {
     pub canary: Canary,
 }
 
-/// How the graph turns hidden states into the dense vector; for information, it is in the graph.
+/// How the graph turns hidden states into the dense vector. The graph does it; this is only told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
@@ -86,11 +86,11 @@ pub enum PromptName {
     Passage,
 }
 
-/// What `tokenizer.json` does not say of itself.
+/// What `tokenizer.json` does not say about the tokenizer.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerPart {
-    /// Absent: sentencepiece's.
+    /// Absent means sentencepiece's.
     #[serde(default)]
     pub normalization: Option<Normalization>,
 }

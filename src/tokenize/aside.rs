@@ -1,4 +1,4 @@
-//! Pieces of long stretches in which no place is certain, such as a million times `a`.
+//! Pieces of long stretches of text without a certain boundary, such as a million times `a`.
 
 /// Entries of a block. Blocks are never copied to grow, which would need twice the memory.
 const BLOCK: usize = 16 * 1024;

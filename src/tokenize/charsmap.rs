@@ -1,4 +1,4 @@
-//! sentencepiece's compiled character map: NFKC and its like as texts and their replacements.
+//! sentencepiece's compiled character map: texts and their replacements, such as those of NFKC.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Texts by their bytes, each with a number, as a double array.
+//! A map from texts to numbers that is read byte by byte, as a double array.
 //!
 //! The form is that of darts-clone: sentencepiece's character maps hold it, and the crate `yada`
 //! builds it, so one reader serves both.

@@ -1,4 +1,4 @@
-//! `tokenizer.json`: whose tokenizer it is, and how that one reads texts.
+//! Reads `tokenizer.json`: which kind of tokenizer it is, and how that kind reads texts.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Token ids as they are found, and how long anybody waits for them.
+//! Collects token ids, and asks now and then whether anybody still waits for them.
 
 use super::TokenizeError;
 

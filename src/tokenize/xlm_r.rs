@@ -1,6 +1,6 @@
 //! XLM-R's tokenizer: special tokens, words by sentencepiece's character map, Unigram pieces.
 //!
-//! Ids only, so a text is never held with its offsets: a stretch of its normal form at a time.
+//! It gives ids without offsets, so only one stretch of the normal form is in memory at a time.
 
 use std::borrow::Cow;
 use std::cell::Cell;

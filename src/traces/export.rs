@@ -33,13 +33,13 @@ const GATHER: Duration = Duration::from_secs(1);
 /// Time of one export, its retries included.
 const EXPORT_TIME: Duration = Duration::from_secs(5);
 
-/// A collector that is away is told of once in this time.
+/// The log says at most this often that the collector cannot be reached.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the thread owns.
 pub(super) struct Exporter {
     client: opentelemetry_otlp::SpanExporter,
-    /// Traces that found the queue full.
+    /// Traces that were lost because the queue was full.
     lost: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     ids: RandomIdGenerator,
@@ -47,7 +47,7 @@ pub(super) struct Exporter {
     losses: Losses,
 }
 
-/// Traces that were lost, and when that was last told.
+/// Traces that were lost, and when the log last said so.
 #[derive(Debug, Default)]
 struct Losses {
     untold: u64,
@@ -55,7 +55,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Counts lost traces; how many there are to tell of, if it is time to.
+    /// Counts lost traces. Gives their number when it is time for a line in the log.
     fn add(&mut self, traces: u64, now: Moment) -> Option<u64> {
         self.untold += traces;
         let due = self.told.is_none_or(|told| now.since(told) >= COMPLAINT_PAUSE);
@@ -99,10 +99,10 @@ impl Exporter {
             };
             self.export(&batch);
             if let Some(done) = flushed {
-                // Nobody waits when the time to close was over.
+                // The receiver is gone when closing took too long.
                 let _ = done.send(());
             }
-            // What ends meanwhile fills the queue, and beyond it is lost.
+            // Requests that end meanwhile wait in the queue; those beyond its capacity are lost.
             thread::sleep(pause(batch.len(), self.clock.now().since(begun)));
         }
     }
@@ -183,7 +183,7 @@ impl Exporter {
     }
 }
 
-/// How long to rest after a batch of so many requests that took so long.
+/// How long to pause after a batch of `requests` that took `took`.
 fn pause(requests: usize, took: Duration) -> Duration {
     if requests < BATCH_REQUESTS { Duration::ZERO } else { FULL_BATCH_TIME.saturating_sub(took) }
 }

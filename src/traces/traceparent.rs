@@ -1,4 +1,4 @@
-//! The header `traceparent` of the W3C's Trace Context: what a caller says of its trace.
+//! Reads the header `traceparent` of the W3C's Trace Context.
 
 use opentelemetry::trace::{SpanId, TraceId};
 
@@ -7,7 +7,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 pub struct TraceParent {
     pub trace_id: TraceId,
     pub span_id: SpanId,
-    /// Whether the caller keeps its trace.
+    /// Whether the caller records its trace: the flag `sampled`.
     pub sampled: bool,
 }
 

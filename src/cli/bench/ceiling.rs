@@ -1,4 +1,4 @@
-//! What the GPU's matrix units give at most, and how much arithmetic a token of the model is.
+//! What the GPU's matrix units reach at most, and how much arithmetic one token needs.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub(super) struct CeilingReport {
 }
 
 impl CeilingReport {
-    /// The part of the ceiling that so many tokens a second are.
+    /// The part of the ceiling that this many tokens a second reach.
     pub(super) fn part(&self, tokens_per_s: f64) -> Option<f64> {
         self.flops_per_token.map(|flops| tokens_per_s * flops / (self.teraflops * 1e12))
     }

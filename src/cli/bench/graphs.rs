@@ -1,4 +1,4 @@
-//! Every bucket with its captured CUDA graph against a plain run of the same plan.
+//! Compares each captured CUDA graph with a plain run of the same plan.
 
 use anyhow::bail;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::BatchOutput;
 use crate::limits::GraphTokens;
 
-/// Graphs replay the same kernels in the same order; what differs is a fault.
+/// A graph replays the same kernels in the same order, so any difference is a fault.
 const DIFFERENCE_MAX: f32 = 0.0;
 
 /// Runs of each bucket.
@@ -79,7 +79,7 @@ impl Rig<'_> {
     }
 }
 
-/// 1 without any number: nothing is faster or slower.
+/// Without any number it is 1, which means neither faster nor slower.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(1.0)
@@ -99,7 +99,7 @@ fn mixed_batch(bucket: Bucket) -> anyhow::Result<Batch> {
 fn difference(batch: &Batch, a: &BatchOutput, b: &BatchOutput) -> f32 {
     let apart = |(a, b): (&f32, &f32)| {
         let apart = (a - b).abs();
-        // What is not a number differs from everything.
+        // NaN differs from everything.
         if apart.is_nan() { f32::INFINITY } else { apart }
     };
     let rows = batch.items().iter().enumerate().flat_map(|(row, ids)| {

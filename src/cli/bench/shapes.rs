@@ -1,4 +1,4 @@
-//! The table of shapes: what one run takes, and how much of it is arithmetic well spent.
+//! The table of shapes: the time of one run, tokens a second, and how near that is to the best.
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Loaded, Rig, full_batch, tokens_per_second, warm_session};
 use crate::batch::Bucket;
 
-/// Runs of a shape at least and at most, whatever the time.
+/// The least and the most runs of a shape, whatever the time.
 const RUNS_MIN: usize = 5;
 const RUNS_MAX: usize = 2000;
 /// Rows and lengths of the table when none are typed.

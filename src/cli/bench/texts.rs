@@ -1,4 +1,5 @@
-//! The ceiling for a file of texts: the best that sorted packing gives, without HTTP or scheduler.
+//! The ceiling for a file of texts: the most texts a second that batches sorted by length reach,
+//! without HTTP and scheduler.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
 /// Padded tokens of a batch that are tried, ascending.
 const BUDGETS: [u64; 4] = [256, 512, 1024, 2048];
 const GPU_BUDGETS: [u64; 5] = [512, 2048, 8192, 16_384, 32_768];
-/// Each packing runs so often; the best counts, since other programs only ever slow it down.
+/// Rounds of each packing. The best one counts, since other programs only ever slow it down.
 const ROUNDS: usize = 2;
 
 /// The file, and every way of running it that was tried, best first.

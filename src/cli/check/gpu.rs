@@ -32,7 +32,7 @@ pub(super) fn check(config: &Config, package: &ModelPackage, findings: &mut Find
     }
 }
 
-/// What its absence means: nothing, unless it was asked for by name.
+/// The verdict when it is absent: bad only when it was asked for by name.
 fn absent(config: &Config, flavours: &[PlanFlavour]) -> Verdict {
     let needed = match config.engine.choice {
         EngineChoice::TensorRt => flavours.contains(&PlanFlavour::TensorRt),

@@ -1,4 +1,5 @@
-//! How an engine is run: as it was named, or the best that is measured.
+//! How an engine is run, that is with which workers, threads and batch size: as they were named, or
+//! the best of those that are measured.
 
 use crate::batch::Bucket;
 use crate::clock::Clock;
@@ -11,16 +12,16 @@ use crate::limits::{
 use crate::worker::tuning::Probe;
 use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 
-/// Whether what nobody named is measured.
+/// What is done about settings that nobody named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Measuring {
-    /// Takes some seconds more.
+    /// They are measured, which takes some seconds.
     Measure,
-    /// Defaults are good enough.
+    /// They get defaults.
     Skip,
 }
 
-/// Everything that may be tried, at least one of each.
+/// Everything that may be tried; no list is empty.
 pub(super) struct Ways {
     splits: Vec<Split>,
     budgets: Vec<MaxBatchTokens>,
@@ -80,7 +81,7 @@ impl Ways {
         // The one of the way that was measured last.
         let mut loaded = Some(engine);
         for &split in &self.splits[1..] {
-            // Weights are there once: one engine ends before the next begins.
+            // One engine is dropped before the next is opened, so the weights are in memory once.
             loaded = None;
             let tried = open(split, widest.clone()).and_then(|engine| {
                 let measured = self.probe.measure(&*engine, split, clock)?;
