@@ -64,157 +64,143 @@ const fn histogram(
     Metric { name, kind: Kind::Histogram, labels, help, buckets }
 }
 
-pub const REQUESTS: Metric = counter(
-    "duovec_requests_total",
-    &["route", "status"],
-    "Requests answered, by route (none for an unknown one, preflight for a browser's) and status",
-);
-pub const REFUSALS: Metric = counter(
-    "duovec_request_errors_total",
-    &["reason"],
-    "Requests answered with an error, by the code in the answer's body",
-);
-pub const CANCELLED: Metric = counter(
-    "duovec_requests_cancelled_total",
-    &[],
-    "Requests whose client left before the answer was ready",
-);
-pub const REQUEST_SECONDS: Metric = histogram(
-    "duovec_request_seconds",
-    &["route"],
-    SECONDS,
-    "Time from a request's head to its answer, whatever its status",
-);
-pub const STAGE_SECONDS: Metric = histogram(
-    "duovec_request_stage_seconds",
-    &["stage"],
-    SECONDS,
-    "Time of a request that got vectors, by stage; the stages of a request add up to its time",
-);
-pub const ITEMS: Metric = counter(
-    "duovec_items_total",
-    &["outcome"],
-    "Items by what became of them; accepted is the sum of the others and of those under way",
-);
-pub const TRUNCATED: Metric = counter(
-    "duovec_items_truncated_total",
-    &[],
-    "Items that were cut to the model's longest input",
-);
-pub const TOKENS: Metric = counter(
-    "duovec_tokens_total",
-    &["kind"],
-    "Tokens that were run: real are those of items, padded those of whole batches",
-);
-pub const BATCHES: Metric = counter("duovec_batches_total", &[], "Batches that were started");
-pub const BATCH_SECONDS: Metric = histogram(
-    "duovec_batch_seconds",
-    &[],
-    SECONDS,
-    "Time of a batch that succeeded, from its choice to its rows",
-);
-pub const BATCH_STAGE_SECONDS: Metric = histogram(
-    "duovec_batch_stage_seconds",
-    &["stage"],
-    SECONDS,
-    "Time of a batch on its engine: copy_in, compute, copy_out, as far as the engine measures them",
-);
-pub const BATCH_ITEMS: Metric =
-    histogram("duovec_batch_items", &[], ROWS, "Items of a batch that succeeded");
-pub const BATCH_FILL: Metric = histogram(
-    "duovec_batch_fill_ratio",
-    &[],
-    PARTS,
-    "Real tokens of a batch that succeeded over its padded tokens",
-);
-pub const INFLIGHT_BYTES: Metric = gauge(
-    "duovec_inflight_bytes",
-    &[],
-    "Bytes of requests that are held: bodies, then texts, then token ids",
-);
-pub const QUEUE_ITEMS: Metric =
-    gauge("duovec_queue_items", &["class"], "Items that wait, by class: interactive or bulk");
-pub const QUEUE_TOKENS: Metric =
-    gauge("duovec_queue_tokens", &[], "Tokens of the items that wait, without padding");
-pub const PREDICTED_WAIT: Metric = gauge(
-    "duovec_predicted_wait_seconds",
-    &[],
-    "Time that a new item would wait before it runs, were it the last of the queue",
-);
-pub const WORKERS: Metric = gauge(
-    "duovec_workers",
-    &["state"],
-    "Workers: total are configured, live have a session, busy run a batch, stuck run too long",
-);
-pub const WORKER_RESTARTS: Metric =
-    counter("duovec_worker_restarts_total", &[], "Workers that were replaced");
-pub const INCIDENTS: Metric = counter(
-    "duovec_incidents_total",
-    &["kind"],
-    "batch_split for want of memory, batch_stuck, row_not_finite, row_rescued of those",
-);
-pub const COST_ERROR: Metric = gauge(
-    "duovec_cost_model_error_ratio",
-    &[],
-    "Median relative error of the cost model when it was fitted at warm-up",
-);
-pub const COST_CORRECTION: Metric = gauge(
-    "duovec_cost_model_correction_ratio",
-    &[],
-    "Measured over predicted time of the batches of late",
-);
-pub const READY: Metric =
-    gauge("duovec_ready", &[], "1 when requests are taken, as /health answers, else 0");
-pub const UPTIME: Metric = gauge("duovec_uptime_seconds", &[], "Time since the service was made");
-pub const BUILD_INFO: Metric =
-    gauge("duovec_build_info", &["version"], "Always 1; the version is in the label");
-pub const ENGINE_INFO: Metric = gauge(
-    "duovec_engine_info",
-    &["engine", "version", "device", "precision", "model"],
-    "Always 1; what runs the model is in the labels. Absent while loading",
-);
-pub const GPU_FREE: Metric = gauge(
-    "duovec_gpu_memory_free_bytes",
-    &["gpu", "name"],
-    "Free memory of a GPU, by CUDA's number and name. Only with TensorRT",
-);
-pub const GPU_TOTAL: Metric = gauge(
-    "duovec_gpu_memory_total_bytes",
-    &["gpu", "name"],
-    "Memory of a GPU, by CUDA's number and name. Only with TensorRT",
-);
-pub const RESIDENT_MEMORY: Metric =
-    gauge("process_resident_memory_bytes", &[], "Resident memory of the process. Only on Linux");
+/// Makes a constant of each row, and the list of all.
+macro_rules! metrics {
+    ($($name:ident = $metric:expr;)*) => {
+        $(pub const $name: Metric = $metric;)*
 
-/// All of them, in the order of the document.
-pub const METRICS: &[&Metric] = &[
-    &REQUESTS,
-    &REFUSALS,
-    &CANCELLED,
-    &REQUEST_SECONDS,
-    &STAGE_SECONDS,
-    &ITEMS,
-    &TRUNCATED,
-    &TOKENS,
-    &BATCHES,
-    &BATCH_SECONDS,
-    &BATCH_STAGE_SECONDS,
-    &BATCH_ITEMS,
-    &BATCH_FILL,
-    &INFLIGHT_BYTES,
-    &QUEUE_ITEMS,
-    &QUEUE_TOKENS,
-    &PREDICTED_WAIT,
-    &WORKERS,
-    &WORKER_RESTARTS,
-    &INCIDENTS,
-    &COST_ERROR,
-    &COST_CORRECTION,
-    &READY,
-    &UPTIME,
-    &BUILD_INFO,
-    &ENGINE_INFO,
-    &GPU_FREE,
-    &GPU_TOTAL,
-    &RESIDENT_MEMORY,
-];
+        /// All of them, in the order of the document.
+        pub const METRICS: &[&Metric] = &[$(&$name),*];
+    };
+}
+
+metrics! {
+    REQUESTS = counter(
+        "duovec_requests_total",
+        &["route", "status"],
+        "Requests answered, by route (none for an unknown one, preflight for a browser's) and \
+         status",
+    );
+    REFUSALS = counter(
+        "duovec_request_errors_total",
+        &["reason"],
+        "Requests answered with an error, by the code in the answer's body",
+    );
+    CANCELLED = counter(
+        "duovec_requests_cancelled_total",
+        &[],
+        "Requests whose client left before the answer was ready",
+    );
+    REQUEST_SECONDS = histogram(
+        "duovec_request_seconds",
+        &["route"],
+        SECONDS,
+        "Time from a request's head to its answer, whatever its status",
+    );
+    STAGE_SECONDS = histogram(
+        "duovec_request_stage_seconds",
+        &["stage"],
+        SECONDS,
+        "Time of a request that got vectors, by stage; the stages of a request add up to its time",
+    );
+    ITEMS = counter(
+        "duovec_items_total",
+        &["outcome"],
+        "Items by what became of them; accepted is the sum of the others and of those under way",
+    );
+    TRUNCATED = counter(
+        "duovec_items_truncated_total",
+        &[],
+        "Items that were cut to the model's longest input",
+    );
+    TOKENS = counter(
+        "duovec_tokens_total",
+        &["kind"],
+        "Tokens that were run: real are those of items, padded those of whole batches",
+    );
+    BATCHES = counter("duovec_batches_total", &[], "Batches that were started");
+    BATCH_SECONDS = histogram(
+        "duovec_batch_seconds",
+        &[],
+        SECONDS,
+        "Time of a batch that succeeded, from its choice to its rows",
+    );
+    BATCH_STAGE_SECONDS = histogram(
+        "duovec_batch_stage_seconds",
+        &["stage"],
+        SECONDS,
+        "Time of a batch on its engine: copy_in, compute, copy_out, as far as the engine measures \
+         them",
+    );
+    BATCH_ITEMS = histogram("duovec_batch_items", &[], ROWS, "Items of a batch that succeeded");
+    BATCH_FILL = histogram(
+        "duovec_batch_fill_ratio",
+        &[],
+        PARTS,
+        "Real tokens of a batch that succeeded over its padded tokens",
+    );
+    INFLIGHT_BYTES = gauge(
+        "duovec_inflight_bytes",
+        &[],
+        "Bytes of requests that are held: bodies, then texts, then token ids",
+    );
+    QUEUE_ITEMS = gauge(
+        "duovec_queue_items",
+        &["class"],
+        "Items that wait, by class: interactive or bulk",
+    );
+    QUEUE_TOKENS = gauge(
+        "duovec_queue_tokens",
+        &[],
+        "Tokens of the items that wait, without padding",
+    );
+    PREDICTED_WAIT = gauge(
+        "duovec_predicted_wait_seconds",
+        &[],
+        "Time that a new item would wait before it runs, were it the last of the queue",
+    );
+    WORKERS = gauge(
+        "duovec_workers",
+        &["state"],
+        "Workers: total are configured, live have a session, busy run a batch, stuck run too long",
+    );
+    WORKER_RESTARTS = counter("duovec_worker_restarts_total", &[], "Workers that were replaced");
+    INCIDENTS = counter(
+        "duovec_incidents_total",
+        &["kind"],
+        "batch_split for want of memory, batch_stuck, row_not_finite, row_rescued of those",
+    );
+    COST_ERROR = gauge(
+        "duovec_cost_model_error_ratio",
+        &[],
+        "Median relative error of the cost model when it was fitted at warm-up",
+    );
+    COST_CORRECTION = gauge(
+        "duovec_cost_model_correction_ratio",
+        &[],
+        "Measured over predicted time of the batches of late",
+    );
+    READY = gauge("duovec_ready", &[], "1 when requests are taken, as /health answers, else 0");
+    UPTIME = gauge("duovec_uptime_seconds", &[], "Time since the service was made");
+    BUILD_INFO = gauge("duovec_build_info", &["version"], "Always 1; the version is in the label");
+    ENGINE_INFO = gauge(
+        "duovec_engine_info",
+        &["engine", "version", "device", "precision", "model"],
+        "Always 1; what runs the model is in the labels. Absent while loading",
+    );
+    GPU_FREE = gauge(
+        "duovec_gpu_memory_free_bytes",
+        &["gpu", "name"],
+        "Free memory of a GPU, by CUDA's number and name. Only with TensorRT",
+    );
+    GPU_TOTAL = gauge(
+        "duovec_gpu_memory_total_bytes",
+        &["gpu", "name"],
+        "Memory of a GPU, by CUDA's number and name. Only with TensorRT",
+    );
+    RESIDENT_MEMORY = gauge(
+        "process_resident_memory_bytes",
+        &[],
+        "Resident memory of the process. Only on Linux",
+    );
+}
