@@ -167,9 +167,7 @@ impl EmbeddingService {
         let tokens = likely_tokens(head.announced_bytes, limit);
         // A short text is tokenized where it arrives, beside the long ones.
         let behind = if head.announced_bytes > INLINE_BYTES { self.door.text_bytes() } else { 0 };
-        let tokenizing = self.pace.time_of(behind);
-        let (ahead, deadline) = (self.door.expected(priority), head.deadline);
-        let new = Announced { priority, tokens, deadline, ahead, tokenizing };
+        let new = self.announced(priority, tokens, head.deadline, behind);
         permit.expect(priority, resident.scheduler.admissible(new)?);
         Ok(permit)
     }
@@ -196,12 +194,23 @@ impl EmbeddingService {
         let priority = self.priority(request.priority, by_size);
         // Not behind itself.
         permit.submitted();
-        let tokenizing = self.pace.time_of(self.door.text_bytes());
-        let (ahead, deadline) = (self.door.expected(priority), request.deadline);
-        let new = Announced { priority, tokens, deadline, ahead, tokenizing };
+        let new = self.announced(priority, tokens, request.deadline, self.door.text_bytes());
         permit.expect(priority, resident.scheduler.admissible(new)?);
         permit.begin_tokenizing(all);
         Ok(())
+    }
+
+    /// A request of which the scheduler is asked, behind `behind` bytes of texts to be tokenized
+    /// and behind what other permits expect.
+    fn announced(
+        &self,
+        priority: Priority,
+        tokens: usize,
+        deadline: Moment,
+        behind: u64,
+    ) -> Announced {
+        let (ahead, tokenizing) = (self.door.expected(priority), self.pace.time_of(behind));
+        Announced { priority, tokens, deadline, ahead, tokenizing }
     }
 
     /// The class of a request that names `named`, and whose size says `by_size`.
