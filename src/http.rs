@@ -54,7 +54,6 @@ mod timeline;
 mod tls;
 mod unix_socket;
 mod unread;
-mod validate;
 mod watched;
 
 pub use auth::key_file::KeyFileError;

@@ -9,11 +9,10 @@ use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
-use super::payload::{self, InputLimits, ItemScanner};
+use super::payload::{EmbeddingRequest, InputLimits, ItemScanner};
 use super::record::{RequestContext, Served};
 use super::reply::{self, Form, MANY_NUMBERS};
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use super::validate::{Defaults, Fields, validate};
 use super::{JSON, State};
 use crate::batch::Priority;
 use crate::clock::Moment;
@@ -112,10 +111,9 @@ async fn work(
     });
     let bytes = rt::time::timeout(body_timeout, reading);
     let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
-    let (fields, mut permit) = parse(state, bytes, head.packing, permit).await?;
-    let defaults = Defaults { truncate: state.config.truncate };
-    let (mut request, form) = validate(fields, vectors, defaults, &state.service)?;
-    (request.priority, request.deadline) = (head.asked.priority, head.asked.deadline);
+    let (request, mut permit) = parse(state, bytes, head.packing, permit).await?;
+    let truncate = state.config.truncate;
+    let (request, form) = request.validate(vectors, &head.asked, truncate, &state.service)?;
     let parsed = state.clock.now();
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
@@ -170,10 +168,10 @@ async fn parse(
     bytes: Vec<u8>,
     packing: Packing,
     mut permit: Permit,
-) -> Result<(Fields, Permit), ApiError> {
+) -> Result<(EmbeddingRequest, Permit), ApiError> {
     let (limits, max_body_bytes) = (input_limits(&state.config), state.config.max_body_bytes);
     if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
-        return Ok((payload::parse(&bytes, limits)?, permit));
+        return Ok((EmbeddingRequest::parse(&bytes, limits)?, permit));
     }
     off_thread(state, move || {
         let bytes = match packing {
@@ -188,7 +186,7 @@ async fn parse(
                 })?
             }
         };
-        Ok((payload::parse(&bytes, limits)?, permit))
+        Ok((EmbeddingRequest::parse(&bytes, limits)?, permit))
     })
     .await?
 }

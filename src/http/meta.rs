@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::State;
 use super::error::{ApiError, OK};
-use super::validate::unknown_model;
+use super::payload::unknown_model;
 use crate::health::Phase;
 use crate::service::{EmbeddingService, ModelCard, Unavailable};
 

@@ -19,6 +19,7 @@ use utoipa::openapi::{
 };
 
 use super::error::{self, Code, NOT_READY, OK};
+use super::payload::EmbeddingRequest;
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
 use super::{JSON, State, meta, probe};
 use crate::config::HttpConfig;
@@ -91,7 +92,8 @@ fn components(facts: &Facts<'_>) -> Components {
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("one of the server's keys; a server without keys asks for none"))
         .build();
-    let mut schemas = vec![(request::NAME.to_owned(), request::schema(facts).into())];
+    let mut schemas = vec![(request::NAME.to_owned(), request::schema(facts))];
+    EmbeddingRequest::schemas(&mut schemas);
     add::<answer::EmbeddingList>(&mut schemas);
     add::<answer::SparseEmbeddingList>(&mut schemas);
     add::<answer::PairedEmbeddingList>(&mut schemas);

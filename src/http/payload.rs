@@ -1,258 +1,319 @@
-//! The bytes of a body → the fields of a request, in one pass and without a tree in between.
+//! The body of a request → what the service is asked, in one pass and without a tree in between.
 //!
-//! serde's own messages repeat what the client sent. Here the first thing that is wrong leaves an
-//! [`ApiError`] in a cell, with the field and the index, and the parser stops.
+//! serde's own messages repeat what the client sent. Here a message is made of the field that
+//! serde stopped at and of what it takes.
 
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 
-use serde::Deserializer as _;
-use serde::de::{self, Deserialize, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, IntoDeserializer, Visitor};
+use serde_json::error::Category;
+use serde_path_to_error::Segment;
+use utoipa::ToSchema;
 
 use super::error::{ApiError, Code};
-use super::validate::Fields;
-use crate::limits::{MaxItemBytes, MaxItems};
+use super::reply::{DenseFormat, Form, SparseFormat};
+use crate::config::TruncateDefault;
+use crate::service::{self, EmbedRequest, EmbeddingService, Input, OverLong, RequestHead, Vectors};
+use crate::sparse::Selection;
 
 #[cfg(test)]
 mod fuzz;
-mod input;
+pub(super) mod input;
 mod item_scanner;
 
+pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 
-/// The first thing that was wrong.
-#[derive(Default)]
-struct Fault(Cell<Option<ApiError>>);
+/// Null is the same as leaving a field out, except for input; unknown fields are ignored, a field
+/// that comes twice is refused. Whole numbers are written without fraction and exponent (1, not
+/// 1.0).
+#[derive(Debug, serde::Deserialize, ToSchema)]
+pub(super) struct EmbeddingRequest {
+    /// Empty when it is absent or null.
+    #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = input::schema)]
+    input: Vec<Input>,
+    /// The model's id or an alias; absent is the resident model.
+    model: Option<String>,
+    /// The form of dense vectors.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(default = "float")]
+    encoding_format: Option<DenseFormat>,
+    /// The length of dense vectors; absent is the model's own.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
+    dimensions: Option<NonZeroUsize>,
+    /// Anything; it is ignored.
+    #[serde(default, rename = "user")]
+    #[schema(value_type = Value)]
+    _user: IgnoredAny,
+    /// Which of the model's prompts is put in front of texts.
+    #[serde(default, deserialize_with = "scalar")]
+    input_type: Option<InputType>,
+    /// Whether an over-long item is cut, or refused.
+    #[serde(default, deserialize_with = "scalar")]
+    truncate: Option<bool>,
+    /// The form of lexical weights.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(default = "indices")]
+    sparse_format: Option<SparseFormat>,
+    /// Keep so many of the heaviest.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
+    sparse_top_k: Option<NonZeroUsize>,
+    /// Keep weights at or above it.
+    #[serde(default, deserialize_with = "weight")]
+    #[schema(minimum = 0)]
+    sparse_min_weight: Option<f32>,
+}
 
-impl Fault {
-    /// Leaves `error` and makes serde stop.
-    fn stop<E: de::Error>(&self, error: ApiError) -> E {
-        self.0.set(Some(error));
-        E::custom("refused")
+/// What texts are used for; document is another word for passage.
+#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum InputType {
+    Query,
+    Passage,
+    Document,
+}
+
+/// The fields in the order of the documents, and what those besides `input` and `user` take.
+const FIELDS: [(&str, &str); 10] = [
+    ("input", ""),
+    ("model", "a string"),
+    ("encoding_format", "\"float\" or \"base64\""),
+    ("dimensions", WHOLE_NUMBER),
+    ("user", ""),
+    ("input_type", "\"query\" or \"passage\" or \"document\""),
+    ("truncate", "true or false"),
+    ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
+    ("sparse_top_k", WHOLE_NUMBER),
+    ("sparse_min_weight", "a number, zero or above"),
+];
+
+const WHOLE_NUMBER: &str = "a whole number above zero, without fraction and exponent (1, not 1.0)";
+
+/// Bytes of the longest string that a field other than `input` and `model` may hold; serde copies
+/// what it refuses.
+const LONGEST_WORD: usize = 64;
+
+impl EmbeddingRequest {
+    /// Reads a request whose `input` is within `limits`.
+    pub(super) fn parse(body: &[u8], limits: InputLimits) -> Result<Self, ApiError> {
+        let text = std::str::from_utf8(body).map_err(|error| {
+            let at = error.valid_up_to();
+            invalid_json(format!("byte {at} of the body is not UTF-8; send UTF-8"))
+        })?;
+        if text.starts_with('\u{feff}') {
+            return Err(invalid_json(
+                "the body starts with a byte order mark; send UTF-8 without one",
+            ));
+        }
+        match text.trim_ascii_start().bytes().next() {
+            None => {
+                let message =
+                    "the body is empty; send a JSON object such as {\"input\": \"a text\"}";
+                return Err(invalid_json(message));
+            }
+            // serde takes a list for the values of a struct, and copies a string that it refuses.
+            Some(b'[' | b'"') => return Err(not_an_object()),
+            Some(_) => {}
+        }
+        input::set_limits(limits);
+        serde_json::from_str(text).map_err(|error: serde_json::Error| match error.classify() {
+            Category::Data => refusal(text),
+            Category::Syntax | Category::Eof | Category::Io => malformed(&error),
+        })
+    }
+
+    /// What the service is asked and how its answer is written; refuses a request without input or
+    /// for another model.
+    pub(super) fn validate(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        truncate: TruncateDefault,
+        service: &EmbeddingService,
+    ) -> Result<(EmbedRequest, Form), ApiError> {
+        if self.input.is_empty() {
+            let message = "input is missing; send a text, a list of texts, or token ids";
+            return Err(ApiError::of(Code::InvalidInput, "input", message));
+        }
+        if self.model.is_some_and(|model| !service.knows_model(&model)) {
+            return Err(unknown_model(service));
+        }
+        let truncate = self.truncate.unwrap_or(match truncate {
+            TruncateDefault::Truncate => true,
+            TruncateDefault::Refuse => false,
+        });
+        let request = EmbedRequest {
+            inputs: self.input,
+            vectors,
+            input_type: match self.input_type {
+                None => service::InputType::Default,
+                Some(InputType::Query) => service::InputType::Query,
+                Some(InputType::Passage | InputType::Document) => service::InputType::Passage,
+            },
+            over_long: if truncate { OverLong::Truncate } else { OverLong::Refuse },
+            dimensions: self.dimensions.map(NonZeroUsize::get),
+            selection: Selection {
+                top_k: self.sparse_top_k.map(NonZeroUsize::get),
+                min_weight: self.sparse_min_weight,
+            },
+            priority: head.priority,
+            deadline: head.deadline,
+        };
+        let form = Form {
+            dense: self.encoding_format.unwrap_or_default(),
+            sparse: self.sparse_format.unwrap_or_default(),
+        };
+        Ok((request, form))
     }
 }
 
-/// The value of a field other than `input`; what is inside lists and objects is not kept.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Scalar<'de> {
-    Null,
-    Bool(bool),
-    /// A number without fraction and exponent.
-    Integer(u64),
-    Negative,
-    /// A number with a fraction or an exponent, or beyond 64 bits.
-    Float(f64),
-    Text(Cow<'de, str>),
-    List,
-    Object,
+/// The name is not repeated: it may be anything of any length.
+pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
+    let served = service.model_card().map_or("", |card| &card.id);
+    let message = format!(
+        "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
+         the aliases)"
+    );
+    ApiError::of(Code::ModelNotFound, "model", message)
 }
 
-/// What `input` may hold.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InputLimits {
-    pub(super) items: MaxItems,
-    /// Of one item.
-    pub(super) item_bytes: MaxItemBytes,
-}
-
-/// Reads a request whose `input` is within `limits`.
-pub(super) fn parse(body: &[u8], limits: InputLimits) -> Result<Fields, ApiError> {
-    let text = std::str::from_utf8(body).map_err(|error| {
-        let at = error.valid_up_to();
-        ApiError::new(Code::InvalidJson, format!("byte {at} of the body is not UTF-8; send UTF-8"))
-    })?;
-    if text.trim_ascii().is_empty() {
-        let message = "the body is empty; send a JSON object such as {\"input\": \"a text\"}";
-        return Err(ApiError::new(Code::InvalidJson, message));
-    }
-    if text.starts_with('\u{feff}') {
-        let message = "the body starts with a byte order mark; send UTF-8 without one";
-        return Err(ApiError::new(Code::InvalidJson, message));
-    }
-    let fault = Fault::default();
+/// What is wrong in a body whose fields serde refused. The body is read once more to learn where:
+/// to follow the path in every request would make long lists take half as much time again.
+fn refusal(text: &str) -> ApiError {
     let mut json = serde_json::Deserializer::from_str(text);
-    let parsed = json
-        .deserialize_any(RequestVisitor { fault: &fault, limits })
-        .and_then(|fields| json.end().map(|()| fields));
-    parsed.map_err(|error| fault.0.take().unwrap_or_else(|| malformed(&error)))
+    let Err(error) = serde_path_to_error::deserialize::<_, EmbeddingRequest>(&mut json) else {
+        return not_an_object();
+    };
+    match error.path().iter().next() {
+        Some(Segment::Map { key }) if key == "input" => input::refusal(error.path()),
+        Some(Segment::Map { key }) => wrong(key),
+        _ => duplicate(&error.inner().to_string()).unwrap_or_else(not_an_object),
+    }
+}
+
+/// A field that does not hold what it takes.
+fn wrong(field: &str) -> ApiError {
+    let Some(&(name, takes)) = FIELDS.iter().find(|(name, _)| *name == field) else {
+        return not_an_object();
+    };
+    let code = match name {
+        "dimensions" => Code::InvalidDimensions,
+        _ => Code::InvalidValue,
+    };
+    ApiError::of(code, name, format!("{name} must be {takes}, or left out"))
+}
+
+/// The field that comes twice when that is what serde says.
+fn duplicate(error: &str) -> Option<ApiError> {
+    let (field, _) = error.strip_prefix("duplicate field `")?.split_once('`')?;
+    let (name, _) = FIELDS.iter().find(|(name, _)| *name == field)?;
+    Some(ApiError::of(Code::DuplicateField, name, format!("{name} comes twice; send it once")))
+}
+
+fn not_an_object() -> ApiError {
+    invalid_json("the body must be one JSON object such as {\"input\": \"a text\"}")
 }
 
 fn malformed(error: &serde_json::Error) -> ApiError {
-    if error.is_data() {
-        // Every wrong type is found by a visitor below, except at the top.
-        let message = "the body must be one JSON object such as {\"input\": \"a text\"}";
-        return ApiError::new(Code::InvalidJson, message);
-    }
-    ApiError::new(Code::InvalidJson, format!("the body is not valid JSON: {error}"))
+    invalid_json(format!("the body is not valid JSON: {error}"))
 }
 
-/// The fields that a request may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
-    Input,
-    Model,
-    EncodingFormat,
-    Dimensions,
-    User,
-    InputType,
-    Truncate,
-    SparseFormat,
-    SparseTopK,
-    SparseMinWeight,
-    Unknown,
+fn invalid_json(message: impl Into<String>) -> ApiError {
+    ApiError::new(Code::InvalidJson, message)
 }
 
-impl Key {
-    /// All but `Unknown`, in the order of the documents.
-    pub(super) const KNOWN: [Self; 10] = [
-        Self::Input,
-        Self::Model,
-        Self::EncodingFormat,
-        Self::Dimensions,
-        Self::User,
-        Self::InputType,
-        Self::Truncate,
-        Self::SparseFormat,
-        Self::SparseTopK,
-        Self::SparseMinWeight,
-    ];
+/// Reads a word, a number or a boolean; null is `None`.
+fn scalar<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
+    json.deserialize_any(Scalar(PhantomData))
+}
 
-    /// The field's name in JSON.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Model => "model",
-            Self::EncodingFormat => "encoding_format",
-            Self::Dimensions => "dimensions",
-            Self::User => "user",
-            Self::InputType => "input_type",
-            Self::Truncate => "truncate",
-            Self::SparseFormat => "sparse_format",
-            Self::SparseTopK => "sparse_top_k",
-            Self::SparseMinWeight => "sparse_min_weight",
-            Self::Unknown => "",
-        }
+/// Reads a weight; beyond the largest f32 no weight is kept, as asked for.
+fn weight<'de, D: Deserializer<'de>>(json: D) -> Result<Option<f32>, D::Error> {
+    match scalar::<D, f32>(json)? {
+        Some(weight) if weight < 0.0 => Err(D::Error::custom("below zero")),
+        weight => Ok(weight.map(|weight| weight.min(f32::MAX))),
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
+/// Hands a plain value to `T` and refuses all others before anything of them is kept.
+struct Scalar<T>(PhantomData<T>);
 
-        impl Visitor<'_> for KeyVisitor {
-            type Value = Key;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a key")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Key, E> {
-                let known = Key::KNOWN.into_iter().find(|key| key.name() == text);
-                Ok(known.unwrap_or(Key::Unknown))
-            }
-        }
-
-        deserializer.deserialize_identifier(KeyVisitor)
-    }
-}
-
-struct RequestVisitor<'a> {
-    fault: &'a Fault,
-    limits: InputLimits,
-}
-
-impl<'de> Visitor<'de> for RequestVisitor<'_> {
-    type Value = Fields;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Scalar<T> {
+    type Value = Option<T>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
+        formatter.write_str("a word, a number or a boolean")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-        let mut fields = Fields::default();
-        let mut seen = [false; Key::KNOWN.len()];
-        while let Some(key) = map.next_key::<Key>()? {
-            if key == Key::Unknown {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            if std::mem::replace(&mut seen[key as usize], true) {
-                let message = format!("{} comes twice; send it once", key.name());
-                let error = ApiError::of(Code::DuplicateField, key.name(), message);
-                return Err(self.fault.stop(error));
-            }
-            match key {
-                Key::Input => {
-                    let seed = input::InputSeed { fault: self.fault, limits: self.limits };
-                    fields.input = map.next_value_seed(seed)?;
-                }
-                Key::User => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                _ => {
-                    let value = map.next_value_seed(ScalarSeed)?;
-                    fields.set(key, value).map_err(|error| self.fault.stop(error))?;
-                }
-            }
+    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<T>, E> {
+        if value.len() > LONGEST_WORD {
+            return Err(E::custom("longer than every word"));
         }
-        Ok(fields)
+        T::deserialize(value.into_deserializer()).map(Some)
     }
 }
 
-struct ScalarSeed;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use utoipa::PartialSchema;
 
-impl<'de> DeserializeSeed<'de> for ScalarSeed {
-    type Value = Scalar<'de>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Scalar<'de>, D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ScalarSeed {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a value")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Null)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Bool(value))
+    #[test]
+    fn messages_know_every_field_and_every_word() {
+        let schema = serde_json::to_value(EmbeddingRequest::schema()).expect("it is JSON");
+        let fields = schema["properties"].as_object().expect("there are fields");
+        assert_eq!(fields.len(), FIELDS.len());
+        assert!(FIELDS.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
+        let mut enums = Vec::new();
+        EmbeddingRequest::schemas(&mut enums);
+        assert_eq!(enums.len(), 3);
+        for (name, schema) in enums {
+            let schema = serde_json::to_value(schema).expect("it is JSON");
+            let words = schema["enum"].as_array().expect("there are words");
+            let takes = words.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
+            assert!(FIELDS.iter().any(|field| field.1 == takes), "{name} takes {takes}");
+        }
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Integer(value))
-    }
-
-    fn visit_i64<E: de::Error>(self, _value: i64) -> Result<Scalar<'de>, E> {
-        // serde_json calls this for numbers below zero only.
-        Ok(Scalar::Negative)
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Float(value))
-    }
-
-    fn visit_borrowed_str<E: de::Error>(self, value: &'de str) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Text(Cow::Borrowed(value)))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Scalar<'de>, E> {
-        Ok(Scalar::Text(Cow::Owned(value.to_owned())))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar<'de>, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::List)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar<'de>, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Object)
+    #[test]
+    fn a_string_that_is_no_word_is_refused_before_it_is_copied() {
+        let limits = InputLimits {
+            items: crate::limits::MaxItems::DEFAULT,
+            item_bytes: crate::limits::MaxItemBytes::DEFAULT,
+        };
+        for field in ["encoding_format", "dimensions", "truncate", "sparse_min_weight"] {
+            let body = format!("{{\"{field}\":\"{}\"}}", "\u{7f}".repeat(LONGEST_WORD + 1));
+            let mut json = serde_json::Deserializer::from_str(&body);
+            let error = EmbeddingRequest::deserialize(&mut json).expect_err("it is no word");
+            assert!(error.to_string().starts_with("longer than every word"), "{field}: {error}");
+            let refused = EmbeddingRequest::parse(body.as_bytes(), limits).expect_err("the same");
+            assert_eq!(refused.param, Some(field));
+        }
     }
 }

@@ -2,23 +2,30 @@
 
 use std::io::Write;
 
+use serde::Deserialize;
+use utoipa::ToSchema;
+
 use crate::dense;
 use crate::service::{EmbedReply, EmbeddedItem, Vectors};
 use crate::sparse::SparseVector;
 
 /// How dense vectors are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum DenseFormat {
     /// The shortest decimals that read back as the same f32.
+    #[default]
     Float,
     /// Little-endian f32.
     Base64,
 }
 
 /// How sparse vectors are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum SparseFormat {
     /// `{"indices": […], "values": […]}`
+    #[default]
     Indices,
     /// `{"<token id>": weight}`
     Dict,

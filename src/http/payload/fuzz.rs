@@ -1,5 +1,4 @@
-//! Bodies that are nearly right through `parse` and `validate`, as long as `DUOVEC_FUZZ_SECONDS`
-//! says.
+//! Bodies that are nearly right are parsed and validated, as long as `DUOVEC_FUZZ_SECONDS` says.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,15 +6,14 @@ use std::sync::Arc;
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::{InputLimits, Key, parse};
-use crate::clock::RealClock;
+use super::{EmbeddingRequest, FIELDS, InputLimits};
+use crate::clock::{Moment, RealClock};
 use crate::config::{DoorConfig, TokenInput, TruncateDefault};
 use crate::fuzz_runner::{damage, pick, run_for};
 use crate::http::error::{ApiError, Code};
-use crate::http::validate::{Defaults, validate};
 use crate::limits::{MaxItemBytes, MaxItems};
 use crate::package::ModelPackage;
-use crate::service::{EmbedRequest, EmbeddingService, Input, ServiceOptions, Vectors};
+use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, ServiceOptions, Vectors};
 
 /// Stand in texts and numbers of every body, and may be in no message.
 const SECRETS: [&str; 2] = ["zqsecretqz", "918273645"];
@@ -72,9 +70,10 @@ fn read(
     limits: InputLimits,
     service: &EmbeddingService,
 ) -> Result<EmbedRequest, ApiError> {
-    let defaults = Defaults { truncate: TruncateDefault::Truncate };
-    let fields = parse(body, limits)?;
-    validate(fields, Vectors::Both, defaults, service).map(|(request, _)| request)
+    let head = RequestHead { announced_bytes: 0, priority: None, deadline: Moment::default() };
+    let request = EmbeddingRequest::parse(body, limits)?;
+    let truncate = TruncateDefault::Truncate;
+    request.validate(Vectors::Both, &head, truncate, service).map(|(request, _)| request)
 }
 
 /// A service that knows its model's name only.
@@ -96,8 +95,8 @@ fn service() -> EmbeddingService {
 fn object(rng: &mut Rng) -> String {
     let mut fields = Vec::new();
     for _ in 0..rng.u8(..5) {
-        let key = Key::KNOWN[rng.usize(..Key::KNOWN.len())];
-        fields.push(format!("\"{}\":{}", key.name(), field(rng, key)));
+        let (name, _) = FIELDS[rng.usize(..FIELDS.len())];
+        fields.push(format!("\"{name}\":{}", field(rng, name)));
     }
     if rng.u8(..8) > 0 {
         fields.insert(rng.usize(..=fields.len()), format!("\"input\":{}", input(rng)));
@@ -109,21 +108,21 @@ fn object(rng: &mut Rng) -> String {
 }
 
 /// Mostly what the field takes.
-fn field(rng: &mut Rng, key: Key) -> String {
+fn field(rng: &mut Rng, name: &str) -> String {
     if rng.u8(..8) == 0 {
         return value(rng, 0);
     }
-    let word = match key {
-        Key::Input => return input(rng),
-        Key::Truncate => return rng.bool().to_string(),
-        Key::Dimensions | Key::SparseTopK | Key::SparseMinWeight => {
+    let word = match name {
+        "input" => return input(rng),
+        "truncate" => return rng.bool().to_string(),
+        "dimensions" | "sparse_top_k" | "sparse_min_weight" => {
             return pick(rng, &NUMBERS).to_owned();
         }
-        Key::Model => pick(rng, &["tiny-test", "tiny"]),
-        Key::EncodingFormat => pick(rng, &["float", "base64"]),
-        Key::InputType => pick(rng, &["query", "passage", "document"]),
-        Key::SparseFormat => pick(rng, &["indices", "dict", "tokens", "pgvector"]),
-        Key::User | Key::Unknown => return value(rng, 0),
+        "model" => pick(rng, &["tiny-test", "tiny"]),
+        "encoding_format" => pick(rng, &["float", "base64"]),
+        "input_type" => pick(rng, &["query", "passage", "document"]),
+        "sparse_format" => pick(rng, &["indices", "dict", "tokens", "pgvector"]),
+        _ => return value(rng, 0),
     };
     format!("\"{word}\"")
 }

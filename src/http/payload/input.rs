@@ -1,91 +1,63 @@
 //! The field `input`: a text, texts, token ids, or lists of token ids; never a mixture.
+//!
+//! A visitor of its own reads it, so that its limits hold while it is read: nothing beyond them is
+//! ever in memory.
 
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_path_to_error::{Path, Segment};
+use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type};
 
-use super::{Fault, InputLimits};
 use crate::http::error::{ApiError, Code, token_id_advice};
+use crate::limits::{MaxItemBytes, MaxItems};
 use crate::service::Input;
 
 /// Bytes of a token id in memory.
 const ID_BYTES: usize = size_of::<u32>();
 
-const SHAPES: &str =
-    "a text, a list of texts, a list of token ids, or a list of lists of token ids";
-
-/// Where in `input` a value stands, for messages.
+/// What `input` may hold.
 #[derive(Debug, Clone, Copy)]
-enum Place {
-    Whole,
-    At(usize),
-    Within(usize, usize),
+pub(in crate::http) struct InputLimits {
+    pub(in crate::http) items: MaxItems,
+    /// Of one item.
+    pub(in crate::http) item_bytes: MaxItemBytes,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => formatter.write_str("input"),
-            Self::At(index) => write!(formatter, "input[{index}]"),
-            Self::Within(index, position) => write!(formatter, "input[{index}][{position}]"),
-        }
-    }
+// serde's derive hands nothing to the visitor of a field, and takes nothing from it but a text.
+thread_local! {
+    /// Of the body that this thread reads.
+    static LIMITS: Cell<InputLimits> = const {
+        Cell::new(InputLimits { items: MaxItems::DEFAULT, item_bytes: MaxItemBytes::DEFAULT })
+    };
+    /// Why [`read`] stopped, as the end of a sentence; where is known to the one who called serde.
+    static FAULT: Cell<Option<(Code, String)>> = const { Cell::new(None) };
+}
+
+/// Sets what [`read`] takes on this thread.
+pub(super) fn set_limits(limits: InputLimits) {
+    LIMITS.set(limits);
 }
 
 /// Reads `input`; null gives no items, like an absent field.
-pub(super) struct InputSeed<'a> {
-    pub(super) fault: &'a Fault,
-    pub(super) limits: InputLimits,
+pub(super) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
+    let value = Value { place: Place::Whole, limits: LIMITS.get() };
+    Ok(match json.deserialize_any(value)? {
+        Found::Items(items) => items,
+        Found::Item(item) => vec![item],
+        Found::Id(id) => vec![Input::TokenIds(vec![id])],
+    })
 }
 
-impl<'de> DeserializeSeed<'de> for InputSeed<'_> {
-    type Value = Option<Vec<Input>>;
-
-    fn deserialize<D: de::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        let seed = ValueSeed { fault: self.fault, place: Place::Whole, limits: self.limits };
-        Ok(match json.deserialize_any(seed)? {
-            Value::Null => None,
-            Value::Text(text) => Some(vec![Input::Text(text)]),
-            Value::Id(_) => return Err(wrong(self.fault, Place::Whole, "a number", SHAPES)),
-            Value::Ids(ids) => Some(vec![Input::TokenIds(ids)]),
-            Value::Items(items) => Some(items),
-        })
+/// Why [`read`] stopped at `path`.
+pub(super) fn refusal(path: &Path) -> ApiError {
+    let (code, fault) = FAULT.take().unwrap_or((Code::InvalidInput, format!("must be {SHAPES}")));
+    match (code, path.iter().nth(1)) {
+        (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, LIMITS.get()),
+        (Code::ItemTooLarge, _) => too_large(0, LIMITS.get()),
+        _ => ApiError::of(code, "input", format!("{path} {fault}")),
     }
-}
-
-/// One value at any depth of `input`.
-enum Value {
-    Null,
-    Text(String),
-    Id(u32),
-    Ids(Vec<u32>),
-    Items(Vec<Input>),
-}
-
-impl Value {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Text(_) => "a text",
-            Self::Id(_) => "a token id",
-            Self::Ids(_) | Self::Items(_) => "a list",
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct ValueSeed<'a> {
-    fault: &'a Fault,
-    place: Place,
-    limits: InputLimits,
-}
-
-fn refuse<E: de::Error>(fault: &Fault, message: String) -> E {
-    fault.stop(ApiError::of(Code::InvalidInput, "input", message))
-}
-
-fn wrong<E: de::Error>(fault: &Fault, place: Place, found: &str, expected: &str) -> E {
-    refuse(fault, format!("{place} is {found}; send {expected}"))
 }
 
 /// Refuses the item at `index` for its size.
@@ -99,169 +71,220 @@ pub(super) fn too_large(index: usize, limits: InputLimits) -> ApiError {
     ApiError::of(Code::ItemTooLarge, "input", message)
 }
 
-impl ValueSeed<'_> {
-    /// What may stand at this place.
-    const fn expected(&self) -> &'static str {
-        match self.place {
+fn stop<E: Error>(code: Code, fault: String) -> E {
+    FAULT.set(Some((code, fault)));
+    E::custom("refused")
+}
+
+const SHAPES: &str =
+    "a text, a list of texts, a list of token ids, or a list of lists of token ids";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Id,
+    Ids,
+}
+
+/// Where in `input` a value stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Whole,
+    /// The first of a list: it says what the others must be.
+    First,
+    Next(Kind),
+    /// In a list of token ids that is in a list.
+    Within,
+}
+
+/// A value that is about to be read.
+#[derive(Clone, Copy)]
+struct Value {
+    place: Place,
+    limits: InputLimits,
+}
+
+enum Found {
+    Id(u32),
+    Item(Input),
+    Items(Vec<Input>),
+}
+
+impl Value {
+    fn wrong<E: Error>(self, found: &str) -> E {
+        let expected = match self.place {
             Place::Whole => SHAPES,
-            Place::At(_) => "a text, a token id, or a list of token ids",
-            Place::Within(..) => "a token id, a whole number such as 17",
-        }
-    }
-
-    fn wrong<E: de::Error>(&self, found: &str) -> E {
-        wrong(self.fault, self.place, found, self.expected())
-    }
-
-    /// The element at `index` of the list at this place.
-    const fn element(&self, index: usize) -> Self {
-        let place = match self.place {
-            Place::Whole => Place::At(index),
-            Place::At(item) | Place::Within(item, _) => Place::Within(item, index),
+            Place::First => "a text, a token id, or a list of token ids",
+            Place::Next(Kind::Text) => "a text",
+            Place::Next(Kind::Ids) => "a list of token ids",
+            Place::Next(Kind::Id) | Place::Within => "a token id, a whole number such as 17",
         };
-        Self { place, ..*self }
+        stop(Code::InvalidInput, format!("is {found}; send {expected}"))
     }
 
-    fn too_many<E: de::Error>(&self) -> E {
-        let max_items = self.limits.items;
-        let message = format!("input has more than {max_items} items; split it into more requests");
-        self.fault.stop(ApiError::of(Code::TooManyItems, "input", message))
+    /// Refuses what may not stand at this place.
+    fn check<E: Error>(self, kind: Kind) -> Result<(), E> {
+        let name = |kind| match kind {
+            Kind::Text => "a text",
+            Kind::Id => "a token id",
+            Kind::Ids => "a list",
+        };
+        match self.place {
+            Place::Whole if kind == Kind::Id => Err(self.wrong("a number")),
+            Place::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
+            Place::Next(first) if kind != first => {
+                let (found, first) = (name(kind), name(first));
+                let message = format!("is {found} and input[0] is {first}; send items of one type");
+                Err(stop(Code::InvalidInput, message))
+            }
+            Place::Whole | Place::First | Place::Next(_) | Place::Within => Ok(()),
+        }
     }
 
     /// Refuses an item of `bytes` bytes in memory when one may not be so large.
-    fn check_size<E: de::Error>(&self, bytes: usize) -> Result<(), E> {
-        let limit = self.limits.item_bytes;
-        if bytes <= limit.as_usize() {
+    fn check_size<E: Error>(self, bytes: usize) -> Result<(), E> {
+        if bytes <= self.limits.item_bytes.as_usize() {
             return Ok(());
         }
-        let index = match self.place {
-            Place::Whole => 0,
-            Place::At(index) | Place::Within(index, _) => index,
-        };
-        Err(self.fault.stop(too_large(index, self.limits)))
+        Err(stop(Code::ItemTooLarge, String::new()))
     }
 
-    /// The rest of a list of token ids.
-    fn ids<'de, A: SeqAccess<'de>>(self, first: u32, mut seq: A) -> Result<Vec<u32>, A::Error> {
-        let mut ids = vec![first];
-        while let Some(value) = seq.next_element_seed(self.element(ids.len()))? {
-            match value {
-                Value::Id(id) => {
-                    self.check_size((ids.len() + 1) * ID_BYTES)?;
-                    ids.push(id);
-                }
-                other => return Err(self.mixed(ids.len(), &other, "a token id")),
-            }
+    /// The token ids of a list, behind those of it that were read.
+    fn ids<'de, A: SeqAccess<'de>>(
+        self,
+        mut ids: Vec<u32>,
+        mut list: A,
+    ) -> Result<Vec<u32>, A::Error> {
+        while let Some(Found::Id(id)) = list.next_element_seed(self)? {
+            self.check_size((ids.len() + 1) * ID_BYTES)?;
+            ids.push(id);
         }
         Ok(ids)
     }
 
-    /// The rest of a list of texts or of lists of token ids.
+    /// The items of a list of which the first was read.
     fn items<'de, A: SeqAccess<'de>>(
         self,
         first: Input,
-        mut seq: A,
+        mut list: A,
     ) -> Result<Vec<Input>, A::Error> {
         let mut items = vec![first];
-        while let Some(value) = seq.next_element_seed(self.element(items.len()))? {
-            let item = match (value, &items[0]) {
-                (Value::Text(text), Input::Text(_)) => Input::Text(text),
-                (Value::Ids(ids), Input::TokenIds(_)) => Input::TokenIds(ids),
-                (other, Input::Text(_)) => return Err(self.mixed(items.len(), &other, "a text")),
-                (other, Input::TokenIds(_)) => {
-                    return Err(self.mixed(items.len(), &other, "a list of token ids"));
-                }
-            };
+        while let Some(Found::Item(item)) = list.next_element_seed(self)? {
             if items.len() >= self.limits.items.as_usize() {
-                return Err(self.too_many());
+                let most = self.limits.items;
+                let fault = format!("has more than {most} items; split it into more requests");
+                return Err(stop(Code::TooManyItems, fault));
             }
             items.push(item);
         }
         Ok(items)
     }
-
-    fn mixed<E: de::Error>(&self, index: usize, found: &Value, first: &str) -> E {
-        let (place, found) = (self.element(index).place, found.name());
-        let start = self.element(0).place;
-        let message = format!("{place} is {found} and {start} is {first}; send items of one type");
-        refuse(self.fault, message)
-    }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Value;
+impl<'de> DeserializeSeed<'de> for Value {
+    type Value = Found;
 
-    fn deserialize<D: de::Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Found, D::Error> {
         json.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for ValueSeed<'_> {
-    type Value = Value;
+impl<'de> Visitor<'de> for Value {
+    type Value = Found;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.expected())
+        formatter.write_str(SHAPES)
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+    fn visit_unit<E: Error>(self) -> Result<Found, E> {
         match self.place {
-            Place::Whole => Ok(Value::Null),
-            Place::At(_) | Place::Within(..) => Err(self.wrong("null")),
+            Place::Whole => Ok(Found::Items(Vec::new())),
+            Place::First | Place::Next(_) | Place::Within => Err(self.wrong("null")),
         }
     }
 
-    fn visit_bool<E: de::Error>(self, _value: bool) -> Result<Value, E> {
+    fn visit_bool<E: Error>(self, _value: bool) -> Result<Found, E> {
         Err(self.wrong("a boolean"))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        if matches!(self.place, Place::Whole) {
-            return Err(self.wrong("a number"));
-        }
-        u32::try_from(value).map(Value::Id).map_err(|_| {
-            let advice = token_id_advice();
-            let message = format!("{} is larger than every token id; {advice}", self.place);
-            self.fault.stop(ApiError::of(Code::TokenIdOutOfRange, "input", message))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Found, E> {
+        self.check(Kind::Id)?;
+        u32::try_from(value).map(Found::Id).map_err(|_| {
+            let fault = format!("is larger than every token id; {}", token_id_advice());
+            stop(Code::TokenIdOutOfRange, fault)
         })
     }
 
-    fn visit_i64<E: de::Error>(self, _value: i64) -> Result<Value, E> {
+    fn visit_i64<E: Error>(self, _value: i64) -> Result<Found, E> {
+        // serde_json calls this for numbers below zero only.
         Err(self.wrong("a number below zero"))
     }
 
-    fn visit_f64<E: de::Error>(self, _value: f64) -> Result<Value, E> {
+    fn visit_f64<E: Error>(self, _value: f64) -> Result<Found, E> {
         Err(self.wrong("a number with a fraction or an exponent, or beyond 64 bits"))
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
-        match self.place {
-            Place::Within(..) => Err(self.wrong("a text")),
-            Place::Whole | Place::At(_) => {
-                self.check_size(text.len())?;
-                Ok(Value::Text(text.to_owned()))
-            }
-        }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Found, E> {
+        self.check(Kind::Text)?;
+        self.check_size(text.len())?;
+        Ok(Found::Item(Input::Text(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        if matches!(self.place, Place::Within(..)) {
-            return Err(self.wrong("a list"));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
+        self.check(Kind::Ids)?;
+        let at = |place| Self { place, ..self };
+        if !matches!(self.place, Place::Whole) {
+            // An empty list is like an empty text: only the special tokens are run.
+            let ids = at(Place::Within).ids(Vec::new(), list)?;
+            return Ok(Found::Item(Input::TokenIds(ids)));
         }
-        let whole = matches!(self.place, Place::Whole);
-        Ok(match seq.next_element_seed(self.element(0))? {
-            None if whole => {
-                return Err(refuse(self.fault, "input is an empty list; send an item".to_owned()));
+        Ok(Found::Items(match list.next_element_seed(at(Place::First))? {
+            None => {
+                let fault = "is an empty list; send an item".to_owned();
+                return Err(stop(Code::InvalidInput, fault));
             }
-            // Like an empty text: only the special tokens are run.
-            None => Value::Ids(Vec::new()),
-            Some(Value::Id(first)) => Value::Ids(self.ids(first, seq)?),
-            Some(Value::Text(text)) => Value::Items(self.items(Input::Text(text), seq)?),
-            Some(Value::Ids(ids)) => Value::Items(self.items(Input::TokenIds(ids), seq)?),
-            Some(other @ (Value::Null | Value::Items(_))) => return Err(self.wrong(other.name())),
-        })
+            Some(Found::Id(first)) => {
+                vec![Input::TokenIds(at(Place::Next(Kind::Id)).ids(vec![first], list)?)]
+            }
+            Some(Found::Item(first @ Input::Text(_))) => {
+                at(Place::Next(Kind::Text)).items(first, list)?
+            }
+            Some(Found::Item(first @ Input::TokenIds(_))) => {
+                at(Place::Next(Kind::Ids)).items(first, list)?
+            }
+            Some(Found::Items(items)) => items,
+        }))
     }
 
-    fn visit_map<A: de::MapAccess<'de>>(self, _map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, _map: A) -> Result<Found, A::Error> {
         Err(self.wrong("an object"))
     }
+}
+
+/// What [`read`] takes within every limit.
+pub(super) fn schema() -> Schema {
+    schema_within(MaxItems::MAX as usize, u32::MAX as usize)
+}
+
+/// What [`read`] takes of at most `items` items, with token ids up to `largest_id`.
+pub(in crate::http) fn schema_within(items: usize, largest_id: usize) -> Schema {
+    let text = || Object::with_type(Type::String);
+    let id = || {
+        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(largest_id))
+    };
+    let texts = ArrayBuilder::new().items(text()).min_items(Some(1)).max_items(Some(items));
+    // One item, so that its length is bounded by its bytes alone.
+    let ids = ArrayBuilder::new().items(id()).min_items(Some(1));
+    let lists = ArrayBuilder::new().items(ArrayBuilder::new().items(id()));
+    let lists = lists.min_items(Some(1)).max_items(Some(items));
+    let about = "a text, a list of texts, a list of token ids (one item), or a list of such lists; \
+                 never a mixture. An empty text or inner list is legal. Some servers are set to \
+                 refuse token ids.";
+    OneOfBuilder::new()
+        .item(text())
+        .item(texts.description(Some("texts")))
+        .item(ids.description(Some("the token ids of one item")))
+        .item(lists.description(Some("the token ids of several items")))
+        .description(Some(about))
+        .into()
 }
