@@ -1,8 +1,8 @@
 //! The bounded handle between requests and workers: submit → future, ask for work → job.
 //!
-//! One lock guards the state machine and is held for microseconds; rows are written outside of it.
+//! One lock guards the state machine and is held for microseconds. What the machine says is done
+//! outside of it: waking workers, answering requests, writing rows.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::{Clock, Moment};
 use crate::engine::{EngineInfo, StageTimes};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
-use crate::locks::{Condvar, Mutex, MutexGuard};
+use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
 mod incidents;
@@ -26,10 +26,11 @@ mod stuck;
 mod ticket;
 
 pub use incidents::Incidents;
+use job::QueuedItem;
 pub use job::{Job, JobItem, RowsOrError};
 pub use state::Announced;
 use state::{Action, Counts, Event, Refused, State, StateConfig};
-use ticket::Pending;
+use ticket::{Answer, Pending};
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
 
 /// What bounds the queue and the batches.
@@ -112,20 +113,11 @@ pub struct Snapshot {
 }
 
 /// Items whose requests are to be told why they get no rows; done outside of the lock.
-type Ended = Vec<(JobItem, RunError)>;
-
-#[derive(Debug)]
-struct Locked {
-    state: State,
-    /// Items that wait.
-    entries: HashMap<Sequence, JobItem>,
-    /// The requests in each worker's batch, so that they can be answered when it never ends.
-    running: Vec<Vec<Arc<Pending>>>,
-}
+type Ended = Vec<(QueuedItem, RunError)>;
 
 #[derive(Debug)]
 struct Shared {
-    locked: Mutex<Locked>,
+    state: Mutex<State<QueuedItem>>,
     work: Condvar,
     empty: Notify,
     clock: Arc<dyn Clock>,
@@ -153,13 +145,8 @@ impl Scheduler {
             max_age: Duration::from_millis(config.max_age.get()),
             workers,
         };
-        let state = State::new(state_config, BucketTable::new(&buckets));
         Self(Arc::new(Shared {
-            locked: Mutex::new(Locked {
-                state,
-                entries: HashMap::new(),
-                running: vec![Vec::new(); workers],
-            }),
+            state: Mutex::new(State::new(state_config, BucketTable::new(&buckets))),
             work: Condvar::new(),
             empty: Notify::new(),
             clock,
@@ -176,16 +163,15 @@ impl Scheduler {
     /// # Errors
     /// The refusal that the request would get anyway. It counts as one that was refused.
     pub fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
-        let mut locked = self.0.locked.lock();
-        let event = Event::Announce(new);
-        let actions = locked.state.handle(self.0.clock.now(), &event);
+        let mut state = self.0.state.lock();
+        let actions = state.handle(self.0.clock.now(), &Event::Announce(new));
         let refused = actions.iter().find_map(|action| match action {
             Action::Refuse(refused) => Some(Refusal::from(*refused)),
             _ => None,
         });
-        let own = locked.state.estimated_time(new.tokens);
-        let (_, ended) = self.carry_out(&mut locked, actions);
-        drop(locked);
+        let own = state.estimated_time(new.tokens);
+        drop(state);
+        let (_, ended) = self.carry_out(actions);
         self.tell(ended);
         refused.map_or(Ok(own), Err)
     }
@@ -197,49 +183,52 @@ impl Scheduler {
     pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
         let tokens: Vec<usize> = submission.items.iter().map(|ids| ids.len()).collect();
         let longest = tokens.iter().copied().max().expect("a request has at least one item");
-        let mut locked = self.0.locked.lock();
-        assert!(longest <= locked.state.max_length(), "an item fits the longest bucket");
-        let Submission { priority, deadline, .. } = submission;
-        let event = Event::Submit { tokens: &tokens, priority, deadline };
-        let actions = locked.state.handle(self.0.clock.now(), &event);
-        self.enter(locked, actions, submission.items, submission.rows)
+        let Submission { items, rows, priority, deadline } = submission;
+        let (contents, answer) = queued(items, rows);
+        let mut state = self.0.state.lock();
+        assert!(longest <= state.max_length(), "an item fits the longest bucket");
+        let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
+        let actions = state.handle(self.0.clock.now(), &event);
+        drop(state);
+        self.enter(actions, answer)
     }
 
     /// Gives an item to one worker, ahead of what waits; for health checks. While other items wait,
     /// a worker runs one of them in eight batches at most.
     pub fn probe(&self, worker: usize, ids: TokenIds, deadline: Moment) -> Result<Ticket, Refusal> {
-        let mut locked = self.0.locked.lock();
-        let event = Event::Probe { worker, tokens: ids.len(), deadline };
-        let actions = locked.state.handle(self.0.clock.now(), &event);
-        self.enter(locked, actions, vec![ids], WantedRows::Both)
+        let tokens = ids.len();
+        let (contents, answer) = queued(vec![ids], WantedRows::Both);
+        let event = Event::Probe { worker, tokens, content: &contents[0], deadline };
+        let actions = self.handle(&event);
+        self.enter(actions, answer)
     }
 
     /// What waits, what runs, what has been.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.0.clock.now();
-        let locked = self.0.locked.lock();
-        let (live, busy) = locked.state.live_and_busy();
-        let stuck = locked.state.stuck();
-        let (cost, cost_error, cost_correction) = locked.state.cost();
+        let state = self.0.state.lock();
+        let (live, busy) = state.live_and_busy();
+        let stuck = state.stuck();
+        let (cost, cost_error, cost_correction) = state.cost();
         let restarts = self.0.incidents.restarts.get();
         Snapshot {
-            queue_depth: locked.state.queue_depth(),
-            queue_interactive: locked.state.queue_depth_of(Priority::Interactive),
-            queue_bulk: locked.state.queue_depth_of(Priority::Bulk),
-            queue_tokens: locked.state.queue_tokens(),
-            predicted_wait: locked.state.predicted_wait(now),
+            queue_depth: state.queue_depth(),
+            queue_interactive: state.queue_depth_of(Priority::Interactive),
+            queue_bulk: state.queue_depth_of(Priority::Bulk),
+            queue_tokens: state.queue_tokens(),
+            predicted_wait: state.predicted_wait(now),
             workers: WorkerCounts { live, total: self.0.workers, busy, stuck, restarts },
             cost,
             cost_error,
             cost_correction,
-            counts: locked.state.counts(),
+            counts: state.counts(),
             stages: *self.0.stages.lock(),
         }
     }
 
     /// Takes over the cost model that warm-up measured.
     pub fn set_cost(&self, fit: Fit) {
-        self.0.locked.lock().state.set_cost(fit);
+        self.0.state.lock().set_cost(fit);
     }
 
     /// Takes nothing new; what was taken is still run.
@@ -254,7 +243,7 @@ impl Scheduler {
             tokio::pin!(empty);
             // Registered before the look, so that the last item's end cannot be missed.
             empty.as_mut().enable();
-            if self.0.locked.lock().state.is_empty() {
+            if self.0.state.lock().is_empty() {
                 return;
             }
             empty.await;
@@ -267,15 +256,7 @@ impl Scheduler {
     }
 
     pub(super) fn cancel(&self, items: Range<Sequence>) {
-        let mut locked = self.0.locked.lock();
-        let remove = |item| locked.entries.remove(&item);
-        let gone: Vec<JobItem> = items.clone().filter_map(remove).collect();
-        // Under the same lock, so that no worker is given an item without its entry.
-        let now = self.0.clock.now();
-        locked.state.handle(now, &Event::Cancel { items });
-        drop(locked);
-        drop(gone);
-        self.tell_empty();
+        self.apply(&Event::Cancel { items });
     }
 
     /// The worker has a session and every bucket has run.
@@ -285,14 +266,7 @@ impl Scheduler {
 
     /// The worker has no session any more. Its job is gone already, unless its thread hangs.
     pub fn worker_lost(&self, worker: usize) {
-        let mut locked = self.0.locked.lock();
-        let actions = locked.state.handle(self.0.clock.now(), &Event::WorkerLost { worker });
-        let (_, ended) = self.carry_out(&mut locked, actions);
-        let running = std::mem::take(&mut locked.running[worker]);
-        drop(locked);
-        give_up(&running);
-        self.tell(ended);
-        self.tell_empty();
+        self.apply(&Event::WorkerLost { worker });
     }
 
     /// Counts a worker that was replaced.
@@ -302,35 +276,34 @@ impl Scheduler {
 
     /// Whether everything is over for good.
     pub fn is_closed(&self) -> bool {
-        self.0.locked.lock().state.is_closed()
+        self.0.state.lock().is_closed()
     }
 
     /// Blocks a worker's thread until there is work; `None` when there will be none any more.
     pub fn next_job(&self, worker: usize) -> Option<Job> {
-        let mut locked = self.0.locked.lock();
+        let mut state = self.0.state.lock();
         loop {
-            if locked.state.is_closed() {
+            if state.is_closed() {
                 return None;
             }
-            let now = self.0.clock.now();
-            let actions = locked.state.handle(now, &Event::AskForWork { worker });
-            let (job, ended) = self.carry_out(&mut locked, actions);
-            if job.is_none() && ended.is_empty() {
-                self.0.work.wait(&mut locked);
+            let actions = state.handle(self.0.clock.now(), &Event::AskForWork { worker });
+            if actions.is_empty() {
+                self.0.work.wait(&mut state);
                 continue;
             }
-            drop(locked);
+            drop(state);
+            let (job, ended) = self.carry_out(actions);
             self.tell(ended);
             if job.is_some() {
                 return job;
             }
-            locked = self.0.locked.lock();
+            state = self.0.state.lock();
         }
     }
 
     /// The smallest bucket for `items` items of at most `tokens` tokens.
     pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
-        self.0.locked.lock().state.bucket(items, tokens)
+        self.0.state.lock().bucket(items, tokens)
     }
 
     /// What went wrong so far.
@@ -338,53 +311,29 @@ impl Scheduler {
         &self.0.incidents
     }
 
-    fn enter(
-        &self,
-        mut locked: MutexGuard<'_, Locked>,
-        actions: Vec<Action>,
-        ids: Vec<TokenIds>,
-        rows: WantedRows,
-    ) -> Result<Ticket, Refusal> {
+    /// Takes in what happened now; what is to be done is done outside of the lock.
+    fn handle(&self, event: &Event<'_, QueuedItem>) -> Vec<Action<QueuedItem>> {
+        self.0.state.lock().handle(self.0.clock.now(), event)
+    }
+
+    fn enter(&self, actions: Vec<Action<QueuedItem>>, answer: Answer) -> Result<Ticket, Refusal> {
         let accepted = actions.iter().find_map(|action| match action {
             Action::Accept { items } => Some(Ok(items.clone())),
             Action::Refuse(refused) => Some(Err(Refusal::from(*refused))),
             _ => None,
         });
-        let items = match accepted.expect("a submission is accepted or refused") {
-            Ok(items) => items,
-            Err(refusal) => {
-                let (_, ended) = self.carry_out(&mut locked, actions);
-                drop(locked);
-                self.tell(ended);
-                return Err(refusal);
-            }
-        };
-        let (pending, answer) = Pending::new(ids.len());
-        for (slot, (sequence, ids)) in items.clone().zip(ids).enumerate() {
-            let pending = Arc::clone(&pending);
-            let item = JobItem { ids, sequence, rows, slot, pending, answered: false };
-            locked.entries.insert(sequence, item);
-        }
-        let (_, ended) = self.carry_out(&mut locked, actions);
-        drop(locked);
+        let (_, ended) = self.carry_out(actions);
         self.tell(ended);
+        let items = accepted.expect("a submission is accepted or refused")?;
         Ok(Ticket::new(self.clone(), items, answer))
     }
 
     /// An event whose actions end items or wake workers.
-    fn apply(&self, event: &Event<'_>) {
-        let mut locked = self.0.locked.lock();
-        let actions = locked.state.handle(self.0.clock.now(), event);
-        let (_, ended) = self.carry_out(&mut locked, actions);
-        drop(locked);
+    fn apply(&self, event: &Event<'_, QueuedItem>) {
+        let actions = self.handle(event);
+        let (_, ended) = self.carry_out(actions);
         self.tell(ended);
         self.tell_empty();
-    }
-
-    fn end_batch(&self, worker: usize, event: &Event<'_>) {
-        let mut locked = self.0.locked.lock();
-        locked.state.handle(self.0.clock.now(), event);
-        locked.running[worker].clear();
     }
 
     fn now(&self) -> Moment {
@@ -396,39 +345,29 @@ impl Scheduler {
             return;
         }
         for (item, error) in ended {
-            item.fail(error);
+            item.pending.fail(error);
         }
         self.tell_empty();
     }
 
     fn tell_empty(&self) {
-        if self.0.locked.lock().state.is_empty() {
+        if self.0.state.lock().is_empty() {
             self.0.empty.notify_waiters();
         }
     }
 
-    /// Does what the state machine says, under the lock; failures are told outside of it.
-    fn carry_out(&self, locked: &mut Locked, actions: Vec<Action>) -> (Option<Job>, Ended) {
+    /// Does what the state machine says, outside of the lock; gives the job of a worker that asked
+    /// for work, and the items that ended.
+    fn carry_out(&self, actions: Vec<Action<QueuedItem>>) -> (Option<Job>, Ended) {
         let mut job = None;
         let mut ended = Vec::new();
-        let mut end = |locked: &mut Locked, item: Sequence, error: RunError| {
-            if let Some(item) = locked.entries.remove(&item) {
-                ended.push((item, error));
-            }
-        };
         for action in actions {
             match action {
                 Action::Run { worker, bucket, items } => {
-                    let take = |item: &Sequence| locked.entries.remove(item);
-                    let items: Vec<JobItem> = items.iter().filter_map(take).collect();
-                    let pending = items.iter().map(|item| Arc::clone(&item.pending));
-                    locked.running[worker].clear();
-                    locked.running[worker].extend(pending);
-                    let (started, scheduler) = (self.0.clock.now(), self.clone());
-                    job = Some(Job { bucket, items, started, worker, scheduler });
+                    job = Some(Job::new(self.clone(), worker, bucket, items));
                 }
-                Action::Expire { item } => end(locked, item, RunError::Expired),
-                Action::Abandon { item } => end(locked, item, RunError::NoWorker),
+                Action::Expire { content, .. } => ended.push((content, RunError::Expired)),
+                Action::Abandon { content, .. } => ended.push((content, RunError::NoWorker)),
                 Action::WakeOne => {
                     self.0.work.notify_one();
                 }
@@ -454,11 +393,11 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// Answers requests whose worker will not do it.
-fn give_up(requests: &[Arc<Pending>]) {
-    for request in requests {
-        request.fail(RunError::NoWorker);
-    }
+/// The items of a request, and where its answer will arrive.
+fn queued(items: Vec<TokenIds>, rows: WantedRows) -> (Vec<QueuedItem>, Answer) {
+    let (pending, answer) = Pending::new(items.len());
+    let item = |(slot, ids)| QueuedItem { ids, rows, slot, pending: Arc::clone(&pending) };
+    (items.into_iter().enumerate().map(item).collect(), answer)
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ fn run(
 }
 
 fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
-    let ids = items.iter().map(|item| item.ids.clone()).collect();
+    let ids = items.iter().map(|item| item.ids().clone()).collect();
     Batch::new(bucket, ids)
         .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
 }

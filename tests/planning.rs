@@ -43,8 +43,7 @@ trait Scheduling {
 
 /// The state machine.
 struct Planned {
-    state: State,
-    items: Vec<Item>,
+    state: State<Item>,
     expired: Vec<usize>,
 }
 
@@ -53,24 +52,23 @@ impl Planned {
         let config = StateConfig { capacity: 1_000_000, max_age: MAX_AGE, workers: 1 };
         let mut state = State::new(config, BucketTable::new(&ladder()));
         state.handle(Moment::START, &Event::WorkerOpened { worker: 0 });
-        Self { state, items: Vec::new(), expired: Vec::new() }
+        Self { state, expired: Vec::new() }
     }
 }
 
 impl Scheduling for Planned {
     fn submit(&mut self, now: Moment, request: usize, asked: &Asked) -> Result<(), Duration> {
         let (tokens, priority) = (&asked.tokens[..], asked.priority);
-        let deadline = now + asked.timeout;
+        let contents: Vec<Item> = tokens.iter().map(|&tokens| (request, tokens)).collect();
+        let (contents, deadline) = (&contents[..], now + asked.timeout);
         let mut answer = Ok(());
-        for action in self.state.handle(now, &Event::Submit { tokens, priority, deadline }) {
+        let event = Event::Submit { tokens, contents, priority, deadline };
+        for action in self.state.handle(now, &event) {
             match action {
-                Action::Accept { .. } => {
-                    self.items.extend(tokens.iter().map(|&tokens| (request, tokens)));
-                }
                 Action::Refuse(Refused::Full { retry_after } | Refused::Late { retry_after }) => {
                     answer = Err(retry_after);
                 }
-                Action::Expire { item } => self.expired.push(self.items[item as usize].0),
+                Action::Expire { content, .. } => self.expired.push(content.0),
                 _ => {}
             }
         }
@@ -82,10 +80,10 @@ impl Scheduling for Planned {
         for action in self.state.handle(now, &Event::AskForWork { worker: 0 }) {
             match action {
                 Action::Run { bucket, items, .. } => {
-                    let items = items.iter().map(|&item| self.items[item as usize]);
+                    let items = items.into_iter().map(|(_, content)| content);
                     batch = Some((bucket, items.collect()));
                 }
-                Action::Expire { item } => self.expired.push(self.items[item as usize].0),
+                Action::Expire { content, .. } => self.expired.push(content.0),
                 _ => {}
             }
         }

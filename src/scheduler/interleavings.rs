@@ -74,7 +74,7 @@ fn join(threads: Vec<JoinHandle<()>>) {
 fn assert_all_ended(scheduler: &Scheduler) {
     let snapshot = scheduler.snapshot();
     assert_eq!(snapshot.counts.ended(), snapshot.counts.accepted, "{:?}", snapshot.counts);
-    assert!(scheduler.0.locked.lock().entries.is_empty());
+    assert!(scheduler.0.state.lock().is_empty());
 }
 
 #[test]

@@ -11,16 +11,23 @@ use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
 
-/// One item of a request, while it waits and while it runs. Whoever drops it unanswered answers its
-/// request with `NoWorker`.
+/// One item of a request, as it waits. The queue keeps it until its batch has ended, so that its
+/// request can be answered when the batch never ends.
+#[derive(Debug, Clone)]
+pub(super) struct QueuedItem {
+    pub ids: TokenIds,
+    pub rows: WantedRows,
+    /// Its place in the request.
+    pub slot: usize,
+    pub pending: Arc<Pending>,
+}
+
+/// An item that runs. Whoever drops it unanswered answers its request with `NoWorker`.
 #[derive(Debug)]
 pub struct JobItem {
-    pub ids: TokenIds,
-    pub(super) sequence: Sequence,
-    pub(super) rows: WantedRows,
-    pub(super) slot: usize,
-    pub(super) pending: Arc<Pending>,
-    pub(super) answered: bool,
+    queued: QueuedItem,
+    sequence: Sequence,
+    answered: bool,
 }
 
 /// What a worker is to run. It belongs to the worker: when it is dropped without an end, by a panic
@@ -31,14 +38,25 @@ pub struct Job {
     /// In the order of the batch's rows. Empty once the batch has ended.
     pub items: Vec<JobItem>,
     pub(super) started: Moment,
-    pub(super) worker: usize,
-    pub(super) scheduler: Scheduler,
+    worker: usize,
+    scheduler: Scheduler,
 }
 
 /// What an item of a job gave.
 pub type RowsOrError = Result<ItemRows, RunError>;
 
 impl Job {
+    pub(super) fn new(
+        scheduler: Scheduler,
+        worker: usize,
+        bucket: Bucket,
+        items: Vec<(Sequence, QueuedItem)>,
+    ) -> Self {
+        let item = |(sequence, queued)| JobItem { queued, sequence, answered: false };
+        let (items, started) = (items.into_iter().map(item).collect(), scheduler.now());
+        Self { bucket, items, started, worker, scheduler }
+    }
+
     /// Hands out the rows of the batch, in the order of its items.
     pub fn complete(mut self, rows: Vec<RowsOrError>) {
         let span = RunSpan { started: self.started, ended: self.scheduler.now() };
@@ -59,8 +77,8 @@ impl Job {
     }
 
     /// The batch is over before its requests hear of it, so that what they do next finds a worker.
-    fn end(&self, event: &Event<'_>) {
-        self.scheduler.end_batch(self.worker, event);
+    fn end(&self, event: &Event<'_, QueuedItem>) {
+        self.scheduler.handle(event);
     }
 }
 
@@ -75,19 +93,24 @@ impl Drop for Job {
 }
 
 impl JobItem {
+    /// Its token ids.
+    pub const fn ids(&self) -> &TokenIds {
+        &self.queued.ids
+    }
+
     /// This item's rows of a run, row `row` of its batch. Those that its request wants must be
     /// finite.
     pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
-        let (with_dense, with_weights) = match self.rows {
+        let (with_dense, with_weights) = match self.queued.rows {
             WantedRows::Dense => (true, false),
             WantedRows::Weights => (false, true),
             WantedRows::Both => (true, true),
         };
         let dense = if with_dense { output.dense_row(row) } else { &[] };
-        let tokens = self.ids.len();
+        let tokens = self.ids().len();
         let weights = if with_weights { output.weights_row(row, tokens) } else { &[] };
         if !is_finite(dense) || !is_finite(weights) {
-            return Err(RunError::NonFinite { item: self.slot });
+            return Err(RunError::NonFinite { item: self.queued.slot });
         }
         Ok(ItemRows { dense: dense.to_vec(), weights: weights.to_vec() })
     }
@@ -96,15 +119,15 @@ impl JobItem {
     fn answer(mut self, rows: RowsOrError, span: RunSpan) {
         match rows {
             Ok(rows) => {
-                self.pending.finish(self.slot, rows, span);
+                self.queued.pending.finish(self.queued.slot, rows, span);
                 self.answered = true;
             }
             Err(error) => self.fail(error),
         }
     }
 
-    pub(super) fn fail(mut self, error: RunError) {
-        self.pending.fail(error);
+    fn fail(mut self, error: RunError) {
+        self.queued.pending.fail(error);
         self.answered = true;
     }
 }
@@ -112,7 +135,7 @@ impl JobItem {
 impl Drop for JobItem {
     fn drop(&mut self) {
         if !self.answered {
-            self.pending.fail(RunError::NoWorker);
+            self.queued.pending.fail(RunError::NoWorker);
         }
     }
 }

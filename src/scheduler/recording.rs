@@ -27,7 +27,7 @@ impl Scheduler {
 fn figures(items: &[JobItem], bucket: Bucket, times: StageTimes, whole: Duration) -> BatchFigures {
     BatchFigures {
         items: items.len(),
-        real_tokens: items.iter().map(|item| item.ids.len()).sum(),
+        real_tokens: items.iter().map(|item| item.ids().len()).sum(),
         padded_tokens: bucket.tokens(),
         whole,
         stages: [times.copy_in, times.compute, times.copy_out],

@@ -1,7 +1,11 @@
 //! The scheduler as a pure state machine: an event and the time go in, actions come out.
 //!
 //! An item is accepted once and ends once: replied, failed, expired, cancelled or abandoned. Items
-//! of one request have consecutive numbers, so a request is a range.
+//! of one request have consecutive numbers, so a request is a range. A number is never used again,
+//! so a request that comes late to cancel its items cannot meet those of another one.
+//!
+//! Everything about an item is in one record, `Item`, from its acceptance to its end. `T` is what
+//! the caller keeps with it: the token ids and where the rows go in the server, nothing in tests.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -33,13 +37,14 @@ pub struct StateConfig {
 
 /// What happened.
 #[derive(Debug, Clone)]
-pub enum Event<'a> {
+pub enum Event<'a, T = ()> {
     /// A request comes whose items are not known yet; it is refused or it is not.
     Announce(Announced),
-    /// A request with the token counts of its items; without a priority its size decides.
-    Submit { tokens: &'a [usize], priority: Option<Priority>, deadline: Moment },
+    /// A request with the token count and the content of each item; without a priority its size
+    /// decides.
+    Submit { tokens: &'a [usize], contents: &'a [T], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits as far as others are not starved.
-    Probe { worker: usize, tokens: usize, deadline: Moment },
+    Probe { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
     /// Nobody wants the items of this range any more.
     Cancel { items: Range<Sequence> },
     /// A worker has a session that is warmed up.
@@ -62,7 +67,7 @@ pub enum Event<'a> {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Action<T = ()> {
     /// The request is taken; these are its items.
     Accept {
         items: Range<Sequence>,
@@ -72,15 +77,17 @@ pub enum Action {
     Run {
         worker: usize,
         bucket: Bucket,
-        items: Vec<Sequence>,
+        items: Vec<(Sequence, T)>,
     },
     /// The item's deadline passed before it ran.
     Expire {
         item: Sequence,
+        content: T,
     },
-    /// The item cannot be run any more.
+    /// No worker will give the item's rows any more.
     Abandon {
         item: Sequence,
+        content: T,
     },
     /// An idle worker should ask for work.
     WakeOne,
@@ -111,19 +118,21 @@ enum Phase {
     Closed,
 }
 
+/// An item that waits or runs.
 #[derive(Debug)]
-struct ItemState {
+struct Item<T> {
     tokens: usize,
     priority: Priority,
     turn: Moment,
     deadline: Moment,
     /// Nobody wants it, but it runs already.
     cancelled: bool,
+    content: T,
 }
 
-impl ItemState {
+impl<T> Item<T> {
     const fn waiting(&self, sequence: Sequence) -> WaitingItem {
-        let Self { tokens, priority, turn, .. } = *self;
+        let &Self { tokens, priority, turn, .. } = self;
         WaitingItem { sequence, tokens, priority, turn }
     }
 }
@@ -150,11 +159,12 @@ struct WorkerState {
 
 /// Everything the scheduler knows.
 #[derive(Debug)]
-pub struct State {
+pub struct State<T = ()> {
     config: StateConfig,
+    items: HashMap<Sequence, Item<T>>,
+    /// The order in which waiting items run, probes left out.
     waiting: WaitingItems,
-    items: HashMap<Sequence, ItemState>,
-    /// Deadlines of waiting items, probes included.
+    /// The order in which waiting items expire, probes included.
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
     next: Sequence,
@@ -166,7 +176,7 @@ pub struct State {
     counts: Counts,
 }
 
-impl State {
+impl<T: Clone> State<T> {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, table: BucketTable) -> Self {
         let cost = CostModel::default();
@@ -187,16 +197,19 @@ impl State {
     }
 
     /// Takes in what happened at `now` and says what is to be done.
-    pub fn handle(&mut self, now: Moment, event: &Event<'_>) -> Vec<Action> {
+    pub fn handle(&mut self, now: Moment, event: &Event<'_, T>) -> Vec<Action<T>> {
         match event {
             &Event::Announce(new) => self.announced(now, new),
-            Event::Submit { tokens, priority, deadline } => {
+            &Event::Submit { tokens, contents, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);
-                self.submit(now, Candidate { tokens, priority, deadline: *deadline })
+                self.submit(now, Candidate { tokens, priority, deadline }, contents)
             }
-            Event::Probe { worker, tokens, deadline } => {
-                self.probe(now, *worker, *tokens, *deadline)
+            &Event::Probe { worker, tokens, content, deadline } => {
+                let (priority, content) = (Priority::Interactive, content.clone());
+                let item =
+                    Item { tokens, priority, turn: now, deadline, cancelled: false, content };
+                self.probe(worker, item)
             }
             Event::Cancel { items } => self.cancel(items),
             Event::WorkerOpened { worker } => {
@@ -206,7 +219,10 @@ impl State {
             Event::WorkerLost { worker } => self.lose(*worker),
             Event::AskForWork { worker } => self.ask(now, *worker),
             Event::BatchDone { worker, failed } => self.done(now, *worker, failed),
-            Event::BatchFailed { worker } => self.failed(*worker),
+            Event::BatchFailed { worker } => {
+                self.end_running(*worker);
+                Vec::new()
+            }
             Event::WorkerStuck { worker } => self.stick(*worker),
             Event::Drain => {
                 self.phase = self.phase.max_with(Phase::Draining);
@@ -290,11 +306,11 @@ impl State {
         self.phase == Phase::Closed
     }
 
-    fn submit(&mut self, now: Moment, new: Candidate<'_>) -> Vec<Action> {
+    fn submit(&mut self, now: Moment, new: Candidate<'_>, contents: &[T]) -> Vec<Action<T>> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
         let mut actions = match self.admit(now, new) {
-            Ok(()) => vec![Action::Accept { items: self.enter(now, new) }],
+            Ok(()) => vec![Action::Accept { items: self.enter(now, new, contents) }],
             Err(refused) => {
                 self.counts.refused += 1;
                 vec![Action::Refuse(refused)]
@@ -306,7 +322,7 @@ impl State {
         actions
     }
 
-    fn announced(&mut self, now: Moment, new: Announced) -> Vec<Action> {
+    fn announced(&mut self, now: Moment, new: Announced) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
         if let Err(refused) = self.announce(now, new) {
             self.counts.refused += 1;
@@ -315,56 +331,59 @@ impl State {
         actions
     }
 
-    fn enter(&mut self, now: Moment, new: Candidate<'_>) -> Range<Sequence> {
+    fn enter(&mut self, now: Moment, new: Candidate<'_>, contents: &[T]) -> Range<Sequence> {
         let Candidate { tokens, priority, deadline } = new;
         let items = self.next..self.next + tokens.len() as u64;
-        self.next = items.end;
         self.counts.accepted += tokens.len() as u64;
         let turns = self.turns(now, new);
-        for ((item, &tokens), turn) in items.clone().zip(tokens).zip(turns) {
-            let state = ItemState { tokens, priority, turn, deadline, cancelled: false };
-            self.waiting.insert(state.waiting(item));
-            self.deadlines.insert((deadline, item));
-            self.items.insert(item, state);
+        for ((&tokens, content), turn) in tokens.iter().zip(contents).zip(turns) {
+            let content = content.clone();
+            let item = Item { tokens, priority, turn, deadline, cancelled: false, content };
+            self.waiting.insert(item.waiting(self.next));
+            self.insert(item);
         }
         items
     }
 
-    fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action> {
+    /// Numbers an item that waits, in `waiting` or among a worker's probes.
+    fn insert(&mut self, item: Item<T>) {
+        self.deadlines.insert((item.deadline, self.next));
+        self.items.insert(self.next, item);
+        self.next += 1;
+    }
+
+    /// Takes out an item that waits; `None` when it runs or has ended.
+    fn remove_waiting(&mut self, item: Sequence) -> Option<T> {
+        let found = self.items.get(&item)?;
+        if !self.deadlines.remove(&(found.deadline, item)) {
+            return None;
+        }
+        if !self.waiting.remove(&found.waiting(item)) {
+            for worker in &mut self.workers {
+                worker.probes.retain(|&probe| probe != item);
+            }
+        }
+        self.items.remove(&item).map(|item| item.content)
+    }
+
+    fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action<T>> {
         for item in items.clone() {
-            if self.leave_queue(item) {
-                self.items.remove(&item);
+            if self.remove_waiting(item).is_some() {
                 self.counts.cancelled += 1;
-            } else if let Some(state) = self.items.get_mut(&item) {
-                state.cancelled = true;
+            } else if let Some(item) = self.items.get_mut(&item) {
+                item.cancelled = true;
             }
         }
         Vec::new()
     }
 
-    /// Takes an item out of where it waits; false when it runs or has ended.
-    fn leave_queue(&mut self, item: Sequence) -> bool {
-        let Some(state) = self.items.get(&item) else { return false };
-        if !self.deadlines.remove(&(state.deadline, item)) {
-            return false;
-        }
-        if !self.waiting.remove(&state.waiting(item)) {
-            for worker in &mut self.workers {
-                worker.probes.retain(|&probe| probe != item);
-            }
-        }
-        true
-    }
-
-    fn abandon(&mut self, item: Sequence) -> Option<Action> {
-        let state = self.items.remove(&item)?;
-        self.deadlines.remove(&(state.deadline, item));
-        self.waiting.remove(&state.waiting(item));
+    fn abandon(&mut self, item: Sequence) -> Option<Action<T>> {
+        let content = self.remove_waiting(item)?;
         self.counts.abandoned += 1;
-        Some(Action::Abandon { item })
+        Some(Action::Abandon { item, content })
     }
 
-    fn ask(&mut self, now: Moment, worker: usize) -> Vec<Action> {
+    fn ask(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
         self.workers[worker].idle = false;
         let plan = self.next_probe(worker).or_else(|| self.next_batch(now, worker));
@@ -373,11 +392,13 @@ impl State {
             return actions;
         };
         let (mut real, mut interactive) = (0, 0);
-        for item in &items {
-            let state = &self.items[item];
-            real += state.tokens;
-            interactive += if state.priority == Priority::Interactive { state.tokens } else { 0 };
-            self.deadlines.remove(&(state.deadline, *item));
+        let mut contents = Vec::with_capacity(items.len());
+        for sequence in &items {
+            let item = &self.items[sequence];
+            real += item.tokens;
+            interactive += if item.priority == Priority::Interactive { item.tokens } else { 0 };
+            self.deadlines.remove(&(item.deadline, *sequence));
+            contents.push((*sequence, item.content.clone()));
         }
         self.counts.batches += 1;
         self.counts.tokens_real += real as u64;
@@ -385,9 +406,8 @@ impl State {
         let predicted_us = self.cost.predict_us(bucket);
         let part = interactive as f64 / real.max(1) as f64;
         self.admission.spend(now, predicted_us * self.correction * part);
-        let running = Running { items: items.clone(), started: now, predicted_us };
-        self.workers[worker].running = Some(running);
-        actions.push(Action::Run { worker, bucket, items });
+        self.workers[worker].running = Some(Running { items, started: now, predicted_us });
+        actions.push(Action::Run { worker, bucket, items: contents });
         if !self.waiting.is_empty() {
             actions.extend(self.wake());
         }
@@ -402,34 +422,28 @@ impl State {
     }
 
     /// Ends waiting items whose deadline has passed, before they cost anything.
-    fn expire(&mut self, now: Moment) -> Vec<Action> {
+    fn expire(&mut self, now: Moment) -> Vec<Action<T>> {
         let mut actions = Vec::new();
-        while let Some(&(deadline, item)) = self.deadlines.first() {
-            if deadline > now {
-                break;
-            }
-            self.leave_queue(item);
-            self.items.remove(&item);
+        while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
+        {
+            let content = self.remove_waiting(item).expect("an item with a deadline waits");
             self.counts.expired += 1;
-            actions.push(Action::Expire { item });
+            actions.push(Action::Expire { item, content });
         }
         actions
     }
 
-    fn close(&mut self) -> Vec<Action> {
+    fn close(&mut self) -> Vec<Action<T>> {
         self.phase = Phase::Closed;
         let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
         waiting.sort_unstable();
-        for worker in &mut self.workers {
-            worker.probes.clear();
-        }
-        let mut actions: Vec<Action> =
+        let mut actions: Vec<Action<T>> =
             waiting.into_iter().filter_map(|item| self.abandon(item)).collect();
         actions.push(Action::WakeAll);
         actions
     }
 
-    fn wake(&self) -> Option<Action> {
+    fn wake(&self) -> Option<Action<T>> {
         self.workers.iter().any(|worker| worker.live && worker.idle).then_some(Action::WakeOne)
     }
 }

@@ -25,7 +25,7 @@ impl Worker {
         let mut last: Option<EngineError> = None;
         for items in job.items.chunks(half) {
             let lost = last.clone().filter(|error| !survived(error));
-            let longest = items.iter().map(|item| item.ids.len()).max().unwrap_or_default();
+            let longest = items.iter().map(|item| item.ids().len()).max().unwrap_or_default();
             let bucket = self.scheduler.bucket(items.len(), longest);
             match lost.map_or_else(|| run(session, bucket, items, output), Err) {
                 Ok(()) => {
@@ -76,7 +76,7 @@ impl Worker {
         session: &mut dyn Session,
         item: &JobItem,
     ) -> Option<Result<RowsOrError, EngineError>> {
-        let bucket = self.scheduler.bucket(1, item.ids.len());
+        let bucket = self.scheduler.bucket(1, item.ids().len());
         let batch = match batch(bucket, std::slice::from_ref(item)) {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),

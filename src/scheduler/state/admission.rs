@@ -63,7 +63,7 @@ impl Admission {
     }
 }
 
-impl State {
+impl<T: Clone> State<T> {
     /// Time that a new item would wait before it runs, were it the last of the queue.
     pub fn predicted_wait(&self, now: Moment) -> Duration {
         if self.is_idle() {

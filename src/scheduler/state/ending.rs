@@ -1,6 +1,6 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
-use super::{Action, State};
+use super::{Action, State, WorkerState};
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 
@@ -10,21 +10,30 @@ const CORRECTION_WEIGHT: f64 = 0.05;
 /// The correction stays within a factor of this.
 const CORRECTION_MAX: f64 = 8.0;
 
-impl State {
-    pub(super) fn lose(&mut self, worker: usize) -> Vec<Action> {
-        self.failed(worker);
-        let state = std::mem::take(&mut self.workers[worker]);
-        state.probes.into_iter().filter_map(|item| self.abandon(item)).collect()
+impl<T: Clone> State<T> {
+    /// Ends what the worker runs and what only it could run.
+    pub(super) fn lose(&mut self, worker: usize) -> Vec<Action<T>> {
+        let actions = self.abandon_all(worker);
+        self.workers[worker] = WorkerState::default();
+        actions
     }
 
     /// Ends what the worker runs and what only it could run. It is given nothing until its batch
     /// ends after all.
-    pub(super) fn stick(&mut self, worker: usize) -> Vec<Action> {
-        self.failed(worker);
+    pub(super) fn stick(&mut self, worker: usize) -> Vec<Action<T>> {
+        let actions = self.abandon_all(worker);
         let state = &mut self.workers[worker];
         (state.live, state.stuck) = (false, true);
-        let probes = std::mem::take(&mut state.probes);
-        probes.into_iter().filter_map(|item| self.abandon(item)).collect()
+        actions
+    }
+
+    fn abandon_all(&mut self, worker: usize) -> Vec<Action<T>> {
+        let running = self.end_running(worker).into_iter();
+        let mut actions: Vec<Action<T>> =
+            running.map(|(item, content)| Action::Abandon { item, content }).collect();
+        let probes = std::mem::take(&mut self.workers[worker].probes);
+        actions.extend(probes.into_iter().filter_map(|item| self.abandon(item)));
+        actions
     }
 
     fn unstick(&mut self, worker: usize) {
@@ -34,7 +43,12 @@ impl State {
         }
     }
 
-    pub(super) fn done(&mut self, now: Moment, worker: usize, failed: &[Sequence]) -> Vec<Action> {
+    pub(super) fn done(
+        &mut self,
+        now: Moment,
+        worker: usize,
+        failed: &[Sequence],
+    ) -> Vec<Action<T>> {
         self.unstick(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
@@ -56,15 +70,18 @@ impl State {
         Vec::new()
     }
 
-    pub(super) fn failed(&mut self, worker: usize) -> Vec<Action> {
+    /// Ends the items of the worker's batch, which gave nothing.
+    pub(super) fn end_running(&mut self, worker: usize) -> Vec<(Sequence, T)> {
         self.unstick(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
-        for item in running.items {
-            let Some(state) = self.items.remove(&item) else { continue };
+        let mut ended = Vec::with_capacity(running.items.len());
+        for sequence in running.items {
+            let Some(item) = self.items.remove(&sequence) else { continue };
             let counter =
-                if state.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
+                if item.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
             *counter += 1;
+            ended.push((sequence, item.content));
         }
-        Vec::new()
+        ended
     }
 }

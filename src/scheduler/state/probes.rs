@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Action, ItemState, Phase, Refused, State};
-use crate::batch::Priority;
+use super::{Action, Item, Phase, Refused, State};
 use crate::batch::plan::Plan;
-use crate::clock::Moment;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
 /// late.
@@ -14,14 +12,8 @@ const PROBES_MAX: usize = 4;
 /// Batches of a worker for each check that they let pass, so that checks cannot starve requests.
 const BATCHES_A_PROBE: u32 = 7;
 
-impl State {
-    pub(super) fn probe(
-        &mut self,
-        now: Moment,
-        worker: usize,
-        tokens: usize,
-        deadline: Moment,
-    ) -> Vec<Action> {
+impl<T: Clone> State<T> {
+    pub(super) fn probe(&mut self, worker: usize, item: Item<T>) -> Vec<Action<T>> {
         let closed = self.phase == Phase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
         let Some(state) = live else {
@@ -30,15 +22,11 @@ impl State {
         if state.probes.len() >= PROBES_MAX {
             return vec![Action::Refuse(Refused::Full { retry_after: Duration::ZERO })];
         }
-        let item = self.next;
-        self.next += 1;
+        let sequence = self.next;
         self.counts.accepted += 1;
-        state.probes.push_back(item);
-        let priority = Priority::Interactive;
-        let entry = ItemState { tokens, priority, turn: now, deadline, cancelled: false };
-        self.items.insert(item, entry);
-        self.deadlines.insert((deadline, item));
-        vec![Action::Accept { items: item..item + 1 }, Action::WakeAll]
+        state.probes.push_back(sequence);
+        self.insert(item);
+        vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
     }
 
     /// The worker's next probe, unless it is the others' turn.

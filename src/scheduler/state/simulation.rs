@@ -129,7 +129,8 @@ impl World {
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
         let choices = [None, Some(Priority::Interactive), Some(Priority::Bulk)];
         let priority = choices[self.random.usize(0..choices.len())];
-        let event = Event::Submit { tokens: &tokens, priority, deadline };
+        let contents = vec![(); count];
+        let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
         let actions = self.state.handle(self.now, &event);
         let (answer, others) = actions.split_first().expect("a submission is answered");
         self.carry_out(0, others.to_vec());
@@ -158,7 +159,7 @@ impl World {
 
     fn probe(&mut self, worker: usize) {
         let deadline = self.now + Duration::from_millis(30);
-        let event = Event::Probe { worker, tokens: 9, deadline };
+        let event = Event::Probe { worker, tokens: 9, content: &(), deadline };
         if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
             assert!(self.live[worker], "{self}");
             self.enter(items.start, 9, deadline, Some(worker));
@@ -184,12 +185,11 @@ impl World {
     }
 
     fn stick(&mut self, worker: usize) {
-        let Some(items) = self.running[worker].take() else { return };
+        if self.running[worker].take().is_none() {
+            return;
+        }
         (self.live[worker], self.stuck[worker]) = (false, true);
         let actions = self.state.handle(self.now, &Event::WorkerStuck { worker });
-        for item in items {
-            self.end(item);
-        }
         self.carry_out(worker, actions);
     }
 
@@ -204,13 +204,12 @@ impl World {
         (self.live[worker], self.stuck[worker]) = (false, false);
         self.since_probe[worker] = None;
         // Its job was dropped by a panic, or was not.
+        let running = self.running[worker].take().unwrap_or_default();
         if self.random.bool() {
             self.state.handle(self.now, &Event::BatchFailed { worker });
+            running.into_iter().for_each(|item| self.end(item));
         }
         let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
-        for item in self.running[worker].take().unwrap_or_default() {
-            self.end(item);
-        }
         self.carry_out(worker, actions);
     }
 
@@ -280,18 +279,19 @@ impl World {
         let mut ran = None;
         for action in actions {
             match action {
-                Action::Expire { item } => {
+                Action::Expire { item, .. } => {
                     let expired = self.items[&item];
                     assert!(expired.deadline <= self.now && !expired.is_running, "{self}");
                     self.end(item);
                 }
-                Action::Abandon { item } => self.end(item),
+                Action::Abandon { item, .. } => self.end(item),
                 Action::Run { bucket, items, worker: told } => {
                     assert_eq!(told, worker, "{self}");
                     assert!((1..=bucket.rows).contains(&items.len()), "{self}");
                     let budget = MaxBatchTokens::DEFAULT.as_usize();
                     assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
                     let now = self.now;
+                    let items: Vec<Sequence> = items.iter().map(|(item, ())| *item).collect();
                     for item in &items {
                         let item = self.items.get_mut(item).expect("it was accepted");
                         assert!(item.tokens <= bucket.length && item.deadline > now);

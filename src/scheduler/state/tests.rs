@@ -6,6 +6,9 @@ use crate::limits::{MaxBatchRows, MaxBatchTokens, RETRY_AFTER_MAX};
 
 const LATER: Moment = Moment::from_nanos(u64::MAX);
 
+/// The machine keeps nothing for the tests, as many items as there are.
+const NOTHING: &[()] = &[(); 10_000];
+
 fn at(milliseconds: u64) -> Moment {
     Moment::START + Duration::from_millis(milliseconds)
 }
@@ -21,8 +24,12 @@ fn state(capacity: usize, workers: usize) -> State {
     state
 }
 
+fn submission(tokens: &[usize], priority: Option<Priority>, deadline: Moment) -> Event<'_> {
+    Event::Submit { tokens, contents: NOTHING, priority, deadline }
+}
+
 fn submit(state: &mut State, tokens: &[usize]) -> Vec<Action> {
-    state.handle(at(0), &Event::Submit { tokens, priority: None, deadline: LATER })
+    state.handle(at(0), &submission(tokens, None, LATER))
 }
 
 fn ask(state: &mut State, now: Moment) -> Vec<Action> {
@@ -68,11 +75,11 @@ fn an_idle_worker_is_woken_and_only_then() {
 fn an_expired_item_costs_nothing() {
     let mut state = state(10, 1);
     for (tokens, deadline) in [(&[5], at(10)), (&[6], at(11))] {
-        state.handle(at(0), &Event::Submit { tokens, priority: None, deadline });
+        state.handle(at(0), &submission(tokens, None, deadline));
     }
     let actions = ask(&mut state, at(10));
-    assert_eq!(actions[0], Action::Expire { item: 0 });
-    assert!(matches!(&actions[1], Action::Run { items, .. } if items == &[1]));
+    assert_eq!(actions[0], Action::Expire { item: 0, content: () });
+    assert!(matches!(&actions[1], Action::Run { items, .. } if items == &[(1, ())]));
     assert_eq!(state.counts().expired, 1);
 }
 
@@ -114,17 +121,19 @@ fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
 fn a_probe_runs_on_its_worker_before_what_waits() {
     let mut state = state(10, 2);
     submit(&mut state, &[5; 8]);
-    let probe = Event::Probe { worker: 1, tokens: 9, deadline: LATER };
+    let probe = Event::Probe { worker: 1, tokens: 9, content: &(), deadline: LATER };
     assert_eq!(state.handle(at(0), &probe), [Action::Accept { items: 8..9 }, Action::WakeAll]);
     let other = ask(&mut state, at(0));
-    assert!(matches!(&other[..], [Action::Run { worker: 0, items, .. }] if !items.contains(&8)));
+    assert!(
+        matches!(&other[..], [Action::Run { worker: 0, items, .. }] if !items.contains(&(8, ())))
+    );
     let own = state.handle(at(0), &Event::AskForWork { worker: 1 });
     let bucket = Bucket { rows: 1, length: 16 };
-    assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![8] }]);
+    assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![(8, ())] }]);
 }
 
 fn probe(state: &mut State) -> Action {
-    let event = Event::Probe { worker: 0, tokens: 9, deadline: LATER };
+    let event = Event::Probe { worker: 0, tokens: 9, content: &(), deadline: LATER };
     state.handle(at(0), &event).swap_remove(0)
 }
 
@@ -137,7 +146,7 @@ fn probes_take_one_batch_in_eight_while_items_wait() {
         while matches!(probe(&mut state), Action::Accept { .. }) {}
         let actions = ask(&mut state, at(0));
         let [Action::Run { items, .. }, ..] = &actions[..] else { panic!("{actions:?}") };
-        if items[0] >= 1000 {
+        if items[0].0 >= 1000 {
             assert!(last.is_none_or(|last| batch - last >= 8), "{batch} after {last:?}");
             last = Some(batch);
         }
@@ -152,7 +161,7 @@ fn probes_run_at_once_when_nothing_else_waits() {
     for _ in 0..3 {
         let Action::Accept { items } = probe(&mut state) else { panic!("it lives") };
         assert!(matches!(&ask(&mut state, at(0))[..], [Action::Run { items: ran, .. }]
-            if ran[..] == [items.start]));
+            if ran[..] == [(items.start, ())]));
         state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
     }
 }
@@ -172,12 +181,12 @@ fn few_probes_wait_for_a_worker_and_they_count_as_work() {
 #[test]
 fn a_probe_of_a_worker_without_a_session_is_refused() {
     let mut state = state(10, 1);
-    let probe = Event::Probe { worker: 0, tokens: 9, deadline: LATER };
+    let probe = Event::Probe { worker: 0, tokens: 9, content: &(), deadline: LATER };
     state.handle(at(0), &probe);
     let lost = state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(lost, [Action::Abandon { item: 0 }]);
+    assert_eq!(lost, [Action::Abandon { item: 0, content: () }]);
     assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
-    let unknown = Event::Probe { worker: 7, tokens: 9, deadline: LATER };
+    let unknown = Event::Probe { worker: 7, tokens: 9, content: &(), deadline: LATER };
     assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refused::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     state.handle(at(0), &Event::Close);
@@ -192,7 +201,8 @@ fn without_a_live_worker_requests_are_refused_at_once_and_those_taken_stay() {
     assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }]);
-    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items == &[0, 1]));
+    let run = &ask(&mut state, at(0))[0];
+    assert!(matches!(run, Action::Run { items, .. } if items == &[(0, ()), (1, ())]));
     state.handle(at(0), &Event::WorkerStuck { worker: 0 });
     assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
     state.handle(at(0), &Event::BatchFailed { worker: 0 });
@@ -225,7 +235,8 @@ fn closing_abandons_what_waits() {
     let mut state = state(10, 1);
     submit(&mut state, &[5, 6]);
     let closed = state.handle(at(0), &Event::Close);
-    let expected = [Action::Abandon { item: 0 }, Action::Abandon { item: 1 }, Action::WakeAll];
+    let abandoned = |item| Action::Abandon { item, content: () };
+    let expected = [abandoned(0), abandoned(1), Action::WakeAll];
     assert_eq!(closed, expected);
     assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
     state.handle(at(0), &Event::Drain);
@@ -262,8 +273,7 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
 }
 
 fn submit_as(state: &mut State, tokens: &[usize], priority: Priority, deadline: Moment) -> Action {
-    let event = Event::Submit { tokens, priority: Some(priority), deadline };
-    state.handle(at(0), &event).swap_remove(0)
+    state.handle(at(0), &submission(tokens, Some(priority), deadline)).swap_remove(0)
 }
 
 #[test]
@@ -302,18 +312,18 @@ fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
     let taken = submit_as(&mut state, &[9], Priority::Interactive, at(1000));
     assert!(matches!(taken, Action::Accept { .. }), "{taken:?}");
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
-    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items[0] == 5000));
+    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items[0].0 == 5000));
 }
 
 #[test]
 fn what_expired_makes_room_although_no_worker_asks() {
     let mut state = state(2, 1);
-    let event = |deadline| Event::Submit { tokens: &[5, 5], priority: None, deadline };
+    let event = |deadline| submission(&[5, 5], None, deadline);
     state.handle(at(0), &event(at(10)));
     let actions = state.handle(at(10), &event(LATER));
     let [Action::Accept { items }, expired @ ..] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(items, &(2..4));
-    assert_eq!(expired, [Action::Expire { item: 0 }, Action::Expire { item: 1 }]);
+    assert_eq!(expired, [0, 1].map(|item| Action::Expire { item, content: () }));
     assert_eq!(state.queue_depth(), 2);
 }
 
