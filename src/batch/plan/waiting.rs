@@ -64,8 +64,7 @@ type Turn = (Moment, Sequence);
 struct Queue {
     /// Tokens of each item, by length class.
     by_class: Vec<BTreeMap<Turn, usize>>,
-    /// Length class of each item.
-    by_turn: BTreeMap<Turn, usize>,
+    items: usize,
     tokens: usize,
 }
 
@@ -73,6 +72,7 @@ struct Queue {
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     lead: Turn,
+    lead_class: usize,
     class: usize,
     items: usize,
     bucket: Bucket,
@@ -98,17 +98,17 @@ impl WaitingItems {
     }
 
     /// Items that wait.
-    pub fn len(&self) -> usize {
-        self.interactive.by_turn.len() + self.bulk.by_turn.len()
+    pub const fn len(&self) -> usize {
+        self.interactive.items + self.bulk.items
     }
 
     /// Items of one priority that wait.
-    pub fn len_of(&self, priority: Priority) -> usize {
-        self.queue(priority).by_turn.len()
+    pub const fn len_of(&self, priority: Priority) -> usize {
+        self.queue(priority).items
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -126,15 +126,15 @@ impl WaitingItems {
     pub fn insert(&mut self, item: WaitingItem) {
         let class = self.table.class_of(item.tokens);
         let queue = self.queue_mut(item.priority);
-        let turn = (item.turn, item.sequence);
-        queue.by_class[class].insert(turn, item.tokens);
-        queue.by_turn.insert(turn, class);
+        queue.by_class[class].insert((item.turn, item.sequence), item.tokens);
+        queue.items += 1;
         queue.tokens += item.tokens;
     }
 
     /// Takes an item out; false when it does not wait.
     pub fn remove(&mut self, item: &WaitingItem) -> bool {
-        self.queue_mut(item.priority).remove((item.turn, item.sequence))
+        let class = self.table.class_of(item.tokens);
+        self.queue_mut(item.priority).remove((item.turn, item.sequence), class)
     }
 
     /// Predicted time to run everything of a priority, each class on its own, in microseconds.
@@ -193,14 +193,14 @@ impl WaitingItems {
                 (Priority::Interactive, interactive)
             }
         };
-        let Candidate { lead, class, .. } = candidate;
+        let Candidate { lead, lead_class, class, .. } = candidate;
         let bucket = self.filled_up(priority, &candidate);
         let mut items = vec![lead.1];
         let (first, second) = match priority {
             Priority::Interactive => (&mut self.interactive, &mut self.bulk),
             Priority::Bulk => (&mut self.bulk, &mut self.interactive),
         };
-        first.remove(lead);
+        first.remove(lead, lead_class);
         first.draw(class, candidate.items, &mut items);
         second.draw(class, bucket.rows, &mut items);
         Some(Plan { bucket, items })
@@ -239,15 +239,16 @@ impl WaitingItems {
 
     /// The batch that a queue would run next.
     fn candidate(&self, queue: &Queue, now: Moment, max_age: Duration) -> Option<Candidate> {
-        let (&oldest, &oldest_class) = queue.by_turn.first_key_value()?;
+        let leads = queue.by_class.iter().enumerate();
+        let leads =
+            leads.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class)));
+        let (oldest, oldest_class) = leads.clone().min()?;
         let share_us = self.share_us(queue);
         if now.since(oldest.0) >= max_age {
             return Some(self.led_by(queue, oldest, oldest_class, &share_us));
         }
-        let leads = queue.by_class.iter().enumerate();
         leads
-            .filter_map(|(class, waiting)| Some((class, *waiting.first_key_value()?.0)))
-            .map(|(class, lead)| self.led_by(queue, lead, class, &share_us))
+            .map(|(lead, class)| self.led_by(queue, lead, class, &share_us))
             .min_by(|a, b| a.waste_us.total_cmp(&b.waste_us).then(a.lead.cmp(&b.lead)))
     }
 
@@ -285,7 +286,9 @@ impl WaitingItems {
                 });
                 if better {
                     let bucket = Bucket { rows, length: shape.length };
-                    best = Some(Candidate { lead, class, items, bucket, cost_us, waste_us });
+                    let candidate =
+                        Candidate { lead, lead_class, class, items, bucket, cost_us, waste_us };
+                    best = Some(candidate);
                 }
                 if items < rows {
                     break;
@@ -299,12 +302,13 @@ impl WaitingItems {
 impl Queue {
     fn new(table: &BucketTable) -> Self {
         let by_class = table.classes.iter().map(|_| BTreeMap::new()).collect();
-        Self { by_class, by_turn: BTreeMap::new(), tokens: 0 }
+        Self { by_class, items: 0, tokens: 0 }
     }
 
-    fn remove(&mut self, turn: Turn) -> bool {
-        let Some(class) = self.by_turn.remove(&turn) else { return false };
-        self.tokens -= self.by_class[class].remove(&turn).unwrap_or(0);
+    fn remove(&mut self, turn: Turn, class: usize) -> bool {
+        let Some(tokens) = self.by_class[class].remove(&turn) else { return false };
+        self.items -= 1;
+        self.tokens -= tokens;
         true
     }
 
@@ -313,7 +317,7 @@ impl Queue {
         for waiting in self.by_class[..=class].iter_mut().rev() {
             while items.len() < rows {
                 let Some((turn, tokens)) = waiting.pop_first() else { break };
-                self.by_turn.remove(&turn);
+                self.items -= 1;
                 self.tokens -= tokens;
                 items.push(turn.1);
             }
