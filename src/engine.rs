@@ -67,9 +67,6 @@ pub struct EngineInfo {
     pub threads_per_session: usize,
     /// Floats of one dense row.
     pub hidden_size: usize,
-    /// Every shape that may be run, ascending and unique; a session compiles nothing for them once
-    /// it has run each of them.
-    pub buckets: Vec<Bucket>,
     /// Ranges of shapes that a plan was built for, as they were typed; empty without a plan.
     pub profiles: Vec<String>,
 }
@@ -164,12 +161,16 @@ pub trait Engine: Send + Sync {
     /// What this engine is; the same while it serves.
     fn info(&self) -> &EngineInfo;
 
-    /// Replaces the shapes for sessions that are opened from now on; those that it cannot run are
-    /// left out. At least one must be left.
-    fn set_buckets(&mut self, buckets: &[Bucket]);
+    /// Those of `buckets` that it can run, in their order: all, unless its shapes were fixed when
+    /// it was built.
+    fn supported(&self, buckets: &[Bucket]) -> Vec<Bucket> {
+        buckets.to_vec()
+    }
 
-    /// Opens what one worker needs. Called on the worker's own thread, which keeps the session.
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError>;
+    /// Opens what one worker needs to run `buckets`, which are supported. A session compiles
+    /// nothing for them once it has run each. Called on the worker's own thread, which keeps the
+    /// session.
+    fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError>;
 
     /// Numbers for operators that change while the engine runs; names carry their unit. Called from
     /// a thread that does nothing else, since it may wait for the device; must not wait for a run.
@@ -185,7 +186,7 @@ pub trait Engine: Send + Sync {
 
 /// What one worker owns to run an engine. Not `Send`: it never leaves the thread that opened it.
 pub trait Session {
-    /// Runs one batch whose bucket is one of `EngineInfo::buckets` and leaves its rows in `output`.
+    /// Runs one batch, whose bucket the session was opened for, and leaves its rows in `output`.
     ///
     /// # Errors
     /// See [`EngineError`]; after an error `output` must not be read.

@@ -13,8 +13,8 @@ use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::{Clock, Moment};
-use crate::engine::{EngineInfo, StageTimes};
-use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use crate::engine::StageTimes;
+use crate::limits::{MaxAgeMs, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
@@ -33,12 +33,10 @@ use state::{Action, Counts, Event, Refused, State, StateConfig};
 use ticket::{Answer, Pending};
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
 
-/// What bounds the queue and the batches.
+/// What bounds the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct SchedulerConfig {
     pub queue_capacity: QueueCapacity,
-    pub max_batch_tokens: MaxBatchTokens,
-    pub max_batch_rows: MaxBatchRows,
     pub max_age: MaxAgeMs,
     pub workers: Workers,
 }
@@ -118,6 +116,7 @@ type Ended = Vec<(QueuedItem, RunError)>;
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State<QueuedItem>>,
+    buckets: Vec<Bucket>,
     work: Condvar,
     empty: Notify,
     clock: Arc<dyn Clock>,
@@ -132,13 +131,8 @@ struct Shared {
 pub struct Scheduler(Arc<Shared>);
 
 impl Scheduler {
-    /// A scheduler for an engine's buckets; no worker lives yet.
-    pub fn new(config: SchedulerConfig, info: &EngineInfo, clock: Arc<dyn Clock>) -> Self {
-        let within = |bucket: &&Bucket| {
-            let rows = bucket.rows <= config.max_batch_rows.as_usize();
-            bucket.rows == 1 || rows && bucket.tokens() <= config.max_batch_tokens.as_usize()
-        };
-        let buckets: Vec<Bucket> = info.buckets.iter().filter(within).copied().collect();
+    /// A scheduler that plans batches of `buckets`, which the engine supports; no worker lives yet.
+    pub fn new(config: SchedulerConfig, buckets: Vec<Bucket>, clock: Arc<dyn Clock>) -> Self {
         let workers = config.workers.as_usize();
         let state_config = StateConfig {
             capacity: config.queue_capacity.as_usize(),
@@ -147,6 +141,7 @@ impl Scheduler {
         };
         Self(Arc::new(Shared {
             state: Mutex::new(State::new(state_config, BucketTable::new(&buckets))),
+            buckets,
             work: Condvar::new(),
             empty: Notify::new(),
             clock,
@@ -299,6 +294,11 @@ impl Scheduler {
             }
             state = self.0.state.lock();
         }
+    }
+
+    /// Every shape that a batch may have. A worker has run each of them before it takes a job.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.0.buckets
     }
 
     /// The smallest bucket for `items` items of at most `tokens` tokens.

@@ -63,7 +63,7 @@ impl Worker {
 
     fn live(&self) -> End {
         let mut output = BatchOutput::default();
-        let mut session = match self.engine.open_session() {
+        let mut session = match self.engine.open_session(self.scheduler.buckets()) {
             Ok(session) => session,
             Err(error) => return End::NotOpened(error),
         };
@@ -126,7 +126,7 @@ impl Worker {
         session: &mut dyn Session,
         output: &mut BatchOutput,
     ) -> Result<Times, EngineError> {
-        let buckets = &self.engine.info().buckets;
+        let buckets = self.scheduler.buckets();
         self.time(buckets, session, output)?;
         session.warmed_up();
         let sample = sample(buckets);

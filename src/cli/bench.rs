@@ -91,7 +91,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         true => Some(rig.ceiling(&loaded)?),
         false => None,
     };
-    let wanted = shapes::wanted(text("shapes"), &info.buckets)?;
+    let wanted = shapes::wanted(text("shapes"), &loaded.chosen.buckets)?;
     let table = !typed.get_flag("no-table");
     let mut shapes = if table { rig.shapes(&loaded, &wanted)? } else { Vec::new() };
     for shape in &mut shapes {
@@ -181,7 +181,7 @@ fn warm_session(
     engine: &dyn Engine,
     buckets: &[Bucket],
 ) -> anyhow::Result<(Box<dyn Session>, BatchOutput)> {
-    let mut session = engine.open_session()?;
+    let mut session = engine.open_session(buckets)?;
     let mut output = BatchOutput::default();
     for &bucket in buckets {
         session.run(&full_batch(bucket)?, &mut output)?;

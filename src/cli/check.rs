@@ -100,12 +100,12 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     let info = loaded.chosen.engine.info();
     let tokens = TokenIds::new(&manifest.canary.token_ids);
     let length = tokens.len();
-    let Some(bucket) = smallest_for(&info.buckets, length) else {
+    let Some(bucket) = smallest_for(&loaded.chosen.buckets, length) else {
         bail!("the engine has no bucket for the canary's {length} tokens");
     };
     let batch = Batch::new(bucket, vec![tokens])?;
     let mut output = BatchOutput::default();
-    loaded.chosen.engine.open_session()?.run(&batch, &mut output)?;
+    loaded.chosen.engine.open_session(&[bucket])?.run(&batch, &mut output)?;
     let seen = compare(manifest, output.dense_row(0), output.weights_row(0, length));
     if !seen.passed() && config.engine.choice != EngineChoice::Fake {
         bail!(

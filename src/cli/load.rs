@@ -31,6 +31,8 @@ pub(super) struct Loaded {
 /// The engine, and how it is run.
 pub(super) struct Chosen {
     pub engine: Arc<dyn Engine>,
+    /// Every shape that it is to run.
+    pub buckets: Vec<Bucket>,
     pub workers: Workers,
     pub max_batch_tokens: MaxBatchTokens,
     /// Why it is this engine, in one sentence for the log and for `/health`.
@@ -39,7 +41,7 @@ pub(super) struct Chosen {
     pub measured: Vec<Measured>,
 }
 
-type Opener<'a> = Box<dyn FnMut(Split, Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError> + 'a>;
+type Opener<'a> = Box<dyn FnMut(Split) -> Result<Box<dyn Engine>, EngineError> + 'a>;
 
 /// Verifies the package's files, reads its tokenizer and loads the engine. Takes seconds.
 pub(super) fn load(
@@ -93,12 +95,10 @@ impl Loader<'_> {
         let length = self.package.manifest().max_input_tokens;
         let rows = self.config.queue.max_batch_rows;
         let ways = Ways::of(self.config, kind, self.measuring);
-        let found = ways.best(
-            |max_tokens| bucket_ladder(length, max_tokens, rows),
-            self.opener(kind)?,
-            &**self.clock,
-        )?;
-        let Found { engine, split, max_batch_tokens, measured } = found;
+        let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
+        let opener = self.opener(kind, ladder(ways.largest()))?;
+        let found = ways.best(ladder, opener, &**self.clock)?;
+        let Found { engine, buckets, split, max_batch_tokens, measured } = found;
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
             tracing::info!(
@@ -110,25 +110,27 @@ impl Loader<'_> {
             );
         }
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
-        Ok(Chosen { engine: engine.into(), workers, max_batch_tokens, reason, measured })
+        let engine = engine.into();
+        Ok(Chosen { engine, buckets, workers, max_batch_tokens, reason, measured })
     }
 
-    /// What loads the engine with a split of threads and shapes, as often as it is called.
-    fn opener(&self, kind: EngineKind) -> Result<Opener<'_>, EngineError> {
+    /// What loads the engine with a split of threads, as often as it is called. It may be asked to
+    /// run any of `buckets`.
+    fn opener(&self, kind: EngineKind, buckets: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
         Ok(match kind {
-            EngineKind::Fake => Box::new(|_, buckets| Ok(self.fake(buckets))),
+            EngineKind::Fake => Box::new(|_| Ok(self.fake())),
             EngineKind::OpenVino => self.openvino()?,
             EngineKind::TensorRt | EngineKind::TensorRtRtx => {
-                Box::new(move |_, buckets| self.tensorrt(kind, buckets))
+                Box::new(move |_| self.tensorrt(kind, &buckets))
             }
         })
     }
 
-    fn fake(&self, buckets: Vec<Bucket>) -> Box<dyn Engine> {
+    fn fake(&self) -> Box<dyn Engine> {
         let run_time = Duration::from_millis(self.config.engine.fake_run.get());
         let script = FakeScript { run_time, ..FakeScript::default() };
         let hidden_size = self.package.manifest().hidden_size;
-        Box::new(FakeEngine::with_script(hidden_size, buckets, script))
+        Box::new(FakeEngine::with_script(hidden_size, script))
     }
 
     #[cfg(feature = "openvino")]
@@ -142,12 +144,9 @@ impl Loader<'_> {
             engine.rescue,
             Arc::clone(self.clock),
         )?;
-        Ok(Box::new(move |split, buckets| {
-            let options = OpenVinoOptions {
-                sessions: split.workers,
-                threads_per_session: split.threads,
-                buckets,
-            };
+        Ok(Box::new(move |split| {
+            let options =
+                OpenVinoOptions { sessions: split.workers, threads_per_session: split.threads };
             Ok(Box::new(model.compile(&options)?))
         }))
     }
@@ -161,7 +160,7 @@ impl Loader<'_> {
     fn tensorrt(
         &self,
         kind: EngineKind,
-        buckets: Vec<Bucket>,
+        buckets: &[Bucket],
     ) -> Result<Box<dyn Engine>, EngineError> {
         use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
         use crate::package::manifest::plan::PlanFlavour;
@@ -180,13 +179,13 @@ impl Loader<'_> {
             devices: config.devices.clone(),
             graph_tokens: config.graph_tokens.as_usize(),
             precision: self.config.engine.precision,
-            buckets,
+            buckets: buckets.to_vec(),
         };
         Ok(Box::new(TensorRtEngine::load(self.package, &options)?))
     }
 
     #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
-    fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, _: &[Bucket]) -> Result<Box<dyn Engine>, EngineError> {
         Err(not_built(kind.name()))
     }
 }

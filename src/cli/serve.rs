@@ -242,16 +242,15 @@ fn start(
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
     let loaded = load(config, Measuring::Measure, &clock)?;
-    let Chosen { engine, workers, max_batch_tokens, reason, measured } = loaded.chosen;
+    let Chosen { engine, buckets, workers, max_batch_tokens, reason, measured } = loaded.chosen;
     let info = engine.info().clone();
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
-        max_batch_tokens,
-        max_batch_rows: config.queue.max_batch_rows,
         max_age: config.queue.max_age,
         workers,
     };
-    let scheduler = Scheduler::new(scheduler_config, &info, Arc::clone(&clock));
+    let scheduler = Scheduler::new(scheduler_config, buckets, Arc::clone(&clock));
+    let buckets = scheduler.buckets().len();
     let opened = clock.now();
     let shared = Arc::clone(&clock);
     let pool =
@@ -279,7 +278,7 @@ fn start(
         workers = workers.get(),
         threads_per_worker = info.threads_per_session,
         max_batch_tokens = max_batch_tokens.get(),
-        buckets = info.buckets.len(),
+        buckets,
         warm_up_ms = millis(warm_up),
         load_ms = millis(whole),
         "ready"

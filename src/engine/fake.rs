@@ -110,12 +110,12 @@ struct FakeShared {
 
 impl FakeEngine {
     /// An engine without delays or faults.
-    pub fn new(hidden_size: usize, buckets: Vec<Bucket>) -> Self {
-        Self::with_script(hidden_size, buckets, FakeScript::default())
+    pub fn new(hidden_size: usize) -> Self {
+        Self::with_script(hidden_size, FakeScript::default())
     }
 
     /// An engine that follows a script.
-    pub fn with_script(hidden_size: usize, buckets: Vec<Bucket>, script: FakeScript) -> Self {
+    pub fn with_script(hidden_size: usize, script: FakeScript) -> Self {
         Self {
             info: EngineInfo {
                 kind: EngineKind::Fake,
@@ -124,7 +124,6 @@ impl FakeEngine {
                 precision: "f32".to_owned(),
                 threads_per_session: 0,
                 hidden_size,
-                buckets,
                 profiles: Vec::new(),
             },
             shared: Arc::new(FakeShared {
@@ -141,11 +140,7 @@ impl Engine for FakeEngine {
         &self.info
     }
 
-    fn set_buckets(&mut self, buckets: &[Bucket]) {
-        self.info.buckets = buckets.to_vec();
-    }
-
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+    fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         let open = self.shared.opens.fetch_add(1, Ordering::SeqCst);
         assert!(open >= self.shared.script.panicking_opens, "scripted: the opening panics");
         if open < self.shared.script.failing_opens {
@@ -154,7 +149,7 @@ impl Engine for FakeEngine {
         Ok(Box::new(FakeSession {
             hidden_size: self.info.hidden_size,
             shared: Arc::clone(&self.shared),
-            warm_up_left: self.info.buckets.len() + SAMPLE_RUNS * sample(&self.info.buckets).len(),
+            warm_up_left: buckets.len() + SAMPLE_RUNS * sample(buckets).len(),
         }))
     }
 }

@@ -32,8 +32,6 @@ pub struct OpenVinoOptions {
     pub sessions: usize,
     /// Processor threads of each of them.
     pub threads_per_session: usize,
-    /// Shapes that will be run, ascending and unique.
-    pub buckets: Vec<Bucket>,
 }
 
 /// A graph that was read and checked; compiled once for each way of running it that is tried.
@@ -153,7 +151,6 @@ impl<'a> OpenVinoModel<'a> {
             precision: precision.name().to_owned(),
             threads_per_session: options.threads_per_session,
             hidden_size: self.package.manifest().hidden_size,
-            buckets: options.buckets.clone(),
             profiles: Vec::new(),
         }
     }
@@ -191,11 +188,7 @@ impl Engine for OpenVinoEngine {
         &self.info
     }
 
-    fn set_buckets(&mut self, buckets: &[Bucket]) {
-        self.info.buckets = buckets.to_vec();
-    }
-
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+    fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         Ok(Box::new(self.open()?))
     }
 }

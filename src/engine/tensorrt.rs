@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::batch::{Batch, Bucket, TokenIds};
+use crate::batch::{Batch, Bucket, TokenIds, smallest_for};
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::places::Places;
@@ -42,7 +42,7 @@ pub struct TensorRtOptions {
     pub graph_tokens: usize,
     /// A named one must be the plan's own.
     pub precision: PrecisionChoice,
-    /// Shapes that would be run; those that no profile of the plan covers are left out.
+    /// Shapes that may be asked for; the canary runs in the smallest one that the plan covers.
     pub buckets: Vec<Bucket>,
 }
 
@@ -115,7 +115,6 @@ impl TensorRtEngine {
                 precision: entry.precision.clone(),
                 threads_per_session: 0,
                 hidden_size: manifest.hidden_size,
-                buckets: covered(&entry.profiles, &options.buckets),
                 profiles: entry.profiles.iter().map(ToString::to_string).collect(),
             },
             shared: Arc::new(Shared {
@@ -129,14 +128,14 @@ impl TensorRtEngine {
             pad_token_id: manifest.pad_token_id,
             graph_tokens: options.graph_tokens,
         };
-        engine.check_canary(manifest)?;
+        engine.check_canary(manifest, &options.buckets)?;
         Ok(engine)
     }
 
     /// Runs the canary on every device.
-    fn check_canary(&self, manifest: &Manifest) -> Result<(), EngineError> {
+    fn check_canary(&self, manifest: &Manifest, buckets: &[Bucket]) -> Result<(), EngineError> {
         let length = manifest.canary.token_ids.len();
-        let bucket = crate::batch::smallest_for(&self.info.buckets, length).ok_or_else(|| {
+        let bucket = smallest_for(&self.supported(buckets), length).ok_or_else(|| {
             EngineError::BadPackage(format!(
                 "no profile of the plan covers the canary's {length} tokens; build it again with: \
                  duovec build-engine"
@@ -194,13 +193,16 @@ impl Engine for TensorRtEngine {
         &self.info
     }
 
-    fn set_buckets(&mut self, buckets: &[Bucket]) {
-        self.info.buckets = covered(&self.profiles, buckets);
+    fn supported(&self, buckets: &[Bucket]) -> Vec<Bucket> {
+        let covers = |bucket: &&Bucket| {
+            self.profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
+        };
+        buckets.iter().filter(covers).copied().collect()
     }
 
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+    fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         let lease = Lease::on_emptiest(&self.shared);
-        Ok(Box::new(self.open(lease, &self.info.buckets)?))
+        Ok(Box::new(self.open(lease, buckets)?))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
@@ -315,13 +317,6 @@ fn engine_request(
         device: size(device),
         cuda_directory: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
     }
-}
-
-fn covered(profiles: &[PlanProfile], buckets: &[Bucket]) -> Vec<Bucket> {
-    let covers = |bucket: &&Bucket| {
-        profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
-    };
-    buckets.iter().filter(covers).copied().collect()
 }
 
 /// "NVIDIA H200" or "2 x NVIDIA H200, NVIDIA L4".

@@ -4,8 +4,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::engine::fake::FakeEngine;
-use crate::engine::{BatchOutput, Engine};
+use crate::engine::BatchOutput;
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -14,13 +13,10 @@ pub(super) fn scheduler_of(workers: usize) -> Scheduler {
     let buckets = vec![Bucket { rows: 1, length: 16 }, Bucket { rows: 4, length: 16 }];
     let config = SchedulerConfig {
         queue_capacity: QueueCapacity::DEFAULT,
-        max_batch_tokens: MaxBatchTokens::DEFAULT,
-        max_batch_rows: MaxBatchRows::DEFAULT,
         max_age: MaxAgeMs::DEFAULT,
         workers: Workers::new(workers as u64).expect("in range"),
     };
-    let engine = FakeEngine::new(4, buckets);
-    Scheduler::new(config, engine.info(), Arc::new(ManualClock::default()))
+    Scheduler::new(config, buckets, Arc::new(ManualClock::default()))
 }
 
 /// One worker that lives.

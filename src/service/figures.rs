@@ -109,12 +109,8 @@ mod tests {
             self.fake.info()
         }
 
-        fn set_buckets(&mut self, buckets: &[Bucket]) {
-            self.fake.set_buckets(buckets);
-        }
-
-        fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
-            self.fake.open_session()
+        fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
+            self.fake.open_session(buckets)
         }
 
         fn gpus(&self) -> Vec<GpuFigures> {
@@ -128,7 +124,7 @@ mod tests {
     fn figures_of_a_silent_device_grow_old_and_leave_the_scrape() {
         let (asked, was_asked) = channel();
         let (answer, answers) = channel();
-        let fake = FakeEngine::new(4, vec![Bucket { rows: 1, length: 8 }]);
+        let fake = FakeEngine::new(4);
         let engine: Arc<dyn Engine> = Arc::new(Slow { fake, asked, answers: Mutex::new(answers) });
         let clock = Arc::new(ManualClock::default());
         let ask_again = || was_asked.recv().expect("the engine lives");
@@ -154,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_thread_ends_with_its_owner() {
-        let fake = FakeEngine::new(4, vec![Bucket { rows: 1, length: 8 }]);
+        let fake = FakeEngine::new(4);
         let engine: Arc<dyn Engine> = Arc::new(fake);
         let clock = Arc::new(ManualClock::default());
         let watched = Arc::downgrade(&clock);

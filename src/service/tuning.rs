@@ -18,7 +18,8 @@ pub(super) fn tuning(
     let engine = resident.engine.info();
     let counts = &snapshot.counts;
     let (real, padded) = (counts.tokens_real, counts.tokens_padded);
-    let mut lengths: Vec<usize> = engine.buckets.iter().map(|bucket| bucket.length).collect();
+    let buckets = resident.scheduler.buckets();
+    let mut lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.length).collect();
     lengths.sort_unstable();
     lengths.dedup();
     let figures: Map<String, Value> =
@@ -46,7 +47,7 @@ pub(super) fn tuning(
         "device": engine.device,
         "precision": engine.precision,
         "threads_per_worker": engine.threads_per_session,
-        "buckets": engine.buckets.len(),
+        "buckets": buckets.len(),
         "bucket_lengths": lengths,
         "warm_up_ms": millis(resident.warm_up),
         "cost_model": {

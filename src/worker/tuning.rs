@@ -33,7 +33,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Opens a session for each worker on a thread of its own and runs batches on them.
+    /// Opens a session for each worker on a thread of its own and runs batches on them, of some of
+    /// `buckets`.
     ///
     /// Larger batches than those that ran are passed over when the engine has no memory for them.
     ///
@@ -42,12 +43,13 @@ impl Probe {
     pub fn measure(
         &self,
         engine: &dyn Engine,
+        buckets: &[Bucket],
         split: Split,
         clock: &dyn Clock,
     ) -> Result<Measured, EngineError> {
+        let open = || engine.open_session(buckets);
         thread::scope(|scope| {
-            let crew = Crew::open(scope, engine, split.workers, clock)?;
-            let buckets = &engine.info().buckets;
+            let crew = Crew::open(scope, &open, split.workers, clock)?;
             let singles = self.lengths.map(|length| fullest(buckets, length, 0));
             let times = crew.best(crew.round(&singles, 1)?, 1)?;
             let alone = times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32;
@@ -97,6 +99,9 @@ fn fullest(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
     within.or_else(|| same.min()).copied().unwrap_or(Bucket { rows: 1, length })
 }
 
+/// Opens a session on the thread that calls it.
+type OpenSession<'a> = dyn Fn() -> Result<Box<dyn Session>, EngineError> + Sync + 'a;
+
 /// Threads that run what they are told, each on a session of its own. They end with it.
 struct Crew<'a> {
     clock: &'a dyn Clock,
@@ -108,7 +113,7 @@ impl<'a> Crew<'a> {
     /// Opens all sessions at the same time.
     fn open<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        engine: &'scope dyn Engine,
+        open: &'scope OpenSession<'scope>,
         workers: usize,
         clock: &'a dyn Clock,
     ) -> Result<Self, EngineError> {
@@ -119,7 +124,7 @@ impl<'a> Crew<'a> {
             let tell = tell.clone();
             thread::Builder::new()
                 .name(format!("duovec-probe-{worker}"))
-                .spawn_scoped(scope, move || obey(engine, &inbox, &tell))
+                .spawn_scoped(scope, move || obey(open, &inbox, &tell))
                 .map_err(|error| {
                     EngineError::NotAvailable(format!("cannot start a thread: {error}"))
                 })?;
@@ -179,10 +184,10 @@ fn gone() -> EngineError {
 }
 
 /// One thread's life: its first outcome is that of the opening.
-fn obey(engine: &dyn Engine, inbox: &Receiver<Bucket>, tell: &Sender<Result<(), EngineError>>) {
+fn obey(open: &OpenSession<'_>, inbox: &Receiver<Bucket>, tell: &Sender<Result<(), EngineError>>) {
     let mut session = None;
     let opened = caught(|| {
-        session = Some(engine.open_session()?);
+        session = Some(open()?);
         Ok(())
     });
     // Nobody listens any more when the measuring has failed elsewhere.

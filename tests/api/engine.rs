@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use duovec::batch::plan::bucket_ladder;
 use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::engine::fake::expected_dense;
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
-use duovec::limits::{MaxBatchRows, MaxBatchTokens};
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 
-use crate::package::{HIDDEN, MAX_TOKENS, TWO_ID, VOCAB};
+use crate::package::{HIDDEN, TWO_ID, VOCAB};
 use crate::support::PATIENCE;
 
 /// The text of an engine's fault, which no client may see.
@@ -160,7 +158,6 @@ pub(crate) struct TestEngine {
 
 impl TestEngine {
     pub(crate) fn new(controls: Arc<Controls>) -> Self {
-        let buckets = bucket_ladder(MAX_TOKENS, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
         let info = EngineInfo {
             kind: EngineKind::Fake,
             version: "1".to_owned(),
@@ -168,7 +165,6 @@ impl TestEngine {
             precision: "f32".to_owned(),
             threads_per_session: 0,
             hidden_size: HIDDEN,
-            buckets,
             profiles: Vec::new(),
         };
         Self { info, controls }
@@ -180,11 +176,7 @@ impl Engine for TestEngine {
         &self.info
     }
 
-    fn set_buckets(&mut self, buckets: &[Bucket]) {
-        self.info.buckets = buckets.to_vec();
-    }
-
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+    fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         if self.controls.behaviour.lock().closed_for_new_sessions {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }

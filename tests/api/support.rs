@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
+use duovec::batch::plan::bucket_ladder;
 use duovec::clock::{Clock, RealClock};
 use duovec::config::{
     Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
@@ -98,12 +99,12 @@ impl Model {
         let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
-            max_batch_tokens: MaxBatchTokens::DEFAULT,
-            max_batch_rows: MaxBatchRows::DEFAULT,
             max_age: MaxAgeMs::DEFAULT,
             workers: Workers::new(WORKERS).expect("in range"),
         };
-        let scheduler = Scheduler::new(config, engine.info(), Arc::clone(clock));
+        let max_batch_tokens = MaxBatchTokens::DEFAULT;
+        let buckets = bucket_ladder(MAX_TOKENS, max_batch_tokens, MaxBatchRows::DEFAULT);
+        let scheduler = Scheduler::new(config, buckets, Arc::clone(clock));
         let clock = Arc::clone(clock);
         let shared = Arc::clone(&engine) as Arc<dyn Engine>;
         let watchdog = WatchdogConfig::default();
@@ -116,7 +117,7 @@ impl Model {
             engine,
             engine_reason: "fake was asked for".to_owned(),
             tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
-            max_batch_tokens: config.max_batch_tokens,
+            max_batch_tokens,
             scheduler: scheduler.clone(),
             warm_up: Duration::from_millis(1),
         };

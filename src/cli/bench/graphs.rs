@@ -47,7 +47,7 @@ impl Rig<'_> {
         let mut config = self.config.clone();
         config.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
         let plainly = self.reload(&config)?;
-        let buckets = engine.info().buckets.clone();
+        let buckets = loaded.chosen.buckets.clone();
         let (mut captured, mut output) = warm_session(&**engine, &buckets)?;
         let (mut plain, mut expected) = warm_session(&*plainly.chosen.engine, &buckets)?;
         let mut worst = 0.0_f32;

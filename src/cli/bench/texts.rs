@@ -139,7 +139,7 @@ impl Rig<'_> {
         let workers = loaded.chosen.workers.as_usize();
         let mut ways = Vec::new();
         for &budget in budgets {
-            let batches = pack(items, &engine.info().buckets, budget)?;
+            let batches = pack(items, &loaded.chosen.buckets, budget)?;
             let seconds = self.run_batches(engine, workers, &batches)?;
             let real: usize = items.iter().map(|ids| ids.len()).sum();
             let padded: usize = batches.iter().map(|batch| batch.bucket().tokens()).sum();

@@ -32,6 +32,8 @@ pub(super) struct Ways {
 /// The best of them.
 pub(super) struct Found {
     pub engine: Box<dyn Engine>,
+    /// Every shape that it is to run.
+    pub buckets: Vec<Bucket>,
     pub split: Split,
     pub max_batch_tokens: MaxBatchTokens,
     /// What it was chosen from; empty when there was nothing to choose.
@@ -68,23 +70,27 @@ impl Ways {
     pub fn best(
         &self,
         ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
-        mut open: impl FnMut(Split, Vec<Bucket>) -> Result<Box<dyn Engine>, EngineError>,
+        mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         clock: &dyn Clock,
     ) -> Result<Found, EngineError> {
         let widest = ladder(self.largest());
-        let engine = open(self.splits[0], widest.clone())?;
+        let engine = open(self.splits[0])?;
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
-            return Ok(Found { engine, split, max_batch_tokens, measured: Vec::new() });
+            let (buckets, measured) = (engine.supported(&widest), Vec::new());
+            return Ok(Found { engine, buckets, split, max_batch_tokens, measured });
         }
-        let mut measured = vec![self.probe.measure(&*engine, self.splits[0], clock)?];
+        let measure = |engine: &dyn Engine, split| {
+            self.probe.measure(engine, &engine.supported(&widest), split, clock)
+        };
+        let mut measured = vec![measure(&*engine, self.splits[0])?];
         // The one of the way that was measured last.
         let mut loaded = Some(engine);
         for &split in &self.splits[1..] {
             // One engine is dropped before the next is opened, so the weights are in memory once.
             loaded = None;
-            let tried = open(split, widest.clone()).and_then(|engine| {
-                let measured = self.probe.measure(&*engine, split, clock)?;
+            let tried = open(split).and_then(|engine| {
+                let measured = measure(&*engine, split)?;
                 Ok((engine, measured))
             });
             match tried {
@@ -104,16 +110,17 @@ impl Ways {
         }
         let best = choose(&measured, &self.budgets, self.goal);
         let split = measured[best].split;
-        let mut engine = match loaded.filter(|_| best + 1 == measured.len()) {
+        let engine = match loaded.filter(|_| best + 1 == measured.len()) {
             Some(engine) => engine,
-            None => open(split, widest)?,
+            None => open(split)?,
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
-        engine.set_buckets(&ladder(max_batch_tokens));
-        Ok(Found { engine, split, max_batch_tokens, measured })
+        let buckets = engine.supported(&ladder(max_batch_tokens));
+        Ok(Found { engine, buckets, split, max_batch_tokens, measured })
     }
 
-    fn largest(&self) -> MaxBatchTokens {
+    /// The largest budget that may be chosen.
+    pub fn largest(&self) -> MaxBatchTokens {
         self.budgets.iter().max().copied().unwrap_or_default()
     }
 }
@@ -179,12 +186,8 @@ mod tests {
             self.engine.info()
         }
 
-        fn set_buckets(&mut self, buckets: &[Bucket]) {
-            self.engine.set_buckets(buckets);
-        }
-
-        fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
-            if self.works { self.engine.open_session() } else { Err(fault()) }
+        fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
+            if self.works { self.engine.open_session(buckets) } else { Err(fault()) }
         }
     }
 
@@ -215,10 +218,10 @@ mod tests {
     fn best(ways: &Ways) -> (Vec<Split>, Found) {
         let alive = Arc::new(AtomicUsize::new(0));
         let mut opened = Vec::new();
-        let open = |split, buckets| -> Result<Box<dyn Engine>, EngineError> {
+        let open = |split| -> Result<Box<dyn Engine>, EngineError> {
             assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
             opened.push(split);
-            let engine = FakeEngine::new(4, buckets);
+            let engine = FakeEngine::new(4);
             Ok(Box::new(Counted { engine, alive: Arc::clone(&alive), works: true }))
         };
         let found = ways.best(ladder, open, &RealClock::new()).expect("the engine runs");
@@ -235,13 +238,13 @@ mod tests {
     fn best_but(failing: usize, trouble: Trouble) -> Result<Found, EngineError> {
         let ways = ways(4, &CPU_BATCH_TOKENS);
         let alive = Arc::new(AtomicUsize::new(0));
-        let open = |split, buckets| -> Result<Box<dyn Engine>, EngineError> {
+        let open = |split| -> Result<Box<dyn Engine>, EngineError> {
             let fails = split == ways.splits[failing];
             if fails && matches!(trouble, Trouble::Opening) {
                 return Err(fault());
             }
             assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
-            let (engine, alive) = (FakeEngine::new(4, buckets), Arc::clone(&alive));
+            let (engine, alive) = (FakeEngine::new(4), Arc::clone(&alive));
             Ok(Box::new(Counted { engine, alive, works: !fails }))
         };
         ways.best(ladder, open, &RealClock::new())
@@ -253,7 +256,8 @@ mod tests {
             let found = best_but(1, trouble).expect("the first way runs");
             assert_eq!(found.split, splits(4)[0]);
             assert_eq!(found.measured.len(), 1);
-            assert!(found.engine.open_session().is_ok(), "it is the engine of that way");
+            let session = found.engine.open_session(&found.buckets);
+            assert!(session.is_ok(), "it is the engine of that way");
         }
     }
 
@@ -270,7 +274,7 @@ mod tests {
         let (opened, found) = best(&ways);
         assert_eq!(opened.last(), Some(&found.split));
         assert!(ways.budgets.contains(&found.max_batch_tokens));
-        assert_eq!(found.engine.info().buckets, ladder(found.max_batch_tokens));
+        assert_eq!(found.buckets, ladder(found.max_batch_tokens));
         let measured: Vec<Split> = found.measured.iter().map(|one| one.split).collect();
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
     }
@@ -280,6 +284,6 @@ mod tests {
         let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]));
         assert_eq!(opened, [Split { workers: 1, threads: 1 }]);
         assert_eq!((found.measured.len(), found.max_batch_tokens), (0, MaxBatchTokens::DEFAULT));
-        assert_eq!(found.engine.info().buckets, ladder(MaxBatchTokens::DEFAULT));
+        assert_eq!(found.buckets, ladder(MaxBatchTokens::DEFAULT));
     }
 }

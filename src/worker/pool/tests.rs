@@ -47,15 +47,13 @@ impl Rig {
         watchdog: WatchdogConfig,
     ) -> Self {
         let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
-        let engine = Arc::new(FakeEngine::with_script(HIDDEN, buckets, script));
+        let engine = Arc::new(FakeEngine::with_script(HIDDEN, script));
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(capacity).expect("in range"),
-            max_batch_tokens: MaxBatchTokens::DEFAULT,
-            max_batch_rows: MaxBatchRows::DEFAULT,
             max_age: MaxAgeMs::DEFAULT,
             workers: Workers::new(workers).expect("in range"),
         };
-        let scheduler = Scheduler::new(config, engine.info(), Arc::clone(&clock));
+        let scheduler = Scheduler::new(config, buckets, Arc::clone(&clock));
         let workers = config.workers;
         let shared = Arc::clone(&clock);
         let pool = WorkerPool::start(engine, scheduler.clone(), shared, workers, watchdog);

@@ -37,11 +37,7 @@ impl Engine for Timed {
         &self.info
     }
 
-    fn set_buckets(&mut self, buckets: &[Bucket]) {
-        self.info.buckets = buckets.to_vec();
-    }
-
-    fn open_session(&self) -> Result<Box<dyn Session>, EngineError> {
+    fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         self.sessions.fetch_add(1, Ordering::SeqCst);
         if self.memory_tokens == 0 {
             return Err(EngineError::OutOfMemory("no session fits".to_owned()));
@@ -65,9 +61,8 @@ impl Session for TimedSession {
 }
 
 fn timed(memory_tokens: usize) -> Timed {
-    let tokens = MaxBatchTokens::new(4096).expect("in range");
     Timed {
-        info: FakeEngine::new(1, bucket_ladder(512, tokens, MaxBatchRows::DEFAULT)).info().clone(),
+        info: FakeEngine::new(1).info().clone(),
         clock: Arc::new(ManualClock::default()),
         memory_tokens,
         sessions: AtomicUsize::new(0),
@@ -76,8 +71,18 @@ fn timed(memory_tokens: usize) -> Timed {
 }
 
 fn measure(engine: &Timed, workers: usize) -> Result<Measured, EngineError> {
-    let probe = Probe { batches: vec![128, 512], lengths: [32, 64] };
-    probe.measure(engine, Split { workers, threads: 1 }, &*engine.clock)
+    measure_batches(engine, &[128, 512], workers)
+}
+
+fn measure_batches(
+    engine: &Timed,
+    batches: &[usize],
+    workers: usize,
+) -> Result<Measured, EngineError> {
+    let tokens = MaxBatchTokens::new(4096).expect("in range");
+    let buckets = bucket_ladder(512, tokens, MaxBatchRows::DEFAULT);
+    let probe = Probe { batches: batches.to_vec(), lengths: [32, 64] };
+    probe.measure(engine, &buckets, Split { workers, threads: 1 }, &*engine.clock)
 }
 
 #[test]
@@ -124,9 +129,7 @@ fn a_session_that_cannot_be_opened_is_an_error() {
 #[test]
 fn a_batch_between_two_buckets_takes_the_smaller_one() {
     let engine = timed(usize::MAX);
-    let probe = Probe { batches: vec![300], lengths: [32, 64] };
-    let split = Split { workers: 1, threads: 1 };
-    probe.measure(&engine, split, &*engine.clock).expect("it runs");
+    measure_batches(&engine, &[300], 1).expect("it runs");
     let mut runs = engine.runs.lock().clone();
     runs.sort_unstable();
     runs.dedup();
