@@ -30,6 +30,26 @@ impl Priority {
     }
 }
 
+/// Which vectors are wanted; one pass of the model gives both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    Dense,
+    Sparse,
+    Both,
+}
+
+impl Vectors {
+    /// Whether dense rows are wanted.
+    pub const fn dense(self) -> bool {
+        matches!(self, Self::Dense | Self::Both)
+    }
+
+    /// Whether sparse vectors, and for them token weights, are wanted.
+    pub const fn sparse(self) -> bool {
+        matches!(self, Self::Sparse | Self::Both)
+    }
+}
+
 /// Token ids of one text, special tokens included. Cheap to clone: the request keeps a copy for the
 /// sparse selection while the batch runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

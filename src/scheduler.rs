@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, Sequence};
-use crate::batch::{Bucket, Priority, TokenIds};
+use crate::batch::{Bucket, Priority, TokenIds, Vectors};
 use crate::clock::{Clock, Moment};
 use crate::engine::StageTimes;
 use crate::limits::{MaxAgeMs, QueueCapacity, Workers};
@@ -41,20 +41,13 @@ pub struct SchedulerConfig {
     pub workers: Workers,
 }
 
-/// Which rows of an item are copied out of its batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WantedRows {
-    Dense,
-    Weights,
-    Both,
-}
-
 /// The items of a request.
 #[derive(Debug)]
 pub struct Submission {
     /// At least one; none longer than the engine's longest bucket.
     pub items: Vec<TokenIds>,
-    pub rows: WantedRows,
+    /// Which rows of an item are copied out of its batch.
+    pub vectors: Vectors,
     /// `None` lets the request's size decide.
     pub priority: Option<Priority>,
     /// Items that wait at this moment are not run any more.
@@ -178,8 +171,8 @@ impl Scheduler {
     pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
         let tokens: Vec<usize> = submission.items.iter().map(|ids| ids.len()).collect();
         let longest = tokens.iter().copied().max().expect("a request has at least one item");
-        let Submission { items, rows, priority, deadline } = submission;
-        let (contents, answer) = queued(items, rows);
+        let Submission { items, vectors, priority, deadline } = submission;
+        let (contents, answer) = queued(items, vectors);
         let mut state = self.0.state.lock();
         assert!(longest <= state.max_length(), "an item fits the longest bucket");
         let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
@@ -192,7 +185,7 @@ impl Scheduler {
     /// a worker runs one of them in eight batches at most.
     pub fn probe(&self, worker: usize, ids: TokenIds, deadline: Moment) -> Result<Ticket, Refusal> {
         let tokens = ids.len();
-        let (contents, answer) = queued(vec![ids], WantedRows::Both);
+        let (contents, answer) = queued(vec![ids], Vectors::Both);
         let event = Event::Probe { worker, tokens, content: &contents[0], deadline };
         let actions = self.handle(&event);
         self.enter(actions, answer)
@@ -394,9 +387,9 @@ impl From<Refused> for Refusal {
 }
 
 /// The items of a request, and where its answer will arrive.
-fn queued(items: Vec<TokenIds>, rows: WantedRows) -> (Vec<QueuedItem>, Answer) {
+fn queued(items: Vec<TokenIds>, vectors: Vectors) -> (Vec<QueuedItem>, Answer) {
     let (pending, answer) = Pending::new(items.len());
-    let item = |(slot, ids)| QueuedItem { ids, rows, slot, pending: Arc::clone(&pending) };
+    let item = |(slot, ids)| QueuedItem { ids, vectors, slot, pending: Arc::clone(&pending) };
     (items.into_iter().enumerate().map(item).collect(), answer)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+pub use crate::batch::Vectors;
 use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
@@ -33,7 +34,7 @@ pub use door::{BytesExceeded, Permit, RequestHead};
 use figures::Figures;
 pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
-    OverLong, Unavailable, Vectors,
+    OverLong, Unavailable,
 };
 use tokenizing::Pace;
 

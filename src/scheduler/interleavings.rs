@@ -45,8 +45,8 @@ fn work(scheduler: &Scheduler, worker: usize) {
 fn request(scheduler: &Scheduler) {
     for _ in 0..2 {
         let items = vec![TokenIds::new(&[0, 7, 2]); 1 + one_of(3) as usize];
-        let (count, rows) = (items.len(), WantedRows::Both);
-        let submission = Submission { items, rows, priority: None, deadline: LATER };
+        let (count, vectors) = (items.len(), Vectors::Both);
+        let submission = Submission { items, vectors, priority: None, deadline: LATER };
         let Ok(ticket) = scheduler.submit(submission) else { continue };
         if one_of(4) == 0 {
             thread::yield_now();

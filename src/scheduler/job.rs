@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::Scheduler;
 use super::state::Event;
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
-use super::{Scheduler, WantedRows};
 use crate::batch::plan::Sequence;
-use crate::batch::{Bucket, TokenIds};
+use crate::batch::{Bucket, TokenIds, Vectors};
 use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
@@ -16,7 +16,7 @@ use crate::engine::BatchOutput;
 #[derive(Debug, Clone)]
 pub(super) struct QueuedItem {
     pub ids: TokenIds,
-    pub rows: WantedRows,
+    pub vectors: Vectors,
     /// Its place in the request.
     pub slot: usize,
     pub pending: Arc<Pending>,
@@ -101,14 +101,10 @@ impl JobItem {
     /// This item's rows of a run, row `row` of its batch. Those that its request wants must be
     /// finite.
     pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
-        let (with_dense, with_weights) = match self.queued.rows {
-            WantedRows::Dense => (true, false),
-            WantedRows::Weights => (false, true),
-            WantedRows::Both => (true, true),
-        };
-        let dense = if with_dense { output.dense_row(row) } else { &[] };
+        let vectors = self.queued.vectors;
+        let dense = if vectors.dense() { output.dense_row(row) } else { &[] };
         let tokens = self.ids().len();
-        let weights = if with_weights { output.weights_row(row, tokens) } else { &[] };
+        let weights = if vectors.sparse() { output.weights_row(row, tokens) } else { &[] };
         if !is_finite(dense) || !is_finite(weights) {
             return Err(RunError::NonFinite { item: self.queued.slot });
         }

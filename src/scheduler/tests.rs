@@ -26,16 +26,16 @@ fn scheduler() -> Scheduler {
     scheduler
 }
 
-fn submit(scheduler: &Scheduler, rows: WantedRows) -> Ticket {
+fn submit(scheduler: &Scheduler, vectors: Vectors) -> Ticket {
     let items = vec![TokenIds::new(&[0, 7, 2])];
-    let submission = Submission { items, rows, priority: None, deadline: LATER };
+    let submission = Submission { items, vectors, priority: None, deadline: LATER };
     scheduler.submit(submission).expect("there is room")
 }
 
 #[test]
 fn a_job_that_is_dropped_answers_its_requests() {
     let scheduler = scheduler();
-    let ticket = submit(&scheduler, WantedRows::Both);
+    let ticket = submit(&scheduler, Vectors::Both);
     drop(scheduler.next_job(0).expect("it waits"));
     assert_eq!(ticket.now_or_never(), Some(Err(RunError::NoWorker)));
     assert_eq!(scheduler.snapshot().counts.failed, 1);
@@ -45,7 +45,7 @@ fn a_job_that_is_dropped_answers_its_requests() {
 #[test]
 fn a_lost_worker_answers_what_it_ran() {
     let scheduler = scheduler();
-    let ticket = submit(&scheduler, WantedRows::Both);
+    let ticket = submit(&scheduler, Vectors::Both);
     let job = scheduler.next_job(0).expect("it waits");
     scheduler.worker_lost(0);
     assert_eq!(ticket.now_or_never(), Some(Err(RunError::NoWorker)));
@@ -65,11 +65,9 @@ fn only_the_rows_that_are_wanted_must_be_finite() {
     let (mut bad_weight, mut bad_dense) = (output(), output());
     bad_weight.token_weights[1] = f32::NAN;
     bad_dense.dense[1] = f32::INFINITY;
-    for (wanted, dense_fails, weight_fails) in [
-        (WantedRows::Dense, true, false),
-        (WantedRows::Weights, false, true),
-        (WantedRows::Both, true, true),
-    ] {
+    for (wanted, dense_fails, weight_fails) in
+        [(Vectors::Dense, true, false), (Vectors::Sparse, false, true), (Vectors::Both, true, true)]
+    {
         let scheduler = scheduler();
         let _ticket = submit(&scheduler, wanted);
         let job = scheduler.next_job(0).expect("it waits");

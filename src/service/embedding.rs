@@ -6,13 +6,13 @@ use super::door::Permit;
 use super::tokenizing;
 use super::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
-    Milestones, OverLong, Resident, Unavailable, Vectors,
+    Milestones, OverLong, Resident, Unavailable,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
 use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket, WantedRows};
+use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket};
 use crate::sparse;
 use crate::tokenize::Tokenized;
 
@@ -89,17 +89,12 @@ impl EmbeddingService {
         request: &EmbedRequest,
         tokenized: &[Tokenized],
     ) -> Result<Ticket, EmbedError> {
-        let rows = match request.vectors {
-            Vectors::Dense => WantedRows::Dense,
-            Vectors::Sparse => WantedRows::Weights,
-            Vectors::Both => WantedRows::Both,
-        };
         let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
         let by_size = Priority::of(tokenized.len(), tokens);
         let priority = Some(self.priority(request.priority, by_size));
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
-        let deadline = request.deadline;
-        Ok(resident.scheduler.submit(Submission { items, rows, priority, deadline })?)
+        let (vectors, deadline) = (request.vectors, request.deadline);
+        Ok(resident.scheduler.submit(Submission { items, vectors, priority, deadline })?)
     }
 
     /// Everything that can be refused without tokenizing.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::batch::Priority;
+use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::scheduler::Refusal;
 use crate::sparse::{Selection, SparseVector};
@@ -25,26 +25,6 @@ impl Input {
             Self::Text(text) => text.len() as u64,
             Self::TokenIds(ids) => size_of_val(ids.as_slice()) as u64,
         }
-    }
-}
-
-/// Which vectors are wanted; one pass of the model gives both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Vectors {
-    Dense,
-    Sparse,
-    Both,
-}
-
-impl Vectors {
-    /// Whether dense rows are wanted.
-    pub const fn dense(self) -> bool {
-        matches!(self, Self::Dense | Self::Both)
-    }
-
-    /// Whether sparse vectors are wanted.
-    pub const fn sparse(self) -> bool {
-        matches!(self, Self::Sparse | Self::Both)
     }
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use duovec::batch::TokenIds;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::bucket_ladder;
+use duovec::batch::{TokenIds, Vectors};
 use duovec::clock::{Clock, RealClock};
 use duovec::config::{
     Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
@@ -18,7 +18,7 @@ use duovec::config::{
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
-use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket, WantedRows};
+use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, Resident, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
 use duovec::worker::pool::WorkerPool;
@@ -135,8 +135,8 @@ impl Model {
     fn plug(&self, items: usize) {
         let items = vec![TokenIds::new(&[0, 9, 2]); items];
         let deadline = RealClock::new().now() + PATIENCE * 10;
-        let rows = WantedRows::Dense;
-        let ticket = self.scheduler.submit(Submission { items, rows, priority: None, deadline });
+        let vectors = Vectors::Dense;
+        let ticket = self.scheduler.submit(Submission { items, vectors, priority: None, deadline });
         self.plugs.lock().push(ticket.expect("there is room"));
     }
 }

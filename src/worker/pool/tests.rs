@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::batch::TokenIds;
 use crate::batch::plan::bucket_ladder;
+use crate::batch::{TokenIds, Vectors};
 use crate::clock::RealClock;
 use crate::engine::fake::{FakeEngine, FakeScript, Fault, Gate, expected_dense, expected_weights};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
-use crate::scheduler::{
-    ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket, WantedRows,
-};
+use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
 
 mod panics;
@@ -65,8 +63,8 @@ impl Rig {
     }
 
     fn submit(&self, items: &[TokenIds]) -> Result<Ticket, Refusal> {
-        let (items, rows) = (items.to_vec(), WantedRows::Both);
-        self.scheduler.submit(Submission { items, rows, priority: None, deadline: self.deadline() })
+        let (items, vectors, deadline) = (items.to_vec(), Vectors::Both, self.deadline());
+        self.scheduler.submit(Submission { items, vectors, priority: None, deadline })
     }
 
     /// Runs items as soon as a worker lives: one that was lost may not have been replaced yet.
@@ -278,8 +276,8 @@ async fn an_item_whose_deadline_passed_is_not_run() {
     let rig = Rig::new(1, 100, gated(&gate));
     let held = rig.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let (items, rows, priority) = (vec![ids(1, 9)], WantedRows::Dense, None);
-    let submission = Submission { items, rows, priority, deadline: rig.clock.now() };
+    let (items, vectors, priority) = (vec![ids(1, 9)], Vectors::Dense, None);
+    let submission = Submission { items, vectors, priority, deadline: rig.clock.now() };
     let late = rig.scheduler.submit(submission).expect("room");
     gate.open();
     within(held).await.expect("it runs");
@@ -291,11 +289,11 @@ async fn an_item_whose_deadline_passed_is_not_run() {
 async fn only_the_wanted_rows_are_copied() {
     let rig = Rig::new(1, 100, FakeScript::default());
     for (wanted, dense, weights) in
-        [(WantedRows::Dense, HIDDEN, 0), (WantedRows::Weights, 0, 9), (WantedRows::Both, HIDDEN, 9)]
+        [(Vectors::Dense, HIDDEN, 0), (Vectors::Sparse, 0, 9), (Vectors::Both, HIDDEN, 9)]
     {
         let items = vec![ids(1, 9)];
-        let (rows, priority) = (wanted, None);
-        let submission = Submission { items, rows, priority, deadline: rig.deadline() };
+        let (vectors, priority) = (wanted, None);
+        let submission = Submission { items, vectors, priority, deadline: rig.deadline() };
         let ticket = rig.scheduler.submit(submission).expect("room");
         let rows = within(ticket).await.expect("it runs");
         assert_eq!((rows[0].dense.len(), rows[0].weights.len()), (dense, weights));
@@ -461,8 +459,8 @@ async fn everything_fails(seed: u64) {
                     .map(|_| ids(random.u64(..), random.usize(2..=128)))
                     .collect();
                 let deadline = rig.clock.now() + Duration::from_millis(random.u64(0..2000));
-                let (rows, priority) = (WantedRows::Both, None);
-                let submission = Submission { items: items.clone(), rows, priority, deadline };
+                let (vectors, priority) = (Vectors::Both, None);
+                let submission = Submission { items: items.clone(), vectors, priority, deadline };
                 let Ok(ticket) = rig.scheduler.submit(submission) else { continue };
                 if random.u32(0..10) == 0 {
                     drop(ticket);
