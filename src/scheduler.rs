@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 mod incidents;
 mod job;
 mod recording;
+mod refusal;
 pub mod state;
 mod stuck;
 mod ticket;
@@ -28,8 +29,9 @@ mod ticket;
 pub use incidents::Incidents;
 use job::QueuedItem;
 pub use job::{Job, JobItem, RowsOrError};
+pub use refusal::Refusal;
 pub use state::Announced;
-use state::{Action, Counts, Event, Refused, State, StateConfig};
+use state::{Action, Counts, Event, State, StateConfig};
 use ticket::{Answer, Pending};
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
 
@@ -52,17 +54,6 @@ pub struct Submission {
     pub priority: Option<Priority>,
     /// Items that wait at this moment are not run any more.
     pub deadline: Moment,
-}
-
-/// Why a request is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Too much waits already; try again after this time.
-    QueueFull {
-        retry_after: Duration,
-    },
-    Draining,
-    NoWorker,
 }
 
 /// Workers by state.
@@ -153,15 +144,15 @@ impl Scheduler {
     pub fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
         let mut state = self.0.state.lock();
         let actions = state.handle(self.0.clock.now(), &Event::Announce(new));
-        let refused = actions.iter().find_map(|action| match action {
-            Action::Refuse(refused) => Some(Refusal::from(*refused)),
+        let refusal = actions.iter().find_map(|action| match action {
+            Action::Refuse(refusal) => Some(*refusal),
             _ => None,
         });
         let own = state.estimated_time(new.tokens);
         drop(state);
         let (_, ended) = self.carry_out(actions);
         self.tell(ended);
-        refused.map_or(Ok(own), Err)
+        refusal.map_or(Ok(own), Err)
     }
 
     /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out.
@@ -312,7 +303,7 @@ impl Scheduler {
     fn enter(&self, actions: Vec<Action<QueuedItem>>, answer: Answer) -> Result<Ticket, Refusal> {
         let accepted = actions.iter().find_map(|action| match action {
             Action::Accept { items } => Some(Ok(items.clone())),
-            Action::Refuse(refused) => Some(Err(Refusal::from(*refused))),
+            Action::Refuse(refusal) => Some(Err(*refusal)),
             _ => None,
         });
         let (_, ended) = self.carry_out(actions);
@@ -371,18 +362,6 @@ impl Scheduler {
             }
         }
         (job, ended)
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Full { retry_after } | Refused::Late { retry_after } => {
-                Self::QueueFull { retry_after }
-            }
-            Refused::Draining => Self::Draining,
-            Refused::NoWorker => Self::NoWorker,
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
+pub use crate::scheduler::Refusal;
 use crate::scheduler::{Scheduler, Snapshot};
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
@@ -30,11 +31,11 @@ mod tuning;
 
 use compute::ComputePool;
 use door::Door;
-pub use door::{BytesExceeded, Permit, RequestHead};
+pub use door::{Permit, RequestHead};
 use figures::Figures;
 pub use request::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
-    OverLong, Unavailable,
+    OverLong,
 };
 use tokenizing::Pace;
 
@@ -172,7 +173,7 @@ impl EmbeddingService {
         self.abandon();
     }
 
-    /// Answers everything that waits with `Unavailable`; what runs is still answered.
+    /// Answers everything that waits with `Refusal::NoWorker`; what runs is still answered.
     pub fn abandon(&self) {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.close();
@@ -275,16 +276,16 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn check_available(&self) -> Result<(), Unavailable> {
+    pub fn check_available(&self) -> Result<(), Refusal> {
         self.available().map(|_| ())
     }
 
-    fn available(&self) -> Result<Arc<Resident>, Unavailable> {
+    fn available(&self) -> Result<Arc<Resident>, Refusal> {
         match (self.phase(), self.resident.get()) {
             (Phase::Ready | Phase::LameDuck, Some(resident)) => Ok(Arc::clone(resident)),
-            (Phase::LameDuck | Phase::Draining, _) => Err(Unavailable::Draining),
-            (Phase::Failed, _) => Err(Unavailable::NoWorker),
-            (Phase::Loading | Phase::Ready, _) => Err(Unavailable::Loading),
+            (Phase::LameDuck | Phase::Draining, _) => Err(Refusal::Draining),
+            (Phase::Failed, _) => Err(Refusal::NoWorker),
+            (Phase::Loading | Phase::Ready, _) => Err(Refusal::Loading),
         }
     }
 }

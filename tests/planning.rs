@@ -9,7 +9,8 @@ use duovec::batch::plan::{BucketTable, WaitingItem, WaitingItems, bucket_ladder}
 use duovec::batch::{Bucket, Priority, smallest_for};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxAgeMs, MaxBatchRows, MaxBatchTokens};
-use duovec::scheduler::state::{Action, Event, Refused, State, StateConfig};
+use duovec::scheduler::Refusal;
+use duovec::scheduler::state::{Action, Event, State, StateConfig};
 use fastrand::Rng;
 
 const MAX_AGE: Duration = Duration::from_millis(MaxAgeMs::DEFAULT.get());
@@ -65,7 +66,7 @@ impl Scheduling for Planned {
         let event = Event::Submit { tokens, contents, priority, deadline };
         for action in self.state.handle(now, &event) {
             match action {
-                Action::Refuse(Refused::Full { retry_after } | Refused::Late { retry_after }) => {
+                Action::Refuse(Refusal::Full { retry_after } | Refusal::Late { retry_after }) => {
                     answer = Err(retry_after);
                 }
                 Action::Expire { content, .. } => self.expired.push(content.0),

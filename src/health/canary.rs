@@ -46,9 +46,11 @@ async fn run(
         failure(
             "queue",
             match refusal {
-                Refusal::QueueFull { .. } => "the worker has too many checks waiting",
+                Refusal::Full { .. } | Refusal::Late { .. } | Refusal::BytesExceeded => {
+                    "the worker has too many checks waiting"
+                }
                 Refusal::Draining => "the server is draining",
-                Refusal::NoWorker => "the worker has no session",
+                Refusal::NoWorker | Refusal::Loading => "the worker has no session",
             },
         )
     })?;

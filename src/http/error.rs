@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::JSON;
-use crate::service::{EmbedError, InputType, Unavailable};
+use crate::service::{EmbedError, InputType, Refusal};
 
 /// The answer holds what was asked for.
 pub(super) const OK: StatusCode = StatusCode::OK;
@@ -155,24 +155,30 @@ impl ApiError {
         Self { cause: Some(cause.into()), ..Self::new(code, message) }
     }
 
-    /// What an embedding route answers when the service cannot take the request now.
-    pub(super) fn unavailable(why: Unavailable) -> Self {
-        let (code, message, after) = match why {
-            Unavailable::Loading => (
+    /// What an embedding route answers when the service does not take the request now.
+    pub(super) fn unavailable(refusal: Refusal) -> Self {
+        let (code, message, after) = match refusal {
+            Refusal::Loading => (
                 Code::Loading,
                 "the model is being loaded; retry, GET /health tells when it is ready",
                 RETRY_WHILE_LOADING,
             ),
-            Unavailable::Draining => (
+            Refusal::Draining => (
                 Code::Draining,
                 "the server is about to exit and takes no new requests; retry elsewhere",
                 RETRY_ELSEWHERE,
             ),
-            Unavailable::NoWorker => (
+            Refusal::NoWorker => (
                 Code::NoWorker,
                 "no worker can run the model now; retry, GET /health tells the state",
                 RETRY_AFTER_RESTART,
             ),
+            Refusal::Full { retry_after } | Refusal::Late { retry_after } => (
+                Code::QueueFull,
+                "too much waits already; retry after the seconds in the Retry-After header",
+                retry_after,
+            ),
+            Refusal::BytesExceeded => return Self::bytes_exceeded(),
         };
         Self { retry_after: Some(after), ..Self::new(code, message) }
     }
@@ -313,7 +319,7 @@ impl ApiError {
     /// How an answer without vectors reads; `timeout` is the request's whole time.
     pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
         match error {
-            EmbedError::Unavailable(why) => Self::unavailable(why),
+            EmbedError::Refused(refusal) => Self::unavailable(refusal),
             EmbedError::TokenIdOutOfRange { index, id, vocab_size } => Self::of(
                 Code::TokenIdOutOfRange,
                 "input",
@@ -350,14 +356,6 @@ impl ApiError {
                 Code::SparseNotAvailable,
                 "the model gives no sparse vectors; use POST /v1/embeddings",
             ),
-            EmbedError::QueueFull { retry_after } => Self {
-                retry_after: Some(retry_after),
-                ..Self::new(
-                    Code::QueueFull,
-                    "too much waits already; retry after the seconds in the Retry-After header",
-                )
-            },
-            EmbedError::BytesExceeded => Self::bytes_exceeded(),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {

@@ -9,7 +9,7 @@ use super::State;
 use super::error::{ApiError, OK};
 use super::payload::unknown_model;
 use crate::health::Phase;
-use crate::service::{EmbeddingService, ModelCard, Unavailable};
+use crate::service::{EmbeddingService, ModelCard, Refusal};
 
 /// The resident model, as a list.
 #[derive(Serialize, ToSchema)]
@@ -62,9 +62,9 @@ fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
     let card = service.model_card().filter(|_| phase != Phase::Loading);
     card.ok_or_else(|| {
         ApiError::unavailable(match phase {
-            Phase::Loading | Phase::Ready => Unavailable::Loading,
-            Phase::LameDuck | Phase::Draining => Unavailable::Draining,
-            Phase::Failed => Unavailable::NoWorker,
+            Phase::Loading | Phase::Ready => Refusal::Loading,
+            Phase::LameDuck | Phase::Draining => Refusal::Draining,
+            Phase::Failed => Refusal::NoWorker,
         })
     })
 }

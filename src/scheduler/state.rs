@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
+use super::Refusal;
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, Plan, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
@@ -72,7 +73,7 @@ pub enum Action<T = ()> {
     Accept {
         items: Range<Sequence>,
     },
-    Refuse(Refused),
+    Refuse(Refusal),
     /// The worker that asked runs these.
     Run {
         worker: usize,
@@ -93,22 +94,6 @@ pub enum Action<T = ()> {
     WakeOne,
     /// Every idle worker should ask for work.
     WakeAll,
-}
-
-/// Why a request is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// There is no room for so many items before this time.
-    Full {
-        retry_after: Duration,
-    },
-    /// The answer would not be ready in time; it would be after this time.
-    Late {
-        retry_after: Duration,
-    },
-    Draining,
-    /// No worker lives, or the named one does not.
-    NoWorker,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

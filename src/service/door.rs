@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::tokenizing::INLINE_BYTES;
-use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Resident};
+use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, Resident};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::RaisedPriority;
@@ -37,10 +37,6 @@ pub struct RequestHead {
     pub priority: Option<Priority>,
     pub deadline: Moment,
 }
-
-/// More bytes are in flight than the server holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BytesExceeded;
 
 /// Counts what all permits hold.
 #[derive(Debug)]
@@ -99,8 +95,9 @@ impl Permit {
     /// Holds `bytes` from now on, more or fewer than before.
     ///
     /// # Errors
-    /// When more is asked for and too much is in flight; the permit holds what it held.
-    pub fn hold(&mut self, bytes: u64) -> Result<(), BytesExceeded> {
+    /// `BytesExceeded` when more is asked for and too much is in flight; the permit holds what it
+    /// held.
+    pub fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
         let limit = match bytes {
             0..=SMALL_REQUEST_BYTES => self.door.limit.get(),
             _ => self.door.limit.largest_request(),
@@ -111,7 +108,7 @@ impl Permit {
             (bytes <= held || all <= limit).then_some(all)
         };
         let taken = self.door.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        self.bytes = taken.map(|_| bytes).map_err(|_| BytesExceeded)?;
+        self.bytes = taken.map(|_| bytes).map_err(|_| Refusal::BytesExceeded)?;
         Ok(())
     }
 
@@ -223,12 +220,6 @@ impl EmbeddingService {
     }
 }
 
-impl From<BytesExceeded> for EmbedError {
-    fn from(_: BytesExceeded) -> Self {
-        Self::BytesExceeded
-    }
-}
-
 /// Tokens of a text of `bytes` bytes, as a rule, at most `limit`.
 fn likely_tokens(bytes: u64, limit: usize) -> usize {
     usize::try_from(bytes / TOKEN_BYTES).unwrap_or(usize::MAX).clamp(1, limit)
@@ -261,11 +252,11 @@ mod tests {
         let door = door(800_000);
         let (mut large, mut other, mut small) = (door.enter(), door.enter(), door.enter());
         large.hold(700_000).expect("seven eighths");
-        assert_eq!(large.hold(700_001), Err(BytesExceeded));
-        assert_eq!(other.hold(SMALL_REQUEST_BYTES + 1), Err(BytesExceeded));
+        assert_eq!(large.hold(700_001), Err(Refusal::BytesExceeded));
+        assert_eq!(other.hold(SMALL_REQUEST_BYTES + 1), Err(Refusal::BytesExceeded));
         small.hold(SMALL_REQUEST_BYTES).expect("it is small");
         other.hold(800_000 - 700_000 - SMALL_REQUEST_BYTES).expect("what is left");
-        assert_eq!(door.enter().hold(1), Err(BytesExceeded));
+        assert_eq!(door.enter().hold(1), Err(Refusal::BytesExceeded));
         assert_eq!(door.bytes(), 800_000, "what was refused is not held");
     }
 

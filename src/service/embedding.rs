@@ -6,7 +6,7 @@ use super::door::Permit;
 use super::tokenizing;
 use super::{
     EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
-    Milestones, OverLong, Resident, Unavailable,
+    Milestones, OverLong, Refusal, Resident,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
@@ -144,7 +144,7 @@ async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), Em
         RunError::Expired => EmbedError::DeadlineExceeded,
         RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
         RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
-        RunError::NoWorker => EmbedError::Unavailable(Unavailable::NoWorker),
+        RunError::NoWorker => EmbedError::Refused(Refusal::NoWorker),
     })?;
     Ok((rows, ticket.ran()))
 }

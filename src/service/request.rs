@@ -1,7 +1,5 @@
 //! What the application is asked, what it answers, and how it refuses.
 
-use std::time::Duration;
-
 use thiserror::Error;
 
 use crate::batch::{Priority, Vectors};
@@ -78,22 +76,11 @@ pub struct EmbeddedItem {
     pub truncated_from: Option<usize>,
 }
 
-/// Why the service cannot take a request now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unavailable {
-    /// The model is being loaded or warmed up.
-    Loading,
-    /// The process is about to exit.
-    Draining,
-    /// No worker can run the model.
-    NoWorker,
-}
-
 /// How a request ends without vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EmbedError {
-    #[error("the model is not available: {0:?}")]
-    Unavailable(Unavailable),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     #[error("token id {id} of item {index} is not below the vocabulary size {vocab_size}")]
     TokenIdOutOfRange { index: usize, id: u32, vocab_size: usize },
     #[error("token ids are not accepted as input")]
@@ -110,10 +97,6 @@ pub enum EmbedError {
     NoPrompt(InputType),
     #[error("the model has no sparse head")]
     SparseNotAvailable,
-    #[error("too many bytes of other requests are held")]
-    BytesExceeded,
-    #[error("the queue is full")]
-    QueueFull { retry_after: Duration },
     #[error("the deadline passed")]
     DeadlineExceeded,
     /// The text is for the log, not for the client.
@@ -121,22 +104,6 @@ pub enum EmbedError {
     EngineFailed(String),
     #[error("item {index} has a vector that is not finite")]
     NonFinite { index: usize },
-}
-
-impl From<Unavailable> for EmbedError {
-    fn from(reason: Unavailable) -> Self {
-        Self::Unavailable(reason)
-    }
-}
-
-impl From<Refusal> for EmbedError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::QueueFull { retry_after } => Self::QueueFull { retry_after },
-            Refusal::Draining => Self::Unavailable(Unavailable::Draining),
-            Refusal::NoWorker => Self::Unavailable(Unavailable::NoWorker),
-        }
-    }
 }
 
 /// What `/v1/models` tells of the resident model.

@@ -18,9 +18,9 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
     let (invalid, server) = ("invalid_request_error", "server_error");
     #[rustfmt::skip]
     let rows = [
-        (EmbedError::Unavailable(Unavailable::Loading), 503, server, "loading", None),
-        (EmbedError::Unavailable(Unavailable::Draining), 503, server, "draining", None),
-        (EmbedError::Unavailable(Unavailable::NoWorker), 503, server, "no_worker", None),
+        (EmbedError::Refused(Refusal::Loading), 503, server, "loading", None),
+        (EmbedError::Refused(Refusal::Draining), 503, server, "draining", None),
+        (EmbedError::Refused(Refusal::NoWorker), 503, server, "no_worker", None),
         (EmbedError::TokenIdOutOfRange { index: 0, id: 9, vocab_size: 8 },
             400, invalid, "token_id_out_of_range", Some("input")),
         (EmbedError::TokenInputRejected, 400, invalid, "invalid_input", Some("input")),
@@ -31,9 +31,9 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
         (EmbedError::NoPrompt(InputType::Query),
             400, invalid, "invalid_value", Some("input_type")),
         (EmbedError::SparseNotAvailable, 400, invalid, "sparse_not_available", None),
-        (EmbedError::QueueFull { retry_after: second },
+        (EmbedError::Refused(Refusal::Full { retry_after: second }),
             429, "overloaded_error", "queue_full", None),
-        (EmbedError::BytesExceeded,
+        (EmbedError::Refused(Refusal::BytesExceeded),
             429, "overloaded_error", "inflight_bytes_exceeded", None),
         (EmbedError::DeadlineExceeded, 504, server, "deadline_exceeded", None),
         (EmbedError::EngineFailed("secret".into()), 500, server, "engine_failed", None),
@@ -108,7 +108,7 @@ fn the_body_has_openais_four_parts() {
 fn retry_after_is_whole_seconds_rounded_up_and_at_least_one() {
     for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_500, 60)] {
         let retry_after = Duration::from_millis(millis);
-        let full = EmbedError::QueueFull { retry_after };
+        let full = EmbedError::Refused(Refusal::Full { retry_after });
         let error = ApiError::from_embed(full, Duration::ZERO);
         assert_eq!(error.retry_after_s(), Some(seconds), "{millis} ms");
     }

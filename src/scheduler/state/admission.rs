@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Phase, Refused, Running, State, WorkerState};
+use super::{Phase, Refusal, Running, State, WorkerState};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -74,11 +74,11 @@ impl<T: Clone> State<T> {
     }
 
     /// Refuses a request that does not fit or would be late.
-    pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refused> {
+    pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refusal> {
         self.can_run()?;
         if let Some(room_in) = self.room_in(now, new.tokens.len()) {
             let own = self.own_time(new.tokens);
-            return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
+            return Err(Refusal::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
         let wait = self.wait_of(now, new.priority);
@@ -92,16 +92,16 @@ impl<T: Clone> State<T> {
         }
         // One that is late with nothing before it is taken by an idle worker only.
         let room_in = late.min(wait);
-        Err(Refused::Late { retry_after: self.promise(now, room_in, own) })
+        Err(Refusal::Late { retry_after: self.promise(now, room_in, own) })
     }
 
     /// Refuses what `admit` would refuse whatever the request's items turn out to be. Only how long
     /// it will keep the workers is taken from its `tokens`, which may be an estimate.
-    pub(super) fn announce(&mut self, now: Moment, new: Announced) -> Result<(), Refused> {
+    pub(super) fn announce(&mut self, now: Moment, new: Announced) -> Result<(), Refusal> {
         self.can_run()?;
         let own = self.estimated_time(new.tokens);
         if let Some(room_in) = self.room_in(now, 1) {
-            return Err(Refused::Full { retry_after: self.promise(now, room_in, own) });
+            return Err(Refusal::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
         let wait = (self.wait_of(now, new.priority) + new.ahead).max(new.tokenizing);
@@ -109,17 +109,17 @@ impl<T: Clone> State<T> {
         if late.is_zero() || time.is_zero() {
             return Ok(());
         }
-        Err(Refused::Late { retry_after: self.promise(now, late, own) })
+        Err(Refusal::Late { retry_after: self.promise(now, late, own) })
     }
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent
     /// elsewhere at once. What was taken before waits for a replacement.
-    fn can_run(&self) -> Result<(), Refused> {
+    fn can_run(&self) -> Result<(), Refusal> {
         let lives = self.workers.iter().any(|worker| worker.live);
         match self.phase {
             Phase::Open if lives => Ok(()),
-            Phase::Draining => Err(Refused::Draining),
-            Phase::Open | Phase::Closed => Err(Refused::NoWorker),
+            Phase::Draining => Err(Refusal::Draining),
+            Phase::Open | Phase::Closed => Err(Refusal::NoWorker),
         }
     }
 

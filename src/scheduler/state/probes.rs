@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Item, Phase, Refused, State};
+use super::{Action, Item, Phase, Refusal, State};
 use crate::batch::plan::Plan;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
@@ -17,10 +17,10 @@ impl<T: Clone> State<T> {
         let closed = self.phase == Phase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
         let Some(state) = live else {
-            return vec![Action::Refuse(Refused::NoWorker)];
+            return vec![Action::Refuse(Refusal::NoWorker)];
         };
         if state.probes.len() >= PROBES_MAX {
-            return vec![Action::Refuse(Refused::Full { retry_after: Duration::ZERO })];
+            return vec![Action::Refuse(Refusal::Full { retry_after: Duration::ZERO })];
         }
         let sequence = self.next;
         self.counts.accepted += 1;

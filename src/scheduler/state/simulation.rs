@@ -114,10 +114,10 @@ impl World {
         let event = Event::Announce(Announced { priority, tokens, deadline, ahead, tokenizing });
         let mut actions = self.state.handle(self.now, &event);
         match actions.pop_if(|action| matches!(action, Action::Refuse(_))) {
-            Some(Action::Refuse(Refused::NoWorker)) => {
+            Some(Action::Refuse(Refusal::NoWorker)) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
-            Some(Action::Refuse(Refused::Draining)) => assert!(self.draining, "{self}"),
+            Some(Action::Refuse(Refusal::Draining)) => assert!(self.draining, "{self}"),
             _ => assert!(!self.draining && self.live.contains(&true), "{self}"),
         }
         self.carry_out(0, actions);
@@ -144,13 +144,13 @@ impl World {
                 }
                 self.requests.push(items.clone());
             }
-            Action::Refuse(Refused::Full { .. }) => {
+            Action::Refuse(Refusal::Full { .. }) => {
                 assert!(outstanding + count > self.capacity, "{self}");
             }
-            Action::Refuse(Refused::Late { retry_after }) => {
+            Action::Refuse(Refusal::Late { retry_after }) => {
                 assert!(*retry_after > Duration::ZERO, "{self}");
             }
-            Action::Refuse(Refused::NoWorker) => {
+            Action::Refuse(Refusal::NoWorker) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
             other => assert!(self.draining, "{other:?} {self}"),

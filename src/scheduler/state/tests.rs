@@ -41,7 +41,7 @@ fn a_request_that_does_not_fit_is_refused_whole() {
     let mut state = state(3, 1);
     assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 0..2 }]);
     let refused = submit(&mut state, &[5, 5]);
-    let [Action::Refuse(Refused::Full { retry_after })] = refused[..] else {
+    let [Action::Refuse(Refusal::Full { retry_after })] = refused[..] else {
         panic!("{refused:?}")
     };
     assert!(retry_after > Duration::ZERO && retry_after <= state.predicted_wait(at(0)));
@@ -55,7 +55,7 @@ fn running_items_count_against_the_capacity() {
     submit(&mut state, &[5, 5]);
     let actions = ask(&mut state, at(0));
     assert!(matches!(&actions[..], [Action::Run { items, .. }] if items.len() == 2));
-    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refused::Full { .. })]));
+    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refusal::Full { .. })]));
     state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
     assert_eq!(state.counts().replied, 2);
@@ -174,7 +174,7 @@ fn few_probes_wait_for_a_worker_and_they_count_as_work() {
     let before = state.predicted_wait(at(0));
     let taken = (0..100).filter(|_| matches!(probe(&mut state), Action::Accept { .. })).count();
     assert!((1..=4).contains(&taken), "{taken}");
-    assert!(matches!(probe(&mut state), Action::Refuse(Refused::Full { .. })));
+    assert!(matches!(probe(&mut state), Action::Refuse(Refusal::Full { .. })));
     assert!(state.predicted_wait(at(0)) > before, "they are before a new request");
 }
 
@@ -185,12 +185,12 @@ fn a_probe_of_a_worker_without_a_session_is_refused() {
     state.handle(at(0), &probe);
     let lost = state.handle(at(0), &Event::WorkerLost { worker: 0 });
     assert_eq!(lost, [Action::Abandon { item: 0, content: () }]);
-    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refusal::NoWorker)]);
     let unknown = Event::Probe { worker: 7, tokens: 9, content: &(), deadline: LATER };
-    assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     state.handle(at(0), &Event::Close);
-    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refusal::NoWorker)]);
 }
 
 #[test]
@@ -198,13 +198,13 @@ fn without_a_live_worker_requests_are_refused_at_once_and_those_taken_stay() {
     let mut state = state(10, 1);
     submit(&mut state, &[5]);
     state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }]);
     let run = &ask(&mut state, at(0))[0];
     assert!(matches!(run, Action::Run { items, .. } if items == &[(0, ()), (1, ())]));
     state.handle(at(0), &Event::WorkerStuck { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::BatchFailed { worker: 0 });
     assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
 }
@@ -226,7 +226,7 @@ fn draining_runs_what_waits_and_takes_nothing_new() {
     let mut state = state(10, 1);
     submit(&mut state, &[5]);
     state.handle(at(0), &Event::Drain);
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::Draining)]);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::Draining)]);
     assert!(matches!(ask(&mut state, at(0))[..], [Action::Run { .. }]));
 }
 
@@ -238,7 +238,7 @@ fn closing_abandons_what_waits() {
     let abandoned = |item| Action::Abandon { item, content: () };
     let expected = [abandoned(0), abandoned(1), Action::WakeAll];
     assert_eq!(closed, expected);
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::Drain);
     assert!(state.is_closed());
 }
@@ -287,7 +287,7 @@ fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
     assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
     let mut told = Duration::ZERO;
     for _ in 0..5 {
-        let Action::Refuse(Refused::Late { retry_after }) = ask(&mut state, wait) else {
+        let Action::Refuse(Refusal::Late { retry_after }) = ask(&mut state, wait) else {
             panic!("it cannot be in time")
         };
         assert!(retry_after > told && retry_after < wait * 2, "{retry_after:?} {told:?}");
@@ -308,7 +308,7 @@ fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 5000], Priority::Bulk, LATER);
     let late = submit_as(&mut state, &[9], Priority::Bulk, at(1000));
-    assert!(matches!(late, Action::Refuse(Refused::Late { .. })), "{late:?}");
+    assert!(matches!(late, Action::Refuse(Refusal::Late { .. })), "{late:?}");
     let taken = submit_as(&mut state, &[9], Priority::Interactive, at(1000));
     assert!(matches!(taken, Action::Accept { .. }), "{taken:?}");
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
@@ -359,12 +359,12 @@ fn a_request_is_refused_by_its_head_when_nothing_can_run_it() {
     let mut state = state(10, 1);
     assert_eq!(bulk(&mut state), []);
     state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     state.handle(at(0), &Event::Drain);
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::Draining)]);
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::Draining)]);
     state.handle(at(0), &Event::Close);
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refused::NoWorker)]);
+    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::NoWorker)]);
     assert_eq!(state.counts().refused, 3);
 }
 
@@ -375,7 +375,7 @@ fn a_request_is_refused_by_its_head_when_every_place_is_taken() {
     assert_eq!(announce(&mut state, Priority::Bulk, Duration::from_secs(1)), []);
     submit(&mut state, &[5]);
     let refused = announce(&mut state, Priority::Bulk, Duration::from_secs(1));
-    assert!(matches!(refused[..], [Action::Refuse(Refused::Full { .. })]), "{refused:?}");
+    assert!(matches!(refused[..], [Action::Refuse(Refusal::Full { .. })]), "{refused:?}");
 }
 
 #[test]
@@ -388,13 +388,13 @@ fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
     let mut told = Duration::ZERO;
     for _ in 0..3 {
         let refused = announce(&mut state, Priority::Bulk, wait);
-        let [Action::Refuse(Refused::Late { retry_after })] = refused[..] else {
+        let [Action::Refuse(Refusal::Late { retry_after })] = refused[..] else {
             panic!("{refused:?}")
         };
         assert!(retry_after > told, "{retry_after:?} {told:?}");
         told = retry_after;
     }
-    let Action::Refuse(Refused::Late { retry_after }) =
+    let Action::Refuse(Refusal::Late { retry_after }) =
         submit_as(&mut state, &[100; 20], Priority::Bulk, at(0) + wait)
     else {
         panic!("it cannot be in time")
@@ -415,7 +415,7 @@ fn requests_that_are_still_read_or_tokenized_count_as_wait() {
     }
     for (ahead, tokenizing) in [(second, zero), (zero, second)] {
         let refused = announce(Announced { ahead, tokenizing, ..new });
-        assert!(matches!(refused[..], [Action::Refuse(Refused::Late { .. })]), "{refused:?}");
+        assert!(matches!(refused[..], [Action::Refuse(Refusal::Late { .. })]), "{refused:?}");
     }
 }
 
@@ -429,7 +429,7 @@ fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
     state.handle(at(0), &event);
     let minute = at(0) + RETRY_AFTER_MAX;
     let refused = state.handle(minute, &event);
-    let [Action::Refuse(Refused::Full { retry_after })] = refused[..] else {
+    let [Action::Refuse(Refusal::Full { retry_after })] = refused[..] else {
         panic!("{refused:?}")
     };
     assert!(retry_after < Duration::from_secs(1), "{retry_after:?}");

@@ -152,7 +152,7 @@ async fn a_dropped_ticket_frees_its_places() {
     gate.wait_for_runs(1);
     let waiting = rig.submit(&[ids(2, 9), ids(3, 9)]).expect("room");
     let refused = rig.submit(&[ids(4, 9)]).expect_err("no room");
-    assert!(matches!(refused, Refusal::QueueFull { retry_after } if !retry_after.is_zero()));
+    assert!(matches!(refused, Refusal::Full { retry_after } if !retry_after.is_zero()));
     drop(waiting);
     let again = rig.submit(&[ids(4, 9)]).expect("room again");
     gate.open();
