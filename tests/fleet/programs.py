@@ -89,9 +89,9 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def accepts(port: int) -> bool:
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
     """Whether something listens on the port."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 

@@ -1,0 +1,235 @@
+"""HAProxy, Envoy and nginx with the recipes of deploy/ in front of three real servers: restarts,
+deaths and frozen or slow servers under load; what clients and servers speak with the proxy."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+import proxies
+from load import BODY, Load, p99
+from proxies import Proxy
+from three import HOSTS, RUN_MS, Fleet
+
+CLIENTS = 12
+RATE = 40
+"""Requests a second of the open loop: 40 % of what three servers can, 60 % of what two can."""
+STEADY_S = 1.0
+BACK_S = 3.0
+"""When latencies must be back after a server froze."""
+SLOWER = 5
+BODY_BYTES_MAX = 32 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three servers."""
+    fleet = Fleet(tmp_path_factory.mktemp("three"))
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(params=proxies.NAMES)
+def proxy(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Proxy]:
+    """What stands in front of them; each test has a new one, which remembers no fault."""
+    with proxies.running(request.param, fleet) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def rate_of_one(fleet: Fleet) -> float:
+    """Answers a second of one server without a proxy."""
+    return rate(fleet.servers[0].url, fleet)
+
+
+def rate(url: str, fleet: Fleet) -> float:
+    """Answers a second when the servers always have something to do."""
+    with Load(url, fleet.trusted(), clients=CLIENTS) as load:
+        time.sleep(0.3)
+        start = time.monotonic()
+        time.sleep(STEADY_S)
+        end = time.monotonic()
+    assert not load.failures()
+    ended = [answer for answer in load.answers if start <= answer.due + answer.seconds < end]
+    return len(ended) / (end - start)
+
+
+def test_three_servers_answer_almost_three_times_as_much(
+    proxy: Proxy, fleet: Fleet, rate_of_one: float
+) -> None:
+    three = rate(proxy.url, fleet)
+    print(f"{proxy.name}: {three:.0f}/s of three, {rate_of_one:.0f}/s of one")
+    assert three >= 2.7 * rate_of_one
+
+
+def test_a_rolling_restart_under_load_fails_no_request(proxy: Proxy, fleet: Fleet) -> None:
+    with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
+        time.sleep(0.3)
+        for place in range(len(HOSTS)):
+            fleet.restart(place)
+            time.sleep(0.6)
+    print(f"{proxy.name}: {len(load.answers)} requests over three restarts")
+    assert not load.failures()
+
+
+def test_a_killed_server_under_load_fails_no_request(proxy: Proxy, fleet: Fleet) -> None:
+    with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
+        time.sleep(0.5)
+        fleet.kill(1)
+        time.sleep(1.5)
+        fleet.mend()
+    print(f"{proxy.name}: {len(load.answers)} requests around a kill -9")
+    assert not load.failures()
+
+
+def test_a_frozen_server_is_left_out_within_three_seconds(proxy: Proxy, fleet: Fleet) -> None:
+    with Load(proxy.url, fleet.trusted(), per_second=RATE) as load:
+        time.sleep(0.3)
+        start = time.monotonic()
+        time.sleep(STEADY_S)
+        steady = time.monotonic()
+        # What is under way when the server freezes is no part of either span.
+        time.sleep(0.3)
+        froze = time.monotonic()
+        with fleet.frozen(1):
+            time.sleep(BACK_S + STEADY_S)
+            thawed = time.monotonic()
+    before = p99(load.between(start, steady))
+    meanwhile = p99(load.between(froze, froze + BACK_S))
+    after = p99(load.between(froze + BACK_S, thawed))
+    print(f"{proxy.name}: p99 {before:.3f} s, {meanwhile:.3f} s, {after:.3f} s")
+    assert after <= 2 * before
+    assert not load.failures()
+
+
+def test_a_slow_server_gets_less_of_the_load(proxy: Proxy, fleet: Fleet) -> None:
+    fleet.restart(2, SLOWER * RUN_MS)
+    try:
+        three = rate(proxy.url, fleet)
+        counted = httpx.get(f"{fleet.servers[2].url}/metrics", verify=False).text
+    finally:
+        fleet.restart(2)
+    capacity = (2 + 1 / SLOWER) * 1000 / RUN_MS
+    print(f"{proxy.name}: {three:.0f}/s of {capacity:.0f}/s with one slow server")
+    # Equal shares would keep all clients waiting for the slow one: 27 % of what is possible.
+    assert three >= 0.6 * capacity
+    assert 'duovec_requests_total{route="/v1/embeddings",status="200"}' in counted
+
+
+def test_bodies_up_to_the_servers_limit_pass_and_larger_ones_are_413(
+    proxy: Proxy, fleet: Fleet
+) -> None:
+    with httpx.Client(base_url=proxy.url, verify=fleet.trusted(), timeout=60) as http:
+        large = http.post("/v1/embeddings", json={"input": ["word " * 20_000] * 20})
+        assert large.status_code == 200, large.text[:200]
+        assert len(large.json()["data"]) == 20
+        too_large = b'{"input":"' + b" " * BODY_BYTES_MAX + b'"}'
+        assert http.post("/v1/embeddings", content=too_large).status_code == 413
+
+
+def test_the_deadline_of_short_requests_is_below_the_proxys_patience(
+    proxy: Proxy, fleet: Fleet
+) -> None:
+    with httpx.Client(base_url=proxy.url, verify=fleet.trusted()) as http:
+        plain = http.post("/v1/embeddings", json=BODY)
+        assert plain.status_code == 200
+        late = http.post("/v1/embeddings", json=BODY, headers={"x-request-timeout-ms": "5"})
+        assert late.status_code == 504
+        patient = {"x-priority": "bulk", "x-request-timeout-ms": "60000"}
+        assert http.post("/v1/embeddings", json=BODY, headers=patient).status_code == 200
+
+
+def test_clients_speak_http_2_and_resume_their_sessions(proxy: Proxy, fleet: Fleet) -> None:
+    assert sessions(proxy.host, proxy.port, fleet) == [False, True, True]
+
+
+def test_servers_resume_the_sessions_of_proxies(fleet: Fleet) -> None:
+    assert sessions(HOSTS[0], fleet.port, fleet) == [False, True, True]
+
+
+def sessions(host: str, port: int, fleet: Fleet) -> list[bool]:
+    """Whether each of three connections of HTTP/2 resumed the session of the one before."""
+    context = fleet.trusted("h2", "http/1.1")
+    session, reused = None, []
+    for _ in range(3):
+        with (
+            socket.create_connection((host, port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=host, session=session) as tls,
+        ):
+            assert tls.selected_alpn_protocol() == "h2"
+            tls.settimeout(2)
+            # The preface of HTTP/2 with empty settings; with TLS 1.3 the session comes behind it.
+            tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            assert tls.recv(9)
+            reused.append(tls.session_reused)
+            session = tls.session
+    return reused
+
+
+def test_a_server_that_is_gone_is_nothing_that_clients_see(proxy: Proxy, fleet: Fleet) -> None:
+    fleet.kill(0)
+    try:
+        with httpx.Client(base_url=proxy.url, verify=fleet.trusted()) as http:
+            statuses = {http.post("/v1/embeddings", json=BODY).status_code for _ in range(20)}
+        assert statuses == {200}
+    finally:
+        fleet.mend()
+
+
+@pytest.mark.parametrize("name", ["haproxy", "envoy"])
+def test_connections_to_the_servers_speak_http_2_and_are_kept(name: str, fleet: Fleet) -> None:
+    with proxies.running(name, fleet) as proxy:
+        with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
+            time.sleep(0.3)
+        assert not load.failures()
+        if name == "haproxy":
+            shown = proxies.haproxy_shows(fleet, "interactive", "BACKEND")
+            assert int(shown["h2_backend_total_streams"]) == int(shown["req_tot"]) > 0
+            assert int(shown["h2_total_connections"]) <= CLIENTS
+            assert int(shown["ssl_reused_sess"]) > 0
+        else:
+            counts = proxies.envoy_counts(proxy)
+            assert 0 < counts["cluster.duovec.upstream_cx_http2_total"] <= CLIENTS
+            assert counts["cluster.duovec.upstream_cx_http1_total"] == 0
+            assert counts["cluster.duovec.ssl.versions.TLSv1.3"] > 0
+
+
+def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fleet) -> None:
+    # Only an engine that computes has times to predict.
+    fleet.restart(0, engine="openvino")
+    texts = {"input": ["many words " * 30] * 1000, "sparse_top_k": 1}
+    url = f"{fleet.servers[0].url}/v1/sparse-embeddings"
+    try:
+        with (
+            proxies.running("haproxy", fleet),
+            httpx.Client(verify=fleet.trusted(), timeout=60) as http,
+            ThreadPoolExecutor(6) as pool,
+        ):
+            wait_for_weight(fleet, "100")
+            sent = [pool.submit(http.post, url, json=texts) for _ in range(6)]
+            least = 100
+            while not all(one.done() for one in sent):
+                least = min(
+                    least, int(proxies.haproxy_shows(fleet, "interactive", "one")["weight"])
+                )
+                time.sleep(0.05)
+            assert {one.result().status_code for one in sent} == {200}
+            assert 1 <= least < 100
+            wait_for_weight(fleet, "100")
+            others = proxies.haproxy_shows(fleet, "interactive", "two")
+            assert others["weight"] == "100"
+    finally:
+        fleet.restart(0)
+
+
+def wait_for_weight(fleet: Fleet, weight: str) -> None:
+    """Until HAProxy gives the first server this weight."""
+    deadline = time.monotonic() + 10
+    while (shown := proxies.haproxy_shows(fleet, "interactive", "one"))["weight"] != weight:
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.1)
