@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::config::raw::RawConfig;
-use crate::config::settings::{SETTINGS, Setting, Takes};
+use crate::config::settings::{self, SETTINGS, Setting, Takes};
 use crate::config::{Config, ConfigError};
 
 mod bench;
@@ -22,39 +22,6 @@ mod serve;
 
 /// Exit code of a wrong command line or configuration; anything else that fails gives 1.
 const EXIT_USAGE: u8 = 2;
-
-/// Settings that `duovec check` needs.
-const CHECK_SETTINGS: [&str; 9] = [
-    "engine",
-    "precision",
-    "threads-per-worker",
-    "openvino-library-dir",
-    "devices",
-    "tensorrt-library-dir",
-    "cuda-library-dir",
-    "log-format",
-    "log-level",
-];
-
-/// Settings that `duovec bench` needs.
-const BENCH_SETTINGS: [&str; 12] = [
-    "engine",
-    "precision",
-    "workers",
-    "threads-per-worker",
-    "openvino-library-dir",
-    "devices",
-    "tensorrt-library-dir",
-    "cuda-library-dir",
-    "cuda-graph-tokens",
-    "max-batch-tokens",
-    "log-format",
-    "log-level",
-];
-
-/// Settings that `duovec build-engine` needs.
-const BUILD_SETTINGS: [&str; 4] =
-    ["tensorrt-library-dir", "cuda-library-dir", "log-format", "log-level"];
 
 /// Runs what was typed; prints the reason of a failure on standard error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -123,15 +90,11 @@ pub fn command() -> Command {
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
         .arg(print)
         .args(SETTINGS.iter().map(|setting| {
-            let checked = CHECK_SETTINGS.contains(&setting.name);
+            let checked = setting.commands.contains(&settings::Command::Check);
             if checked { flag(setting) } else { only_printed(setting) }
         }));
-    let bench = bench::command()
-        .arg(config.clone())
-        .args(SETTINGS.iter().filter(|setting| BENCH_SETTINGS.contains(&setting.name)).map(flag));
-    let build = build_engine::command()
-        .arg(config)
-        .args(SETTINGS.iter().filter(|setting| BUILD_SETTINGS.contains(&setting.name)).map(flag));
+    let bench = bench::command().arg(config.clone()).args(flags(settings::Command::Bench));
+    let build = build_engine::command().arg(config).args(flags(settings::Command::BuildEngine));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Dense and sparse vectors of a text in one pass of one resident model")
@@ -141,6 +104,10 @@ pub fn command() -> Command {
         .subcommand(check)
         .subcommand(bench)
         .subcommand(build)
+}
+
+fn flags(command: settings::Command) -> impl Iterator<Item = Arg> {
+    SETTINGS.iter().filter(move |setting| setting.commands.contains(&command)).map(flag)
 }
 
 fn flag(setting: &Setting) -> Arg {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
 const LAYERS: &[&[&str]] = &[
-    &["limits", "clock", "metrics", "locks"],
-    &["config", "batch", "sparse", "dense"],
+    &["config", "clock", "metrics", "locks"],
+    &["limits"],
+    &["batch", "sparse", "dense"],
     &["package", "traces"],
     &["engine", "tokenize"],
     &["scheduler"],

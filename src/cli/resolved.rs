@@ -25,12 +25,12 @@ pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
 
 fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
     let (raw, key, origin) = (raw.value(setting.name), setting.key(), origin(setting, raw));
-    let text = raw.text().trim();
+    let text = raw.text();
     if !raw.is_given() && text.is_empty() {
         // As a line of its own it would be a setting that is given and empty.
         return format!("# {key} is not set ({origin})");
     }
-    if setting.is_secret() {
+    if setting.secret {
         return format!("# {key} is set and not shown ({origin})");
     }
     let here = match taken(setting.name, config).filter(|_| text == "auto") {

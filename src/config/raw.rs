@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::settings::{self, SETTINGS, Setting, Takes};
+use super::settings::{SETTINGS, Setting, Takes};
 
 /// Names the configuration file; `--config` comes first.
 pub const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
@@ -41,9 +41,15 @@ pub struct RawValue {
 }
 
 impl RawValue {
-    /// The value of a setting that takes one.
+    /// What is taken where nothing is typed; an empty text is no value.
+    pub(super) fn unset(default: &str) -> Self {
+        let default = Some(default).filter(|text| !text.is_empty());
+        Self { values: default.map(str::to_owned).into_iter().collect(), origin: Origin::Default }
+    }
+
+    /// The value of a setting that takes one, without blanks around it.
     pub fn text(&self) -> &str {
-        self.values.first().map_or("", String::as_str)
+        self.values.first().map_or("", |text| text.trim())
     }
 
     /// Whether somebody typed it.
@@ -84,10 +90,8 @@ impl RawConfig {
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
     ) -> Self {
-        let mut raw = Self { values: BTreeMap::new(), problems: Vec::new() };
-        for setting in SETTINGS {
-            raw.set(setting, one_text(setting, setting.default.to_owned()), Origin::Default);
-        }
+        let defaults = SETTINGS.iter().map(|s| (s.name, RawValue::unset(s.default)));
+        let mut raw = Self { values: defaults.collect(), problems: Vec::new() };
         if let Some(path) = file {
             raw.read_file(path);
         }
@@ -95,16 +99,13 @@ impl RawConfig {
             raw.read_variable(setting, environment(&setting.variable()));
         }
         for (name, values) in flags {
-            match settings::find(&name) {
+            match find(&name) {
                 Some(setting) if setting.takes == Takes::ListInOneFlag => {
-                    raw.set(
-                        setting,
-                        values.iter().flat_map(|text| split(text)).collect(),
-                        Origin::Flag,
-                    );
+                    let values = values.iter().flat_map(|text| split(text));
+                    raw.set(setting, values.collect(), Origin::Flag);
                 }
                 Some(setting) => raw.set(setting, values, Origin::Flag),
-                None => raw.problem(format!("--{name}"), "there is no such setting"),
+                None => raw.note(format!("--{name}"), "there is no such setting"),
             }
         }
         raw
@@ -118,15 +119,16 @@ impl RawConfig {
         self.values.get(name).expect("every setting has at least its default")
     }
 
-    /// The place a setting was typed at, in the words of whoever typed it.
-    pub fn place(&self, name: &str) -> String {
-        let setting = settings::find(name).expect("the name is in the table");
-        match &self.value(name).origin {
+    /// The problem with the place that the setting was typed at, in the words of whoever typed it.
+    pub(super) fn problem(&self, name: &str, problem: String) -> Problem {
+        let setting = find(name).expect("the name is in the table");
+        let place = match &self.value(name).origin {
             Origin::Flag => format!("--{}", setting.flag),
             Origin::Environment => setting.variable(),
             Origin::File(path) => format!("{}, {}", path.display(), setting.key()),
             Origin::Default => format!("{name} (default)"),
-        }
+        };
+        Problem { place, problem }
     }
 
     /// What went wrong while gathering.
@@ -138,7 +140,7 @@ impl RawConfig {
         self.values.insert(setting.name, RawValue { values, origin });
     }
 
-    fn problem(&mut self, place: String, problem: impl Into<String>) {
+    fn note(&mut self, place: String, problem: impl Into<String>) {
         self.problems.push(Problem { place, problem: problem.into() });
     }
 
@@ -146,7 +148,7 @@ impl RawConfig {
         match value.map(OsString::into_string) {
             None => {}
             Some(Ok(text)) => self.set(setting, one_text(setting, text), Origin::Environment),
-            Some(Err(_)) => self.problem(setting.variable(), "it is not UTF-8"),
+            Some(Err(_)) => self.note(setting.variable(), "it is not UTF-8"),
         }
     }
 
@@ -154,21 +156,25 @@ impl RawConfig {
         let place = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return self.problem(place, format!("cannot read it: {error}")),
+            Err(error) => return self.note(place, format!("cannot read it: {error}")),
         };
         let table: toml::Table = match text.parse() {
             Ok(table) => table,
-            Err(error) => return self.problem(place, not_toml(&text, &error)),
+            Err(error) => return self.note(place, not_toml(&text, &error)),
         };
         for (key, value) in table {
             let setting = SETTINGS.iter().find(|setting| setting.key() == key);
             let typed = setting.ok_or("there is no such setting");
             match typed.and_then(|setting| Ok((setting, typed_values(setting, value)?))) {
                 Ok((setting, values)) => self.set(setting, values, Origin::File(path.to_owned())),
-                Err(problem) => self.problem(format!("{place}, {key}"), problem),
+                Err(problem) => self.note(format!("{place}, {key}"), problem),
             }
         }
     }
+}
+
+fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
 }
 
 /// Without the line itself, which may hold a key.
@@ -178,7 +184,7 @@ fn not_toml(text: &str, error: &toml::de::Error) -> String {
     format!("it is not TOML: line {line}: {}", error.message())
 }
 
-/// The values of a variable or a default, which are one text.
+/// The values of a variable, which is one text.
 fn one_text(setting: &Setting, text: String) -> Vec<String> {
     match setting.takes {
         Takes::One => vec![text],

@@ -1,278 +1,359 @@
-//! The table of settings: the flags, variables and file keys are all made from it.
+//! The table of settings. Each entry is all there is to a setting: its flag, variable, file key,
+//! default, range and help, and its field in the configuration, with the type of that field. The
+//! kinds of entries are explained at the macro `settings!` in `config/setting`.
 
-/// How many values a setting takes. In a variable the values of a list have commas between them,
-/// in the file they are a list of texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    One,
-    /// A list, all of it in one flag, with commas.
-    ListInOneFlag,
-    /// A list with a flag for each value, in which a comma is a character like others.
-    ListOfFlags,
-}
+use std::net::IpAddr;
+use std::path::PathBuf;
 
-/// One setting: `--max-items`, `DUOVEC_MAX_ITEMS` and the file's `max_items` are the same.
-#[derive(Debug, Clone, Copy)]
-pub struct Setting {
-    /// Names the variable and the file's key.
-    pub name: &'static str,
-    /// The flag without its dashes; another word than the name where a flag gives one of many.
-    pub flag: &'static str,
-    /// What stands behind the flag in the help.
-    pub value: &'static str,
-    /// What is taken when nothing is configured, as it would be typed.
-    pub default: &'static str,
-    pub help: &'static str,
-    pub takes: Takes,
-}
+use serde::Deserialize;
 
-impl Setting {
-    /// Whether its value is never shown.
-    pub fn is_secret(&self) -> bool {
-        self.name == "api-keys"
+use super::number::number;
+use super::raw::RawValue;
+use super::read;
+use super::secret::ApiKey;
+use super::setting::Command::{Bench, BuildEngine, Check};
+use super::setting::{Words, choice, kind, settings};
+use super::traces::{Endpoint, SampleRatio};
+use numbers::*;
+
+pub use super::setting::{Command, Setting, Takes};
+
+settings! {
+    /// Where the server listens.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Address at |config| &mut config.address, with [] {
+        host: read(IpAddr, read::host, "127.0.0.1"),
+            "host", "ADDRESS", "address to listen on; 0.0.0.0 for all";
+        port: read(u16, read::port, "8080"),
+            "port", "PORT", "port to listen on; 0 takes a free one and logs it";
     }
 
-    /// The environment variable's name.
-    pub fn variable(&self) -> String {
-        format!("DUOVEC_{}", self.name.replace('-', "_").to_ascii_uppercase())
+    /// Everything, for `duovec serve`.
+    #[derive(Debug, Clone)]
+    pub struct Config at |config| config, with [
+        address: Address,
+        http: HttpConfig,
+        door: DoorConfig,
+        engine: EngineConfig,
+        watchdog: WatchdogConfig,
+        queue: QueueConfig,
+        log: LogConfig,
+    ] {
+        package: read(PathBuf, read::package, "engines/multilingual-e5-small"),
+            "package", "DIR", "model package to serve";
+        /// They are valid besides the manifest's.
+        model_aliases: read(Vec<String>, read::list, ""),
+            "model-aliases", "A,B", "further names that clients may send as `model`",
+            takes: Takes::ListInOneFlag;
+        token_input: choice(TokenInput { Accept = "accept", Reject = "reject" }),
+            "token-input", "MODE", "accept or reject lists of token ids as input";
+        special_token_text: choice(SpecialTokenText {
+            /// The special token, as in XLM-R's reference tokenizer.
+            Special = "false",
+            /// The tokens of its characters.
+            Plain = "true",
+        }),
+            "escape-special-tokens", "BOOL",
+            "whether `<s>`, `</s>`, `<mask>` and the like in a text are plain text; false makes \
+            them the special tokens";
+        /// `None` is what the manifest says.
+        normalization: read(Option<Normalization>, read::word, "auto"),
+            "tokenizer-normalization", "WAY",
+            "auto, sentencepiece or huggingface: which way an XLM-R tokenizer reads unusual \
+            characters; auto is what the manifest says";
+        drain_delay: number(DrainDelayMs, 0..=600_000, "milliseconds", 500),
+            "drain-delay-ms", "MS",
+            "time after SIGTERM in which /health says 503 and requests are still taken";
+        drain_timeout: number(DrainTimeoutMs, 0..=3_600_000, "milliseconds", 30_000),
+            "drain-timeout-ms", "MS",
+            "time after that to answer what was accepted; new requests get 503";
     }
 
-    /// The key in the configuration file.
-    pub fn key(&self) -> String {
-        self.name.replace('-', "_")
+    /// What decides how the model is run.
+    #[derive(Debug, Clone)]
+    pub struct EngineConfig at |config| &mut config.engine, with [tensorrt: TensorRtConfig] {
+        choice: choice(EngineChoice {
+            /// The best one that this machine can run.
+            Auto = "auto",
+            OpenVino = "openvino",
+            TensorRt = "tensorrt",
+            TensorRtRtx = "tensorrt-rtx",
+            Fake = "fake",
+        }),
+            "engine", "ENGINE",
+            "auto, openvino, tensorrt, tensorrt-rtx, or fake (no model; measures the server)",
+            commands: &[Check, Bench];
+        /// It is that of the matrix products.
+        precision: choice(PrecisionChoice {
+            /// The processor's half precision, when the canary agrees with f32; else f32.
+            Auto = "auto",
+            F32 = "f32",
+            Bf16 = "bf16",
+            F16 = "f16",
+        }),
+            "precision", "PRECISION",
+            "auto, f32, bf16 or f16 arithmetic; auto takes the processor's half precision when \
+            the canary agrees with f32, or a plan's own",
+            commands: &[Check, Bench];
+        rescue: choice(RescueChoice {
+            /// The request of a row that is not finite fails.
+            None = "none",
+            /// The row is run again in f32.
+            F32 = "f32",
+        }),
+            "rescue-precision", "PRECISION",
+            "none, or f32: rows that are not finite in half precision are run again in it \
+            (OpenVINO; holds the weights once more)";
+        optimize_for: choice(OptimizeFor {
+            /// The time of a query that comes alone or with few others.
+            Latency = "latency",
+            /// Texts per second when there is always something to run.
+            Throughput = "throughput",
+        }),
+            "optimize-for", "GOAL",
+            "latency or throughput: what decides where workers, their threads or the size of \
+            batches are auto";
+        /// `None` is the engine's own number, or measured.
+        workers: number_or_auto(Workers, 1..=256, "workers", 1),
+            "workers", "N",
+            "workers, each with one session; auto is measured at the start on a CPU, 1 with \
+            threads-per-worker, and workers-per-device for each GPU",
+            commands: &[Bench];
+        /// `None` shares the processor's cores.
+        threads_per_worker: number_or_auto(ThreadsPerWorker, 1..=1024, "threads"),
+            "threads-per-worker", "N", "processor threads of a worker; auto shares all cores",
+            commands: &[Check, Bench];
+        /// `None` searches the system.
+        openvino_library_dir: read(Option<PathBuf>, read::path, ""),
+            "openvino-library-dir", "DIR", "folder of libopenvino_c.so; empty searches the system",
+            commands: &[Check, Bench];
+        fake_run: number(FakeRunMs, 0..=3_600_000, "milliseconds", 0),
+            "fake-run-ms", "MS", "time of a run of the fake engine";
     }
-}
 
-/// The setting of that name.
-pub fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.name == name)
-}
+    /// What decides how plans are run.
+    #[derive(Debug, Clone)]
+    pub struct TensorRtConfig at |config| &mut config.engine.tensorrt, with [] {
+        /// At least one, each once.
+        devices: read(Vec<usize>, read::devices, "0"),
+            "devices", "LIST", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1",
+            takes: Takes::ListInOneFlag, commands: &[Check, Bench];
+        /// While one copies, another computes.
+        workers_per_device: number(WorkersPerDevice, 1..=64, "workers", 2),
+            "workers-per-device", "N", "workers of each GPU, each with one CUDA stream";
+        /// `None` searches the system.
+        library_dir: read(Option<PathBuf>, read::path, ""),
+            "tensorrt-library-dir", "DIR",
+            "folder of TensorRT's or TensorRT-RTX's libraries; empty searches the system",
+            commands: &[Check, Bench, BuildEngine];
+        /// `None` searches the system.
+        cuda_library_dir: read(Option<PathBuf>, read::path, ""),
+            "cuda-library-dir", "DIR", "folder of libcudart.so.13; empty searches the system",
+            commands: &[Check, Bench, BuildEngine];
+        /// A graph spares the time that launching a model's hundred kernels takes, which larger
+        /// batches hide behind computing.
+        graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 1024),
+            "cuda-graph-tokens", "N",
+            "batches of up to so many padded tokens run from captured CUDA graphs; 0 captures none",
+            commands: &[Bench];
+    }
 
-const fn flag(
-    name: &'static str,
-    value: &'static str,
-    default: &'static str,
-    help: &'static str,
-) -> Setting {
-    Setting { name, flag: name, value, default, help, takes: Takes::One }
-}
+    /// What is done about batches that do not end.
+    #[derive(Debug, Clone, Copy)]
+    pub struct WatchdogConfig at |config| &mut config.watchdog, with [] {
+        /// The largest batch of the slowest model takes seconds.
+        stuck_after: number(WorkerStuckMs, 0..=3_600_000, "milliseconds", 30_000),
+            "worker-stuck-ms", "MS",
+            "a batch that runs for longer is answered with 503 and fails readiness; 0 waits for \
+            ever";
+        on_stuck: choice(OnStuck {
+            /// Readiness fails until the batch ends after all.
+            Wait = "false",
+            /// The process ends, for its supervisor to start it again.
+            Exit = "true",
+        }),
+            "exit-on-stuck", "BOOL", "whether such a batch ends the process, with code 1";
+    }
 
-/// Every setting of `duovec serve`, in the order of the help and of `docs/settings.md`.
-pub const SETTINGS: &[Setting] = &[
-    flag("package", "DIR", "engines/multilingual-e5-small", "model package to serve"),
-    flag("host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for all"),
-    flag("port", "PORT", "8080", "port to listen on; 0 takes a free one and logs it"),
-    flag(
-        "engine",
-        "ENGINE",
-        "auto",
-        "auto, openvino, tensorrt, tensorrt-rtx, or fake (no model; measures the server)",
-    ),
-    flag(
-        "precision",
-        "PRECISION",
-        "auto",
-        "auto, f32, bf16 or f16 arithmetic; auto takes the \
-        processor's half precision when the canary agrees with f32, or a plan's own",
-    ),
-    flag(
-        "rescue-precision",
-        "PRECISION",
-        "none",
-        "none, or f32: rows that are not finite in half precision are run again in it (OpenVINO; \
-        holds the weights once more)",
-    ),
-    flag(
-        "optimize-for",
-        "GOAL",
-        "latency",
-        "latency or throughput: what decides where workers, their threads or the size of batches \
-        are auto",
-    ),
-    flag(
-        "workers",
-        "N",
-        "auto",
-        "workers, each with one session; auto is measured at the start on a CPU, 1 with \
-        threads-per-worker, and workers-per-device for each GPU",
-    ),
-    flag(
-        "worker-stuck-ms",
-        "MS",
-        "30000",
-        "a batch that runs for longer is answered with 503 and fails readiness; 0 waits for ever",
-    ),
-    flag("exit-on-stuck", "BOOL", "false", "whether such a batch ends the process, with code 1"),
-    flag("threads-per-worker", "N", "auto", "processor threads of a worker; auto shares all cores"),
-    flag(
-        "openvino-library-dir",
-        "DIR",
-        "",
-        "folder of libopenvino_c.so; empty searches the system",
-    ),
-    Setting {
-        takes: Takes::ListInOneFlag,
-        ..flag("devices", "LIST", "0", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1")
-    },
-    flag("workers-per-device", "N", "2", "workers of each GPU, each with one CUDA stream"),
-    flag(
-        "tensorrt-library-dir",
-        "DIR",
-        "",
-        "folder of TensorRT's or TensorRT-RTX's libraries; empty searches the system",
-    ),
-    flag("cuda-library-dir", "DIR", "", "folder of libcudart.so.13; empty searches the system"),
-    flag(
-        "cuda-graph-tokens",
-        "N",
-        "1024",
-        "batches of up to so many padded tokens run from captured CUDA graphs; 0 captures none",
-    ),
-    flag("fake-run-ms", "MS", "0", "time of a run of the fake engine"),
-    Setting {
-        takes: Takes::ListInOneFlag,
-        ..flag("model-aliases", "A,B", "", "further names that clients may send as `model`")
-    },
-    flag("token-input", "MODE", "accept", "accept or reject lists of token ids as input"),
-    flag(
-        "escape-special-tokens",
-        "BOOL",
-        "false",
-        "whether `<s>`, `</s>`, `<mask>` and the like in a text are plain text; false makes them \
-        the special tokens",
-    ),
-    flag(
-        "tokenizer-normalization",
-        "WAY",
-        "auto",
-        "auto, sentencepiece or huggingface: which way an XLM-R tokenizer reads unusual \
-        characters; auto is what the manifest says",
-    ),
-    flag(
-        "truncate",
-        "BOOL",
-        "true",
-        "cut over-long items when a request does not say; false \
-        refuses them",
-    ),
-    flag("max-items", "N", "2048", "items of one request"),
-    flag(
-        "max-item-bytes",
-        "N",
-        "1048576",
-        "bytes of one text, or of a list of token ids at four bytes each; more is answered 400",
-    ),
-    flag("max-body-bytes", "N", "33554432", "bytes of one request body, unpacked"),
-    flag(
-        "max-inflight-bytes",
-        "N",
-        "268435456",
-        "bytes of all request bodies held at once, unpacked; more are answered 429. The last \
-        eighth is for requests of up to 64 KiB",
-    ),
-    flag("request-timeout-ms", "MS", "30000", "time from a request's arrival to its answer"),
-    flag(
-        "max-request-timeout-ms",
-        "MS",
-        "300000",
-        "the longest time that a client may ask for with `x-request-timeout-ms`",
-    ),
-    flag(
-        "raise-priority",
-        "BOOL",
-        "false",
-        "whether `x-priority: interactive` makes a request interactive that is bulk by its size",
-    ),
-    flag("deep-health-timeout-ms", "MS", "5000", "time of /health/deep on all workers"),
-    flag(
-        "drain-delay-ms",
-        "MS",
-        "500",
-        "time after SIGTERM in which /health says 503 and requests are still taken",
-    ),
-    flag(
-        "drain-timeout-ms",
-        "MS",
-        "30000",
-        "time after that to answer what was accepted; new requests get 503",
-    ),
-    flag("keep-alive-s", "S", "75", "how long an idle connection stays open"),
-    flag(
-        "head-timeout-ms",
-        "MS",
-        "10000",
-        "time from the first byte of a request's head to its last; of a TLS handshake",
-    ),
-    flag("body-timeout-ms", "MS", "20000", "time of a request's body; later is answered 408"),
-    flag(
-        "write-timeout-ms",
-        "MS",
-        "30000",
-        "a client that takes no byte of its answer for so long is cut",
-    ),
-    flag("max-connections", "N", "16384", "open connections; more wait until one ends"),
-    flag(
-        "docs",
-        "BOOL",
-        "true",
-        "serve the API's description: `/openapi.json`, and `/docs` to read and try it; without a \
-        key",
-    ),
-    flag("http-threads", "N", "auto", "threads that parse, tokenize and write; auto is one a core"),
-    flag("queue-capacity", "N", "8192", "items waiting or running; more are refused with 429"),
-    flag(
-        "max-batch-tokens",
-        "N",
-        "auto",
-        "padded tokens (rows × length) of one batch; auto is measured at the start, up to 2048 on \
-        a CPU, 8192 on a GPU",
-    ),
-    flag("max-batch-rows", "N", "64", "rows of one batch"),
-    flag("max-age-ms", "MS", "50", "after this wait an item leads the next batch of its class"),
-    flag("metrics", "BOOL", "true", "whether GET /metrics answers, in Prometheus' text format"),
-    flag(
-        "otlp-endpoint",
-        "URL",
-        "",
-        "http:// URL of an OpenTelemetry collector that gets traces; empty makes none",
-    ),
-    flag(
-        "otlp-sample-ratio",
-        "RATIO",
-        "1",
-        "part of the requests without a `traceparent` that are traced, 0 to 1",
-    ),
-    flag("log-format", "FORMAT", "text", "text or json"),
-    flag("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or tracing directives"),
-    Setting {
-        flag: "api-key",
-        takes: Takes::ListOfFlags,
-        ..flag(
-            "api-keys",
-            "KEY",
-            "",
+    /// What bounds the queue and the batches.
+    #[derive(Debug, Clone, Copy)]
+    pub struct QueueConfig at |config| &mut config.queue, with [] {
+        capacity: number(QueueCapacity, 1..=1_048_576, "items", 8192),
+            "queue-capacity", "N", "items waiting or running; more are refused with 429";
+        /// `None` is what suits the engine. The type's default is for engines that are not
+        /// measured; see [`CPU_BATCH_TOKENS`](crate::limits::CPU_BATCH_TOKENS) and
+        /// [`GPU_BATCH_TOKENS`](crate::limits::GPU_BATCH_TOKENS).
+        max_batch_tokens: number_or_auto(MaxBatchTokens, 16..=1_048_576, "tokens", 512),
+            "max-batch-tokens", "N",
+            "padded tokens (rows × length) of one batch; auto is measured at the start, up to \
+            2048 on a CPU, 8192 on a GPU",
+            commands: &[Bench];
+        max_batch_rows: number(MaxBatchRows, 1..=4096, "rows", 64),
+            "max-batch-rows", "N", "rows of one batch";
+        max_age: number(MaxAgeMs, 1..=600_000, "milliseconds", 50),
+            "max-age-ms", "MS", "after this wait an item leads the next batch of its class";
+    }
+
+    /// What a request is asked before anything is done for it.
+    #[derive(Debug, Clone, Copy)]
+    pub struct DoorConfig at |config| &mut config.door, with [] {
+        max_inflight_bytes: number(
+            MaxInflightBytes, 65_536..=1_099_511_627_776, "bytes", 268_435_456
+        ),
+            "max-inflight-bytes", "N",
+            "bytes of all request bodies held at once, unpacked; more are answered 429. The last \
+            eighth is for requests of up to 64 KiB";
+        raised_priority: choice(RaisedPriority {
+            /// The request stays bulk.
+            Ignore = "false",
+            /// The request is interactive.
+            Obey = "true",
+        }),
+            "raise-priority", "BOOL",
+            "whether `x-priority: interactive` makes a request interactive that is bulk by its \
+            size";
+    }
+
+    /// What the HTTP side needs to know.
+    #[derive(Debug, Clone)]
+    pub struct HttpConfig at |config| &mut config.http, with [
+        traces: TraceConfig,
+        unix_socket: Option<UnixSocket>,
+        tls: Option<TlsFiles>,
+    ] {
+        /// LangChain sends up to 1000, OpenAI's own limit is 2048.
+        max_items: number(MaxItems, 1..=65_536, "items", 2048),
+            "max-items", "N", "items of one request";
+        /// The default is about 250,000 tokens; tokenizing it takes some 40 ms of one core.
+        max_item_bytes: number(MaxItemBytes, 1..=1_073_741_824, "bytes", 1_048_576),
+            "max-item-bytes", "N",
+            "bytes of one text, or of a list of token ids at four bytes each; more is answered 400";
+        max_body_bytes: number(MaxBodyBytes, 1024..=1_073_741_824, "bytes", 33_554_432),
+            "max-body-bytes", "N", "bytes of one request body, unpacked";
+        truncate: choice(TruncateDefault { Truncate = "true", Refuse = "false" }),
+            "truncate", "BOOL",
+            "cut over-long items when a request does not say; false refuses them";
+        request_timeout: number(RequestTimeoutMs, 1..=3_600_000, "milliseconds", 30_000),
+            "request-timeout-ms", "MS", "time from a request's arrival to its answer";
+        max_request_timeout: number(MaxRequestTimeoutMs, 1..=3_600_000, "milliseconds", 300_000),
+            "max-request-timeout-ms", "MS",
+            "the longest time that a client may ask for with `x-request-timeout-ms`";
+        deep_health_timeout: number(DeepHealthTimeoutMs, 1..=600_000, "milliseconds", 5_000),
+            "deep-health-timeout-ms", "MS", "time of /health/deep on all workers";
+        /// Longer than the 60 s of common load balancers.
+        keep_alive: number(KeepAliveS, 1..=3600, "seconds", 75),
+            "keep-alive-s", "S", "how long an idle connection stays open";
+        head_timeout: number(HeadTimeoutMs, 1..=600_000, "milliseconds", 10_000),
+            "head-timeout-ms", "MS",
+            "time from the first byte of a request's head to its last; of a TLS handshake";
+        /// The default lets 32 MiB come at 13 Mbit/s.
+        body_timeout: number(BodyTimeoutMs, 1..=3_600_000, "milliseconds", 20_000),
+            "body-timeout-ms", "MS", "time of a request's body; later is answered 408";
+        write_timeout: number(WriteTimeoutMs, 1..=3_600_000, "milliseconds", 30_000),
+            "write-timeout-ms", "MS",
+            "a client that takes no byte of its answer for so long is cut";
+        /// Of all threads; rounded up to a multiple of the threads.
+        max_connections: number(MaxConnections, 1..=1_048_576, "connections", 16_384),
+            "max-connections", "N", "open connections; more wait until one ends";
+        /// actix-server panics over 512.
+        threads: number_by(read::http_threads, "auto", HttpThreads, 1..=512, "threads"),
+            "http-threads", "N", "threads that parse, tokenize and write; auto is one a core";
+        docs: choice(DocsRoutes {
+            Serve = "true",
+            /// They are answered like any unknown route.
+            Omit = "false",
+        }),
+            "docs", "BOOL",
+            "serve the API's description: `/openapi.json`, and `/docs` to read and try it; \
+            without a key";
+        /// Without it nothing is recorded.
+        metrics: read(bool, read::word, "true"),
+            "metrics", "BOOL", "whether GET /metrics answers, in Prometheus' text format";
+        metrics_need_key: read(bool, read::word, "false"),
+            "metrics-need-key", "BOOL", "whether /metrics asks for a key as well";
+        /// Without any and without a file no key is asked for.
+        api_keys: read(Vec<ApiKey>, read::api_keys, ""),
+            "api-keys", "KEY",
             "key that clients must send as `Authorization: Bearer`; may be repeated; a process \
             list shows the flag",
-        )
-    },
-    flag(
-        "api-key-file",
-        "FILE",
-        "",
-        "file with more keys, one a line, `#` starts a comment; read again when it changes",
-    ),
-    flag("unix-socket", "PATH", "", "Unix socket to listen on besides the port, with plain HTTP"),
-    flag("unix-socket-mode", "MODE", "660", "its permissions, octal; who may write may connect"),
-    flag("tls-cert", "FILE", "", "certificate chain in PEM, for HTTPS; read again when it changes"),
-    flag("tls-key", "FILE", "", "the certificate's private key in PEM, without a passphrase"),
-    Setting {
-        takes: Takes::ListOfFlags,
-        ..flag(
-            "cors-origin",
-            "ORIGIN",
-            "",
+            flag: "api-key", takes: Takes::ListOfFlags, secret: true;
+        api_key_file: read(Option<PathBuf>, read::path_if_given, ""),
+            "api-key-file", "FILE",
+            "file with more keys, one a line, `#` starts a comment; read again when it changes";
+        /// None = no page may.
+        cors_origins: read(Vec<String>, read::origins, ""),
+            "cors-origin", "ORIGIN",
             "origin of web pages that may read answers, or `*` for all; may be repeated",
-        )
-    },
-    flag("metrics-need-key", "BOOL", "false", "whether /metrics asks for a key as well"),
-];
+            takes: Takes::ListOfFlags;
+    }
+
+    /// A socket in the file system.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct UnixSocket at |config| config.http.unix_socket.get_or_insert_default(), with [] {
+        path: read(PathBuf, read::path, ""),
+            "unix-socket", "PATH", "Unix socket to listen on besides the port, with plain HTTP";
+        mode: read(u32, read::mode, "660"),
+            "unix-socket-mode", "MODE", "its permissions, octal; who may write may connect";
+    }
+
+    /// Where the certificate and its key are.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TlsFiles at |config| config.http.tls.get_or_insert_default(), with [] {
+        /// The server's own certificate, then those between it and the root.
+        cert: read(PathBuf, read::path_if_given, ""),
+            "tls-cert", "FILE",
+            "certificate chain in PEM, for HTTPS; read again when it changes";
+        key: read(PathBuf, read::path_if_given, ""),
+            "tls-key", "FILE", "the certificate's private key in PEM, without a passphrase";
+    }
+
+    /// What decides which traces are exported.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct TraceConfig at |config| &mut config.http.traces, with [] {
+        endpoint: read(Endpoint, read::parsed, ""),
+            "otlp-endpoint", "URL",
+            "http:// URL of an OpenTelemetry collector that gets traces; empty makes none";
+        sample_ratio: read(SampleRatio, read::parsed, "1"),
+            "otlp-sample-ratio", "RATIO",
+            "part of the requests without a `traceparent` that are traced, 0 to 1";
+    }
+
+    /// How the process reports.
+    #[derive(Debug, Clone)]
+    pub struct LogConfig at |config| &mut config.log, with [] {
+        format: choice(LogFormat { Text = "text", Json = "json" }),
+            "log-format", "FORMAT", "text or json",
+            commands: &[Check, Bench, BuildEngine];
+        level: read(String, read::log_level, "info"),
+            "log-level", "LEVEL", "error, warn, info, debug, trace, or tracing directives",
+            commands: &[Check, Bench, BuildEngine];
+    }
+}
+
+/// Whose way of reading unusual characters and white space the tokenizer follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalization {
+    /// sentencepiece's, with which such models were trained.
+    Sentencepiece,
+    /// The crate `tokenizers`': that of most indexes which others have made.
+    Huggingface,
+}
+
+impl Normalization {
+    /// The setting's and the manifest's word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sentencepiece => "sentencepiece",
+            Self::Huggingface => "huggingface",
+        }
+    }
+}
+
+impl Words for Option<Normalization> {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("auto", None),
+        ("sentencepiece", Some(Normalization::Sentencepiece)),
+        ("huggingface", Some(Normalization::Huggingface)),
+    ];
+}

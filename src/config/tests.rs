@@ -8,8 +8,7 @@ use std::path::Path;
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
 use super::{
-    Config, EngineChoice, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles,
-    TokenInput, TruncateDefault,
+    Config, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
 };
 use crate::limits::Workers;
 
@@ -40,27 +39,12 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn the_defaults_of_the_table_are_the_defaults_of_the_limits() {
-    let config = resolve(&[], &[], None).expect("the defaults are valid");
-    assert_eq!(config.http.max_items, crate::limits::MaxItems::DEFAULT);
-    assert_eq!(config.http.max_body_bytes, crate::limits::MaxBodyBytes::DEFAULT);
-    assert_eq!(config.http.request_timeout, crate::limits::RequestTimeoutMs::DEFAULT);
-    assert_eq!(config.http.deep_health_timeout, crate::limits::DeepHealthTimeoutMs::DEFAULT);
-    assert_eq!(config.http.keep_alive, crate::limits::KeepAliveS::DEFAULT);
-    assert_eq!(config.http.head_timeout, crate::limits::HeadTimeoutMs::DEFAULT);
-    assert_eq!(config.http.body_timeout, crate::limits::BodyTimeoutMs::DEFAULT);
-    assert_eq!(config.http.write_timeout, crate::limits::WriteTimeoutMs::DEFAULT);
-    assert_eq!(config.http.max_connections, crate::limits::MaxConnections::DEFAULT);
-    assert_eq!(config.http.truncate, TruncateDefault::Truncate);
-    assert_eq!(config.drain_timeout, crate::limits::DrainTimeoutMs::DEFAULT);
-    assert_eq!(config.queue.capacity, crate::limits::QueueCapacity::DEFAULT);
-    assert_eq!(config.queue.max_batch_tokens, None);
-    assert_eq!(config.queue.max_batch_rows, crate::limits::MaxBatchRows::DEFAULT);
-    assert_eq!(config.queue.max_age, crate::limits::MaxAgeMs::DEFAULT);
-    assert_eq!(config.engine.choice, EngineChoice::Auto);
-    assert_eq!(config.special_token_text, SpecialTokenText::Special);
-    assert_eq!(config.address.host.to_string(), "127.0.0.1");
-    assert_eq!(config.address.port, 8080);
+fn typing_a_default_changes_nothing() {
+    let untyped = format!("{:?}", resolve(&[], &[], None).expect("the defaults are valid"));
+    for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
+        let typed = resolve(&[(setting.name, setting.default)], &[], None);
+        assert_eq!(format!("{:?}", typed.expect(setting.name)), untyped, "{}", setting.name);
+    }
 }
 
 #[test]

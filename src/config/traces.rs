@@ -8,13 +8,6 @@ use thiserror::Error;
 /// Path of traces at an OTLP collector.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// What decides which traces are exported.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct TraceConfig {
-    pub endpoint: Endpoint,
-    pub sample_ratio: SampleRatio,
-}
-
 /// The URL that traces are posted to; the default is none, and no traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Endpoint(Option<String>);

@@ -281,13 +281,14 @@ fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, Engine
 }
 
 fn check_precision(choice: PrecisionChoice, plan: &PlanEntry) -> Result<(), EngineError> {
-    match choice.name() {
-        Some(name) if name != plan.precision => Err(EngineError::NotAvailable(format!(
-            "--precision {name}: {} computes in {}, as the graph it was built from",
-            plan.file, plan.precision
-        ))),
-        _ => Ok(()),
+    let name = choice.name();
+    if choice == PrecisionChoice::Auto || name == plan.precision {
+        return Ok(());
     }
+    Err(EngineError::NotAvailable(format!(
+        "--precision {name}: {} computes in {}, as the graph it was built from",
+        plan.file, plan.precision
+    )))
 }
 
 fn no_plan(flavour: PlanFlavour, package: &ModelPackage, refusal: &str) -> EngineError {

@@ -1,0 +1,148 @@
+//! From what was typed to the type of a setting. A problem says what is wrong with the value and
+//! what to give; its place is added by whoever reports it.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::cores;
+use super::numbers::HttpThreads;
+use super::raw::{Origin, RawValue};
+use super::secret::ApiKey;
+use super::setting::{Read, Words};
+
+fn wrong<T>(problem: impl Into<String>) -> Read<T> {
+    Err(vec![problem.into()])
+}
+
+pub(super) fn parsed<T: FromStr<Err: Display>>(typed: &RawValue) -> Read<T> {
+    typed.text().parse().or_else(|error: T::Err| wrong(error.to_string()))
+}
+
+pub(super) fn unless_auto<T: FromStr<Err: Display>>(typed: &RawValue) -> Read<Option<T>> {
+    if typed.text() == "auto" { Ok(None) } else { parsed(typed).map(Some) }
+}
+
+pub(super) fn http_threads(typed: &RawValue) -> Read<HttpThreads> {
+    let one_a_core = || HttpThreads::nearest(cores() as u64);
+    Ok(unless_auto(typed)?.unwrap_or_else(one_a_core))
+}
+
+pub(super) fn word<T: Words>(typed: &RawValue) -> Read<T> {
+    let text = typed.text();
+    let named = T::WORDS.iter().find(|(word, _)| *word == text);
+    named.map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        vec![format!("'{text}' is none of {}", words.join(", "))]
+    })
+}
+
+/// The default where nothing, or an empty text, is typed.
+pub(super) fn path<T: From<PathBuf> + Default>(typed: &RawValue) -> Read<T> {
+    let path = Some(typed.text()).filter(|text| !text.is_empty()).map(PathBuf::from);
+    Ok(path.map_or_else(T::default, T::from))
+}
+
+/// The same where nothing and an empty text differ: a shell makes an empty text of a variable that
+/// is not set, and the server would run without what was asked for.
+pub(super) fn path_if_given<T: From<PathBuf> + Default>(typed: &RawValue) -> Read<T> {
+    if typed.is_given() && typed.text().is_empty() {
+        return wrong("it is empty; give a path, or leave the setting out");
+    }
+    path(typed)
+}
+
+pub(super) fn package(typed: &RawValue) -> Read<PathBuf> {
+    match typed.text() {
+        "" => wrong("name the directory of a model package"),
+        text => Ok(PathBuf::from(text)),
+    }
+}
+
+/// The values of a list, none of them empty.
+pub(super) fn list(typed: &RawValue) -> Read<Vec<String>> {
+    let values: Vec<String> = typed.values.iter().map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return wrong("a value is empty; give it, or leave it out");
+    }
+    Ok(values)
+}
+
+/// CUDA's numbers of GPUs.
+pub(super) fn devices(typed: &RawValue) -> Read<Vec<usize>> {
+    let (mut devices, mut problems) = (Vec::new(), Vec::new());
+    for text in list(typed)? {
+        match text.parse() {
+            Ok(device) if !devices.contains(&device) => devices.push(device),
+            Ok(_) => problems.push(format!("GPU {text} is named twice")),
+            Err(_) => problems.push(format!("'{text}' is not the number of a GPU")),
+        }
+    }
+    if devices.is_empty() {
+        problems.push("name at least one GPU, such as 0".to_owned());
+    }
+    if problems.is_empty() { Ok(devices) } else { Err(problems) }
+}
+
+/// No key at all opens the server to everyone, so it must not come about by mistake.
+pub(super) fn api_keys(typed: &RawValue) -> Read<Vec<ApiKey>> {
+    let keys = list(typed)?;
+    if typed.is_given() && keys.is_empty() {
+        return wrong("it is empty; give a key, or leave the setting out");
+    }
+    Ok(keys.into_iter().map(ApiKey::new).collect())
+}
+
+/// Origins of web pages, as browsers send them: they are compared byte by byte.
+pub(super) fn origins(typed: &RawValue) -> Read<Vec<String>> {
+    let origins = list(typed)?;
+    let is_wrong = |origin: &&String| {
+        let host = origin.split_once("://").map_or("", |(_, host)| host);
+        let unfit = |c: char| "/*,".contains(c) || c.is_whitespace() || c.is_uppercase();
+        *origin != "*" && (host.is_empty() || host.contains(unfit))
+    };
+    let problems: Vec<String> = origins
+        .iter()
+        .filter(is_wrong)
+        .map(|o| format!("'{o}' is no origin; write https://host, https://host:port or *"))
+        .collect();
+    if problems.is_empty() { Ok(origins) } else { Err(problems) }
+}
+
+pub(super) fn host(typed: &RawValue) -> Read<IpAddr> {
+    match typed.text() {
+        "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+        text => text.parse().or_else(|_| wrong(format!("'{text}' is not an IP address"))),
+    }
+}
+
+pub(super) fn port(typed: &RawValue) -> Read<u16> {
+    let text = typed.text();
+    text.parse().or_else(|_| {
+        wrong(if typed.origin == Origin::Environment && text.starts_with("tcp://") {
+            format!(
+                "'{text}' looks like Kubernetes' variable for a service named duovec: set \
+                 enableServiceLinks to false, or give --port"
+            )
+        } else {
+            format!("'{text}' is not a port, 0 to 65535")
+        })
+    })
+}
+
+/// Permission bits.
+pub(super) fn mode(typed: &RawValue) -> Read<u32> {
+    let text = typed.text();
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| vec![format!("'{text}' is no mode such as 660")])
+}
+
+/// A level, or directives of the crate `tracing-subscriber`.
+pub(super) fn log_level(typed: &RawValue) -> Read<String> {
+    let text = typed.text();
+    match text.parse::<tracing_subscriber::filter::Targets>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => wrong(format!("'{text}' is no level or directive: {error}")),
+    }
+}

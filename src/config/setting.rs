@@ -1,0 +1,231 @@
+//! What a setting is, and the macro that makes its flag, its type and its field of one entry.
+
+use super::Config;
+use super::raw::RawValue;
+
+/// How many values a setting takes. In a variable the values of a list have commas between them,
+/// in the file they are a list of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    One,
+    /// A list, all of it in one flag, with commas.
+    ListInOneFlag,
+    /// A list with a flag for each value, in which a comma is a character like others.
+    ListOfFlags,
+}
+
+/// A command besides `serve` and `check --config`, which take every setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    Check,
+    Bench,
+    BuildEngine,
+}
+
+/// A setting's value; else everything that is wrong with what was typed.
+pub(super) type Read<T> = Result<T, Vec<String>>;
+
+/// Reads what was typed into the setting's field.
+type Update = fn(&mut Config, &RawValue) -> Read<()>;
+
+/// One setting: `--max-items`, `DUOVEC_MAX_ITEMS` and the file's `max_items` are the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Names the variable and the file's key.
+    pub name: &'static str,
+    /// The flag without its dashes; another word than the name where a flag gives one of many.
+    pub flag: &'static str,
+    /// What stands behind the flag in the help.
+    pub value: &'static str,
+    /// What is taken when nothing is configured, as it would be typed.
+    pub default: &'static str,
+    pub help: &'static str,
+    pub takes: Takes,
+    /// Whether its value is never shown.
+    pub secret: bool,
+    /// Commands besides `serve` that have its flag.
+    pub commands: &'static [Command],
+    pub(super) update: Update,
+}
+
+impl Setting {
+    /// One value, which is no secret, for `serve` alone.
+    pub(super) const fn new(
+        name: &'static str,
+        value: &'static str,
+        default: &'static str,
+        help: &'static str,
+        update: Update,
+    ) -> Self {
+        let (takes, commands): (_, &[Command]) = (Takes::One, &[]);
+        Self { name, flag: name, value, default, help, takes, secret: false, commands, update }
+    }
+
+    /// The environment variable's name.
+    pub fn variable(&self) -> String {
+        format!("DUOVEC_{}", self.key().to_ascii_uppercase())
+    }
+
+    /// The key in the configuration file.
+    pub fn key(&self) -> String {
+        self.name.replace('-', "_")
+    }
+}
+
+/// A type whose values are words.
+pub(super) trait Words: Copy + 'static {
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Words for bool {
+    const WORDS: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
+}
+
+/// Makes an enum whose variants are words: `choice!(OnStuck { Wait = "false", Exit = "true" })`.
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident {
+        $($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// The word that is typed for it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+
+        impl Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
+        }
+    };
+}
+
+/// What an entry's kind stands for: the type of its field, its default as it is typed, the
+/// function that reads it, and the types that are made for it.
+macro_rules! kind {
+    (type number($name:ident, $($_:tt)*)) => { $name };
+    (type number_or_auto($name:ident, $($_:tt)*)) => { Option<$name> };
+    (type number_by($reader:path, $default:literal, $name:ident, $($_:tt)*)) => { $name };
+    (type choice($name:ident $_:tt)) => { $name };
+    (type read($type:ty, $reader:path, $default:literal)) => { $type };
+
+    (default number($name:ident, $min:literal ..= $max:literal, $unit:literal, $n:literal)) => {
+        concat!($n)
+    };
+    (default number_or_auto($($_:tt)*)) => { "auto" };
+    (default number_by($reader:path, $default:literal, $($_:tt)*)) => { $default };
+    (default choice($name:ident { $(#[$_:meta])* $first:ident = $word:literal $($rest:tt)* })) => {
+        $word
+    };
+    (default read($type:ty, $reader:path, $default:literal)) => { $default };
+
+    (reader number($($_:tt)*)) => { read::parsed };
+    (reader number_or_auto($($_:tt)*)) => { read::unless_auto };
+    (reader number_by($reader:path, $($_:tt)*)) => { $reader };
+    (reader choice($($_:tt)*)) => { read::word };
+    (reader read($type:ty, $reader:path, $default:literal)) => { $reader };
+
+    (number [$($meta:tt)*] number($($number:tt)*)) => { number!($($meta)* $($number)*); };
+    (number [$($meta:tt)*] number_or_auto($($number:tt)*)) => { number!($($meta)* $($number)*); };
+    (number [$($meta:tt)*] number_by($reader:path, $default:literal, $($number:tt)*)) => {
+        number!($($meta)* $($number)*);
+    };
+    (number $($_:tt)*) => {};
+
+    (choice [$($meta:tt)*] choice($($choice:tt)*)) => { choice!($($meta)* $($choice)*); };
+    (choice $($_:tt)*) => {};
+}
+
+/// Makes the structs of the configuration, their defaults, the types of their fields and the table
+/// `SETTINGS`. The head of a struct says where it lies in `Config` and which other structs are
+/// parts of it. An entry is a field, its kind, and the setting's name, value and help:
+///
+/// - `number(Type, range, unit, default)`: a whole number; its type is made here.
+/// - `number_or_auto(Type, range, unit)`: the same, or `None` for `auto`, the default.
+/// - `number_by(reader, default, Type, range, unit)`: the same, with a function that reads it.
+/// - `choice(Type { Variant = "word", ... })`: a word; the first is the default; the enum is made
+///   here.
+/// - `read(type, reader, default)`: anything else, with the function of `config/read` for it.
+macro_rules! settings {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $Struct:ident at $place:expr, with [$($part:ident: $Part:ty),* $(,)?] {
+            $(
+                $(#[$doc:meta])*
+                $field:ident: $kind:ident($($spec:tt)*),
+                $name:literal, $value:literal, $help:literal $(, $option:ident: $set:expr)*;
+            )*
+        }
+    )*) => {
+        $(
+            $(#[$meta])*
+            pub struct $Struct {
+                $(
+                    #[doc = concat!("`", $name, "`: ", $help, ".")]
+                    ///
+                    $(#[$doc])*
+                    pub $field: kind!(type $kind($($spec)*)),
+                )*
+                $(pub $part: $Part,)*
+            }
+
+            impl Default for $Struct {
+                fn default() -> Self {
+                    Self {
+                        $($field: {
+                            let typed = RawValue::unset(kind!(default $kind($($spec)*)));
+                            let reader = kind!(reader $kind($($spec)*));
+                            reader(&typed).expect("the table's defaults are valid")
+                        },)*
+                        $($part: Default::default(),)*
+                    }
+                }
+            }
+
+            $(kind!(choice [
+                #[doc = concat!("`", $name, "`: ", $help, ".")]
+                ///
+                $(#[$doc])*
+            ] $kind($($spec)*));)*
+        )*
+
+        /// The types of the numbers.
+        pub mod numbers {
+            use super::{kind, number};
+
+            $($(kind!(number [
+                #[doc = concat!("`", $name, "`: ", $help, ".")]
+                ///
+                $(#[$doc])*
+            ] $kind($($spec)*));)*)*
+        }
+
+        /// Every setting of `duovec serve`, in the order of the help and of `docs/settings.md`.
+        pub const SETTINGS: &[Setting] = &[$($(
+            Setting {
+                $($option: $set,)*
+                ..Setting::new(
+                    $name,
+                    $value,
+                    kind!(default $kind($($spec)*)),
+                    $help,
+                    |config, typed| {
+                        let value = kind!(reader $kind($($spec)*))(typed)?;
+                        let place: fn(&mut Config) -> &mut $Struct = $place;
+                        place(config).$field = value;
+                        Ok(())
+                    },
+                )
+            },
+        )*)*];
+    };
+}
+
+pub(super) use {choice, kind, settings};
