@@ -1,5 +1,6 @@
 //! When the stages of a request with vectors ended.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -43,16 +44,16 @@ impl Timeline {
     /// `parse;dur=0.021, …, total;dur=3.402`. Moments rather than spans are rounded down to
     /// microseconds, so that the parts add up to the total to the last digit.
     pub(super) fn server_timing(&self) -> HeaderValue {
-        let mut text = Vec::with_capacity(HEADER_BYTES);
+        let mut text = String::with_capacity(HEADER_BYTES);
         let mut start = 0;
         for (stage, end) in Stage::ALL.into_iter().zip(self.ends()) {
             let end = micros(end.since(self.arrival));
             put(&mut text, stage.name(), end.saturating_sub(start));
-            text.extend_from_slice(b", ");
+            text.push_str(", ");
             start = end;
         }
         put(&mut text, "total", start);
-        HeaderValue::from_maybe_shared(text).expect("it is letters, digits and punctuation")
+        HeaderValue::try_from(text).expect("it is letters, digits and punctuation")
     }
 }
 
@@ -60,22 +61,9 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Appends `name;dur=milliseconds`, with digits written by hand: this is done for each request.
-fn put(text: &mut Vec<u8>, name: &str, micros: u64) {
-    text.extend_from_slice(name.as_bytes());
-    text.extend_from_slice(b";dur=");
-    let mut digits = [b'0'; 20];
-    let (mut place, mut rest) = (digits.len(), micros);
-    // At least one digit before the point and three behind it.
-    while rest > 0 || place > digits.len() - 4 {
-        place -= 1;
-        digits[place] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let (whole, part) = digits[place..].split_at(digits.len() - 3 - place);
-    text.extend_from_slice(whole);
-    text.push(b'.');
-    text.extend_from_slice(part);
+/// Appends `name;dur=milliseconds`.
+fn put(text: &mut String, name: &str, micros: u64) {
+    write!(text, "{name};dur={}.{:03}", micros / 1000, micros % 1000).expect("a String takes all");
 }
 
 #[cfg(test)]
