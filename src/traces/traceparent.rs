@@ -1,4 +1,7 @@
 //! Reads the header `traceparent` of the W3C's Trace Context.
+//!
+//! The propagator of `opentelemetry_sdk` is not used: it also takes ids that are too short, signs
+//! before digits, and spaces around the header.
 
 use opentelemetry::trace::{SpanId, TraceId};
 
