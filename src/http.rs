@@ -10,13 +10,13 @@
 //! are not HTTP/1.x, 431 for a head of more than 128 KiB (`h1::Dispatcher::poll_request` of
 //! actix-http 3.20 puts both on its queue in place of a request). They have no body and no
 //! `x-request-id`, and close the connection. `Expect: 100-continue` is always answered with 100
-//! before any check. A head that comes too slowly is 408 in JSON, without an id (see `guarded`).
+//! before any check. A head that comes too slowly is 408 in JSON, without an id (see `connection`).
 //!
 //! All other answers pass the layers of `app`.
 //!
 //! From the moment that health says no, every answer closes its connection. So does an answer that
 //! comes before the end of its request's body, unless the rest is small and comes at once (see
-//! `unread`).
+//! `connection/unread`).
 
 use std::future::Future;
 use std::io;
@@ -41,8 +41,6 @@ mod docs;
 mod embed;
 mod entrance;
 mod error;
-mod guarded;
-mod http_2;
 mod meta;
 mod openapi;
 mod payload;
@@ -53,7 +51,6 @@ mod request_id;
 mod timeline;
 mod tls;
 mod unix_socket;
-mod unread;
 mod watched;
 
 pub use auth::key_file::KeyFileError;

@@ -29,9 +29,10 @@ use actix_web::{
 };
 use futures_util::FutureExt;
 
+use super::connection::unread;
 use super::error::{ApiError, Code};
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, meta, openapi, probe, unread};
+use super::{State, cors, docs, embed, meta, openapi, probe};
 use crate::config::{DocsRoutes, HttpConfig};
 use crate::health::Phase;
 use crate::service::Vectors;

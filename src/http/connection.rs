@@ -1,18 +1,24 @@
 //! From listeners to requests: plain or secure connections, HTTP/1.1 or HTTP/2 on them.
 //!
+//! What actix lacks is here. Each file's header has its states and what leads from one to the next:
+//!
+//! - `timed_stream`: time-outs for each head, for writing, and for the rest of a body, on HTTP/1.1
+//! - `unread`: the end of a body that no handler has read
+//! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
+//!
 //! Every wait for a client has a time. Who waits for a place among `--max-connections` waits in the
 //! system's queue and has nothing here.
 //!
 //! | wait for | time | where |
 //! |---|---|---|
 //! | the TLS handshake, all of it | `--head-timeout-ms` | `secure` |
-//! | the first byte of a request | `--keep-alive-s` | `guarded`, `http_2` |
-//! | the rest of its head | `--head-timeout-ms` | `guarded` |
+//! | the first byte of a request | `--keep-alive-s` | `timed_stream`, `http_2` |
+//! | the rest of its head | `--head-timeout-ms` | `timed_stream` |
 //! | the first frames of HTTP/2 | `--head-timeout-ms` | `http_2` |
 //! | its body | `--body-timeout-ms`, the request's deadline | `embed` |
 //! | a small body that nobody read, before the answer | a tenth of a second | `unread` |
-//! | a body that nobody read, after the answer | 5 s | `guarded` |
-//! | the client to take its answer | `--write-timeout-ms` without a byte | `guarded`, `http_2` |
+//! | a body that nobody read, after the answer | 5 s | `timed_stream` |
+//! | the client to take a byte of its answer | `--write-timeout-ms` | `timed_stream`, `http_2` |
 //! | the client to close, when told to | 5 s, with HTTP/2 2 s | actix, `http_2` |
 
 use std::io;
@@ -32,12 +38,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::State;
 use super::app::application;
 use super::entrance::Doors;
-use super::guarded::{Guarded, LINGER, Patience};
 use super::tls::HTTP_2;
-use super::{State, http_2};
 use crate::config::HttpConfig;
+
+mod http_2;
+mod timed_stream;
+pub(super) mod unread;
+
+use timed_stream::{LINGER, TimedStream, Timeouts};
 
 /// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
 ///
@@ -71,7 +82,7 @@ pub(super) fn server(
             fn_service(plain).and_then(http_1(state.clone(), draining.clone()))
         }),
         Some(tls) => builder.listen("tls", tcp, move || {
-            let (acceptor, time) = (tls.acceptor(), patience(&state.config).head);
+            let (acceptor, time) = (tls.acceptor(), timeouts(&state.config).head);
             fn_service(move |stream| secure(acceptor.clone(), time, stream))
                 .and_then(http_1_or_2(state.clone(), draining.clone()))
         }),
@@ -107,8 +118,8 @@ fn set_up(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
 }
 
-fn patience(config: &HttpConfig) -> Patience {
-    Patience {
+fn timeouts(config: &HttpConfig) -> Timeouts {
+    Timeouts {
         idle: Duration::from_secs(config.keep_alive.get()),
         head: Duration::from_millis(config.head_timeout.get()),
         write: Duration::from_millis(config.write_timeout.get()),
@@ -120,9 +131,9 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     state: web::Data<State>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
-    let patience = patience(&state.config);
+    let timeouts = timeouts(&state.config);
     let http = HttpService::build()
-        // Silence is timed by `Guarded`, before the first request as after it.
+        // Silence is timed by `TimedStream`, before the first request as after it.
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
@@ -130,11 +141,11 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         // looks the same and is not served.
         .h1_allow_half_closed(false)
         .graceful_shutdown_signal(move || wait(draining.clone()))
-        .on_connect_ext(|stream: &Guarded<T>, data| {
+        .on_connect_ext(|stream: &TimedStream<T>, data| {
             data.insert(stream.activity());
         })
         .h1(application(&state));
-    fn_service(move |stream: T| async move { Ok((Guarded::new(stream, patience), None)) })
+    fn_service(move |stream: T| async move { Ok((TimedStream::new(stream, timeouts), None)) })
         .and_then(http)
 }
 
@@ -149,7 +160,7 @@ fn http_1_or_2(
     Error = DispatchError,
     InitError = (),
 > {
-    let patience = patience(&state.config);
+    let timeouts = timeouts(&state.config);
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
         let app = application(&state).new_service(());
@@ -164,7 +175,7 @@ fn http_1_or_2(
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;
                     }
-                    let served = http_2::serve(stream, app, &dates, patience, draining);
+                    let served = http_2::serve(stream, app, &dates, timeouts, draining);
                     served.await.map_err(|error| {
                         tracing::debug!(%error, "a connection of HTTP/2 failed");
                         DispatchError::Io(io::Error::other(error))

@@ -21,7 +21,7 @@ use actix_web::rt::time::timeout;
 use actix_web::web::Bytes;
 use futures_util::{Stream, StreamExt};
 
-use super::guarded::{Activity, Running};
+use super::timed_stream::{Activity, RunningRequest};
 
 /// More is not read: a new connection costs less than that.
 const REST_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ const REST_BYTES: usize = 64 * 1024;
 const REST_TIME: Duration = Duration::from_millis(100);
 
 /// The outermost layer: tells the connection that a request runs, and what became of its body.
-pub(super) async fn finish_body<B: MessageBody>(
+pub(in crate::http) async fn finish_body<B: MessageBody>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<B>, Error> {
@@ -52,7 +52,7 @@ struct Body {
     reader: Reader,
     /// More than `REST_BYTES` are announced.
     is_large: bool,
-    _running: Running,
+    _running: RunningRequest,
 }
 
 impl Body {

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const PATIENCE: Patience =
-    Patience { idle: Duration::from_secs(75), head: SECOND, write: Duration::from_secs(3) };
+const TIMEOUTS: Timeouts =
+    Timeouts { idle: Duration::from_secs(75), head: SECOND, write: Duration::from_secs(3) };
 /// An answer that no window has room for.
 const LARGE: usize = 1_000_000;
 
@@ -24,7 +24,7 @@ async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
         Ok::<_, HttpResponse>(HttpResponse::Ok().body(vec![b'x'; LARGE]))
     });
     let dates = ServiceConfig::default();
-    let _ = serve(stream, Rc::new(application), &dates, PATIENCE, draining).await;
+    let _ = serve(stream, Rc::new(application), &dates, TIMEOUTS, draining).await;
 }
 
 /// Runs `client` beside a server; what it gives, and how long the connection lasted.
@@ -73,13 +73,13 @@ fn a_client_that_does_not_begin_to_speak_is_closed() {
         stream.read_to_end(&mut said).await.map(|_| ())
     });
     answer.expect("it is closed");
-    assert_eq!(lasted.as_secs(), PATIENCE.head.as_secs());
+    assert_eq!(lasted.as_secs(), TIMEOUTS.head.as_secs());
 }
 
 #[test]
 fn a_connection_without_requests_is_closed() {
     let (_send, lasted) = run(pending(), connect);
-    assert_eq!(lasted.as_secs(), PATIENCE.idle.as_secs());
+    assert_eq!(lasted.as_secs(), TIMEOUTS.idle.as_secs());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_answer_without_room_in_its_window_resets_its_stream() {
         }
     });
     assert_eq!(reason, Some(Reason::CANCEL));
-    assert_eq!(lasted, SECOND + PATIENCE.write, "the client leaves then");
+    assert_eq!(lasted, SECOND + TIMEOUTS.write, "the client leaves then");
 }
 
 #[test]

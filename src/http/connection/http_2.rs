@@ -14,10 +14,18 @@
 //! | a request's answer | the request's own deadline | |
 //! | a request's body | where it is read | |
 //! | room for an answer in the stream's window | `write` | the stream is reset |
-//! | room for bytes in the socket | `write`, by `Guarded` | closed |
+//! | room for bytes in the socket | `write`, by [`TimedStream`] | closed |
 //!
-//! The client is told to leave (GOAWAY) when it was idle for too long, when the server drains, and
-//! by an answer that would close a connection of HTTP/1.1; what it has begun is answered.
+//! Two states say what becomes of new requests; those that have begun are answered in both:
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | (new) | `Open` | the connection is opened |
+//! | `Open` | `Closed` | no request ran for `idle`: the client is told to leave (GOAWAY) |
+//! | `Open` | `Closed` | the server drains: likewise |
+//! | `Open` | `Closed` | an answer would close a connection of HTTP/1.1: likewise |
+//! | `Closed` | (ended) | no request has run for [`GOODBYE`] |
+//! | both | (ended) | the client closes the connection, or breaks the protocol |
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -41,7 +49,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE}
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use super::guarded::{Guarded, Patience};
+use super::timed_stream::{TimedStream, Timeouts};
 
 /// Requests of one connection at once; more are refused by the protocol and may be sent again. The
 /// standard asks for at least 100. Clients that want more open another connection.
@@ -60,11 +68,11 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// A stream that was opened: the request, and where its answer goes.
 type Opened = (http::Request<RecvStream>, SendResponse<Bytes>);
 
-/// Whether the client may send more requests.
+/// Whether the client may begin more requests on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum More {
-    Welcome,
-    Elsewhere,
+enum Intake {
+    Open,
+    Closed,
 }
 
 /// Serves a connection until its client leaves, has been idle for too long, or has been told to
@@ -76,7 +84,7 @@ pub(super) async fn serve<T, A>(
     stream: T,
     application: Rc<A>,
     dates: &ServiceConfig,
-    patience: Patience,
+    timeouts: Timeouts,
     draining: impl Future<Output = ()>,
 ) -> Result<(), h2::Error>
 where
@@ -85,7 +93,7 @@ where
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
-    let stream = Guarded::writes_only(stream, patience);
+    let stream = TimedStream::writes_only(stream, timeouts);
     let mut builder = Builder::new();
     let handshake = builder
         .max_concurrent_streams(STREAMS_MAX as u32)
@@ -93,11 +101,11 @@ where
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .handshake::<_, Bytes>(stream);
-    let Ok(connection) = timeout(patience.head, handshake).await else { return Ok(()) };
+    let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let mut running = FuturesUnordered::new();
-    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(patience.idle)));
-    let mut more = More::Welcome;
+    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(timeouts.idle)));
+    let mut intake = Intake::Open;
     loop {
         let has_room = running.len() < STREAMS_MAX;
         let told = tokio::select! {
@@ -109,23 +117,23 @@ where
                 Some(opened) => {
                     let (request, respond) = opened?;
                     let application = Rc::clone(&application);
-                    running.push(answer(application, request, respond, dates, patience.write));
+                    running.push(answer(application, request, respond, dates, timeouts.write));
                     continue;
                 }
             },
-            () = &mut draining, if more == More::Welcome => More::Elsewhere,
-            () = &mut silence, if running.is_empty() => match more {
-                More::Welcome => More::Elsewhere,
-                More::Elsewhere => return Ok(()),
+            () = &mut draining, if intake == Intake::Open => Intake::Closed,
+            () = &mut silence, if running.is_empty() => match intake {
+                Intake::Open => Intake::Closed,
+                Intake::Closed => return Ok(()),
             },
         };
-        if more == More::Welcome && told == More::Elsewhere {
+        if intake == Intake::Open && told == Intake::Closed {
             connection.graceful_shutdown();
-            more = told;
+            intake = told;
         }
-        silence.set(sleep(match more {
-            More::Welcome => patience.idle,
-            More::Elsewhere => GOODBYE,
+        silence.set(sleep(match intake {
+            Intake::Open => timeouts.idle,
+            Intake::Closed => GOODBYE,
         }));
     }
 }
@@ -150,7 +158,7 @@ async fn answer<A>(
     mut respond: SendResponse<Bytes>,
     dates: &ServiceConfig,
     write: Duration,
-) -> More
+) -> Intake
 where
     A: Service<Request>,
     A::Response: Into<Response<BoxBody>>,
@@ -159,20 +167,20 @@ where
     let is_head = request.method() == http::Method::HEAD;
     let answer = tokio::select! {
         biased;
-        _ = poll_fn(|context| respond.poll_reset(context)) => return More::Welcome,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return Intake::Open,
         answer = application.call(to_actix(request)) => answer,
     };
     let (head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
-    let more = match head.head().connection_type() {
-        ConnectionType::Close => More::Elsewhere,
-        _ => More::Welcome,
+    let intake = match head.head().connection_type() {
+        ConnectionType::Close => Intake::Closed,
+        _ => Intake::Open,
     };
     let head = from_actix(&head, body.size(), dates);
     // All answers of the application lie in memory whole.
     let mut rest = body.try_into_bytes().unwrap_or_default();
     let has_no_body = is_head || rest.is_empty();
     // An error means that the stream is gone; nobody reads the answer.
-    let Ok(mut stream) = respond.send_response(head, has_no_body) else { return more };
+    let Ok(mut stream) = respond.send_response(head, has_no_body) else { return intake };
     while !has_no_body && !rest.is_empty() {
         stream.reserve_capacity(rest.len());
         match timeout(write, poll_fn(|context| stream.poll_capacity(context))).await {
@@ -190,7 +198,7 @@ where
             }
         }
     }
-    more
+    intake
 }
 
 /// Actix is built on older types of the same crate.

@@ -7,12 +7,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const PATIENCE: Patience = Patience { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
+const TIMEOUTS: Timeouts = Timeouts { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
 
 /// The server's side and the client's.
-fn connect() -> (Guarded<DuplexStream>, DuplexStream) {
+fn connect() -> (TimedStream<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(64);
-    (Guarded::new(server, PATIENCE), client)
+    (TimedStream::new(server, TIMEOUTS), client)
 }
 
 /// Runs on a clock that stands still while there is work, and jumps when all wait for it.
@@ -23,7 +23,7 @@ fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// Whether the stream still waits for bytes after `time`.
-async fn waits(stream: &mut Guarded<DuplexStream>, time: Duration) -> bool {
+async fn waits(stream: &mut TimedStream<DuplexStream>, time: Duration) -> bool {
     tokio::time::timeout(time, stream.read_u8()).await.is_err()
 }
 
@@ -83,7 +83,7 @@ fn a_client_that_never_pauses_is_timed_too() {
 
 /// Whether the stream ends after `time` and not before, and without a word to the client.
 async fn ends_silently_after(
-    server: &mut Guarded<DuplexStream>,
+    server: &mut TimedStream<DuplexStream>,
     client: &mut DuplexStream,
     time: Duration,
 ) -> bool {
@@ -105,7 +105,7 @@ fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
                 server.read_exact(&mut [0; 3]).await.expect("bytes");
                 drop(server.activity().begin(false));
             }
-            assert!(ends_silently_after(&mut server, &mut client, PATIENCE.idle).await);
+            assert!(ends_silently_after(&mut server, &mut client, TIMEOUTS.idle).await);
         }
     });
 }
@@ -117,7 +117,7 @@ fn half_a_head_behind_a_request_does_not_keep_a_connection_for_ever() {
         client.write_all(b"GET / HTTP/1.1\r\n\r\nGET /").await.expect("it is open");
         server.read_exact(&mut [0; 23]).await.expect("bytes");
         drop(server.activity().begin(false));
-        assert!(ends_silently_after(&mut server, &mut client, PATIENCE.idle).await);
+        assert!(ends_silently_after(&mut server, &mut client, TIMEOUTS.idle).await);
     });
 }
 
@@ -193,7 +193,7 @@ fn a_client_that_sends_ahead_is_read_no_further_until_its_request_ends() {
             (sent, client)
         });
         let mut ahead = 0;
-        let mut read = async |server: &mut Guarded<DuplexStream>| {
+        let mut read = async |server: &mut TimedStream<DuplexStream>| {
             while let Ok(read) = tokio::time::timeout(SECOND, server.read(&mut [0; 1024])).await {
                 ahead += read.expect("it is open");
             }
