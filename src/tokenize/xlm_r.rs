@@ -1,6 +1,20 @@
 //! XLM-R's tokenizer: special tokens, words by sentencepiece's character map, Unigram pieces.
 //!
 //! It gives ids without offsets, so only one stretch of the normal form is in memory at a time.
+//!
+//! An example: the text `Ｔhe cat sleeps<mask>!`, whose first letter is full-width, behind the
+//! prompt `query: `, with the default package.
+//!
+//! | step | where | result |
+//! |---|---|---|
+//! | cut at special tokens | [`XlmR::encode`] | `query: Ｔhe cat sleeps` · `<mask>` · `!` |
+//! | normal form of each part | `normalizer` | `▁query:▁The▁cat▁sleeps` · `▁!` |
+//! | pieces of the largest sum | `unigram` | `▁que` `ry` `:` `▁The` `▁cat` `▁sleep` `s` · `▁!` |
+//! | ids | `unigram` | 41 1294 12 581 7515 60268 7 · 250001 · 711 |
+//!
+//! `▁sleeps` is no piece. `▁sleep` `s` scores -12.9 - 5.1 = -18.0 and wins over `▁` `sleep` `s`
+//! with -3.9 - 14.0 - 5.1 = -23.0. Three tokens come from the prompt alone, so they carry no
+//! lexical weight. `TextTokenizer` puts 0 (`<s>`) in front and 2 (`</s>`) behind.
 
 use std::borrow::Cow;
 use std::cell::Cell;
