@@ -29,6 +29,11 @@ fn words(row: &str, cell: usize) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// The words in code of a row's cell that are texts.
+fn words_in_quotes(row: &str, cell: usize) -> Vec<String> {
+    words(row, cell).into_iter().filter(|word| word.starts_with('"')).collect()
+}
+
 /// The first word in code of each row.
 fn names(rows: &[&str]) -> BTreeSet<String> {
     rows.iter().filter_map(|row| words(row, 0).into_iter().next()).collect()
@@ -71,6 +76,18 @@ fn the_fields_are_those_of_the_description() {
     let with_fields = |name: &String| schemas[name]["properties"].is_object();
     let expected: BTreeSet<String> = keys(schemas).into_iter().filter(with_fields).collect();
     assert_eq!(described, expected, "types that have a table, and those of the description");
+}
+
+#[test]
+fn the_words_that_fields_take_are_those_of_the_description() {
+    let page = page();
+    let description = description();
+    let schemas = description["components"]["schemas"].as_object().expect("there are schemas");
+    let words = schemas.values().flat_map(|schema| schema["enum"].as_array()).flatten();
+    let expected: BTreeSet<String> = words.map(|word| format!("{word}")).collect();
+    let request = page.rows("| field of `EmbeddingRequest` |").into_iter();
+    let named: BTreeSet<String> = request.flat_map(|row| words_in_quotes(row, 1)).collect();
+    assert_eq!(named, expected);
 }
 
 #[test]
