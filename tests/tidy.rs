@@ -1,5 +1,6 @@
 //! The rules of `ARCHITECTURE.md` that text can check.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -157,6 +158,20 @@ fn modules_use_lower_layers_only() {
         }
     }
     assert_none(&problems);
+}
+
+#[test]
+fn the_architecture_has_the_layers_that_are_checked() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let rows = text.lines().skip_while(|line| !line.starts_with("| layer |")).skip(2);
+    let mut told = vec![BTreeSet::new(); LAYERS.len() - 1];
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let layer: usize = cells[1].parse().expect("a number");
+        told[layer].extend(cells[2].split('`').skip(1).step_by(2));
+    }
+    let checked = LAYERS[..told.len()].iter().map(|layer| layer.iter().copied().collect());
+    assert_eq!(told, checked.collect::<Vec<BTreeSet<&str>>>());
 }
 
 #[test]
