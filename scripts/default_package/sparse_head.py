@@ -27,6 +27,8 @@ def load(path: Path = PATH) -> SparseHead:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return SparseHead(stored["weights"], stored["bias"], stored["method"])
     except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: run scripts/train_sparse_head.py first") from error
+        raise PackageError(
+            f"{path} is missing: run scripts/research/train_sparse_head.py first"
+        ) from error
     except (json.JSONDecodeError, KeyError) as error:
         raise PackageError(f"{path} is not a sparse head: {error}") from error

@@ -14,8 +14,8 @@ import tokenizers
 
 from . import texts as sentences
 from .command import say
+from .description import DEFAULT_PACKAGE
 from .errors import PackageError
-from .manifest import DEFAULT_PACKAGE
 from .reference import ReferenceEncoder, ReferenceTokenizer, Vectors, select_sparse
 from .runtime import Row, Runtime
 from .sparse_head import SparseHead

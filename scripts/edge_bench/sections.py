@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,15 +18,12 @@ from http_bench import latency, open_loop, servers
 from http_bench.figures import Figure, at_least, at_most, share
 from http_bench.open_loop import BROKEN, Answer, Load
 
-from . import aside, clients
+from . import aside, clients, material
 from .aside import Ended
 
 DENSE = "/v1/embeddings"
-SEED = 11
 OVERLOAD = 3.0
 CLOSED_CLIENTS = 4
-DOCUMENTS = 24
-DOCUMENT_BYTES = 200_000
 BODY_BYTES = 33_000_000
 """A little less than the largest body that is taken."""
 BODY_CLIENTS = 4
@@ -72,14 +67,14 @@ class Measured:
     def flood(self) -> None:
         """Three times as many documents as the server can do."""
         say("flood: documents in an open loop, against what the server does without it")
-        bodies = [{"input": text} for text in documents(self.texts)]
+        bodies = [{"input": text} for text in material.documents(self.texts)]
         seconds, deadline = self.sizes.seconds, self.sizes.deadline_ms / 1e3
         with self.server() as server:
             load = Load(server.url + DENSE, bodies, [], tail_s=TAIL_S)
             wires = [load.wire(body) for body in bodies]
             before = self._capacity(server.url, wires)
             load.deadline_ms = self.sizes.deadline_ms
-            load.due = latency.poisson(OVERLOAD * before, seconds, SEED)
+            load.due = latency.poisson(OVERLOAD * before, seconds, material.SEED)
             driven = aside.run(open_loop.answers_of, load)
             answers: list[Answer] = driven.found
             after = self._capacity(server.url, wires)
@@ -111,9 +106,9 @@ class Measured:
         each = BODY_BYTES // BODY_ITEMS - 16
         kinds = {
             "2048 texts each": [
-                long_text(self.texts, each, number) for number in range(BODY_ITEMS)
+                material.long_text(self.texts, each, number) for number in range(BODY_ITEMS)
             ],
-            "one text each": long_text(self.texts, BODY_BYTES - 1000, 0),
+            "one text each": material.long_text(self.texts, BODY_BYTES - 1000, 0),
         }
         for name, value in kinds.items():
             say(f"bodies: {BODY_CLIENTS} of 33 MB at once, {name}")
@@ -125,7 +120,7 @@ class Measured:
                 found = self._beside(
                     server, self.sizes.seconds, clients.waves, server.url, wire, BODY_CLIENTS
                 )
-                peak = peak_megabytes(server.process.pid)
+                peak = material.peak_megabytes(server.process.pid)
             self._p99(f"bodies, {name}", found, 2.0)
             self.figures.append(
                 at_most(f"bodies, {name}: memory grows", peak - before, GROWTH_MB, megabytes)
@@ -145,7 +140,7 @@ class Measured:
         """Everything slow together, over TLS."""
         sizes = self.sizes
         say(f"slow: heads, bodies, readers, handshakes, and {sizes.idle} idle connections")
-        certificate = make_certificate(folder)
+        certificate = material.make_certificate(folder)
         more = ["--keep-alive-s", "3600"]
         with self.server(
             "--tls-cert", certificate[0], "--tls-key", certificate[1], *more
@@ -173,7 +168,7 @@ class Measured:
 
     def _probe(self, server: servers.Server, seconds: float) -> list[Answer]:
         """Single texts in an open loop."""
-        due = latency.poisson(self.sizes.rate, seconds, SEED)
+        due = latency.poisson(self.sizes.rate, seconds, material.SEED)
         texts = [{"input": text} for text in self.texts]
         load = Load(server.url + DENSE, texts, due, tail_s=TAIL_S)
         return aside.run(open_loop.answers_of, load).found
@@ -206,13 +201,6 @@ class Measured:
         }
 
 
-def wait(seconds: float) -> None:
-    """The load runs elsewhere."""
-    import time
-
-    time.sleep(seconds)
-
-
 def ratio(part: float, whole: float) -> float:
     """Not a number when there is nothing to compare with."""
     return part / whole if whole else math.nan
@@ -237,40 +225,3 @@ def good_per_s(answers: list[Answer], deadline_s: float, seconds: float) -> floa
     """Answers in time, of those that ended while requests came."""
     good = [one for one in answers if one.in_time(deadline_s) and one.ended <= seconds]
     return len(good) / seconds
-
-
-def documents(texts: list[str]) -> list[str]:
-    """Long texts that differ."""
-    return [long_text(texts, DOCUMENT_BYTES, number) for number in range(DOCUMENTS)]
-
-
-def long_text(texts: list[str], size: int, number: int) -> str:
-    """Sentences in an order of their own, of at most so many bytes."""
-    chance, parts, left = random.Random(SEED + number), [], size
-    while left > 0:
-        part = chance.choice(texts) + " "
-        parts.append(part)
-        left -= len(part.encode())
-    return "".join(parts).encode()[:size].decode(errors="ignore")
-
-
-def peak_megabytes(pid: int) -> float:
-    """The most resident memory since it was reset, in MB (10^6 bytes)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024 / 1e6
-
-
-def make_certificate(folder: Path) -> tuple[str, str]:
-    """A certificate for this run and its key."""
-    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    try:
-        subprocess.run(
-            [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise PackageError(f"openssl cannot make a certificate: {error}") from error
-    return certificate, key

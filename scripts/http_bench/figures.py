@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .scenarios import DEFAULT, FAKE, THROUGHPUT, Row
+from .rows import Row
+from .scenarios import DEFAULT, FAKE, THROUGHPUT
 
 PASS, MISS, UNSEEN = "PASS", "MISS", "not seen"
 HIGH_CEILING = 330.0

@@ -7,7 +7,8 @@ from typing import Any
 
 import matplotlib
 
-from .scenarios import DEFAULT, Row
+from .rows import Row
+from .scenarios import DEFAULT
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the backend is chosen)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .figures import Figure
-from .scenarios import Row
+from .rows import Row
 
 HEAD = ("server", "load", "requests/s", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "errors")
 WORDS = 2
@@ -74,3 +74,12 @@ def figures(found: list[Figure]) -> str:
     """What was reached, and what is wanted."""
     cells = [[one.what, one.reached, one.wanted, one.verdict] for one in found]
     return table(("figure", "reached", "wanted", "PASS or MISS"), cells, 4)
+
+
+def finite(value: Any) -> Any:
+    """JSON has no word for what is not a number: null."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,11 +1,10 @@
-"""What is sent to a server, and one row of results for each kind of load."""
+"""What is sent to a server: each kind of load gives rows of results."""
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +12,8 @@ from urllib.parse import urlsplit
 from default_package.command import say
 
 from . import latency, open_loop, single, texts
-from .open_loop import BROKEN, Answer, Load
+from .open_loop import Answer, Load
+from .rows import MIXED_BULK, OVERLOAD, Row, open_row, overload_row, single_row, wrk_row
 from .servers import ROUTE
 from .wrk import Found, Wrk, together
 
@@ -30,7 +30,6 @@ LONGER = {1: 1, 32: 2, 256: 3}
 which is little then."""
 AGAIN = 8
 """So many times longer a load runs once more in which nothing was answered."""
-OVERLOAD = 3.0
 OVERLOAD_DEADLINE_MS = (300.0, 1000.0)
 """A tenth of the overload, within these: the server refuses most of the time."""
 TAIL = 2.5
@@ -41,42 +40,7 @@ INTERACTIVE_PER_S = 10.0
 SEED = 7
 EDGE_S = 1.0
 """Bulk begins so much before the interactive texts and goes on after them."""
-MIXED_BULK = "mixed, bulk"
 EMPTY_ROUTE = "/health/live"
-
-
-@dataclass
-class Row:
-    """One line of the table; latencies are in milliseconds."""
-
-    server: str
-    load: str
-    clients: int
-    texts_each: int
-    requests: int
-    seconds: float
-    spread: dict[str, float]
-    errors: int = 0
-    """Requests without a good answer."""
-    refused: int = 0
-    """Those of them whose answer was an error."""
-    offered_per_s: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def requests_per_s(self) -> float:
-        """Good answers only; not a number when nothing was answered at all."""
-        return (self.requests - self.errors) / self.seconds if self.requests else math.nan
-
-    @property
-    def texts_per_s(self) -> float:
-        """Texts of good answers."""
-        return self.requests_per_s * self.texts_each
-
-    def stored(self) -> dict[str, Any]:
-        """For JSON."""
-        rates = {"requests_per_s": self.requests_per_s, "texts_per_s": self.texts_per_s}
-        return asdict(self) | rates
 
 
 @dataclass
@@ -193,79 +157,8 @@ class Driver:
         return [few, wrk_row(found, server, MIXED_BULK, clients, each)]
 
 
-def single_row(found: list[single.Seen], server: str, load: str) -> Row:
-    """One client's latencies, and `added_ms`, what of each is not the stage `compute` of the same
-    request, where the server tells that."""
-    took = [seen.seconds for seen in found]
-    row = Row(server, load, 1, 1, len(took), sum(took), latency.spread(took))
-    added = [seen.added_seconds for seen in found if seen.added_seconds is not None]
-    if added:
-        row.more["added_ms"] = latency.spread(added)
-    return row
-
-
 def _driven(load: Load) -> tuple[list[Answer], float]:
     """The answers, and how many cores this program itself took."""
     start, used = time.monotonic(), time.process_time()
     answers = open_loop.run(load)
     return answers, (time.process_time() - used) / (time.monotonic() - start)
-
-
-def wrk_row(found: Found, server: str, load: str, clients: int, each: int) -> Row:
-    """What wrk found."""
-    errors, requests = found.refused + found.broken, found.requests + found.broken
-    row = Row(server, load, clients, each, requests, found.seconds, found.spread, errors)
-    row.refused = found.refused
-    return row
-
-
-def open_row(answers: list[Answer], server: str, load: str, seconds: float) -> Row:
-    """Latencies of good answers, from when they were due."""
-    good = [answer for answer in answers if answer.status == 200]
-    spread = latency.spread(answer.latency for answer in good)
-    errors = len(answers) - len(good)
-    row = Row(server, load, 0, 1, len(answers), seconds, spread, errors)
-    row.refused = sum(answer.status not in (200, BROKEN) for answer in answers)
-    row.offered_per_s = len(answers) / seconds
-    sent = [answer for answer in answers if answer.status != BROKEN]
-    row.more["sent_late_ms"] = latency.spread(answer.sent - answer.due for answer in sent)
-    return row
-
-
-def overload_row(answers: list[Answer], server: str, seconds: float, deadline_s: float) -> Row:
-    """The same; goodput counts what was in time while requests came, at the first or second try."""
-    row = open_row(answers, server, f"open {OVERLOAD:.0%}", seconds)
-    refused = [answer for answer in answers if answer.status == 429]
-    again = [answer.retried for answer in refused if answer.retried is not None]
-    first = [answer for answer in answers if answer.in_time(deadline_s)]
-    second = [answer for answer in again if answer.in_time(deadline_s)]
-    admitted = len(answers) - len(refused)
-    row.more |= {
-        "goodput_per_s": sum(answer.ended <= seconds for answer in first + second) / seconds,
-        "admitted": admitted,
-        "admitted_in_time": len(first) / admitted if admitted else None,
-        "refused": len(refused),
-        "refused_share": len(refused) / len(answers) if answers else None,
-        "with_retry_after": sum(answer.retry_after is not None for answer in refused),
-        "came_back": len(again),
-        "came_back_and_succeeded": len(second) / len(again) if again else None,
-    }
-    return row
-
-
-def unexpected(rows: list[Row], small: bool) -> list[str]:
-    """Loads whose figures say nothing, with the reason.
-
-    Only an overload may be refused. A small run measures nothing, and a slow machine that refuses
-    some of it is not wrong.
-    """
-    found = []
-    for row in rows:
-        overload = "deadline_ms" in row.more
-        failed = row.errors - (row.refused if small or overload else 0)
-        if failed:
-            found.append(f"{failed} requests of {row.server}, {row.load}, failed")
-        # What wrk runs beside another load may be too short for one answer.
-        elif row.requests == row.errors and not (small and row.load == MIXED_BULK):
-            found.append(f"{row.server}, {row.load}, got no good answer")
-    return found

@@ -11,11 +11,11 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from debian_texts import manual_pages, packages, passages
+from debian_texts.manual_pages import FOLDERS
+from debian_texts.passages import share
 from default_package.command import say
 from default_package.errors import PackageError
-from sparse_training import manual_pages, packages, passages
-from sparse_training.collection import share
-from sparse_training.manual_collection import FOLDERS, blocks_of
 
 PACKAGES = {"en": "manpages", "pt": "manpages-pt-br"}
 """Where a language's pages are, if not in `manpages-` and its own code."""
@@ -87,7 +87,7 @@ def _texts_of(lang: str, package: packages.Unpacked, renderer: Path) -> Iterator
             continue
         blocks = [
             block
-            for block in blocks_of(page)
+            for block in page.blocks
             if passages.is_prose(block) and passages.is_in_language(block, lang)
         ]
         for text in itertools.islice(pieces(blocks, chance), TEXTS_PER_PAGE):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from debian_texts import packages
 from default_package.errors import PackageError
-from sparse_training import packages
 
 from . import latency
 

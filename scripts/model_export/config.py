@@ -9,7 +9,8 @@ from typing import Any
 from default_package.errors import PackageError
 from default_package.weights import Config
 
-from .encoder import Architecture, Family, Pooling
+from .choices import Family, Pooling
+from .encoder import Architecture
 
 FAMILIES = {
     "bert": Family.BERT,

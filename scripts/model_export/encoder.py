@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -12,21 +11,7 @@ import numpy as np
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
 
-
-class Family(Enum):
-    """How positions are counted; the layers are the same."""
-
-    BERT = "bert"
-    """From row 0 of the table, padding or not."""
-    XLM_ROBERTA = "xlm-roberta"
-    """From row `pad_token_id + 1`, over what the mask keeps; padding has row `pad_token_id`."""
-
-
-class Pooling(Enum):
-    """How hidden states become one vector."""
-
-    CLS = "cls"
-    MEAN = "mean"
+from .choices import Family, Pooling
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from onnx import TensorProto
 
 from default_package import graph as parts
 
-from .encoder import Encoder, Family, Pooling, tensor_shapes
-from .half import Precision, SingleBuilder, make_builder
+from .choices import Family, Pooling, Precision
+from .encoder import Encoder, tensor_shapes
+from .half import SingleBuilder, make_builder
 from .weight_store import EXTERNAL_BYTES_MIN, open_store
 
 TABLE_ROWS = 1 << 14

@@ -6,7 +6,6 @@ and puts the casts between: TensorRT runs a graph in the types it is written in.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,8 @@ from default_package.errors import PackageError
 from default_package.graph import GraphBuilder
 from default_package.weights import Config
 
+from .choices import Precision
 from .weight_store import WeightStore
-
-
-class Precision(Enum):
-    """Of weights and matrix products; the value is the command line's word."""
-
-    FP16 = "fp16"
-    FP32 = "fp32"
-
-    @property
-    def bytes(self) -> int:
-        """Of one number."""
-        return 2 if self is Precision.FP16 else 4
 
 
 class SingleBuilder(GraphBuilder):

@@ -21,13 +21,12 @@ from default_package.errors import PackageError
 from default_package.weights import Config
 
 from . import graph, verify
+from .choices import Precision
 from .config import read_json
-from .half import HalfBuilder, Precision
-from .package import entry
+from .half import HalfBuilder
 from .weight_store import EXTERNAL_BYTES_MIN, open_store
 
 SINGLE_NAME, HALF_NAME = "model.onnx", "model.fp16.onnx"
-MANIFEST_NAME = "manifest.json"
 
 
 def add(package: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
@@ -35,16 +34,16 @@ def add(package: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
 
     Until the new one is whole and checked the old one stays as it is.
     """
-    read_json(package / MANIFEST_NAME)
+    read_json(package / manifest.NAME)
     with command.working_folder(package) as work:
         twin = work / "package"
         twin.mkdir()
         # Before the links: the onnx library refuses to read numbers from a file with two names.
         write(package / SINGLE_NAME, twin / HALF_NAME, external_bytes_min)
         for path in package.iterdir():
-            if path.name != MANIFEST_NAME and not path.name.startswith(HALF_NAME):
+            if path.name != manifest.NAME and not path.name.startswith(HALF_NAME):
                 os.link(path, twin / path.name)
-        (twin / MANIFEST_NAME).write_bytes((package / MANIFEST_NAME).read_bytes())
+        (twin / manifest.NAME).write_bytes((package / manifest.NAME).read_bytes())
         _enter(twin)
         command.put_in_place(twin, package, work)
 
@@ -57,12 +56,14 @@ def add_in_place(folder: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> 
 
 def _enter(folder: Path) -> None:
     """Checks the f16 graph and lists it in the manifest."""
-    content = read_json(folder / MANIFEST_NAME)
+    content = read_json(folder / manifest.NAME)
     names = {path.name for path in folder.iterdir() if path.name.startswith(HALF_NAME)}
     known = {k: v for k, v in content["files"].items() if not k.startswith(HALF_NAME)}
-    content["files"] = dict(sorted((known | {n: entry(folder / n) for n in names}).items()))
+    content["files"] = dict(
+        sorted((known | {n: manifest.entry(folder / n) for n in names}).items())
+    )
     check(folder / HALF_NAME, content)
-    manifest.write(content, folder / MANIFEST_NAME)
+    manifest.save(content, folder / manifest.NAME)
 
 
 def check(path: Path, content: dict[str, Any]) -> None:

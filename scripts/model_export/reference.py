@@ -11,7 +11,8 @@ import numpy as np
 from default_package.reference import ReferenceEncoder, Vectors
 from default_package.sparse_head import SparseHead
 
-from .encoder import Encoder, Family, Pooling
+from .choices import Family, Pooling
+from .encoder import Encoder
 
 
 class ExportReference(ReferenceEncoder):

@@ -13,7 +13,8 @@ from default_package.sparse_head import SparseHead
 from default_package.weights import Config
 
 from . import config, safetensors_file, torch_file
-from .encoder import Encoder, Pooling, tensor_shapes
+from .choices import Pooling
+from .encoder import Encoder, tensor_shapes
 from .stored import StoredTensor
 
 WORD_TABLE = "embeddings.word_embeddings.weight"

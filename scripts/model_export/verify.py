@@ -17,7 +17,7 @@ from default_package.reference import Vectors, select_sparse
 from default_package.runtime import Row, Runtime
 from default_package.verify import cosine, demand, sparse_distance
 
-from .half import Precision
+from .choices import Precision
 from .reference import ExportReference
 from .vocabulary import Vocabulary
 

@@ -26,11 +26,6 @@ class Vocabulary:
     has_charsmap: bool
     """Whether it is of XLM-R's kind, which can be read in two ways."""
 
-    @property
-    def special_ids(self) -> list[int]:
-        """Ascending; they stand for no word."""
-        return sorted({self.bos, self.eos, self.pad, self.unk})
-
     def encode(self, text: str) -> list[int]:
         """Ids with the special ones."""
         return self.tokenizer.encode(text).ids

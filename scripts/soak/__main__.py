@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import random
-import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from default_package import command
-from default_package.command import say
-from default_package.errors import PackageError
-from http_bench import servers
-from server import texts as project_texts
 
-from .clients import Client, Tally
-from .faults import Faults
-
-KEY = "soak-key"
-QUIET_S = 8.0
-"""So long nothing is asked before memory and descriptors are looked at: the allocator gives back
-meanwhile, and refused bodies are read for five more seconds."""
 SETTLE_MINUTES = 5.0
-STUCK_MS = 1000
-PROBLEMS_SHOWN = 20
-FAKE = ("--engine", "fake", "--fake-run-ms", "3")
-COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
-
-
-@dataclass
-class Quiet:
-    """The server when nobody asks it anything."""
-
-    resident_mb: float
-    descriptors: int
-    items: dict[str, int]
 
 
 def main() -> int:
@@ -63,130 +32,7 @@ def main() -> int:
         typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
     if not 0 < typed.settle_minutes < typed.minutes:
         parser.error("--minutes must be more than --settle-minutes, and both above 0")
-    return command.guarded(lambda: run(typed))
-
-
-def run(typed: argparse.Namespace) -> None:
-    """Drives, checks, prints."""
-    say(f"soak: {typed.minutes:g} minutes with {typed.clients} clients, --seed {typed.seed}")
-    with tempfile.TemporaryDirectory(prefix="duovec-soak-") as folder:
-        key_file = Path(folder) / "keys"
-        key_file.write_text(KEY + "\n")
-        arguments = [] if typed.real else list(FAKE)
-        arguments += ["--api-key-file", str(key_file), "--worker-stuck-ms", str(STUCK_MS)]
-        arguments += ["--head-timeout-ms", "5000", "--body-timeout-ms", "5000"]
-        with servers.duovec([*arguments, *typed.arguments]) as server:
-            soak = Soak(typed, server, key_file)
-            asyncio.run(soak.drive())
-            code = server.stop()
-    soak.check("exit code 0 at SIGTERM", code == 0, f"{code}")
-    soak.report()
-
-
-class Soak:
-    """One run."""
-
-    def __init__(self, typed: argparse.Namespace, server: servers.Server, key_file: Path) -> None:
-        self._typed, self._server = typed, server
-        target = urlsplit(server.url)
-        self._address = (target.hostname or "", target.port or 0)
-        self._tally = Tally()
-        chance = random.Random(typed.seed)
-        own = [entry["text"] for entry in project_texts()]
-        vectors: dict[str, str] | None = None if typed.real else {}
-        self._clients = [
-            Client(
-                self._address,
-                KEY,
-                self._tally,
-                random.Random(chance.random()),
-                own,
-                vectors,
-            )
-            for _ in range(typed.clients)
-        ]
-        self._faults = Faults(
-            server.process.pid,
-            self._address,
-            KEY,
-            key_file,
-            self._tally,
-            random.Random(chance.random()),
-            typed.fault_seconds,
-            STUCK_MS / 1e3 + 1,
-        )
-        self._failed: list[str] = []
-        self._lines: list[str] = []
-
-    async def drive(self) -> None:
-        """Two parts with a pause behind each; the second one's end is compared with the first's."""
-        settle = self._typed.settle_minutes * 60
-        await self._load(settle)
-        first = await self._quiet()
-        await self._load(self._typed.minutes * 60 - settle)
-        last = await self._quiet()
-        self._compare(first, last)
-
-    async def _load(self, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        faults = [self._faults.stops(), self._faults.hangs(), self._faults.keys()]
-        tasks = [asyncio.create_task(fault) for fault in faults]
-        running = asyncio.gather(*(client.run(until) for client in self._clients))
-        try:
-            await asyncio.sleep(seconds)
-            for task in tasks:
-                task.cancel()
-            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    raise outcome
-        finally:
-            # A process that stands still would never answer.
-            self._faults.go_on()
-        await running
-
-    async def _quiet(self) -> Quiet:
-        await asyncio.sleep(QUIET_S)
-        health = await asyncio.to_thread(servers.health, self._server)
-        folder = Path(f"/proc/{self._server.process.pid}/fd")
-        return Quiet(
-            self._server.resident_megabytes(),
-            len(list(folder.iterdir())),
-            health["tuning"]["items"],
-        )
-
-    def _compare(self, first: Quiet, last: Quiet) -> None:
-        tally, items = self._tally, last.items
-        ended = sum(tally.ended.values())
-        self.check("every request ended once", ended == tally.sent, f"{ended} of {tally.sent}")
-        wrong = tally.ended["wrong"]
-        self.check("no answer is wrong", wrong == 0, f"{wrong} of {tally.sent}")
-        added = sum(items[name] for name in COUNTS)
-        told = f"{items['accepted']} = {' + '.join(f'{items[one]} {one}' for one in COUNTS)}"
-        self.check("the server's counts add up", added == items["accepted"], told)
-        seen = tally.items_answered
-        self.check("answered items were replied", items["replied"] >= seen, f"{seen} seen")
-        growth = last.resident_mb / first.resident_mb - 1
-        told = f"{first.resident_mb:.1f} MB, then {last.resident_mb:.1f} MB, {growth:+.1%}"
-        self.check("memory stays", growth <= self._typed.growth, told)
-        told = f"{first.descriptors}, then {last.descriptors}"
-        self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)
-        self._lines += [f"  {count:>9,} {what}" for what, count in sorted(tally.ended.items())]
-        done: Counter[str] = self._faults.done
-        self._lines += [f"  {count:>9,} {what}" for what, count in sorted(done.items())]
-
-    def check(self, what: str, holds: bool, seen: str) -> None:
-        """One line of the report."""
-        self._lines.append(f"{'ok  ' if holds else 'FAIL'} {what}: {seen}")
-        if not holds:
-            self._failed.append(what)
-
-    def report(self) -> None:
-        """Prints everything; fails when a check did."""
-        wrong = self._tally.problems.most_common(PROBLEMS_SHOWN)
-        self._lines += [f"wrong, {count} times: {text}" for text, count in wrong]
-        print("\n".join(self._lines), flush=True)
-        if self._failed:
-            raise PackageError("; ".join(self._failed))
+    return command.run("soak.drive", typed)
 
 
 if __name__ == "__main__":

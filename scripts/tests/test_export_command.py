@@ -1,54 +1,25 @@
 """The command export_onnx.py: packages, verification, refusals, interrupted runs."""
 
-import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 
 import export_snapshots as snapshots
 import numpy as np
-import onnx
 import pytest
 import tokenizers
+from export_packages import RANDOM, check_files, digests, manifest_of, run
+from export_tokenizer import wordpiece
 
-import export_onnx
-from default_package.errors import PackageError
 from default_package.verify import cosine
-from default_package.wheel import digest
-from model_export import graph, half_package, verify
-from model_export.encoder import Family, Pooling
+from model_export import graph, verify
+from model_export.choices import Family, Pooling
+from model_export.export import published_license
 from model_export.reference import ExportReference
-from model_export.verify import PackageRuntime
 
-RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn", "24"]
-RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
 default_prompt tokenizer sparse inputs outputs files plans canary"""
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", *map(str, arguments)])
-    return export_onnx.main()
-
-
-def manifest_of(folder: Path) -> dict:
-    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {path.name: digest(path) for path in folder.iterdir()}
-
-
-def check_files(folder: Path) -> None:
-    """The manifest lists exactly what lies there."""
-    manifest = manifest_of(folder)
-    names = {path.name for path in folder.iterdir()} - {"manifest.json"}
-    assert names == manifest["files"].keys()
-    for name, entry in manifest["files"].items():
-        data = (folder / name).read_bytes()
-        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
@@ -130,76 +101,6 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     assert digests(tmp_path / "0" / "same")["model.onnx"] != found[0]["model.onnx"]
 
 
-def test_an_f16_graph_is_added_to_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "engines" / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
-    before, old = manifest_of(out), digests(out)
-    (out / "some.plan").write_bytes(b"plan")
-    first = None
-    for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out) == 0
-        first = first or digests(out)
-        assert digests(out) == first
-    assert [path.name for path in out.parent.iterdir()] == ["mine"]
-    assert (out / "some.plan").read_bytes() == b"plan"
-    manifest = manifest_of(out)
-    assert manifest["files"].keys() - before["files"].keys() == {"model.fp16.onnx"}
-    assert manifest | {"files": before["files"]} == before
-    assert {name: first[name] for name in ("model.onnx", "tokenizer.json")} == {
-        name: old[name] for name in ("model.onnx", "tokenizer.json")
-    }
-    (out / "some.plan").unlink()
-    check_files(out)
-    ids, mask = np.asarray([[0, 5, 2]], np.int32), np.ones((1, 3), np.int32)
-    results = [
-        PackageRuntime(out / n, "f32").run_padded(ids, mask)[0]
-        for n in before["files"]
-        if n.endswith(".onnx")
-    ]
-    twin, _ = PackageRuntime(out / "model.fp16.onnx", "f32").run_padded(ids, mask)
-    assert cosine(results[0][0], twin[0]) > 0.9999
-
-
-def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, beside = tmp_path / "mine", ["--external-data", "always"]
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", *beside) == 0
-    for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out, *beside) == 0
-        check_files(out)
-    assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer.json"} | {
-        name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
-    }
-    assert run(monkeypatch, "--fp16-of-package", out) == 0
-    check_files(out)
-    assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
-
-
-def test_a_failed_f16_graph_leaves_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "engines" / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
-    whole = digests(out)
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "is in f16 already" in capsys.readouterr().err
-    assert digests(out) == whole
-    model = onnx.load(out / "model.onnx")
-    model.producer_name = "pytorch"
-    onnx.save(model, out / "model.onnx")
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "was not made by these scripts" in capsys.readouterr().err
-    (out / "model.onnx").write_bytes(b"\xff" * 9)
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "cannot be read" in capsys.readouterr().err
-    assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
-    assert "manifest.json is missing" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
-
-
 def test_a_package_that_fails_its_check_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,7 +179,7 @@ def test_a_tokenizer_of_another_model_is_refused(
             path.write_text(text, encoding="utf-8")
         assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
         assert message in capsys.readouterr().err
-    content = snapshots.wordpiece() | {"post_processor": None}
+    content = wordpiece() | {"post_processor": None}
     path.write_text(json.dumps(content), encoding="utf-8")
     assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
     assert "0 tokens for an empty text" in capsys.readouterr().err
@@ -286,23 +187,8 @@ def test_a_tokenizer_of_another_model_is_refused(
 
 def test_the_model_card_names_the_license(tmp_path: Path) -> None:
     card = tmp_path / "README.md"
-    assert export_onnx.published_license(tmp_path) == "unknown"
+    assert published_license(tmp_path) == "unknown"
     card.write_text("---\npipeline_tag: x\nlicense: mit\ntags:\n---\n# Model\n")
-    assert export_onnx.published_license(tmp_path) == "mit"
+    assert published_license(tmp_path) == "mit"
     card.write_text("# Model\nlicense: mit\n")
-    assert export_onnx.published_license(tmp_path) == "unknown"
-
-
-def test_adding_in_place_serves_other_makers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
-    half_package.add_in_place(out, external_bytes_min=0)
-    check_files(out)
-    assert "model.fp16.onnx.data" in manifest_of(out)["files"]
-    manifest = manifest_of(out)
-    manifest["canary"]["dense"][0] += 0.5
-    (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(PackageError, match="dense vector of the canary"):
-        half_package.add_in_place(out)
+    assert published_license(tmp_path) == "unknown"

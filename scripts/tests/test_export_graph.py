@@ -1,69 +1,21 @@
-"""The exported graphs: node types, fusion, positions, padding, fp16 twins."""
+"""The exported graphs: node types, fusion, positions, padding."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
+from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, padded, written
 from onnx import TensorProto
-from onnx.reference import ReferenceEvaluator
 
-from default_package.errors import PackageError
-from default_package.verify import check_fusion, cosine
-from model_export import graph, half_package, random_encoder
-from model_export.encoder import Architecture, Encoder, Family, Pooling, TensorSource
-from model_export.half import Precision
+from default_package.verify import check_fusion
+from model_export.choices import Family, Pooling, Precision
+from model_export.encoder import Architecture
 from model_export.reference import ExportReference
 from model_export.verify import PackageRuntime
-
-BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
-Run = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-SHAPES = [(f, p) for f in Family for p in Pooling]
-
-
-def encoder_of(
-    family: Family = Family.XLM_ROBERTA, pooling: Pooling = Pooling.CLS, *, with_head: bool = True
-) -> Encoder:
-    return random_encoder.make(snapshots.architecture(family, pooling), 11, with_head=with_head)
-
-
-def written(encoder: Encoder, precision: Precision, folder: Path, **options: int) -> Path:
-    folder.mkdir(exist_ok=True)
-    graph.write(encoder, precision, folder / "model.onnx", **options)
-    return folder / "model.onnx"
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A source whose tensors go through a function of name and value."""
-
-    source: TensorSource
-    change: Callable[[str, np.ndarray], np.ndarray]
-
-    def tensor(self, name: str) -> np.ndarray:
-        return self.change(name, self.source.tensor(name))
-
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
-        return self.source.word_rows(rows)
-
-
-def changed(encoder: Encoder, change: Callable[[str, np.ndarray], np.ndarray]) -> Encoder:
-    return replace(encoder, source=Changed(encoder.source, change))
-
-
-def padded(sequences: list[list[int]], pad: int, *, left: bool = False) -> tuple[np.ndarray, ...]:
-    length = max(map(len, sequences)) + 1
-    ids = np.full((len(sequences), length), pad, np.int32)
-    mask = np.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        start = length - len(sequence) if left else 0
-        ids[row, start : start + len(sequence)] = sequence
-        mask[row, start : start + len(sequence)] = 1
-    return ids, mask
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -134,29 +86,6 @@ def test_a_row_of_padding_gives_zeros(
         np.testing.assert_allclose(np.linalg.norm(dense[[0, 2]], axis=1), 1.0, atol=1e-4)
 
 
-def in_stated_types(path: Path) -> Run:
-    """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
-    evaluator = ReferenceEvaluator(onnx.load(path))
-
-    def run(ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        dense, weights = evaluator.run(None, {"input_ids": ids, "attention_mask": mask})
-        assert dense.dtype == weights.dtype == np.float32
-        return dense, weights
-
-    return run
-
-
-def test_real_f16_arithmetic_stays_close_to_the_reference(tmp_path: Path) -> None:
-    encoder = encoder_of()
-    ids, mask = padded(BATCH, 1)
-    dense, weights = in_stated_types(written(encoder, Precision.FP16, tmp_path))(ids, mask)
-    for row, sequence in enumerate(BATCH):
-        expected = ExportReference(encoder).run(sequence)
-        assert cosine(dense[row], expected.dense) > 0.9999
-        found = weights[row, : len(sequence)]
-        np.testing.assert_allclose(found, expected.token_weights, atol=0.005)
-
-
 @pytest.mark.parametrize("precision", list(Precision))
 def test_attention_and_gelu_are_fused_by_openvino(tmp_path: Path, precision: Precision) -> None:
     check_fusion(PackageRuntime(written(encoder_of(), precision, tmp_path), "f32"))
@@ -170,36 +99,6 @@ def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family
     assert len(longest) == encoder.architecture.max_input_tokens
     [row] = runtime.run([longest], 1)
     np.testing.assert_allclose(row.dense, ExportReference(encoder).run(longest).dense, atol=1e-5)
-
-
-def types_of(model: onnx.ModelProto) -> dict[str, int]:
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-    typed = [*inferred.value_info, *inferred.output, *inferred.input]
-    return {v.name: v.type.tensor_type.elem_type for v in typed} | {
-        i.name: i.data_type for i in inferred.initializer
-    }
-
-
-def test_f16_is_for_products_and_f32_for_norms_and_softmax(tmp_path: Path) -> None:
-    model = onnx.load(written(encoder_of(), Precision.FP16, tmp_path))
-    types = types_of(model)
-    kinds: dict[str, set[int]] = {}
-    for node in model.graph.node:
-        if node.op_type != "Cast" and types[node.output[0]] in (1, 10):
-            kinds.setdefault(node.op_type, set()).add(types[node.output[0]])
-    layer_products = {
-        types[n.output[0]]
-        for n in model.graph.node
-        if n.op_type == "MatMul" and n.output[0].startswith("layer")
-    }
-    assert layer_products == kinds["Gelu"] == {TensorProto.FLOAT16}
-    assert kinds["LayerNormalization"] == kinds["Softmax"] == {TensorProto.FLOAT}
-    assert types["embedding.norm"] == types["layer1.ffn.norm"] == TensorProto.FLOAT16
-    assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
-    assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
-    assert types["input_ids"] == types["attention_mask"] == TensorProto.INT32
-    casts = [node.input[0] for node in model.graph.node if node.op_type == "Cast"]
-    assert max(Counter(casts).values()) <= 1, "a tensor is cast twice to the same type"
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -246,51 +145,6 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
     results = [PackageRuntime(path, "f32").run_padded(ids, mask) for path in (inline, beside)]
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
-
-
-def test_a_weight_that_f16_cannot_hold_is_named(tmp_path: Path) -> None:
-    def with_first(wanted: str, number: float) -> Encoder:
-        def change(name: str, value: np.ndarray) -> np.ndarray:
-            if name == wanted:
-                value.flat[0] = number
-            return value
-
-        return changed(encoder_of(), change)
-
-    huge = with_first("l1.fi.w", 7e4)
-    with pytest.raises(PackageError, match=r"layer1\.ffn\.in\.weight .*float16 cannot hold"):
-        written(huge, Precision.FP16, tmp_path)
-    written(huge, Precision.FP32, tmp_path)
-    for number in (np.nan, np.inf):
-        with pytest.raises(PackageError, match=r"layer0\.q\.bias"):
-            written(with_first("l0.q.b", number), Precision.FP32, tmp_path)
-
-
-def test_large_scores_do_not_overflow_with_the_mask(tmp_path: Path) -> None:
-    def loud(name: str, value: np.ndarray) -> np.ndarray:
-        """Queries and keys so large that the scores reach thousands."""
-        return value * 20.0 if name.endswith((".q.w", ".k.w")) else value
-
-    path = written(changed(encoder_of(), loud), Precision.FP16, tmp_path)
-    dense, weights = in_stated_types(path)(*padded(BATCH, 1))
-    assert np.isfinite(dense).all() and np.isfinite(weights).all()
-
-
-def test_the_f16_twin_of_an_f32_graph_is_the_f16_export(tmp_path: Path) -> None:
-    for family, pooling in SHAPES:
-        folder = tmp_path / f"{family.name}-{pooling.name}"
-        encoder = encoder_of(family, pooling)
-        single = written(encoder, Precision.FP32, folder)
-        direct = onnx.load(written(encoder, Precision.FP16, folder / "half"))
-        half_package.write(single, folder / "twin.onnx")
-        twin = onnx.load(folder / "twin.onnx")
-        assert list(twin.graph.node) == list(direct.graph.node)
-        numbers = [
-            {i.name: (i.data_type, i.raw_data) for i in model.graph.initializer}
-            for model in (twin, direct)
-        ]
-        assert numbers[0] == numbers[1]
-        assert list(twin.graph.output) == list(direct.graph.output)
 
 
 def test_an_architecture_tells_its_limits() -> None:

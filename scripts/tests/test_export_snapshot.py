@@ -10,7 +10,8 @@ import pytest
 
 from default_package.errors import PackageError
 from model_export import random_encoder, snapshot
-from model_export.encoder import Family, Pooling, tensor_shapes
+from model_export.choices import Family, Pooling
+from model_export.encoder import tensor_shapes
 from model_export.snapshot import published_name
 
 

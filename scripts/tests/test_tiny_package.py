@@ -11,14 +11,15 @@ import make_tiny_package
 from default_package.reference import ReferenceEncoder, ReferenceTokenizer
 from default_package.runtime import Runtime
 from default_package.wheel import digest
+from fixtures import tiny_package
 
-COMMITTED = make_tiny_package.DEFAULT_OUT
+COMMITTED = make_tiny_package.OUT
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("engines") / "tiny"
-    make_tiny_package.make(out)
+    tiny_package.make(out)
     return out
 
 
@@ -63,8 +64,8 @@ def test_ascii_text_has_no_unknown_token() -> None:
 
 
 def test_graph_and_reference_agree_whatever_the_padding(runtime: Runtime) -> None:
-    model = make_tiny_package.tiny_model()
-    encoder = ReferenceEncoder(model, make_tiny_package.tiny_head())
+    model = tiny_package.tiny_model()
+    encoder = ReferenceEncoder(model, tiny_package.tiny_head())
     texts = ["", "a", "the quick test", "Wasser und Brot", "x" * 61]
     sequences = [ReferenceTokenizer(model).encode(text) for text in texts]
     for row, ids in zip(runtime.run(sequences, pad=1), sequences, strict=True):

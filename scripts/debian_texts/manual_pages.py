@@ -15,6 +15,8 @@ LINE_WIDTH = 1000
 TEXT_INDENT_MIN = 5
 """Spaces before text; section headings have none and subsection headings three."""
 NAME_LINE = re.compile(r"^(?P<names>.{1,200}?)\s+[-–—―]+\s+(?P<summary>\S.*)$")
+FOLDERS = {"en": ".", "pt": "pt_BR", "zh": "zh_CN"}
+"""Where a language's pages lie below usr/share/man, if not under its own code."""
 STUB_BYTES_MAX = 200
 """A shorter source is a `.so` line: the same page under another name."""
 
@@ -42,6 +44,11 @@ class Page:
     summary: str
     sections: tuple[Section, ...]
     """Without the first one, which holds the title."""
+
+    @property
+    def blocks(self) -> list[str]:
+        """Of all sections."""
+        return [block for section in self.sections for block in section.blocks]
 
 
 def sources(root: Path, folder: str) -> dict[str, Path]:

@@ -1,38 +1,25 @@
-#!/usr/bin/env python3
-"""Trains the default package's sparse head and writes default_package/sparse_head.json.
-
-    sudo apt-get update
-    python scripts/train_sparse_head.py
-
-weight of a position = relu(w . hidden + b), the encoder frozen. The pairs come from manual pages
-in eleven languages: a page's summary or a heading and the paragraphs it stands for; a page's title
-or an option and the same page in another language. Debian packages are fetched and unpacked into a
-cache folder, hidden states are computed once and kept there; nothing is installed. The same
-packages give the same file. Afterwards: make_default_package.py and make_golden.py.
-"""
+"""What train_sparse_head.py does: collects, embeds, fits with several settings, chooses."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from default_package import command, sparse_head
+from debian_texts import packages
+from default_package import sparse_head
 from default_package.command import say
-from default_package.manifest import DEFAULT_PACKAGE
-from sparse_training import contrast, fit, hidden_states, manual_collection, packages
-from sparse_training.collection import Collection
-from sparse_training.contrast import TextStore
-from sparse_training.fit import Settings
-from sparse_training.hidden_states import Package
 
-ROOT = Path(__file__).resolve().parent.parent
+from . import contrast, fit, hidden_states, manual_collection, sources
+from .collection import Collection
+from .contrast import TextStore
+from .fit import Settings
+from .hidden_states import Package
+
 GRID = tuple(
     Settings(steps=1000, learning_rate=0.005, penalty=penalty, pull=pull, seed=1)
     for penalty, pull in ((0.0, 0.0), (0.0, 0.05), (0.0, 0.2), (0.5, 0.05))
@@ -49,29 +36,13 @@ METHOD = (
 )
 
 
-def main() -> int:
-    """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=sparse_head.PATH, help="file to write")
-    parser.add_argument(
-        "--package",
-        type=Path,
-        default=ROOT / "engines" / DEFAULT_PACKAGE.model_id,
-        help="the default package; its own sparse head plays no part",
-    )
-    parser.add_argument("--precision", default="auto", choices=("auto", "f32", "bf16"))
-    parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    options = parser.parse_args()
-    return command.guarded(lambda: make(options.out.resolve(), options))
-
-
-def make(out: Path, options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Collects, embeds, chooses among GRID, writes."""
-    started = time.monotonic()
+    started, out = time.monotonic(), options.out.resolve()
     package = Package.load(options.package)
     precision = hidden_states.resolve_precision(options.precision)
     say("fetching and reading manual pages")
-    fetched = packages.fetch_all((*packages.MANUALS, packages.RENDERER), options.cache)
+    fetched = packages.fetch_all((*sources.MANUALS, packages.RENDERER), options.cache)
     collection = manual_collection.make(fetched).part("train", "validation")
     stores = []
     for kind, texts in (
@@ -88,7 +59,7 @@ def make(out: Path, options: argparse.Namespace) -> None:
     head = rescale(head, collection, passages)
     content = {
         "method": METHOD,
-        "made_by": "scripts/train_sparse_head.py",
+        "made_by": "scripts/research/train_sparse_head.py",
         "settings": settings.described(),
         "tried": tried,
         "scores_validation": _rounded(fit.validate(collection, queries, passages, head)),
@@ -151,7 +122,3 @@ def describe(
 
 def _rounded(scores: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in scores.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

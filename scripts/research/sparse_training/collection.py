@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 SPLITS = ("train", "validation", "test")
 
@@ -68,20 +67,3 @@ class Collection:
         return "".join(
             json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines
         )
-
-
-def load(path: Path) -> Collection:
-    """Reads what `serialize` wrote."""
-    found = Collection()
-    for line in path.read_text(encoding="utf-8").splitlines():
-        values = json.loads(line)
-        if "relevant" in values:
-            found.queries.append(Query(**{**values, "relevant": tuple(values["relevant"])}))
-        else:
-            found.passages.append(Passage(**values))
-    return found
-
-
-def share(name: str, seed: str) -> float:
-    """A number in [0, 1) that depends on the text only: the same on every machine and run."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8]) / 2.0**64

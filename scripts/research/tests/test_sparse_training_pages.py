@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sparse_training import guide_collection, guides, manual_collection, manual_pages, passages
-from sparse_training.manual_pages import Page, Section
+from debian_texts import manual_pages, passages
+from debian_texts.manual_pages import Page, Section
+from sparse_training import guide_collection, guides, manual_collection
 
 RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
 

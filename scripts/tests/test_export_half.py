@@ -1,0 +1,99 @@
+"""The command export_onnx.py --fp16-of-package: the f16 graph beside the f32 one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_packages import RANDOM, check_files, digests, manifest_of, run
+
+from default_package.errors import PackageError
+from default_package.verify import cosine
+from model_export import half_package
+from model_export.verify import PackageRuntime
+
+
+def test_an_f16_graph_is_added_to_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "engines" / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
+    before, old = manifest_of(out), digests(out)
+    (out / "some.plan").write_bytes(b"plan")
+    first = None
+    for _ in range(2):
+        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        first = first or digests(out)
+        assert digests(out) == first
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]
+    assert (out / "some.plan").read_bytes() == b"plan"
+    manifest = manifest_of(out)
+    assert manifest["files"].keys() - before["files"].keys() == {"model.fp16.onnx"}
+    assert manifest | {"files": before["files"]} == before
+    assert {name: first[name] for name in ("model.onnx", "tokenizer.json")} == {
+        name: old[name] for name in ("model.onnx", "tokenizer.json")
+    }
+    (out / "some.plan").unlink()
+    check_files(out)
+    ids, mask = np.asarray([[0, 5, 2]], np.int32), np.ones((1, 3), np.int32)
+    results = [
+        PackageRuntime(out / n, "f32").run_padded(ids, mask)[0]
+        for n in before["files"]
+        if n.endswith(".onnx")
+    ]
+    twin, _ = PackageRuntime(out / "model.fp16.onnx", "f32").run_padded(ids, mask)
+    assert cosine(results[0][0], twin[0]) > 0.9999
+
+
+def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, beside = tmp_path / "mine", ["--external-data", "always"]
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", *beside) == 0
+    for _ in range(2):
+        assert run(monkeypatch, "--fp16-of-package", out, *beside) == 0
+        check_files(out)
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer.json"} | {
+        name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
+    }
+    assert run(monkeypatch, "--fp16-of-package", out) == 0
+    check_files(out)
+    assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
+
+
+def test_a_failed_f16_graph_leaves_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "engines" / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
+    whole = digests(out)
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "is in f16 already" in capsys.readouterr().err
+    assert digests(out) == whole
+    model = onnx.load(out / "model.onnx")
+    model.producer_name = "pytorch"
+    onnx.save(model, out / "model.onnx")
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "was not made by these scripts" in capsys.readouterr().err
+    (out / "model.onnx").write_bytes(b"\xff" * 9)
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
+    assert "manifest.json is missing" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
+
+
+def test_adding_in_place_serves_other_makers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
+    half_package.add_in_place(out, external_bytes_min=0)
+    check_files(out)
+    assert "model.fp16.onnx.data" in manifest_of(out)["files"]
+    manifest = manifest_of(out)
+    manifest["canary"]["dense"][0] += 0.5
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PackageError, match="dense vector of the canary"):
+        half_package.add_in_place(out)

@@ -1,0 +1,103 @@
+"""The exported graphs in f16: which nodes, how close, what f16 cannot hold."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, padded, written
+from onnx import TensorProto
+
+from default_package.errors import PackageError
+from default_package.verify import cosine
+from model_export import half_package
+from model_export.choices import Precision
+from model_export.encoder import Encoder
+from model_export.reference import ExportReference
+
+
+def test_real_f16_arithmetic_stays_close_to_the_reference(tmp_path: Path) -> None:
+    encoder = encoder_of()
+    ids, mask = padded(BATCH, 1)
+    dense, weights = in_stated_types(written(encoder, Precision.FP16, tmp_path))(ids, mask)
+    for row, sequence in enumerate(BATCH):
+        expected = ExportReference(encoder).run(sequence)
+        assert cosine(dense[row], expected.dense) > 0.9999
+        found = weights[row, : len(sequence)]
+        np.testing.assert_allclose(found, expected.token_weights, atol=0.005)
+
+
+def types_of(model: onnx.ModelProto) -> dict[str, int]:
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+    typed = [*inferred.value_info, *inferred.output, *inferred.input]
+    return {v.name: v.type.tensor_type.elem_type for v in typed} | {
+        i.name: i.data_type for i in inferred.initializer
+    }
+
+
+def test_f16_is_for_products_and_f32_for_norms_and_softmax(tmp_path: Path) -> None:
+    model = onnx.load(written(encoder_of(), Precision.FP16, tmp_path))
+    types = types_of(model)
+    kinds: dict[str, set[int]] = {}
+    for node in model.graph.node:
+        if node.op_type != "Cast" and types[node.output[0]] in (1, 10):
+            kinds.setdefault(node.op_type, set()).add(types[node.output[0]])
+    layer_products = {
+        types[n.output[0]]
+        for n in model.graph.node
+        if n.op_type == "MatMul" and n.output[0].startswith("layer")
+    }
+    assert layer_products == kinds["Gelu"] == {TensorProto.FLOAT16}
+    assert kinds["LayerNormalization"] == kinds["Softmax"] == {TensorProto.FLOAT}
+    assert types["embedding.norm"] == types["layer1.ffn.norm"] == TensorProto.FLOAT16
+    assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
+    assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
+    assert types["input_ids"] == types["attention_mask"] == TensorProto.INT32
+    casts = [node.input[0] for node in model.graph.node if node.op_type == "Cast"]
+    assert max(Counter(casts).values()) <= 1, "a tensor is cast twice to the same type"
+
+
+def test_a_weight_that_f16_cannot_hold_is_named(tmp_path: Path) -> None:
+    def with_first(wanted: str, number: float) -> Encoder:
+        def change(name: str, value: np.ndarray) -> np.ndarray:
+            if name == wanted:
+                value.flat[0] = number
+            return value
+
+        return changed(encoder_of(), change)
+
+    huge = with_first("l1.fi.w", 7e4)
+    with pytest.raises(PackageError, match=r"layer1\.ffn\.in\.weight .*float16 cannot hold"):
+        written(huge, Precision.FP16, tmp_path)
+    written(huge, Precision.FP32, tmp_path)
+    for number in (np.nan, np.inf):
+        with pytest.raises(PackageError, match=r"layer0\.q\.bias"):
+            written(with_first("l0.q.b", number), Precision.FP32, tmp_path)
+
+
+def test_large_scores_do_not_overflow_with_the_mask(tmp_path: Path) -> None:
+    def loud(name: str, value: np.ndarray) -> np.ndarray:
+        """Queries and keys so large that the scores reach thousands."""
+        return value * 20.0 if name.endswith((".q.w", ".k.w")) else value
+
+    path = written(changed(encoder_of(), loud), Precision.FP16, tmp_path)
+    dense, weights = in_stated_types(path)(*padded(BATCH, 1))
+    assert np.isfinite(dense).all() and np.isfinite(weights).all()
+
+
+def test_the_f16_twin_of_an_f32_graph_is_the_f16_export(tmp_path: Path) -> None:
+    for family, pooling in SHAPES:
+        folder = tmp_path / f"{family.name}-{pooling.name}"
+        encoder = encoder_of(family, pooling)
+        single = written(encoder, Precision.FP32, folder)
+        direct = onnx.load(written(encoder, Precision.FP16, folder / "half"))
+        half_package.write(single, folder / "twin.onnx")
+        twin = onnx.load(folder / "twin.onnx")
+        assert list(twin.graph.node) == list(direct.graph.node)
+        numbers = [
+            {i.name: (i.data_type, i.raw_data) for i in model.graph.initializer}
+            for model in (twin, direct)
+        ]
+        assert numbers[0] == numbers[1]
+        assert list(twin.graph.output) == list(direct.graph.output)
