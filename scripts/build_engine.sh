@@ -12,6 +12,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
 
+answer_help "${1:-}"
 case "${1:-}" in
     "" | -*) die "usage: scripts/build_engine.sh PACKAGE [--flavour …] [--profiles …] …" ;;
 esac

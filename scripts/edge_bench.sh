@@ -10,5 +10,5 @@ set -euo pipefail
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 
-prepare_load
-PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m edge_bench "$@"
+wants_help "$@" || prepare_load
+PYTHONPATH="$ROOT/scripts" exec "${PYTHON:-python3}" -m edge_bench "$@"

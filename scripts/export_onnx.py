@@ -5,7 +5,7 @@
     scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
     scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
 
---model is a folder with config.json, tokenizer.json,
+It sets up the Python packages that it needs. --model is a folder with config.json, tokenizer.json,
 weights (safetensors, or .bin, which is read without being executed) and, for lexical weights,
 sparse_linear.pt; nothing of a model is downloaded. --random writes the same graph with seeded
 weights, for builds and benches. The same inputs give the same bytes. The package is built and

@@ -2,6 +2,8 @@
 # Fetches what building and testing with TensorRT needs into the git-ignored folder third_party/:
 # headers of both flavours, the TensorRT-RTX libraries, the CUDA runtime, libclang, clang-format.
 # About 120 MB of downloads, 400 MB on disk, once; the second run does nothing.
+#
+#   scripts/fetch_tensorrt.sh
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
@@ -9,6 +11,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
 
+answer_help "$@"
 need_tools
 ensure_tensorrt
 say "third_party/ is complete: $(du -sh "$THIRD_PARTY" | cut -f1)"

@@ -3,7 +3,7 @@
 
     scripts/make_default_package.py
 
-It writes engines/multilingual-e5-small/ with
+It sets up the Python packages that it needs and writes engines/multilingual-e5-small/ with
 manifest.json, tokenizer.json and model.onnx. The same inputs give the same bytes. Nothing is left
 half-made: the package is built and checked in a folder beside --out, then renamed. An older
 package at --out is replaced, its TensorRT plans too.

@@ -11,5 +11,5 @@ set -euo pipefail
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 
-prepare_load
-PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m soak "$@"
+wants_help "$@" || prepare_load
+PYTHONPATH="$ROOT/scripts" exec "${PYTHON:-python3}" -m soak "$@"

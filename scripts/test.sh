@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Sets up all that is needed and runs every check and test, from style to the real binary.
+#
+#   scripts/test.sh
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+answer_help "$@"
 cd "$ROOT"
 
 # step NAME COMMAND...: prints how long each took, so that a slow one is seen.

@@ -2,10 +2,13 @@
 # Runs tests/fleet: what stands in front of servers, watches them and installs them, with the real
 # binary. HAProxy, nginx, Prometheus and helm are unpacked in the cache folder where they are not
 # installed; a test whose program cannot be had is skipped with its reason.
+#
+#   scripts/test_fleet.sh [ARGUMENTS OF pytest]
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+answer_help "$@"
 cd "$ROOT"
 
 DEBIAN_PACKAGES=(haproxy nginx prometheus)

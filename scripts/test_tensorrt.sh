@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Every check of the TensorRT side that needs no GPU: style and tests of cpp/ under the sanitizers,
 # both flavours in one binary, real plans built with the TensorRT-RTX library.
+#
+#   scripts/test_tensorrt.sh
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
@@ -9,6 +11,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/tensorrt.sh"
 # shellcheck source=scripts/lib/standin.sh
 . "$ROOT/scripts/lib/standin.sh"
+answer_help "$@"
 cd "$ROOT"
 
 FEATURES=tensorrt,tensorrt-rtx

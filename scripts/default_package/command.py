@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import wheel
+from . import environment, wheel
 from .description import DEFAULT_PACKAGE
 from .errors import PackageError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = environment.SCRIPTS.parent
 DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE.model_id
 """Where the default package is."""
 
@@ -28,14 +28,15 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def run(work: str, options: argparse.Namespace) -> int:
+def run(work: str, options: argparse.Namespace, *lists: Path) -> int:
     """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`.
 
-    The module is imported here and not at the head of the command, so that any Python answers
-    --help.
+    The module is imported here, in an environment that has its packages, and not at the head of
+    the command: so any Python answers --help and refuses what was mistyped.
     """
 
     def body() -> None:
+        environment.enter(*lists)
         importlib.import_module(work).run(options)
 
     return guarded(body)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import resource
 import socket
-import ssl
 from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +13,7 @@ from urllib.parse import urlsplit
 from http_bench.open_loop import BROKEN, unverified
 
 from .aside import Signals
+from .idle import address_of, connect_idle, raise_limit, still_open
 
 AGAIN_S = 0.05
 """A client whose connection ended comes back after this time."""
@@ -30,14 +29,6 @@ SMALL_BUFFER = 4096
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HALF_HELLO = b"\x16\x03\x01"
 """The start of a TLS handshake's first record."""
-
-Address = tuple[str, int]
-
-
-def address_of(url: str) -> Address:
-    """Host and port."""
-    target = urlsplit(url)
-    return target.hostname or "", target.port or 80
 
 
 def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
@@ -221,32 +212,3 @@ async def _half_open(url: str, _: bytes) -> None:
         await reader.read()
     finally:
         writer.transport.abort()
-
-
-def connect_idle(url: str, count: int) -> list[socket.socket]:
-    """Connections that say nothing, behind their handshakes."""
-    secure = unverified() if urlsplit(url).scheme == "https" else None
-    kept = []
-    for _ in range(count):
-        made = socket.create_connection(address_of(url), 30)
-        if secure:
-            made = secure.wrap_socket(made)
-        made.setblocking(False)
-        kept.append(made)
-    return kept
-
-
-def still_open(connection: socket.socket) -> bool:
-    """Whether the server has not closed it."""
-    try:
-        return connection.recv(1) != b""
-    except (BlockingIOError, ssl.SSLWantReadError):
-        return True
-    except OSError:
-        return False
-
-
-def raise_limit() -> None:
-    """As many open files as this process may have."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

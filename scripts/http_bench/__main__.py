@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from default_package import command
+from default_package import command, environment
 
 SMALL_SECONDS, SMALL_TEXTS = 1.0, 200
 
@@ -26,7 +26,7 @@ def main() -> int:
         typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
     if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
         parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
-    return command.run("http_bench.benchmark", typed)
+    return command.run("http_bench.benchmark", typed, environment.TEST_REQUIREMENTS)
 
 
 if __name__ == "__main__":

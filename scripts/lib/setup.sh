@@ -15,12 +15,36 @@ die() {
     exit 1
 }
 
+# answer_help ARGUMENTS...: prints the comment at the head of the running script and ends when its
+# own arguments, those before `--`, ask for help.
+answer_help() {
+    wants_help "$@" || return 0
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+}
+
+wants_help() {
+    local argument
+    for argument in "$@"; do
+        case $argument in
+            -h | --help) return 0 ;;
+            --) return 1 ;;
+        esac
+    done
+    return 1
+}
+
 # need_tools: what must be there before anything is made.
 need_tools() {
     command -v cargo >/dev/null ||
         die "cargo is missing: install Rust (rustup, or Debian's rustup package) and try again"
     command -v cc >/dev/null ||
         die "a C compiler is missing: install build-essential and try again"
+    need_python
+}
+
+# need_python: what the Python environment needs.
+need_python() {
     command -v python3 >/dev/null ||
         die "python3 is missing: install python3 and python3-venv and try again"
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

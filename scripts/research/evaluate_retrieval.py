@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from debian_texts import packages  # noqa: E402
-from default_package import command  # noqa: E402  (behind the path)
+from default_package import command, environment  # noqa: E402
 
 
 def main() -> int:
@@ -37,7 +37,8 @@ def main() -> int:
         "--choose", action="store_true", help="print the hybrid's best weight on validation texts"
     )
     parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    return command.run("retrieval.evaluate", parser.parse_args())
+    lists = environment.TEST_REQUIREMENTS
+    return command.run("retrieval.evaluate", parser.parse_args(), lists)
 
 
 if __name__ == "__main__":

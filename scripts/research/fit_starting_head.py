@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from default_package import command  # noqa: E402  (behind the path)
+from default_package import command  # noqa: E402
 
 OUT = Path(__file__).parent / "sparse_training/starting_head.json"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from debian_texts import packages  # noqa: E402
-from default_package import command, sparse_head  # noqa: E402  (behind the path)
+from default_package import command, environment, sparse_head  # noqa: E402
 
 
 def main() -> int:
@@ -35,7 +35,8 @@ def main() -> int:
     )
     parser.add_argument("--precision", default="auto", choices=("auto", "f32", "bf16"))
     parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    return command.run("sparse_training.train", parser.parse_args())
+    lists = environment.TEST_REQUIREMENTS
+    return command.run("sparse_training.train", parser.parse_args(), lists)
 
 
 if __name__ == "__main__":

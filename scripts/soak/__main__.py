@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from default_package import command
+from default_package import command, environment
 
 SETTLE_MINUTES = 5.0
 
@@ -32,7 +32,7 @@ def main() -> int:
         typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
     if not 0 < typed.settle_minutes < typed.minutes:
         parser.error("--minutes must be more than --settle-minutes, and both above 0")
-    return command.run("soak.drive", typed)
+    return command.run("soak.drive", typed, environment.TEST_REQUIREMENTS)
 
 
 if __name__ == "__main__":

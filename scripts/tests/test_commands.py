@@ -1,12 +1,17 @@
-"""Every command of scripts/ helps on a bare machine and sets up what it needs."""
+"""Every command of scripts/ helps on a bare machine, is in the table, and keeps to the layout."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from default_package import environment
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 COMMANDS = [
@@ -14,6 +19,7 @@ COMMANDS = [
     for place in ("*.py", "*.sh", "research/*.py")
     for path in sorted(SCRIPTS.glob(place))
 ]
+LINES_MAX = 250
 # No site-packages, neither those of an environment nor the user's.
 BARE = [sys.executable, "-S", "-s"]
 
@@ -62,8 +68,44 @@ def test_a_command_without_its_packages_sets_them_up(tmp_path: Path) -> None:
 def test_an_environment_that_lacks_packages_is_named_once(tmp_path: Path) -> None:
     arguments = ["--random", "--out", str(tmp_path / "out")]
     more = {"DUOVEC_ENVIRONMENT_STARTED": "1"}
-    # The shim of `python3` is for commands in Bash; this one starts the interpreter itself.
     done = run_bare(tmp_path, "export_onnx.py", *arguments, cache=tmp_path, **more)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("error: the Python environment lacks numpy==")
+
+
+def test_lists_are_read_with_extras_and_remarks(tmp_path: Path) -> None:
+    here = importlib.metadata.version("pytest")
+    lines = ["# remark", f"pytest=={here}  # remark", f"pytest[dev]=={here}", "", "pytest==0.1"]
+    path = tmp_path / "list.txt"
+    path.write_text("\n".join([*lines, "no-such-package==1"]))
+    assert environment.missing(path) == ["pytest==0.1", "no-such-package==1"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_can_be_started(command: str) -> None:
+    assert os.access(SCRIPTS / command, os.X_OK)
+
+
+def test_the_table_has_every_command_once() -> None:
+    table = (SCRIPTS / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[`([^`]+)`\]\(([^)]+)\)", table, re.M)
+    assert sorted(name for name, _ in listed) == sorted(COMMANDS)
+    assert all(name == target for name, target in listed)
+
+
+def test_modules_are_short() -> None:
+    lines = {
+        path.relative_to(SCRIPTS).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in SCRIPTS.rglob("*.py")
+    }
+    assert {name: count for name, count in lines.items() if count > LINES_MAX} == {}
+
+
+def test_packages_and_checks_do_not_depend_on_research() -> None:
+    research = {path.parent.name for path in (SCRIPTS / "research").glob("*/__init__.py")}
+    assert research == {"retrieval", "sparse_training"}
+    imported = re.compile(rf"^\s*(?:from|import) ({'|'.join(sorted(research))})\b", re.M)
+    for path in SCRIPTS.rglob("*.py"):
+        if SCRIPTS / "research" not in path.parents:
+            assert not imported.search(path.read_text(encoding="utf-8")), path

@@ -18,6 +18,7 @@ import yaml
 
 import make_dashboard
 import programs
+from dashboard import board
 from server import ROOT, Server, running
 
 PROMETHEUS = ROOT / "deploy/prometheus"
@@ -56,10 +57,10 @@ def alerts() -> list[Alert]:
 
 def panel_queries() -> list[tuple[str, str]]:
     """Title and PromQL of every query of the dashboard, with Grafana's variables filled in."""
-    board = json.loads(make_dashboard.OUT.read_text(encoding="utf-8"))
+    stored = json.loads(make_dashboard.OUT.read_text(encoding="utf-8"))
     return [
         (panel["title"], fill_in(target["expr"]))
-        for panel in board["panels"]
+        for panel in stored["panels"]
         for target in panel.get("targets", [])
     ]
 
@@ -231,4 +232,4 @@ def test_rules_and_dashboard_name_documented_metrics_only() -> None:
 
 
 def test_the_dashboard_is_what_its_script_makes() -> None:
-    assert make_dashboard.OUT.read_text(encoding="utf-8") == make_dashboard.text()
+    assert make_dashboard.OUT.read_text(encoding="utf-8") == board.text()

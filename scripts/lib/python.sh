@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs Python in an environment that has the packages of the lists, and makes it where it is not
+# there yet: lib/python.sh LIST... -- ARGUMENTS OF PYTHON. The Python commands start it themselves.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+lists=()
+while [ "$1" != -- ]; do
+    lists+=("$1")
+    shift
+done
+shift
+need_python
+need_cache
+ensure_venv "${lists[@]}"
+exec "$PYTHON" "$@"
