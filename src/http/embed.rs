@@ -204,9 +204,9 @@ async fn write(
         let resident = reply::Resident {
             id: card.map_or("", |card| &card.id),
             vocab_size: card.map_or(0, |card| card.vocab_size),
-            piece: |id| service.piece(id),
+            piece: &|id| service.piece(id),
         };
-        reply::write(&answer, vectors, form, resident)
+        reply::write(&answer, vectors, form, &resident)
     };
     if large { off_thread(state, work).await } else { Ok(work()) }
 }

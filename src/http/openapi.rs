@@ -7,7 +7,6 @@ use actix_web::HttpResponse;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
 use serde_json::json;
-use utoipa::ToSchema;
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::response::{Response, ResponseBuilder};
@@ -17,16 +16,17 @@ use utoipa::openapi::{
     ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder,
     Ref, RefOr, Required, SecurityRequirement, ServerBuilder,
 };
+use utoipa::{PartialSchema, ToSchema};
 
 use super::error::{self, Code, NOT_READY, OK};
 use super::payload::EmbeddingRequest;
+use super::reply::{Embedding, List, PairedEmbedding, SparseEmbedding};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
 use super::{JSON, State, meta, probe};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{ModelCard, Vectors};
 
-mod answer;
 mod refusal;
 mod request;
 
@@ -94,12 +94,13 @@ fn components(facts: &Facts<'_>) -> Components {
         .build();
     let mut schemas = vec![(request::NAME.to_owned(), request::schema(facts))];
     EmbeddingRequest::schemas(&mut schemas);
-    add::<answer::EmbeddingList>(&mut schemas);
-    add::<answer::SparseEmbeddingList>(&mut schemas);
-    add::<answer::PairedEmbeddingList>(&mut schemas);
+    add_list::<Embedding<'_>>(Vectors::Dense, &mut schemas);
+    add_list::<SparseEmbedding<'_>>(Vectors::Sparse, &mut schemas);
+    add_list::<PairedEmbedding<'_>>(Vectors::Both, &mut schemas);
     add::<meta::List<'_>>(&mut schemas);
     add::<probe::Health<'_>>(&mut schemas);
     add::<probe::Deep<'_>>(&mut schemas);
+    add::<probe::Live>(&mut schemas);
     add::<error::Body<'_>>(&mut schemas);
     ComponentsBuilder::new()
         .schemas_from_iter(schemas)
@@ -111,6 +112,22 @@ fn components(facts: &Facts<'_>) -> Components {
 fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     T::schemas(schemas);
     schemas.push((T::name().into_owned(), T::schema()));
+}
+
+/// Adds a type and the list of it, which has a name of its own.
+fn add_list<T: ToSchema>(vectors: Vectors, schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    add::<T>(schemas);
+    List::<'_, T>::schemas(schemas);
+    schemas.push((list_name(vectors).to_owned(), List::<'_, T>::schema()));
+}
+
+/// The name of [`List`] with the items of one route.
+const fn list_name(vectors: Vectors) -> &'static str {
+    match vectors {
+        Vectors::Dense => "EmbeddingList",
+        Vectors::Sparse => "SparseEmbeddingList",
+        Vectors::Both => "PairedEmbeddingList",
+    }
 }
 
 fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
@@ -129,12 +146,7 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
             json!({"input": "The cat sleeps.", "input_type": "query"}),
         ),
     };
-    let success = match vectors {
-        Vectors::Dense => success::<answer::EmbeddingList>("the vectors"),
-        Vectors::Sparse => success::<answer::SparseEmbeddingList>("the weights"),
-        Vectors::Both => success::<answer::PairedEmbeddingList>("the vectors and weights"),
-    };
-    let mut success = success;
+    let mut success = success(list_name(vectors), "the vectors, in the order of the input");
     success.headers.extend(timeline_headers());
     let codes: Vec<Code> = Code::ALL
         .iter()
@@ -172,14 +184,14 @@ const READ_CODES: [Code; 5] =
     [Code::InvalidApiKey, Code::InternalError, Code::Loading, Code::Draining, Code::NoWorker];
 
 fn models() -> PathItem {
-    let success = success::<meta::List<'_>>("the resident model, and nothing else");
+    let success = success(&meta::List::name(), "the resident model, and nothing else");
     let summary = "The resident model, as a list";
     let operation = operation("list_models", "models", summary, success, &READ_CODES);
     PathItem::new(HttpMethod::Get, with_key(operation))
 }
 
 fn model() -> PathItem {
-    let success = success::<meta::Model<'_>>("the model");
+    let success = success(&meta::Model::name(), "the model");
     let codes = [READ_CODES.as_slice(), &[Code::NotFound, Code::ModelNotFound]].concat();
     let id = ParameterBuilder::new()
         .name("id")
@@ -193,16 +205,16 @@ fn model() -> PathItem {
 }
 
 fn health() -> PathItem {
-    let ready = success::<probe::Health<'_>>("requests are taken: the status is ok or degraded");
-    let refused = success::<probe::Health<'_>>("requests should go elsewhere");
+    let ready = success(&probe::Health::name(), "requests are taken: the status is ok or degraded");
+    let refused = success(&probe::Health::name(), "requests should go elsewhere");
     let summary = "Readiness, workers, queue, what the server runs with";
     let operation = operation("health", "health", summary, ready, &[Code::InternalError]);
     PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), refused))
 }
 
 fn deep_health() -> PathItem {
-    let passed = success::<probe::Deep<'_>>("every worker computes what it should");
-    let failed = success::<probe::Deep<'_>>("a worker does not, or there is none");
+    let passed = success(&probe::Deep::name(), "every worker computes what it should");
+    let failed = success(&probe::Deep::name(), "a worker does not, or there is none");
     let summary = "Runs the package's canary on every worker";
     let codes = [Code::InternalError];
     let operation = operation("deep_health", "health", summary, passed, &codes);
@@ -210,18 +222,7 @@ fn deep_health() -> PathItem {
 }
 
 fn live() -> PathItem {
-    let live = ObjectBuilder::new()
-        .property(
-            "status",
-            ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["live"])),
-        )
-        .required("status");
-    let content = ContentBuilder::new().schema(Some(live)).build();
-    let success = ResponseBuilder::new()
-        .description("the process lives")
-        .header("x-request-id", refusal::request_id())
-        .content("application/json", content)
-        .build();
+    let success = success(&probe::Live::name(), "the process lives");
     let summary = "Whether the process lives";
     let operation = operation("live", "health", summary, success, &[Code::InternalError]);
     PathItem::new(HttpMethod::Get, operation)
@@ -268,8 +269,8 @@ fn with_key(operation: OperationBuilder) -> OperationBuilder {
         .security(SecurityRequirement::new(API_KEY, none))
 }
 
-fn success<T: ToSchema>(about: &str) -> Response {
-    let schema = Ref::from_schema_name(T::name());
+fn success(schema: &str, about: &str) -> Response {
+    let schema = Ref::from_schema_name(schema);
     ResponseBuilder::new()
         .description(about)
         .header("x-request-id", refusal::request_id())

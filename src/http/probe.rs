@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
-use super::{JSON, NO_STORE, State};
+use super::{NO_STORE, State};
 use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCheck};
 
 /// Prometheus' text format.
@@ -52,6 +52,13 @@ pub(super) struct Workers {
     busy: usize,
 }
 
+/// The process lives.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Live {
+    #[schema(pattern = "^live$")]
+    status: &'static str,
+}
+
 /// The canary on every worker.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeepHealth)]
@@ -85,8 +92,7 @@ pub(super) struct Check<'a> {
 
 /// The process lives; true from the bound port until exit.
 pub(super) async fn live() -> HttpResponse {
-    let mut response = HttpResponse::build(OK);
-    response.insert_header(NO_STORE).content_type(JSON).body(r#"{"status":"live"}"#)
+    HttpResponse::build(OK).insert_header(NO_STORE).json(Live { status: "live" })
 }
 
 /// Readiness and diagnostics; never waits.

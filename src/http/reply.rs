@@ -1,9 +1,14 @@
-//! Vectors → the bytes of an answer, written straight into one buffer.
+//! Vectors → the JSON of an answer, written straight into one buffer.
 
 use std::io::Write;
 
-use serde::Deserialize;
-use utoipa::ToSchema;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
+use serde_json::value::RawValue;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::dense;
 use crate::service::{EmbedReply, EmbeddedItem, Vectors};
@@ -43,8 +48,181 @@ pub(super) struct Form {
     pub(super) sparse: SparseFormat,
 }
 
+/// What an answer tells of the resident model.
+pub(super) struct Resident<'a> {
+    pub(super) id: &'a str,
+    /// Above every token id.
+    pub(super) vocab_size: usize,
+    /// The vocabulary piece of a token id.
+    pub(super) piece: &'a dyn Fn(u32) -> Option<String>,
+}
+
+/// The vectors of a request, in the order of its input.
+#[derive(Serialize, ToSchema)]
+pub(super) struct List<'a, T> {
+    #[schema(pattern = "^list$")]
+    object: &'static str,
+    data: Vec<T>,
+    /// The model's id.
+    model: &'a str,
+    usage: Usage,
+}
+
+/// The tokens that were run: prompts and special tokens count, padding does not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Usage {
+    prompt_tokens: u64,
+    total_tokens: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Embedding<'a> {
+    #[schema(pattern = "^embedding$")]
+    object: &'static str,
+    /// The item's place in the input.
+    index: usize,
+    embedding: DenseVector<'a>,
+    /// Tokens that the item had before it was cut; absent when it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    truncated_from: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct SparseEmbedding<'a> {
+    #[schema(pattern = "^sparse_embedding$")]
+    object: &'static str,
+    /// The item's place in the input.
+    index: usize,
+    sparse_values: SparseValues<'a>,
+    /// Tokens that the item had before it was cut; absent when it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    truncated_from: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PairedEmbedding<'a> {
+    #[schema(pattern = "^paired_embedding$")]
+    object: &'static str,
+    /// The item's place in the input.
+    index: usize,
+    embedding: DenseVector<'a>,
+    sparse_values: SparseValues<'a>,
+    /// Tokens that the item had before it was cut; absent when it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    truncated_from: Option<usize>,
+}
+
+/// A vector of length one, in the form of encoding_format.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum DenseVector<'a> {
+    /// encoding_format "float"
+    Float(&'a [f32]),
+    Base64(#[schema(inline)] Base64<'a>),
+}
+
+/// encoding_format "base64": little-endian f32
+#[derive(ToSchema)]
+#[schema(value_type = String, content_encoding = "base64")]
+pub(super) struct Base64<'a>(&'a [f32]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        quoted(json, |text| dense::write_base64(self.0, text))
+    }
+}
+
+/// Lexical weights of one item, in the form of `sparse_format`.
+pub(super) struct SparseValues<'a> {
+    vector: &'a SparseVector,
+    format: SparseFormat,
+    resident: &'a Resident<'a>,
+}
+
+impl Serialize for SparseValues<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let Self { vector, resident, .. } = self;
+        // The service gives ids of its own vocabulary, so that each has a piece.
+        let piece = |id| (resident.piece)(id).unwrap_or_else(|| id.to_string());
+        match self.format {
+            SparseFormat::Indices => {
+                let mut object = json.serialize_struct("SparseValues", 2)?;
+                object.serialize_field("indices", &vector.indices)?;
+                object.serialize_field("values", &vector.values)?;
+                object.end()
+            }
+            SparseFormat::Dict => json.collect_map(vector.pairs()),
+            SparseFormat::Tokens => {
+                json.collect_map(vector.pairs().map(|(id, weight)| (piece(id), weight)))
+            }
+            SparseFormat::PgVector => quoted(json, |text| self.write_pgvector(text)),
+        }
+    }
+}
+
+impl SparseValues<'_> {
+    fn write_pgvector(&self, text: &mut Vec<u8>) {
+        text.push(b'{');
+        for (position, (id, weight)) in self.vector.pairs().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(text, "{comma}{}:", u64::from(id) + 1).expect(ALL_BYTES);
+            serde_json::to_writer(&mut *text, &weight).expect(ALL_BYTES);
+        }
+        write!(text, "}}/{}", self.resident.vocab_size).expect(ALL_BYTES);
+    }
+}
+
+/// Writes a string that has nothing to escape: a raw value is not searched for such characters.
+fn quoted<S: Serializer>(json: S, write: impl FnOnce(&mut Vec<u8>)) -> Result<S::Ok, S::Error> {
+    let mut text = vec![b'"'];
+    write(&mut text);
+    text.push(b'"');
+    let text: &RawValue = serde_json::from_slice(&text).expect("there is nothing to escape");
+    text.serialize(json)
+}
+
+impl ToSchema for SparseValues<'_> {}
+
+impl PartialSchema for SparseValues<'_> {
+    fn schema() -> RefOr<Schema> {
+        let weight = || ObjectBuilder::new().schema_type(Type::Number).exclusive_minimum(Some(0.0));
+        let ids = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+        let ids = ArrayBuilder::new().items(ids).unique_items(true).description(Some("ascending"));
+        let indices = ObjectBuilder::new()
+            .property("indices", ids)
+            .required("indices")
+            .property("values", ArrayBuilder::new().items(weight()))
+            .required("values")
+            .description(Some("sparse_format \"indices\": token ids and their weights"));
+        let by_name = ObjectBuilder::new()
+            .additional_properties(Some(weight()))
+            .description(Some(
+                "sparse_format \"dict\" (token ids) or \"tokens\" (vocabulary pieces)",
+            ))
+            .examples([json!({"70": 0.25}), json!({"▁cat": 0.25})]);
+        let pgvector = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .pattern(Some(r"^\{([1-9][0-9]*:[0-9.e+-]+(,[1-9][0-9]*:[0-9.e+-]+)*)?\}/[1-9][0-9]*$"))
+            .description(Some(
+                "sparse_format \"pgvector\": token ids + 1, weights, vocabulary size",
+            ))
+            .examples([json!("{71:0.25}/250002")]);
+        AnyOfBuilder::new()
+            .item(indices)
+            .item(by_name)
+            .item(pgvector)
+            .description(Some("weights above zero, in the form of sparse_format"))
+            .into()
+    }
+}
+
 /// Numbers from which writing should leave the connection's thread; about 5 ms of work.
 pub(super) const MANY_NUMBERS: usize = 256 * 1024;
+
+const ALL_BYTES: &str = "a Vec takes all bytes";
 
 /// Characters of one decimal with its comma, typically.
 const DECIMAL_BYTES: usize = 13;
@@ -53,148 +231,63 @@ const FRAME_BYTES: usize = 128;
 
 /// Floats and weights of an answer.
 pub(super) fn numbers(reply: &EmbedReply) -> usize {
-    reply.items.iter().map(item_numbers).sum()
-}
-
-fn item_numbers(item: &EmbeddedItem) -> usize {
-    let dense = item.dense.as_ref().map_or(0, Vec::len);
-    dense + item.sparse.as_ref().map_or(0, |sparse| 2 * sparse.indices.len())
-}
-
-/// What an answer tells of the resident model.
-pub(super) struct Resident<'a, P> {
-    pub(super) id: &'a str,
-    /// Above every token id.
-    pub(super) vocab_size: usize,
-    /// The vocabulary piece of a token id.
-    pub(super) piece: P,
+    reply.items.iter().map(|item| item.dense.len() + 2 * item.sparse.indices.len()).sum()
 }
 
 /// The body of an answer.
-pub(super) fn write<P: Fn(u32) -> Option<String>>(
-    reply: &EmbedReply,
+pub(super) fn write<'a>(
+    reply: &'a EmbedReply,
     vectors: Vectors,
     form: Form,
-    resident: Resident<'_, P>,
+    resident: &'a Resident<'a>,
+) -> Vec<u8> {
+    let dense = |item: &'a EmbeddedItem| match form.dense {
+        DenseFormat::Float => DenseVector::Float(&item.dense),
+        DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
+    };
+    let sparse = |item: &'a EmbeddedItem| SparseValues {
+        vector: &item.sparse,
+        format: form.sparse,
+        resident,
+    };
+    match vectors {
+        Vectors::Dense => list(reply, resident, |index, item| Embedding {
+            object: "embedding",
+            index,
+            embedding: dense(item),
+            truncated_from: item.truncated_from,
+        }),
+        Vectors::Sparse => list(reply, resident, |index, item| SparseEmbedding {
+            object: "sparse_embedding",
+            index,
+            sparse_values: sparse(item),
+            truncated_from: item.truncated_from,
+        }),
+        Vectors::Both => list(reply, resident, |index, item| PairedEmbedding {
+            object: "paired_embedding",
+            index,
+            embedding: dense(item),
+            sparse_values: sparse(item),
+            truncated_from: item.truncated_from,
+        }),
+    }
+}
+
+fn list<'a, T: Serialize>(
+    reply: &'a EmbedReply,
+    resident: &Resident<'_>,
+    item: impl Fn(usize, &'a EmbeddedItem) -> T,
 ) -> Vec<u8> {
     let capacity = numbers(reply) * DECIMAL_BYTES + (reply.items.len() + 1) * FRAME_BYTES;
-    let mut writer = Writer { out: Vec::with_capacity(capacity), form, resident };
-    let object = match vectors {
-        Vectors::Dense => "embedding",
-        Vectors::Sparse => "sparse_embedding",
-        Vectors::Both => "paired_embedding",
+    let mut out = Vec::with_capacity(capacity);
+    let list = List {
+        object: "list",
+        data: reply.items.iter().enumerate().map(|(index, one)| item(index, one)).collect(),
+        model: resident.id,
+        usage: Usage { prompt_tokens: reply.prompt_tokens, total_tokens: reply.prompt_tokens },
     };
-    writer.put(r#"{"object":"list","data":["#);
-    for (index, item) in reply.items.iter().enumerate() {
-        writer.put(if index == 0 { r#"{"object":""# } else { r#",{"object":""# });
-        writer.put(object);
-        writer.put(r#"","index":"#);
-        writer.number(index);
-        writer.item(item);
-        writer.put("}");
-    }
-    writer.put(r#"],"model":"#);
-    writer.string(writer.resident.id);
-    let tokens = reply.prompt_tokens;
-    writer.put(&format!(r#","usage":{{"prompt_tokens":{tokens},"total_tokens":{tokens}}}}}"#));
-    writer.out
-}
-
-struct Writer<'a, P> {
-    out: Vec<u8>,
-    form: Form,
-    resident: Resident<'a, P>,
-}
-
-impl<P: Fn(u32) -> Option<String>> Writer<'_, P> {
-    fn put(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
-    }
-
-    fn number(&mut self, number: impl std::fmt::Display) {
-        write!(self.out, "{number}").expect("a Vec takes all bytes");
-    }
-
-    fn string(&mut self, text: &str) {
-        serde_json::to_writer(&mut self.out, text).expect("a Vec takes all bytes");
-    }
-
-    fn float(&mut self, float: f32) {
-        serde_json::to_writer(&mut self.out, &float).expect("a Vec takes all bytes");
-    }
-
-    fn floats(&mut self, floats: &[f32]) {
-        serde_json::to_writer(&mut self.out, floats).expect("a Vec takes all bytes");
-    }
-
-    fn item(&mut self, item: &EmbeddedItem) {
-        if let Some(row) = &item.dense {
-            self.put(r#","embedding":"#);
-            match self.form.dense {
-                DenseFormat::Float => self.floats(row),
-                DenseFormat::Base64 => {
-                    self.put("\"");
-                    dense::write_base64(row, &mut self.out);
-                    self.put("\"");
-                }
-            }
-        }
-        if let Some(vector) = &item.sparse {
-            self.put(r#","sparse_values":"#);
-            self.sparse(vector);
-        }
-        if let Some(tokens) = item.truncated_from {
-            self.put(r#","truncated_from":"#);
-            self.number(tokens);
-        }
-    }
-
-    fn sparse(&mut self, vector: &SparseVector) {
-        match self.form.sparse {
-            SparseFormat::Indices => self.indices(vector),
-            SparseFormat::Dict => self.object(vector, |_, id| id.to_string()),
-            SparseFormat::Tokens => {
-                // The service gives ids of its own vocabulary, so that each has a piece.
-                self.object(vector, |resident, id| {
-                    (resident.piece)(id).unwrap_or_else(|| id.to_string())
-                });
-            }
-            SparseFormat::PgVector => self.pgvector(vector),
-        }
-    }
-
-    fn indices(&mut self, vector: &SparseVector) {
-        self.put(r#"{"indices":"#);
-        serde_json::to_writer(&mut self.out, &vector.indices).expect("a Vec takes all bytes");
-        self.put(r#","values":"#);
-        self.floats(&vector.values);
-        self.put("}");
-    }
-
-    fn object(&mut self, vector: &SparseVector, key: impl Fn(&Resident<'_, P>, u32) -> String) {
-        self.put("{");
-        for (position, (id, weight)) in vector.pairs().enumerate() {
-            self.put(if position == 0 { "" } else { "," });
-            let key = key(&self.resident, id);
-            self.string(&key);
-            self.put(":");
-            self.float(weight);
-        }
-        self.put("}");
-    }
-
-    fn pgvector(&mut self, vector: &SparseVector) {
-        self.put("\"{");
-        for (position, (id, weight)) in vector.pairs().enumerate() {
-            self.put(if position == 0 { "" } else { "," });
-            self.number(u64::from(id) + 1);
-            self.put(":");
-            self.float(weight);
-        }
-        self.put("}/");
-        self.number(self.resident.vocab_size);
-        self.put("\"");
-    }
+    serde_json::to_writer(&mut out, &list).expect(ALL_BYTES);
+    out
 }
 
 #[cfg(test)]
@@ -205,15 +298,11 @@ mod tests {
 
     fn reply() -> EmbedReply {
         let sparse = SparseVector { indices: vec![7, 12], values: vec![0.25, 1e-7] };
-        let whole = EmbeddedItem {
-            dense: Some(vec![1.0, -0.1]),
-            sparse: Some(sparse),
-            tokens: 3,
-            truncated_from: None,
-        };
+        let whole =
+            EmbeddedItem { dense: vec![1.0, -0.1], sparse, tokens: 3, truncated_from: None };
         let empty = EmbeddedItem {
-            dense: Some(vec![0.0, 1.0]),
-            sparse: Some(SparseVector::default()),
+            dense: vec![0.0, 1.0],
+            sparse: SparseVector::default(),
             tokens: 2,
             truncated_from: Some(700),
         };
@@ -223,8 +312,8 @@ mod tests {
 
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
         let piece = |id: u32| (id == 7).then(|| "▁\"a\\".to_owned());
-        let resident = Resident { id: "a/\"b", vocab_size: 20, piece };
-        let bytes = write(&reply(), Vectors::Both, Form { dense, sparse }, resident);
+        let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &piece };
+        let bytes = write(&reply(), Vectors::Both, Form { dense, sparse }, &resident);
         String::from_utf8(bytes).expect("it is UTF-8")
     }
 
@@ -268,16 +357,16 @@ mod tests {
             let value = f32::from_bits(bits);
             prop_assume!(value.is_finite());
             let item = EmbeddedItem {
-                dense: Some(vec![value]),
-                sparse: None,
+                dense: vec![value],
+                sparse: SparseVector::default(),
                 tokens: 1,
                 truncated_from: None,
             };
             let milestones = Milestones::default();
             let reply = EmbedReply { items: vec![item], prompt_tokens: 1, milestones };
             let form = Form { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
-            let resident = Resident { id: "m", vocab_size: 1, piece: |_| None };
-            let text = write(&reply, Vectors::Dense, form, resident);
+            let resident = Resident { id: "m", vocab_size: 1, piece: &|_| None };
+            let text = write(&reply, Vectors::Dense, form, &resident);
             let text = String::from_utf8(text).expect("it is UTF-8");
             let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
             let (decimal, _) = rest.split_once(']').expect("it ends");

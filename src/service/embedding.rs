@@ -158,14 +158,14 @@ fn assemble(
     let manifest = resident.package.manifest();
     let dimensions = request.dimensions.unwrap_or(manifest.hidden_size);
     let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
-    let item = |(item, rows): (&Tokenized, ItemRows)| EmbeddedItem {
-        dense: request.vectors.dense().then(|| dense::cut(rows.dense, dimensions)),
-        sparse: request.vectors.sparse().then(|| {
-            let (ids, weights) = text_positions(item, &rows.weights);
-            sparse::select(ids, weights, dropped, request.selection)
-        }),
-        tokens: item.ids.len(),
-        truncated_from: item.is_truncated().then_some(item.full_count),
+    let item = |(item, rows): (&Tokenized, ItemRows)| {
+        let (ids, weights) = text_positions(item, &rows.weights);
+        EmbeddedItem {
+            dense: dense::cut(rows.dense, dimensions),
+            sparse: sparse::select(ids, weights, dropped, request.selection),
+            tokens: item.ids.len(),
+            truncated_from: item.is_truncated().then_some(item.full_count),
+        }
     };
     let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
     let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();

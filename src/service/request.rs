@@ -63,13 +63,13 @@ pub struct EmbedRequest {
     pub deadline: Moment,
 }
 
-/// One embedded item; the vectors that were not wanted are absent.
+/// One embedded item; the vectors that were not wanted are empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbeddedItem {
     /// L2-normalized, `dimensions` floats.
-    pub dense: Option<Vec<f32>>,
+    pub dense: Vec<f32>,
     /// Ascending ids, weights above zero.
-    pub sparse: Option<SparseVector>,
+    pub sparse: SparseVector,
     /// Tokens that were run, special tokens included.
     pub tokens: usize,
     /// The item's full token count when it was cut.
