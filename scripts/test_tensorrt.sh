@@ -104,7 +104,11 @@ standin_tests() {
             run_test "$sanitizers" "session-$name" "${ARGUMENTS[@]}" -Wl,--wrap=_Znwm \
                 -Wl,--version-script=cpp/testing/own_symbols.map cpp/cuda.cc \
                 cpp/diagnostics.cc cpp/engine.cc cpp/layout.cc cpp/library.cc cpp/profile.cc \
-                cpp/session.cc cpp/session_test.cc || return
+                cpp/session.cc cpp/session_test.cc &&
+            run_test "$sanitizers" "builder-$name" "${ARGUMENTS[@]}" cpp/builder.cc cpp/cuda.cc \
+                cpp/diagnostics.cc cpp/engine.cc cpp/fusion.cc cpp/layout.cc cpp/library.cc \
+                cpp/network.cc cpp/profile.cc cpp/progress.cc cpp/session.cc \
+                cpp/builder_test.cc || return
     done
 }
 

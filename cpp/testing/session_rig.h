@@ -64,6 +64,8 @@ class Faults {
 
 struct PlanText {
     std::string flavour = kFlavour == duovec::Flavour::kTensorRt ? "tensorrt" : "tensorrt-rtx";
+    /// Lines in front of all others.
+    std::string head = kFlavour == duovec::Flavour::kTensorRt ? "" : "user_allocation\n";
     std::string inputs = "int32";
     std::string outputs = "float32";
     std::string dense = "dense";
@@ -73,10 +75,10 @@ struct PlanText {
     std::string scratch = "scratch 4096\nscratch 65536\n";
 
     std::string text() const {
-        return "duovec stand-in plan 1\nflavour " + flavour + "\ninput input_ids " + inputs +
-               "\ninput attention_mask " + inputs + "\noutput " + dense + " " + outputs + " " +
-               std::to_string(kHidden) + "\n" + weights + latency + "profile 1 1 8 32 16 64\n" +
-               scratch;
+        return "duovec stand-in plan 1\nflavour " + flavour + "\n" + head + "input input_ids " +
+               inputs + "\ninput attention_mask " + inputs + "\noutput " + dense + " " + outputs +
+               " " + std::to_string(kHidden) + "\n" + weights + latency +
+               "profile 1 1 8 32 16 64\n" + scratch;
     }
 };
 

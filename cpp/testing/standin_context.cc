@@ -314,6 +314,13 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
         return fail("the strategy is kUSER_MANAGED: setDeviceMemoryV2 should be called before");
     }
     Operation const run = operation(shape);
+#ifdef DUOVEC_RTX
+    // The words of libtensorrt_rtx.so.1 (1.7.1.116).
+    if (capturing && !plan_->user_allocation) {
+        return fail(
+            "the stream is capturing a CUDA graph and the allocation was not stream-ordered");
+    }
+#endif
     if (capturing && !primed_) {
         return fail("it cannot be captured before it ran once with these shapes and addresses");
     }
@@ -335,7 +342,7 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
 bool Context::isStreamCapturable(cudaStream_t stream) const noexcept {
     Guard const guard(*this);
     expect_usable(stream, "isStreamCapturable");
-    return true;
+    return plan_->user_allocation;
 }
 #endif
 

@@ -62,6 +62,12 @@ void parse_line(Plan& plan, std::string const& line) {
         plan.profiles.push_back(range);
     } else if (kind == "scratch" && words >> bytes && bytes >= 0) {
         plan.scratch.push_back(bytes);
+    } else if (kind == "host_code") {
+        plan.host_code = true;
+    } else if (kind == "user_allocation") {
+        plan.user_allocation = true;
+    } else if (kind == "built" && words >> element) {
+        // For tests of the builder only.
     } else {
         throw std::runtime_error("bad line '" + line + "'");
     }

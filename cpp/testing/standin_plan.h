@@ -49,6 +49,10 @@ struct Plan {
     std::vector<ShapeRange> profiles;
     /// Bytes for each profile.
     std::vector<std::int64_t> scratch;
+    /// It brings code that runs on the host.
+    bool host_code = false;
+    /// It never allocates while it runs, so that TensorRT-RTX can capture it.
+    bool user_allocation = false;
 };
 
 /// Throws std::runtime_error when the text is no plan of this flavour.

@@ -103,11 +103,14 @@ class Listener final : public trt::ILogger, public trt::IErrorRecorder {
 constexpr std::int64_t kColumns = 16;
 constexpr std::int64_t kScratch = 4096;
 
+constexpr bool kIsRtx = flavour::kFlavour == Flavour::kTensorRtRtx;
+
 /// Of the flavour; `dense` and `ids` are types.
 inline std::string plan_text(std::string const& dense = "float32",
                              std::string const& ids = "int32") {
     std::string const name = flavour::kFlavour == Flavour::kTensorRt ? "tensorrt" : "tensorrt-rtx";
-    return "duovec stand-in plan 1\nflavour " + name + "\ninput input_ids " + ids +
+    std::string const more = kIsRtx ? "user_allocation\n" : "";
+    return "duovec stand-in plan 1\nflavour " + name + "\n" + more + "input input_ids " + ids +
            "\ninput attention_mask int32\noutput dense " + dense +
            " 16\noutput token_weights float32 0\nprofile 1 1 1 32 8 128\n"
            "profile 1 1 4 64 4 512\nscratch 4096\nscratch 8192\n";

@@ -108,8 +108,14 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     }
     try {
         std::string_view const text(static_cast<char const*>(blob), blob == nullptr ? 0 : size);
-        return new Owner<ICudaEngine, Engine>(parse_plan(text, kFlavourName), reporter_.logger(),
-                                              engines_);
+        Plan plan = parse_plan(text, kFlavourName);
+        // The words of libnvinfer_lean.so.11 (11.4.0.106).
+        if (plan.host_code && !host_code_allowed_) {
+            return fail(ErrorCode::kINVALID_STATE,
+                        "Cannot deserialize engine with lean runtime since "
+                        "IRuntime::getEngineHostCodeAllowed() is false.");
+        }
+        return new Owner<ICudaEngine, Engine>(std::move(plan), reporter_.logger(), engines_);
     } catch (std::runtime_error const& problem) {
         return fail(ErrorCode::kINVALID_ARGUMENT,
                     std::string("the plan cannot be read: ") + problem.what());

@@ -41,6 +41,9 @@ class Owner final : public Public {
     }
     ~Owner() noexcept override { add_live(-1); }
 
+    Implementation& implementation() { return implementation_; }
+    Implementation const& implementation() const { return implementation_; }
+
  private:
     Implementation implementation_;
 };
@@ -76,6 +79,8 @@ class Runtime final : public TrapRuntime {
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
     IErrorRecorder* getErrorRecorder() const noexcept override;
     ILogger* getLogger() const noexcept override;
+    void setEngineHostCodeAllowed(bool allowed) noexcept override { host_code_allowed_ = allowed; }
+    bool getEngineHostCodeAllowed() const noexcept override { return host_code_allowed_; }
 #ifdef DUOVEC_RTX
     std::int64_t getEngineHeaderSize() const noexcept override;
     EngineValidity getEngineValidity(void const* blob, std::int64_t size,
@@ -85,6 +90,7 @@ class Runtime final : public TrapRuntime {
  private:
     Reporter reporter_;
     std::atomic<int> engines_ = 0;
+    bool host_code_allowed_ = false;
 };
 
 #ifdef DUOVEC_RTX

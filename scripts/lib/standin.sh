@@ -5,7 +5,8 @@
 STANDIN_COMPILE=(c++ -std=c++20 -g -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
     -fvisibility=hidden -ffp-contract=off -Icpp -isystem third_party/cuda/include)
 
-# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13, libnvinfer.so.11 and libtensorrt_rtx.so.1.
+# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13, and for each flavour its library and its
+# parser's.
 make_standins() {
     local folder=$1 traps result=0
     shift
@@ -22,19 +23,23 @@ standin_libraries() {
     shift 2
     "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.13 cpp/testing/standin_cuda.cc \
         cpp/testing/standin_graph.cc cpp/testing/standin_state.cc -o "$folder/libcudart.so.13" &&
-        standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 "$@" &&
+        standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 libnvonnxparser.so.11 "$@" &&
         standin_flavour "$folder" "$traps" tensorrt-rtx libtensorrt_rtx.so.1 \
-            -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx "$@"
+            libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
+            -Dnvonnxparser=nvonnxparser_rtx "$@"
 }
 
-# standin_flavour FOLDER TRAPS HEADERS FILE [FLAGS...]
+# standin_flavour FOLDER TRAPS HEADERS FILE PARSER_FILE [FLAGS...]
 standin_flavour() {
-    local folder=$1 traps="$2/$3" headers="third_party/headers/$3" file=$4
-    shift 4
+    local folder=$1 traps="$2/$3" headers="third_party/headers/$3" file=$4 parser=$5
+    shift 5
     mkdir -p "$traps" &&
-        "${PYTHON:-python3}" cpp/testing/make_traps.py "$headers" >"$traps/standin_traps.h" &&
+        "${PYTHON:-python3}" cpp/testing/make_traps.py "$headers" "$traps" &&
         "${STANDIN_COMPILE[@]}" -DTENSORRT_BUILD_LIB "$@" -isystem "$headers" -I"$traps" \
             "-Wl,-soname,$file" "-Wl,-rpath,\$ORIGIN" cpp/testing/standin_tensorrt.cc \
-            cpp/testing/standin_context.cc cpp/testing/standin_plan.cc \
-            "$folder/libcudart.so.13" -o "$folder/$file"
+            cpp/testing/standin_builder.cc cpp/testing/standin_context.cc \
+            cpp/testing/standin_plan.cc "$folder/libcudart.so.13" -o "$folder/$file" &&
+        "${STANDIN_COMPILE[@]}" -DTENSORRT_BUILD_LIB "$@" -isystem "$headers" -I"$traps" \
+            "-Wl,-soname,$parser" "-Wl,-rpath,\$ORIGIN" cpp/testing/standin_parser.cc \
+            "$folder/$file" "$folder/libcudart.so.13" -o "$folder/$parser"
 }

@@ -1,0 +1,170 @@
+// Builds on the stand-in libraries, and sessions on what was built.
+
+#include "builder.h"
+
+#include <fstream>
+#include <string>
+
+#include "testing/session_rig.h"
+
+using namespace duovec::testing;
+using duovec::BuildRequest;
+using duovec::ErrorKind;
+using duovec::DUOVEC_FLAVOUR::build_plan;
+
+namespace {
+
+constexpr bool kIsRtx = kFlavour == duovec::Flavour::kTensorRtRtx;
+
+/// A graph as small as the checks allow; `dense` is the end of its line.
+std::string graph_text(std::string const& dense = "float32 -1 8", std::string const& more = "") {
+    return "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask int32 -1 "
+           "-1\nlayer constant - words float16 100 8\nlayer gather words,input_ids embedded "
+           "float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer "
+           "cast states dense " +
+           dense + "\nlayer cast states token_weights float32 -1 -1\n" + more +
+           "output dense\noutput token_weights\n";
+}
+
+/// A file beside the program, removed at its end.
+class Graph {
+ public:
+    explicit Graph(std::string const& text)
+        : path_(std::string(DUOVEC_TEST_STANDINS) + "/graph-" + std::to_string(getpid())) {
+        std::ofstream(path_) << text;
+    }
+    ~Graph() { unlink(path_.c_str()); }
+    Graph(Graph const&) = delete;
+    Graph& operator=(Graph const&) = delete;
+
+    std::string const& path() const { return path_; }
+
+ private:
+    std::string path_;
+};
+
+class Quiet final : public duovec::BuildObserver {
+ public:
+    explicit Quiet(int steps = 1000) : steps_(steps) {}
+    bool progress(std::int32_t, std::string_view) noexcept override { return --steps_ > 0; }
+
+ private:
+    int steps_;
+};
+
+BuildRequest build_request(Graph const& graph) {
+    BuildRequest wanted;
+    wanted.model_path = graph.path();
+    wanted.inputs = {{"input_ids", duovec::Element::kInt32, 0},
+                     {"attention_mask", duovec::Element::kInt32, 0}};
+    wanted.outputs = {{"dense", duovec::Element::kFloat32, kHidden},
+                      {"token_weights", duovec::Element::kFloat32, 0}};
+    wanted.profiles = request("").profiles;
+    wanted.length_max = 64;
+    wanted.vocabulary_size = 100;
+    wanted.hidden_size = kHidden;
+    return wanted;
+}
+
+std::unique_ptr<duovec::Plan> build(BuildRequest const& wanted, int steps = 1000) {
+    Quiet observer(steps);
+    return build_plan(std::make_shared<Library const>(DUOVEC_TEST_STANDINS), wanted, observer);
+}
+
+std::string text_of(duovec::Plan const& plan) {
+    auto const bytes = plan.bytes();
+    return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+TEST(a_plan_that_was_built_runs) {
+    Graph const graph(graph_text());
+    auto const plan = build(build_request(graph));
+    CHECK(plan->report().precision == "f16");
+    CHECK((plan->report().scratch_bytes == std::vector<std::int64_t>{16384, 65536}));
+    CHECK(plan->report().warnings.empty());
+    std::string const text = text_of(*plan);
+    LoadedEngine const engine(std::make_shared<Library const>(DUOVEC_TEST_STANDINS), request(text));
+    auto const session = engine.open_session(wanted(kAllGraphs));
+    warm_up(*session);
+    CHECK(run(*session, kLargest, 3) == run_alone(engine, kLargest, 3));
+    CHECK(session->report().captured == 5 && session->report().refused.empty());
+}
+
+TEST(arithmetic_is_that_of_the_graph) {
+    Graph const graph(graph_text());
+    std::string const text = text_of(*build(build_request(graph)));
+    CHECK(contains(text, "built strongly_typed\n"));
+    CHECK(!contains(text, "built tf32\n"));
+    CHECK(!contains(text, "built aux_streams\n"));
+}
+
+TEST(plans_say_how_they_were_to_be_built) {
+    Graph const graph(graph_text());
+    BuildRequest wanted = build_request(graph);
+    if (kIsRtx) {
+        wanted.compute_capabilities = {86, 120};
+        std::string const text = text_of(*build(wanted));
+        CHECK(contains(text, "built for_86\nbuilt for_120\n"));
+        CHECK(contains(text, "user_allocation\n"));
+        return;
+    }
+    std::string const plain = text_of(*build(wanted));
+    CHECK(!contains(plain, "host_code\n") && !contains(plain, "built hardware_compatible\n"));
+    wanted.version_compatible = true;
+    wanted.hardware_compatible = true;
+    std::string const text = text_of(*build(wanted));
+    CHECK(contains(text, "host_code\n") && contains(text, "built hardware_compatible\n"));
+}
+
+TEST(a_timing_cache_is_used_again_and_a_foreign_one_is_not) {
+    Graph const graph(graph_text());
+    BuildRequest wanted = build_request(graph);
+    std::vector<std::uint8_t> const made = build(wanted)->report().timing_cache;
+    CHECK(made.empty() == kIsRtx);
+    std::vector<std::uint8_t> used = made;
+    used.push_back('x');
+    wanted.timing_cache = used;
+    CHECK(build(wanted)->report().timing_cache == (kIsRtx ? made : used));
+    std::vector<std::uint8_t> const foreign = {'o', 't', 'h', 'e', 'r'};
+    wanted.timing_cache = foreign;
+    CHECK(build(wanted)->report().timing_cache == made);
+}
+
+TEST(layers_without_outputs_are_passed_over) {
+    Graph const graph(graph_text("float32 -1 8", "layer assertion dense -\n"));
+    CHECK(!build(build_request(graph))->bytes().empty());
+}
+
+TEST(a_graph_that_no_session_could_load_is_refused) {
+    auto const refused = [](std::string const& text, char const* words) {
+        Graph const graph(text);
+        auto const error = failure([&] { build(build_request(graph)); });
+        return failed_with(error, ErrorKind::kModel, words);
+    };
+    CHECK(
+        refused(graph_text("float32 -1 -1"), "has the shape [?, ?], the manifest says 8 columns"));
+    CHECK(refused("no graph", "Failed to parse the ONNX model"));
+    CHECK(refused(graph_text() + "input third int32 -1 -1\n", "has 3 inputs"));
+}
+
+TEST(a_build_that_fails_or_is_stopped_says_why) {
+    Graph const graph(graph_text());
+    {
+        Faults const faults("build_fails");
+        auto const error = failure([&] { build(build_request(graph)); });
+        CHECK(failed_with(error, ErrorKind::kModel, "no implementation was found"));
+    }
+    for (int const steps : {1, 2, 4}) {
+        auto const error = failure([&] { build(build_request(graph), steps); });
+        CHECK(failed_with(error, ErrorKind::kCancelled, "cancelled"));
+    }
+    if (!kIsRtx) {
+        Faults const faults("no_device");
+        auto const error = failure([&] { build(build_request(graph)); });
+        CHECK(failed_with(error, ErrorKind::kDevice, "gives no builder"));
+    }
+}
+
+TEST(nothing_is_left_behind) { CHECK(live() == 0); }

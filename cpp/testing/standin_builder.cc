@@ -1,0 +1,412 @@
+// The builder of the TensorRT stand-ins. Its graphs are text, a line for each part:
+//
+//     duovec stand-in graph 1
+//     input NAME TYPE ROWS COLUMNS
+//     layer KIND INPUTS OUTPUT TYPE DIMENSIONS...
+//     output NAME
+//
+// INPUTS are names with commas between them or "-", OUTPUT is a name or "-", -1 is an open size.
+
+#include "testing/standin_builder.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace duovec::standin {
+namespace {
+
+constexpr std::string_view kGraphHeader = "duovec stand-in graph 1\n";
+/// What one padded token takes.
+constexpr std::int64_t kScratchPerToken = 64;
+constexpr std::int32_t kSteps = 4;
+
+using NetworkOwner = Owner<INetworkDefinition, Network>;
+using ConfigOwner = Owner<IBuilderConfig, BuilderConfig>;
+using ProfileOwner = Owner<IOptimizationProfile, OptimizationProfile>;
+#ifndef DUOVEC_RTX
+using CacheOwner = Owner<ITimingCache, TimingCache>;
+#endif
+
+constexpr std::pair<std::string_view, DataType> kTypes[] = {{"int32", DataType::kINT32},
+                                                            {"int64", DataType::kINT64},
+                                                            {"float32", DataType::kFLOAT},
+                                                            {"float16", DataType::kHALF},
+                                                            {"bfloat16", DataType::kBF16}};
+constexpr std::pair<std::string_view, LayerType> kLayers[] = {
+    {"constant", LayerType::kCONSTANT}, {"gather", LayerType::kGATHER},
+    {"cast", LayerType::kCAST},         {"product", LayerType::kMATRIX_MULTIPLY},
+    {"softmax", LayerType::kSOFTMAX},   {"assertion", LayerType::kASSERTION}};
+
+template <typename Value, std::size_t kCount>
+Value value_of(std::pair<std::string_view, Value> const (&names)[kCount], std::string const& name) {
+    auto const* const found =
+        std::ranges::find(names, std::string_view(name), [](auto const& one) { return one.first; });
+    if (found == std::end(names)) {
+        throw std::runtime_error("'" + name + "' is not known");
+    }
+    return found->second;
+}
+
+std::string name_of(DataType type) {
+    auto const* const found =
+        std::ranges::find(kTypes, type, [](auto const& one) { return one.second; });
+    return std::string(found->first);
+}
+
+/// A layer as the public classes show it; a product has a class of its own.
+template <typename Public>
+class LayerOwner final : public Public {
+ public:
+    template <typename... Arguments>
+    explicit LayerOwner(Arguments&&... arguments)
+        : implementation_(std::forward<Arguments>(arguments)...) {
+        this->mLayer = &implementation_;
+        add_live(1);
+    }
+    ~LayerOwner() noexcept override { add_live(-1); }
+
+ private:
+    NetworkLayer implementation_;
+};
+
+template <typename Object>
+Object* at(std::vector<Object*> const& objects, std::int32_t index) {
+    auto const place = static_cast<std::size_t>(index);
+    return place < objects.size() ? objects[place] : nullptr;
+}
+
+std::int32_t count(std::size_t size) { return static_cast<std::int32_t>(size); }
+
+#ifndef DUOVEC_RTX
+/// What every cache of this library begins with; one of another version or device is refused.
+std::string cache_header() {
+    return "stand-in timing cache of " + std::to_string(NV_TENSORRT_VERSION) + "\n";
+}
+#endif
+
+}  // namespace
+
+std::int32_t NetworkLayer::getNbInputs() const noexcept { return count(inputs_.size()); }
+
+ITensor* NetworkLayer::getInput(std::int32_t index) const noexcept { return at(inputs_, index); }
+
+ITensor* NetworkLayer::getOutput(std::int32_t index) const noexcept {
+    return index == 0 ? output_ : nullptr;
+}
+
+ITensor* Network::add_tensor(std::string const& name, DataType type, Dims dims) {
+    tensors_.push_back(std::make_shared<Owner<ITensor, NetworkTensor>>(name, type, dims));
+    return tensors_.back().get();
+}
+
+ITensor* Network::find(std::string const& name) const {
+    auto const found = std::ranges::find_if(
+        tensors_, [&](auto const& tensor) { return name == tensor->getName(); });
+    if (found == tensors_.end()) {
+        throw std::runtime_error("there is no tensor '" + name + "'");
+    }
+    return found->get();
+}
+
+ITensor* Network::addInput(char const* name, DataType type, Dims const& dims) noexcept {
+    inputs_.push_back(add_tensor(name, type, dims));
+    return inputs_.back();
+}
+
+IMatrixMultiplyLayer* Network::addMatrixMultiply(ITensor& left, MatrixOperation, ITensor& right,
+                                                 MatrixOperation) noexcept {
+    Dims dims = left.getDimensions();
+    dims.d[dims.nbDims - 1] = right.getDimensions().d[dims.nbDims - 1];
+    ITensor* const output =
+        add_tensor("product " + std::to_string(layers_.size()), left.getType(), dims);
+    auto layer = std::make_shared<LayerOwner<IMatrixMultiplyLayer>>(
+        LayerType::kMATRIX_MULTIPLY, std::vector<ITensor*>{&left, &right}, output);
+    IMatrixMultiplyLayer* const made = layer.get();
+    layers_.push_back(std::move(layer));
+    return made;
+}
+
+std::int32_t Network::getNbLayers() const noexcept { return count(layers_.size()); }
+
+ILayer* Network::getLayer(std::int32_t index) const noexcept {
+    auto const place = static_cast<std::size_t>(index);
+    return place < layers_.size() ? layers_[place].get() : nullptr;
+}
+
+std::int32_t Network::getNbInputs() const noexcept { return count(inputs_.size()); }
+
+ITensor* Network::getInput(std::int32_t index) const noexcept { return at(inputs_, index); }
+
+std::int32_t Network::getNbOutputs() const noexcept { return count(outputs_.size()); }
+
+ITensor* Network::getOutput(std::int32_t index) const noexcept { return at(outputs_, index); }
+
+bool Network::is_read(ITensor const* tensor) const {
+    return std::ranges::any_of(layers_, [&](auto const& layer) {
+        bool found = false;
+        for (std::int32_t input = 0; input < layer->getNbInputs(); ++input) {
+            found = found || layer->getInput(input) == tensor;
+        }
+        return found;
+    });
+}
+
+void Network::read(std::string_view text) {
+    if (!text.starts_with(kGraphHeader)) {
+        throw std::runtime_error("Failed to parse the ONNX model.");
+    }
+    std::istringstream lines{std::string(text.substr(kGraphHeader.size()))};
+    for (std::string line; std::getline(lines, line);) {
+        read_line(line);
+    }
+}
+
+void Network::read_line(std::string const& line) {
+    std::istringstream words(line);
+    std::string kind;
+    std::string name;
+    std::string type;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    words >> kind;
+    if (kind == "layer") {
+        read_layer(words);
+    } else if (kind == "input" && words >> name >> type >> rows >> columns) {
+        addInput(name.c_str(), value_of(kTypes, type), dims_of(rows, columns));
+    } else if (kind == "output" && words >> name) {
+        markOutput(*find(name));
+    } else {
+        throw std::runtime_error("bad line '" + line + "'");
+    }
+}
+
+void Network::read_layer(std::istream& words) {
+    std::string kind;
+    std::string names;
+    std::string output;
+    std::string type;
+    words >> kind >> names >> output;
+    std::vector<ITensor*> inputs;
+    std::istringstream parts(names == "-" ? "" : names);
+    for (std::string name; std::getline(parts, name, ',');) {
+        inputs.push_back(find(name));
+    }
+    ITensor* made = nullptr;
+    if (output != "-") {
+        Dims dims{};
+        words >> type;
+        for (std::int64_t size = 0; dims.nbDims < Dims::MAX_DIMS && words >> size; ++dims.nbDims) {
+            dims.d[dims.nbDims] = size;
+        }
+        made = add_tensor(output, value_of(kTypes, type), dims);
+    }
+    layers_.push_back(
+        std::make_shared<LayerOwner<ILayer>>(value_of(kLayers, kind), std::move(inputs), made));
+}
+
+bool OptimizationProfile::setDimensions(char const* name, OptProfileSelector select,
+                                        Dims const& dims) noexcept {
+    if (dims.nbDims != 2 || dims.d[0] < 1 || dims.d[1] < 1) {
+        return false;
+    }
+    shapes_[name][static_cast<std::size_t>(select)] = {dims.d[0], dims.d[1]};
+    return true;
+}
+
+bool OptimizationProfile::isValid() const noexcept {
+    return !shapes_.empty() && std::ranges::all_of(shapes_, [](auto const& input) {
+        auto const& [min, opt, max] = input.second;
+        return min.rows >= 1 && min.rows <= opt.rows && opt.rows <= max.rows && min.length >= 1 &&
+               min.length <= opt.length && opt.length <= max.length;
+    });
+}
+
+std::optional<ShapeRange> OptimizationProfile::range() const {
+    if (shapes_.empty()) {
+        return std::nullopt;
+    }
+    auto const& [min, opt, max] = shapes_.begin()->second;
+    return ShapeRange{min, opt, max};
+}
+
+IHostMemory* TimingCache::serialize() const noexcept {
+    return new Owner<IHostMemory, HostMemory>(text_);
+}
+
+bool BuilderConfig::setMaxAuxStreams(std::int32_t streams) noexcept {
+    aux_streams_ = streams;
+    return true;
+}
+
+std::int32_t BuilderConfig::addOptimizationProfile(IOptimizationProfile const* profile) noexcept {
+    auto const range = static_cast<ProfileOwner const*>(profile)->implementation().range();
+    if (!range) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "addOptimizationProfile: it is empty");
+        return -1;
+    }
+    profiles_.push_back(*range);
+    return count(profiles_.size()) - 1;
+}
+
+#ifdef DUOVEC_RTX
+bool BuilderConfig::setNbComputeCapabilities(std::int32_t number) noexcept {
+    capabilities_.assign(static_cast<std::size_t>(number), 0);
+    return number > 0;
+}
+
+bool BuilderConfig::setComputeCapability(ComputeCapability capability,
+                                         std::int32_t index) noexcept {
+    auto const place = static_cast<std::size_t>(index);
+    if (place >= capabilities_.size()) {
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setComputeCapability: no such place");
+    }
+    capabilities_[place] = static_cast<std::int32_t>(capability);
+    return true;
+}
+#else
+void BuilderConfig::setHardwareCompatibilityLevel(HardwareCompatibilityLevel level) noexcept {
+    hardware_compatible_ = level == HardwareCompatibilityLevel::kAMPERE_PLUS;
+}
+
+ITimingCache* BuilderConfig::createTimingCache(void const* blob, std::size_t size) const noexcept {
+    std::string const text(static_cast<char const*>(blob), blob == nullptr ? 0 : size);
+    return new CacheOwner(text.empty() ? cache_header() : text);
+}
+
+bool BuilderConfig::setTimingCache(ITimingCache const& cache, bool) noexcept {
+    std::string const& text = static_cast<CacheOwner const&>(cache).implementation().text();
+    if (!text.starts_with(cache_header())) {
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                              "setTimingCache: the cache is of another version or device");
+    }
+    cache_ = text;
+    return true;
+}
+#endif
+
+std::string BuilderConfig::settings() const {
+    std::string text;
+    auto const say = [&](bool is_so, char const* line) { text += is_so ? line : ""; };
+    say(getFlag(BuilderFlag::kTF32), "built tf32\n");
+    say(aux_streams_ != 0, "built aux_streams\n");
+    say(hardware_compatible_, "built hardware_compatible\n");
+#ifdef DUOVEC_RTX
+    say(getFlag(BuilderFlag::kREQUIRE_USER_ALLOCATION), "user_allocation\n");
+#else
+    say(getFlag(BuilderFlag::kVERSION_COMPATIBLE), "host_code\n");
+#endif
+    for (std::int32_t const capability : capabilities_) {
+        text += "built for_" + std::to_string(capability) + "\n";
+    }
+    return text;
+}
+
+INetworkDefinition* Builder::createNetworkV2(NetworkDefinitionCreationFlags flags) noexcept {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    auto const bit = static_cast<std::uint32_t>(NetworkDefinitionCreationFlag::kSTRONGLY_TYPED);
+#pragma GCC diagnostic pop
+    return new NetworkOwner((flags & (1U << bit)) != 0);
+}
+
+IBuilderConfig* Builder::createBuilderConfig() noexcept { return new ConfigOwner(reporter_); }
+
+IOptimizationProfile* Builder::createOptimizationProfile() noexcept {
+    profiles_.push_back(std::make_shared<ProfileOwner>());
+    return profiles_.back().get();
+}
+
+void Builder::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+    reporter_.set_recorder(recorder);
+}
+
+IHostMemory* Builder::buildSerializedNetwork(INetworkDefinition& definition,
+                                             IBuilderConfig& configuration) noexcept {
+    Network const& network = static_cast<NetworkOwner&>(definition).implementation();
+    BuilderConfig const& config = static_cast<ConfigOwner&>(configuration).implementation();
+    if (is_set("build_fails")) {
+        reporter_.fail(ErrorCode::kINTERNAL_ERROR, "scripted: no implementation was found");
+        return nullptr;
+    }
+    IProgressMonitor* const monitor = config.monitor();
+    if (monitor != nullptr) {
+        monitor->phaseStart("Building", nullptr, kSteps);
+        for (std::int32_t step = 0; step < kSteps; ++step) {
+            if (!monitor->stepComplete("Building", step)) {
+                return nullptr;
+            }
+        }
+        monitor->phaseFinish("Building");
+    }
+    std::ostringstream plan;
+    plan << "duovec stand-in plan 1\nflavour " << kFlavourName << "\n" << config.settings();
+    plan << (network.strongly_typed() ? "built strongly_typed\n" : "");
+    for (ITensor* const input : network.inputs()) {
+        plan << "input " << input->getName() << " " << name_of(input->getType()) << "\n";
+        if (!network.is_read(input)) {
+            reporter_.log(ILogger::Severity::kWARNING,
+                          std::string("Unused Input: ") + input->getName());
+        }
+    }
+    for (ITensor* const output : network.outputs()) {
+        std::int64_t const columns = std::max<std::int64_t>(output->getDimensions().d[1], 0);
+        plan << "output " << output->getName() << " " << name_of(output->getType()) << " "
+             << columns << "\n";
+    }
+    for (auto const& [min, opt, max] : config.profiles()) {
+        std::int64_t const scratch = kScratchPerToken * max.rows * max.length;
+        plan << "profile " << min.rows << " " << min.length << " " << opt.rows << " " << opt.length
+             << " " << max.rows << " " << max.length << "\nscratch " << scratch << "\n";
+        reporter_.log(ILogger::Severity::kVERBOSE,
+                      "Total Activation Memory: " + std::to_string(scratch) + " bytes");
+    }
+    return new Owner<IHostMemory, HostMemory>(plan.str());
+}
+
+}  // namespace duovec::standin
+
+extern "C" {
+
+TENSORRTAPI void* createInferBuilder_INTERNAL(void* logger, std::int32_t version) noexcept {
+    using duovec::standin::Builder;
+    using duovec::standin::Owner;
+    if (logger == nullptr) {
+        duovec::standin::contract("a builder is created without a logger");
+    }
+    auto& lines = *static_cast<nvinfer1::ILogger*>(logger);
+    if (version / 10000 != NV_TENSORRT_MAJOR) {
+        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferBuilder: another version");
+        return nullptr;
+    }
+#ifndef DUOVEC_RTX
+    if (duovec::standin::device_error() != cudaSuccess) {
+        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferBuilder: no device");
+        return nullptr;
+    }
+#endif
+    nvinfer1::IBuilder* const builder = new Owner<nvinfer1::IBuilder, Builder>(lines);
+    return builder;
+}
+
+/// For the parser's library: reads a graph into a network; what is wrong with it, or an empty text.
+TENSORRTAPI char const* duovec_standin_read_graph(void* network, char const* text,
+                                                  std::size_t size) noexcept {
+    using duovec::standin::Network;
+    using duovec::standin::Owner;
+    static thread_local std::string problem;
+    problem.clear();
+    try {
+        auto& definition = *static_cast<nvinfer1::INetworkDefinition*>(network);
+        static_cast<Owner<nvinfer1::INetworkDefinition, Network>&>(definition)
+            .implementation()
+            .read({text, size});
+    } catch (std::runtime_error const& error) {
+        problem = error.what();
+    }
+    return problem.c_str();
+}
+
+}  // extern "C"
