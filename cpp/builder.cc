@@ -128,6 +128,8 @@ class Build {
         config_->setProgressMonitor(&monitor_);
         // One stream for each session: what runs beside it belongs to other sessions.
         config_->setMaxAuxStreams(0);
+        // What the graph calls f32 has all its bits.
+        config_->clearFlag(nvinfer1::BuilderFlag::kTF32);
         for (Profile const& profile : request_.profiles) {
             add_profile(profile);
         }
@@ -184,6 +186,8 @@ class Build {
 
 #ifdef DUOVEC_RTX
     void configure_flavour() {
+        // NVIDIA asks for it where streams are captured; a graph that cannot be is refused here.
+        config_->setFlag(nvinfer1::BuilderFlag::kREQUIRE_USER_ALLOCATION);
         auto const count = static_cast<std::int32_t>(request_.compute_capabilities.size());
         if (count == 0) {
             return;

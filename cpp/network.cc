@@ -86,10 +86,9 @@ void check_tensor(std::string const& what, ITensor const& tensor, TensorSpec con
         refuse(what + " has the fixed shape " + to_text(dims) +
                ", rows and length must be dynamic: export the graph with dynamic axes");
     }
-    // A graph may leave the columns open although they are always the same.
-    if (dims.d[1] != columns && dims.d[1] != -1) {
+    if (dims.d[1] != columns) {
         refuse(what + " has the shape " + to_text(dims) + ", the manifest says " +
-               std::to_string(columns) + " columns");
+               std::to_string(columns) + " columns: export the graph with that size");
     }
 }
 
@@ -233,6 +232,10 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
     Producers const producers = producers_of(network);
     for (std::int32_t index = 0; index < network.getNbLayers(); ++index) {
         ILayer const& layer = *network.getLayer(index);
+        // Assertions and the borders of loops have none.
+        if (layer.getNbOutputs() == 0) {
+            continue;
+        }
         ITensor const& output = *layer.getOutput(0);
         if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType()) &&
             !has_one_column(output)) {
