@@ -224,6 +224,28 @@ TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {
     CHECK(live() == 0);
 }
 
+#ifdef DUOVEC_RTX
+namespace {
+
+std::string warned;
+
+void hear(duovec::Flavour, duovec::Severity severity, std::string_view line) {
+    warned += severity == duovec::Severity::kWarning ? line : "";
+}
+
+}  // namespace
+
+TEST(a_plan_that_is_not_the_best_for_its_gpu_is_told) {
+    duovec::DUOVEC_FLAVOUR::set_log_sink(hear);
+    load();
+    CHECK(warned.empty());
+    Faults const faults("suboptimal_plan");
+    load();
+    duovec::DUOVEC_FLAVOUR::set_log_sink(nullptr);
+    CHECK(contains(warned, "with reduced performance"));
+}
+#endif
+
 TEST(without_driver_or_device_it_says_so) {
     for (char const* const spec : {"no_device", "no_driver"}) {
         Faults const faults(spec);

@@ -284,8 +284,11 @@ Operation Context::operation(Shape const& shape) const {
                               Place::kDevice, "tensor " + tensor.name});
     }
     add_scratch(run);
-    run.body = [plan = plan_, shape](std::vector<void*> const& memory, bool nan) {
+    run.body = [plan = plan_, shape, rounds = rounds_](std::vector<void*> const& memory, bool nan) {
         run_plan(*plan, shape, memory, nan);
+        if (rounds) {
+            round_outputs(*plan, shape, memory);
+        }
     };
     return run;
 }

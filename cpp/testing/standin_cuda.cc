@@ -40,6 +40,9 @@ using duovec::standin::wait;
 // Reads the environment when the library is loaded, not at the first call.
 [[maybe_unused]] State const& loaded = State::instance();
 
+/// Ten times the compute capability of each device, unless a test asks for another.
+constexpr long kCapability = 90;
+
 /// Gives memory of the device, or of the host when that is kNoDevice.
 cudaError_t allocate(void** pointer, std::size_t bytes, int device, char const* count) {
     *pointer = nullptr;
@@ -186,8 +189,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         }
         *properties = {};
         std::strncpy(properties->name, "duovec stand-in", sizeof properties->name - 1);
-        properties->major = 9;
-        properties->minor = 0;
+        long const capability = state().faults.find("capability").value_or(kCapability);
+        properties->major = static_cast<int>(capability / 10);
+        properties->minor = static_cast<int>(capability % 10);
         properties->totalGlobalMem = kDeviceBytes;
         properties->multiProcessorCount = 4;
         return cudaSuccess;

@@ -66,4 +66,7 @@ std::size_t plan_header_bytes(std::string_view flavour);
 /// not a number.
 void run_plan(Plan const& plan, Shape const& shape, std::vector<void*> const& memory, bool nan);
 
+/// Changes the outputs as another order of sums would.
+void round_outputs(Plan const& plan, Shape const& shape, std::vector<void*> const& memory);
+
 }  // namespace duovec::standin

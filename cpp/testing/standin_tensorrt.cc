@@ -152,7 +152,10 @@ EngineValidity Runtime::getEngineValidity(void const* blob, std::int64_t size,
     if (diagnostics != nullptr) {
         *diagnostics = found;
     }
-    return found == 0 ? EngineValidity::kVALID : EngineValidity::kINVALID;
+    if (found != 0) {
+        return EngineValidity::kINVALID;
+    }
+    return is_set("suboptimal_plan") ? EngineValidity::kSUBOPTIMAL : EngineValidity::kVALID;
 }
 #endif
 
@@ -308,7 +311,16 @@ IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
         reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "createExecutionContext: no configuration");
         return nullptr;
     }
-    return createExecutionContext(config->getExecutionContextAllocationStrategy());
+    IExecutionContext* const made =
+        createExecutionContext(config->getExecutionContextAllocationStrategy());
+#ifdef DUOVEC_RTX
+    bool const lazy = config->getDynamicShapesKernelSpecializationStrategy() ==
+                      DynamicShapesKernelSpecializationStrategy::kLAZY;
+    if (made != nullptr && lazy && is_set("lazy_kernels_round")) {
+        static_cast<Owner<IExecutionContext, Context>*>(made)->implementation().round();
+    }
+#endif
+    return made;
 }
 
 void Engine::setErrorRecorder(IErrorRecorder* recorder) noexcept {

@@ -170,6 +170,9 @@ class Context final : public TrapExecutionContext {
             std::atomic<int>& contexts);
     ~Context() noexcept override;
 
+    /// From now on its kernels round in another way than those of other contexts.
+    void round() { rounds_ = true; }
+
     void setName(char const* name) noexcept override;
     char const* getName() const noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
@@ -226,6 +229,7 @@ class Context final : public TrapExecutionContext {
     std::int64_t scratch_bytes_ = 0;
     /// Whether it ran since the last change, so that its run can be captured.
     bool primed_ = false;
+    bool rounds_ = false;
 };
 
 /// Aborts when the device is lost: nothing of TensorRT's may be destroyed then.

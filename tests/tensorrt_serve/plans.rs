@@ -1,0 +1,139 @@
+//! Which plans run where: refusals, choices, and what `duovec check` tells of them.
+
+use std::fs;
+
+use duovec::package::manifest::plan::PlanFlavour;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::support::{client, duovec, run};
+use crate::{Package, ask, get, standins};
+
+/// What is done to the manifest's entry of a plan.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
+    let refused = |change: Change<'_>| {
+        let package = Package::new(PlanFlavour::TensorRt);
+        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
+        package.refusal("")
+    };
+    let cases: [(&str, Change<'_>); 6] = [
+        ("was built by version 10.0.0.1", &|plan| plan["version"] = "10.0.0.1".into()),
+        ("was built for compute capability 8.6", &|plan| {
+            plan["compute_capabilities"] = json!(["8.6"]);
+        }),
+        ("was built from another model.onnx", &|plan| {
+            plan["model_sha256"] = "0".repeat(64).into();
+        }),
+        ("has SHA-256", &|plan| plan["sha256"] = "0".repeat(64).into()),
+        ("its profile latency=1x1:1x32:8x64 is latency=1x1:1x32:9x64", &|plan| {
+            plan["profiles"][0]["rows"]["max"] = 9.into();
+        }),
+        ("no plan of tensorrt", &|plan| plan["flavour"] = "tensorrt-rtx".into()),
+    ];
+    for (words, change) in cases {
+        let said = refused(change);
+        assert!(said.contains(words), "'{words}' is not in: {said}");
+    }
+    assert!(refused(cases[0].1).contains("duovec build-engine"));
+    let short = Package::new(PlanFlavour::TensorRt);
+    short.package.manifest(|manifest| {
+        for profile in 0..2 {
+            manifest["plans"][0]["profiles"][profile]["length"]["max"] = 32.into();
+        }
+    });
+    assert!(short.refusal("").contains("ends at 32 tokens, the model takes 64"));
+}
+
+#[test]
+fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    let said = package.check("capability=90").stdout;
+    assert!(said.contains("TensorRT-RTX knows no GPU of compute capability 9.0"), "{said}");
+    assert!(package.check("").stdout.contains("runs standin.plan"));
+    package.package.manifest(|manifest| manifest["plans"][0]["version"] = "1.6.0.1".into());
+    let said = package.check("").stdout;
+    assert!(said.contains("was built by version 1.6.0.1, the library is 1.7."), "{said}");
+}
+
+#[tokio::test]
+async fn a_version_compatible_plan_may_run_its_code_when_the_manifest_says_so() {
+    let package = Package::of(PlanFlavour::TensorRt, "host_code\n", "int32", "float32");
+    let said = package.refusal("");
+    assert!(said.contains("getEngineHostCodeAllowed() is false"), "{said}");
+    package.package.manifest(|manifest| {
+        manifest["plans"][0]["version"] = "10.0.0.1".into();
+        manifest["plans"][0]["version_compatible"] = true.into();
+    });
+    let server = package.serve("", &[]);
+    assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+}
+
+/// What the builder's stand-in takes for a graph.
+const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
+    int32 -1 -1\nlayer constant - words float16 500 8\nlayer gather words,input_ids embedded \
+    float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer cast \
+    states dense float32 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\n\
+    output token_weights\n";
+
+#[tokio::test]
+async fn plans_for_different_uses_lie_beside_each_other() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    fs::write(package.package.file("model.onnx"), GRAPH).expect("it is ours");
+    let digest: String = Sha256::digest(GRAPH).iter().map(|b| format!("{b:02x}")).collect();
+    package.package.manifest(|manifest| {
+        manifest["files"]["model.onnx"]["sha256"] = digest.into();
+        manifest["files"]["model.onnx"]["bytes"] = GRAPH.len().into();
+        manifest["plans"] = json!([]);
+    });
+    let build = |flags: &[&str]| {
+        let mut command = duovec();
+        command.args(["build-engine", "--flavour", "tensorrt"]).args(flags);
+        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+            command.arg(flag).arg(standins());
+        }
+        let ended = run(command.arg(package.package.path()));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let manifest = fs::read(package.package.file("manifest.json")).expect("it is there");
+        let manifest: Value = serde_json::from_slice(&manifest).expect("it is JSON");
+        manifest["plans"].as_array().expect("a list").clone()
+    };
+    assert_eq!(build(&["--hardware-compatibility"]).len(), 1);
+    assert_eq!(build(&["--version-compatible"]).len(), 2);
+    assert_eq!(build(&[]).len(), 3);
+    let plans = build(&["--profiles", "all=1x1:4x16:64x64"]);
+    assert_eq!(plans.len(), 3);
+    // The one that was built for nothing else than this GPU and library is taken.
+    let server = package.serve("", &[]);
+    assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:64x64"]));
+}
+
+#[test]
+fn check_prints_a_line_for_everything() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let well = package.check("");
+    assert_eq!(well.code, Some(0), "{}{}", well.stdout, well.stderr);
+    for line in [
+        "ok    file model.onnx: ",
+        "ok    file tokenizer.json: ",
+        "ok    plan standin.plan: tensorrt ",
+        "ok    library tensorrt: 11.",
+        "ok    library tensorrt-rtx: 1.",
+        "ok    library cuda: 13.",
+        "ok    driver: for CUDA up to ",
+        "ok    device 0: duovec stand-in, compute capability 9.0",
+        "ok    device 1: ",
+        "ok    engine tensorrt 11.",
+    ] {
+        assert!(well.stdout.lines().any(|one| one.starts_with(line)), "{line}: {}", well.stdout);
+    }
+    let ill = package.check("no_device");
+    assert_eq!(ill.code, Some(1));
+    assert!(ill.stdout.contains("BAD   device: the driver shows no GPU"), "{}", ill.stdout);
+    assert!(ill.stderr.contains("is not well: device: "), "{}", ill.stderr);
+}
