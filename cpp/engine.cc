@@ -23,8 +23,10 @@ constexpr char const* kRebuild = "; build it again with: duovec build-engine";
 }
 
 #ifdef DUOVEC_RTX
-/// What the plan's header says against this machine, in words; "" when it fits.
-std::string invalidity(nvinfer1::IRuntime const& runtime, std::span<std::uint8_t const> plan) {
+/// What the plan's header says against this machine, in words; "" when it fits, `suboptimal` when
+/// it fits badly.
+std::string invalidity(nvinfer1::IRuntime const& runtime, std::span<std::uint8_t const> plan,
+                       bool& suboptimal) {
     using Reason = nvinfer1::EngineInvalidityDiagnostics;
     constexpr std::pair<Reason, char const*> kReasons[] = {
         {Reason::kVERSION_MISMATCH, "it was built by another version"},
@@ -42,6 +44,7 @@ std::string invalidity(nvinfer1::IRuntime const& runtime, std::span<std::uint8_t
     auto const validity =
         runtime.getEngineValidity(plan.data(), std::int64_t(plan.size()), &reasons);
     if (validity != nvinfer1::EngineValidity::kINVALID) {
+        suboptimal = validity == nvinfer1::EngineValidity::kSUBOPTIMAL;
         return "";
     }
     std::string text;
@@ -168,13 +171,29 @@ LoadedEngine::~LoadedEngine() {
     }
 }
 
-void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
-    Diagnostics heard;
 #ifdef DUOVEC_RTX
-    if (std::string const problem = invalidity(*runtime_, plan); !problem.empty()) {
-        refuse(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
+void LoadedEngine::check_header(std::span<std::uint8_t const> plan) {
+    bool suboptimal = false;
+    {
+        Diagnostics const heard;
+        std::string const problem = invalidity(*runtime_, plan, suboptimal);
+        if (!problem.empty()) {
+            refuse(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
+        }
     }
+    if (suboptimal) {
+        std::string const line =
+            std::string("the plan runs on this GPU with reduced performance") + kRebuild;
+        logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
+    }
+}
 #endif
+
+void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
+#ifdef DUOVEC_RTX
+    check_header(plan);
+#endif
+    Diagnostics heard;
     engine_.reset(runtime_->deserializeCudaEngine(plan.data(), plan.size()));
     if (engine_ != nullptr) {
         return;

@@ -39,6 +39,9 @@ class LoadedEngine final : public Engine {
     bool is_lost() const noexcept { return lost_; }
 
  private:
+#ifdef DUOVEC_RTX
+    void check_header(std::span<std::uint8_t const> plan);
+#endif
     void deserialize(std::span<std::uint8_t const> plan);
 
     std::shared_ptr<Library const> library_;
