@@ -120,6 +120,8 @@ struct EngineRequest {
     /// Empty when the model has no lexical weights.
     std::string token_weights;
     std::int32_t hidden_size = 0;
+    /// Whether the plan may bring code that runs on the host, as version-compatible ones do.
+    bool host_code_allowed = false;
     /// CUDA's number of the GPU.
     std::int32_t device = 0;
     /// Folder of the CUDA runtime; the loader looks for it when it is empty.

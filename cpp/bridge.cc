@@ -207,6 +207,7 @@ std::shared_ptr<Engine> Library::load(EngineRequest const& from,
     request.dense = std::string(from.dense);
     request.token_weights = std::string(from.token_weights);
     request.hidden_size = from.hidden_size;
+    request.host_code_allowed = from.host_code_allowed;
     request.device = from.device;
     request.cuda_directory = std::string(from.cuda_directory);
     return std::make_shared<Engine>(backend_->load(request));

@@ -158,6 +158,7 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
     cuda_.use(device_);
     runtime_ = library_->create_runtime(logger());
     runtime_->setErrorRecorder(&recorder_);
+    runtime_->setEngineHostCodeAllowed(request.host_code_allowed);
     deserialize(request.plan);
     elements_ = read_tensors(*engine_, request);
     check_plan_profiles(*engine_, request);

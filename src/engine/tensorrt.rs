@@ -315,6 +315,7 @@ fn engine_request(
         dense: manifest.outputs.dense.name.clone(),
         token_weights: weights.map(|weights| weights.name.clone()).unwrap_or_default(),
         hidden_size: size(manifest.hidden_size),
+        host_code_allowed: entry.version_compatible,
         device: size(device),
         cuda_directory: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
     }

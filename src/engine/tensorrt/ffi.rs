@@ -114,6 +114,8 @@ mod bridge {
         /// Empty when the model has no lexical weights.
         token_weights: String,
         hidden_size: i32,
+        /// Version-compatible plans bring code that runs on the host.
+        host_code_allowed: bool,
         device: i32,
         cuda_directory: String,
     }
