@@ -5,11 +5,14 @@ use serde::Serialize;
 
 use super::{Loaded, Rig, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
-use crate::engine::BatchOutput;
+use crate::engine::{BatchOutput, EngineKind};
 use crate::limits::GraphTokens;
 
-/// A graph replays the same kernels in the same order, so any difference is a fault.
+/// TensorRT's graphs replay the same kernels in the same order; what differs is a fault.
 const DIFFERENCE_MAX: f32 = 0.0;
+/// TensorRT-RTX has kernels of their own for captured shapes, which sum in another order; of half
+/// precision that leaves about 1e-3 of a dense float, a fault leaves far more.
+const DIFFERENCE_MAX_RTX: f32 = 1e-2;
 
 /// Runs of each bucket.
 const ROUNDS: usize = 5;
@@ -68,12 +71,16 @@ impl Rig<'_> {
             let figures = engine.figures();
             figures.into_iter().find(|(one, _)| one == name).map_or(0, |(_, value)| value)
         };
+        let allowed = match engine.info().kind {
+            EngineKind::TensorRtRtx => DIFFERENCE_MAX_RTX,
+            _ => DIFFERENCE_MAX,
+        };
         Ok(GraphReport {
             buckets: buckets.len(),
             captured: figure("captured_graphs"),
             refused: figure("refused_graphs"),
             largest_difference: worst,
-            equal: worst <= DIFFERENCE_MAX,
+            equal: worst <= allowed,
             time_ratio: median(ratios),
         })
     }
