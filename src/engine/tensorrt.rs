@@ -88,7 +88,13 @@ impl TensorRtEngine {
         let mut devices = Vec::with_capacity(found.len());
         let mut entry: Option<&PlanEntry> = None;
         for device in &found {
-            let fitting = choose::fitting(manifest, options.flavour, library.version(), device)
+            let target = choose::Target {
+                flavour: options.flavour,
+                version: library.version(),
+                device,
+                precision: options.precision,
+            };
+            let fitting = choose::fitting(manifest, &target)
                 .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
             let bytes = package
                 .read_plan(fitting)
@@ -106,7 +112,6 @@ impl TensorRtEngine {
             entry = Some(fitting);
         }
         let entry = entry.ok_or_else(|| EngineError::NotAvailable("no GPU is named".to_owned()))?;
-        check_precision(options.precision, entry)?;
         let engine = Self {
             info: EngineInfo {
                 kind: kind(options.flavour),
@@ -278,17 +283,6 @@ fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, Engine
         })
     };
     wanted.iter().map(device).collect()
-}
-
-fn check_precision(choice: PrecisionChoice, plan: &PlanEntry) -> Result<(), EngineError> {
-    let name = choice.name();
-    if choice == PrecisionChoice::Auto || name == plan.precision {
-        return Ok(());
-    }
-    Err(EngineError::NotAvailable(format!(
-        "--precision {name}: {} computes in {}, as the graph it was built from",
-        plan.file, plan.precision
-    )))
 }
 
 fn no_plan(flavour: PlanFlavour, package: &ModelPackage, refusal: &str) -> EngineError {

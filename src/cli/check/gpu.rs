@@ -2,7 +2,7 @@
 
 use crate::config::{Config, EngineChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::engine::tensorrt::choose::{fitting, stale};
+use crate::engine::tensorrt::choose::{Target, fitting, stale};
 use crate::engine::tensorrt::ffi::{Library, Version};
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
@@ -146,7 +146,13 @@ fn check_device(
     let mut verdict = Verdict::Well;
     let mut texts = vec![what];
     for (flavour, version) in libraries {
-        match fitting(package.manifest(), *flavour, *version, device) {
+        let target = Target {
+            flavour: *flavour,
+            version: *version,
+            device,
+            precision: config.engine.precision,
+        };
+        match fitting(package.manifest(), &target) {
             Ok(plan) => texts.push(format!("runs {}", plan.file)),
             Err(refusal) => {
                 texts.push(format!(

@@ -12,13 +12,11 @@ use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
 use crate::package::{ModelPackage, PackageError};
 
+use super::choose::RTX_CAPABILITIES;
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
 use super::plan::{default_profiles, model_file, size, tensors};
-
-/// What TensorRT-RTX 1.7 can build for without a GPU.
-const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
 
 /// How a plan is to be built.
 #[derive(Debug, Clone)]
@@ -77,7 +75,7 @@ pub struct BuiltPlan {
 }
 
 /// Builds a plan and adds it to the package in `directory`, in place of an earlier one for the same
-/// flavour and compute capabilities. Blocks for seconds to minutes.
+/// use ([`PlanEntry::replaces`]). Blocks for seconds to minutes.
 ///
 /// # Errors
 /// See [`BuildError`]. Whatever happens, a kill included, the package has either its old plans or
@@ -245,9 +243,7 @@ impl Target {
         let current = |plan: &&PlanEntry| {
             let graph = manifest.files.get(&plan.model_file);
             let same_graph = graph.is_some_and(|graph| graph.sha256 == plan.model_sha256);
-            let replaced = plan.flavour == entry.flavour
-                && plan.compute_capabilities == entry.compute_capabilities;
-            same_graph && !replaced
+            same_graph && !entry.replaces(plan)
         };
         let kept = manifest.plans.iter().filter(current).cloned();
         let plans: Vec<PlanEntry> = kept.chain([entry.clone()]).collect();

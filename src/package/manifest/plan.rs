@@ -44,6 +44,18 @@ pub struct PlanEntry {
     pub build_seconds: f64,
 }
 
+impl PlanEntry {
+    /// Whether this plan takes an earlier one's place: it is for the same GPUs and library, and
+    /// computes alike. Their profiles may differ.
+    pub fn replaces(&self, earlier: &Self) -> bool {
+        let key = |plan: &Self| (plan.flavour, plan.hardware_compatible, plan.version_compatible);
+        key(self) == key(earlier)
+            && self.compute_capabilities == earlier.compute_capabilities
+            && self.version == earlier.version
+            && self.precision == earlier.precision
+    }
+}
+
 /// Which TensorRT runs the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanFlavour {
