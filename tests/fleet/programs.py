@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from server import ROOT
+
 TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
 UNPACKED = TOOLS / "debian"
+BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
 START_TIMEOUT_S = 20
 END_TIMEOUT_S = 10
 

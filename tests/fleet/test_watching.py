@@ -18,6 +18,7 @@ import yaml
 
 import make_dashboard
 import programs
+from chart import NAMESPACE, RELEASE, of_kind, render
 from dashboard import board
 from server import ROOT, Server, running
 
@@ -27,6 +28,9 @@ RUNBOOK = ROOT / "deploy/watching/RUNBOOK.md"
 TINY = str(ROOT / "tests/fixtures/tiny")
 SCRAPE_MS = 250
 SETTLE_S = 20
+
+LABELS = f"        labels: {{namespace: {NAMESPACE}, service: {RELEASE}}}"
+"""What the Prometheus operator adds to each series."""
 
 WITHOUT_VALUE = {"Free memory of GPUs"}
 """Panels that are empty without a GPU."""
@@ -105,7 +109,7 @@ def scraping(servers: list[Server], folder: Path) -> Iterator[Prometheus]:
         programs.recipe(
             PROMETHEUS / "prometheus.yml",
             {
-                '"10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"': targets,
+                '["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"]': f"[{targets}]\n{LABELS}",
                 "15s": f"{SCRAPE_MS}ms",
                 "- alerts.yml": f"- {PROMETHEUS / 'alerts.yml'}",
             },
@@ -162,6 +166,15 @@ def test_each_query_of_the_dashboard_has_a_value(
     assert found, f"{title}: nothing for {expression}"
     for series in found:
         assert series["value"][1] != "NaN", f"{title}: {series}"
+
+
+def test_the_queries_that_scale_have_a_value(calm: Prometheus) -> None:
+    wake = 'autoscaling.keda.wakeQuery="count(duovec_ready)"'
+    scaled = of_kind(render('autoscaling.kind="keda"', wake), "ScaledObject")
+    queries = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
+    assert len(queries) == 3
+    for query in queries:
+        assert calm.ask(query), f"nothing for {query}"
 
 
 def test_no_alert_is_raised_by_healthy_servers(calm: Prometheus) -> None:

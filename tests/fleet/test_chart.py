@@ -1,0 +1,263 @@
+"""The Helm chart: objects against schemas, and the rendered pod's environment, probes and drain
+against the real binary, as a kubelet would use them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import kubernetes_validate
+import pytest
+
+import programs
+from chart import CHART, CUSTOM, VERSIONS, Object, of_kind, render, template, validate_custom
+from server import ROOT
+
+MATRIX = {
+    "default": [],
+    "gpu": ["values-gpu.yaml"],
+    "gpu, shared plan": ["values-gpu.yaml", 'gpu.planClaim="plans"', 'gpu.flavour="tensorrt-rtx"'],
+    "bulk": ["values-bulk.yaml"],
+    "hpa": ['autoscaling.kind="hpa"', "autoscaling.minReplicas=0"],
+    "keda": ['autoscaling.kind="keda"', "autoscaling.predictedWaitSeconds=0.05"],
+    "secrets": ['keys.secret="keys"', 'tls.secret="site"', 'package.claim="models"'],
+    "watched": [
+        "serviceMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        'tls.secret="site"',
+        'serviceMonitor.labels={"release":"prometheus"}',
+        'serviceMonitor.keySecret={"name":"keys","key":"metrics"}',
+    ],
+    "closed": [
+        'networkPolicy.clients=[{"podSelector":{"matchLabels":{"app":"search"}}}]',
+        'networkPolicy.monitoring=[{"namespaceSelector":{"matchLabels":{"name":"monitoring"}}}]',
+        'networkPolicy.egress=[{"ports":[{"port":4318}]}]',
+    ],
+    "nothing more": [
+        "podDisruptionBudget.enabled=false",
+        "networkPolicy.enabled=false",
+        "topologySpread.enabled=false",
+    ],
+    "settings": [
+        'settings={"max-items":2048,"max-inflight-bytes":268435456,"otlp-sample-ratio":0.5,'
+        '"model-aliases":["a","b"],"docs":false}'
+    ],
+    "placed": [
+        'nodeSelector={"disk":"ssd"}',
+        'podAnnotations={"a":"b"}',
+        'image.pullSecrets=[{"name":"registry"}]',
+        'service={"type":"LoadBalancer","annotations":{"x":"y"}}',
+    ],
+}
+
+
+def is_custom(one: Object) -> bool:
+    return one["apiVersion"].split("/")[0] in CUSTOM
+
+
+def test_the_chart_has_nothing_to_complain_about() -> None:
+    programs.run(programs.find("helm"), "lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+def test_every_object_fits_its_schema(values: list[str]) -> None:
+    objects = render(*values)
+    for one in objects:
+        for version in VERSIONS if not is_custom(one) else ():
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_custom_objects_fit_the_schemas_of_keda_and_the_prometheus_operator() -> None:
+    rendered = [render(*values) for values in MATRIX.values()]
+    objects = [one for objects in rendered for one in objects if is_custom(one)]
+    assert {one["kind"] for one in objects} == {"ScaledObject", "ServiceMonitor", "PrometheusRule"}
+    assert set(validate_custom(objects)) == {""}
+
+
+def test_schemas_refuse_what_is_wrong() -> None:
+    objects = render(*MATRIX["keda"])
+    deployment = copy.deepcopy(of_kind(objects, "Deployment"))
+    deployment["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
+    for version in VERSIONS:
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(deployment, version, strict=True)
+    scaled = copy.deepcopy(of_kind(objects, "ScaledObject"))
+    scaled["spec"]["triggers"] = "prometheus"
+    assert "" not in validate_custom([scaled])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('imagee.tag="1"', "imagee"),
+        ('settings={"api-key":"secret"}', "api-key"),
+        ('autoscaling={"kind":"keda","minReplicas":0}', "wakeQuery"),
+        ("service.port=80", "port"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(value: str, reason: str) -> None:
+    with pytest.raises(AssertionError, match=reason):
+        template(value)
+
+
+def environment(objects: list[Object]) -> dict[str, str]:
+    container = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    return {one["name"]: one["value"] for one in container["env"]}
+
+
+def test_settings_reach_the_server_as_it_writes_them() -> None:
+    found = environment(render(*MATRIX["settings"]))
+    assert found["DUOVEC_MAX_INFLIGHT_BYTES"] == "268435456"
+    assert found["DUOVEC_MODEL_ALIASES"] == "a,b"
+    own = {name: value for name, value in found.items() if "PACKAGE" not in name}
+    command = [programs.BINARY, "check", "--config"]
+    ran = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert 'model_aliases = ["a", "b"]' in ran.stdout
+    assert 'docs = "false"' in ran.stdout
+
+
+def test_pods_run_as_nobody_with_nothing_to_write_but_their_volumes() -> None:
+    for values in MATRIX.values():
+        pod = of_kind(render(*values), "Deployment")["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert not container["securityContext"]["allowPrivilegeEscalation"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@dataclass
+class Pod:
+    """A server as a kubelet starts, asks and ends it; the readiness probe runs in a thread."""
+
+    spec: Object
+    port: int
+    package: Path
+    is_ready: bool = False
+    would_be_killed: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.container = self.spec["containers"][0]
+        given = {one["name"]: one["value"] for one in self.container["env"]}
+        given |= {"DUOVEC_PORT": str(self.port), "DUOVEC_HOST": "127.0.0.1"}
+        given |= {"DUOVEC_PACKAGE": str(self.package), "DUOVEC_ENGINE": "fake"}
+        assert self.container["command"] == ["duovec", "serve"]
+        command = [programs.BINARY, "serve", "--fake-run-ms", "20"]
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **given}, stderr=subprocess.DEVNULL
+        )
+        self.kubelet = threading.Thread(target=self._probe)
+        self.kubelet.start()
+
+    def _passes(self, probe: Object) -> bool:
+        get = probe["httpGet"]
+        assert get["port"] == "http"
+        url = f"{get['scheme'].lower()}://127.0.0.1:{self.port}{get['path']}"
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(url, timeout=probe["timeoutSeconds"]).is_success
+        return False
+
+    def _probe(self) -> None:
+        started, live = False, 0
+        while not self.ended.wait(0.1):
+            if not started:
+                started = self._passes(self.container["startupProbe"])
+                continue
+            self.is_ready = self._passes(self.container["readinessProbe"])
+            live = 0 if self._passes(self.container["livenessProbe"]) else live + 1
+            self.would_be_killed |= live >= self.container["livenessProbe"]["failureThreshold"]
+
+    def end(self) -> float:
+        """SIGTERM, no later SIGKILL: seconds until the process has ended with success."""
+        start = time.monotonic()
+        self.process.terminate()
+        code = self.process.wait(timeout=self.spec["terminationGracePeriodSeconds"])
+        self.ended.set()
+        self.kubelet.join()
+        assert code == 0
+        assert not self.would_be_killed
+        return time.monotonic() - start
+
+
+class Endpoints:
+    """Ready pods as clients see them: some time late."""
+
+    LATE_S = 0.8
+
+    def __init__(self) -> None:
+        self.pods: list[Pod] = []
+        self.seen: list[Pod] = []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._follow)
+
+    def _follow(self) -> None:
+        while not self.ended.is_set():
+            ready = [pod for pod in self.pods if pod.is_ready]
+            self.ended.wait(self.LATE_S)
+            self.seen = ready
+
+
+def ask_until(ended: threading.Event, endpoints: Endpoints, statuses: list[object]) -> None:
+    """Request after request, each to another of the pods in sight."""
+    number = 0
+    with httpx.Client(timeout=10) as http:
+        while not ended.is_set():
+            pods = endpoints.seen
+            pod = pods[number % len(pods)]
+            number += 1
+            try:
+                url = f"http://127.0.0.1:{pod.port}/v1/embeddings"
+                statuses.append(http.post(url, json={"input": "text"}).status_code)
+            except httpx.HTTPError as error:
+                statuses.append(repr(error))
+
+
+def wait_until_seen(endpoints: Endpoints, pods: list[Pod]) -> None:
+    deadline = time.monotonic() + 20
+    while endpoints.seen != pods:
+        assert time.monotonic() < deadline, "the pods do not become ready"
+        time.sleep(0.05)
+
+
+def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
+    spec = of_kind(render("drain.delayMs=2000"), "Deployment")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    pod_spec, package = spec["template"]["spec"], ROOT / "tests/fixtures/tiny"
+    endpoints, statuses = Endpoints(), []
+    ended = threading.Event()
+    clients = [
+        threading.Thread(target=ask_until, args=(ended, endpoints, statuses)) for _ in range(4)
+    ]
+    endpoints.pods = [Pod(pod_spec, port, package) for port in programs.free_ports(2)]
+    endpoints.thread.start()
+    try:
+        wait_until_seen(endpoints, endpoints.pods)
+        for client in clients:
+            client.start()
+        new = Pod(pod_spec, programs.free_ports(1)[0], package)
+        old = endpoints.pods[0]
+        endpoints.pods = [*endpoints.pods, new]
+        wait_until_seen(endpoints, endpoints.pods)
+        took = old.end()
+        endpoints.pods = endpoints.pods[1:]
+        time.sleep(0.3)
+    finally:
+        ended.set()
+        endpoints.ended.set()
+        for thread in [endpoints.thread, *clients]:
+            if thread.ident:
+                thread.join()
+        for pod in endpoints.pods:
+            pod.end()
+    assert len(statuses) > 50
+    assert set(statuses) == {200}
+    assert 2.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 10
