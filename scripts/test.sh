@@ -42,8 +42,8 @@ step "rust: clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
 step "rust: clippy without engines" \
     cargo clippy --locked --quiet --no-default-features -- -D warnings
 step "dependencies" check_dependencies
-step "python: style" "$PYTHON" -m ruff check scripts tests clients examples
-step "python: format" "$PYTHON" -m ruff format --check scripts tests clients examples
+step "python: style" "$PYTHON" -m ruff check scripts tests clients examples deploy
+step "python: format" "$PYTHON" -m ruff format --check scripts tests clients examples deploy
 step "python: types of the client" "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
     clients/python/src clients/python/tests/*.py
 step "shell: mistakes" "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run
@@ -57,6 +57,7 @@ export DUOVEC_TEST_BINARY="$BINARY"
 step "set up a browser" ensure_browser
 step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
 step "the Python client against the real binary" "$PYTHON" -m pytest -q -rs clients/python/tests
+step "a fleet: proxies, Prometheus, Kubernetes" scripts/test_fleet.sh
 step "the benchmark over HTTP, small" scripts/bench_http.sh --small
 step "build the conformance program" cargo build --locked --quiet --example conformance
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
