@@ -1,5 +1,5 @@
 //! What goes wrong around the server: batches that do not end, logs that cannot be written, too
-//! many connections.
+//! many connections, bodies that are made to fill the memory.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -142,7 +142,7 @@ async fn idle_connections_by_the_thousand_hold_nobody_up() {
     assert!(connections >= 2000, "the limit of open files is too low for this test");
     // The server's own soft limit is far below; it raises it.
     let server = ready_within("-Sn 256");
-    let before = resident_kib(server.pid());
+    let before = memory_kib(server.pid(), "VmRSS:");
     let mut idle = Vec::with_capacity(connections);
     while idle.len() < connections {
         let more = (0..100).map(|_| TcpStream::connect(server.address).expect("it is accepted"));
@@ -154,16 +154,42 @@ async fn idle_connections_by_the_thousand_hold_nobody_up() {
     for _ in 0..20 {
         assert_eq!(ask(&server).await.0, StatusCode::OK);
     }
-    let (took, kib) = (begin.elapsed(), resident_kib(server.pid()) - before);
+    let (took, kib) = (begin.elapsed(), memory_kib(server.pid(), "VmRSS:") - before);
     println!("20 requests beside {} idle connections: {took:?}; {kib} KiB for them", idle.len());
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it lives").count();
     assert!(open > connections, "{open} files are open: the connections were accepted");
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
-fn resident_kib(pid: u32) -> i64 {
+#[tokio::test]
+async fn a_refused_body_is_in_memory_twice_at_most() {
+    let server = ready(&["--engine", "fake"]);
+    let pid = server.pid();
+    // A byte that messages for people write as six.
+    let long = "\u{7f}".repeat(16 * 1024 * 1024);
+    for (body, code) in [
+        (format!("\"{long}\""), "invalid_json"),
+        (format!("{{\"input\":[1,\"{long}\"]}}"), "item_too_large"),
+        (format!("{{\"encoding_format\":\"{long}\"}}"), "invalid_value"),
+        (format!("{{\"dimensions\":\"{long}\"}}"), "invalid_dimensions"),
+        (format!("{{\"model\":\"{long}\"}}"), "invalid_input"),
+        (format!("{{\"{long}\":1,\"truncate\":1}}"), "invalid_value"),
+    ] {
+        let body_kib = body.len() as i64 / 1024;
+        // Makes the highest value so far the present one.
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it is our process");
+        let before = memory_kib(pid, "VmRSS:");
+        let answer = client().post(server.url("/v1/embeddings")).body(body).send().await;
+        let answer: Value = answer.expect("an answer").json().await.expect("JSON");
+        assert_eq!(answer["error"]["code"], code);
+        let more = memory_kib(pid, "VmHWM:") - before;
+        assert!(more < 5 * body_kib / 2, "{code}: {more} KiB for a body of {body_kib} KiB");
+    }
+}
+
+fn memory_kib(pid: u32, field: &str) -> i64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells it");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("Linux tells it");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
