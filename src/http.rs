@@ -99,15 +99,15 @@ pub async fn serve(
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let Entrance { doors, keys, socket_file } = entrance;
-    keys.keep_looking()?;
-    doors.tls.iter().try_for_each(|tls| tls.keep_looking())?;
+    let Entrance { listeners, keys, socket_file } = entrance;
+    keys.watch_file()?;
+    listeners.tls.iter().try_for_each(|tls| tls.watch_files())?;
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
     let state =
         Data::new(State { service, config, keys, clock, traces, description: OnceLock::new() });
-    let server = connection::server(doors, &state, drain_timeout)?;
+    let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);
     let ended = tokio::select! {

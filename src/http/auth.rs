@@ -47,12 +47,12 @@ impl Keys {
         self.fixed.len() + self.file.as_ref().map_or(0, |file| file.current().len())
     }
 
-    /// Takes the file's keys again whenever it changes.
+    /// From now on the keys of the file change with it.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub(super) fn keep_looking(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), Watched::keep_looking)
+    pub(super) fn watch_file(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), Watched::watch)
     }
 
     /// Refuses a request that shows none of the keys.
@@ -149,7 +149,7 @@ mod tests {
         let keys = keys(&["fixed"], Some(&path));
         assert!(passes(&keys, "Bearer old") && passes(&keys, "Bearer fixed"));
         fs::write(&path, "new-one\nother\n").expect("it is written");
-        assert!(passes(&keys, "Bearer old"), "nobody has looked yet");
+        assert!(passes(&keys, "Bearer old"), "the file was not read again yet");
         refresh(&keys);
         for (value, expected) in
             [("fixed", true), ("new-one", true), ("other", true), ("old", false)]

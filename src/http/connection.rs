@@ -40,7 +40,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::State;
 use super::app::application;
-use super::entrance::Doors;
+use super::entrance::Listeners;
 use super::tls::HTTP_2;
 use crate::config::HttpConfig;
 
@@ -50,12 +50,12 @@ pub(super) mod unread;
 
 use timed_stream::{LINGER, TimedStream, Timeouts};
 
-/// Serves at `doors`, with `config.threads` threads, from the first time that the result is polled.
+/// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
 ///
 /// # Errors
 /// When a listener cannot be used.
 pub(super) fn server(
-    doors: Doors,
+    listeners: Listeners,
     state: &web::Data<State>,
     drain_timeout: Duration,
 ) -> io::Result<Server> {
@@ -68,7 +68,7 @@ pub(super) fn server(
         .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
         .disable_signals();
     let draining = builder.graceful_shutdown_signal();
-    let Doors { tcp, unix, tls } = doors;
+    let Listeners { tcp, unix, tls } = listeners;
     let builder = match unix {
         None => builder,
         Some(unix) => {

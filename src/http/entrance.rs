@@ -28,14 +28,14 @@ pub enum EntranceError {
 
 /// Where connections come in, and the keys that requests must show.
 pub struct Entrance {
-    pub(super) doors: Doors,
+    pub(super) listeners: Listeners,
     pub(super) keys: Arc<Keys>,
     /// Removes the socket's file at the end.
     pub(super) socket_file: Option<SocketFile>,
 }
 
 /// The listeners, bound.
-pub(super) struct Doors {
+pub(super) struct Listeners {
     pub(super) tcp: TcpListener,
     /// Plain HTTP for processes of this machine.
     pub(super) unix: Option<UnixListener>,
@@ -56,7 +56,7 @@ impl Entrance {
             .map_err(|source| EntranceError::Listen { address, source })?;
         let socket = config.unix_socket.as_ref().map(unix_socket::listen).transpose()?;
         let (unix, socket_file) = socket.unzip();
-        Ok(Self { doors: Doors { tcp, unix, tls }, keys: Arc::new(keys), socket_file })
+        Ok(Self { listeners: Listeners { tcp, unix, tls }, keys: Arc::new(keys), socket_file })
     }
 
     /// The address listened on, with the port that was taken.
@@ -64,7 +64,7 @@ impl Entrance {
     /// # Errors
     /// When the operating system does not tell it.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.doors.tcp.local_addr()
+        self.listeners.tcp.local_addr()
     }
 
     /// How many API keys there are; without any every request passes.
@@ -74,6 +74,6 @@ impl Entrance {
 
     /// Whether connections are secure.
     pub fn is_secure(&self) -> bool {
-        self.doors.tls.is_some()
+        self.listeners.tls.is_some()
     }
 }

@@ -76,12 +76,12 @@ impl Tls {
         self.acceptor.clone()
     }
 
-    /// Takes the files again whenever they change.
+    /// From now on new connections get the certificate that the files hold.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub(super) fn keep_looking(&self) -> io::Result<()> {
-        self.certificate.keep_looking()
+    pub(super) fn watch_files(&self) -> io::Result<()> {
+        self.certificate.watch()
     }
 }
 
@@ -122,7 +122,7 @@ impl Source for PairFiles {
         })
     }
 
-    fn tell(&self, _: &CertifiedKey) {
+    fn log_change(&self, _: &CertifiedKey) {
         tracing::info!("the TLS certificate was read again; new connections get it");
     }
 }

@@ -13,12 +13,12 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// How often the files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the files are read.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// Writers replace one file after the other, or take one away before they put another there; what
-/// cannot be used at so many looks in a row is told.
-const LOOKS_UNTIL_TOLD: u32 = 2;
+/// Writers replace one file after the other, or take one away before they put another there. Only
+/// files that cannot be used so many times in a row are worth a warning.
+const FAILURES_UNTIL_WARNING: u32 = 2;
 
 /// Files, and what is made of them.
 pub(super) trait Source: Send + Sync + 'static {
@@ -39,21 +39,21 @@ pub(super) trait Source: Send + Sync + 'static {
     fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
 
     /// Says in the log that another value is in use from now on.
-    fn tell(&self, value: &Self::Value);
+    fn log_change(&self, value: &Self::Value);
 }
 
 /// The value that was made last, and the files that it comes from.
 pub(super) struct Watched<S: Source> {
     source: S,
     current: ArcSwap<S::Value>,
-    last_look: Mutex<Look>,
+    last_read: Mutex<LastRead>,
 }
 
-/// What the last look at the files found.
-struct Look {
+/// What the files held when they were read last.
+struct LastRead {
     /// Of the content that the current value was made of.
     digest: [u8; 32],
-    /// Looks in a row that found nothing to use.
+    /// How many times in a row they could not be used.
     failures: u32,
 }
 
@@ -65,8 +65,8 @@ impl<S: Source> Watched<S> {
     pub(super) fn open(source: S) -> Result<Arc<Self>, S::Error> {
         let content = source.read()?;
         let current = ArcSwap::from_pointee(source.parse(&content)?);
-        let last_look = Mutex::new(Look { digest: digest(content.as_ref()), failures: 0 });
-        Ok(Arc::new(Self { source, current, last_look }))
+        let last_read = Mutex::new(LastRead { digest: digest(content.as_ref()), failures: 0 });
+        Ok(Arc::new(Self { source, current, last_read }))
     }
 
     /// The value in use.
@@ -74,37 +74,38 @@ impl<S: Source> Watched<S> {
         self.current.load_full()
     }
 
-    /// Looks at the files from now on, until nobody holds `self` any more. Each has a thread of its
-    /// own, which nobody waits for: a file system that hangs holds up neither the files of others
+    /// Reads the files again and again, until nobody holds `self` any more. Each value has a thread
+    /// of its own, which nobody waits for: a file system that hangs holds up neither other files
     /// nor the end of the process.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub(super) fn keep_looking(self: &Arc<Self>) -> io::Result<()> {
+    pub(super) fn watch(self: &Arc<Self>) -> io::Result<()> {
         let watched = Arc::downgrade(self);
-        let looks = move || {
+        let reads = move || {
             loop {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(READ_EVERY);
                 let Some(watched) = watched.upgrade() else { return };
                 watched.refresh();
             }
         };
-        thread::Builder::new().name("duovec-files".to_owned()).spawn(looks).map(drop)
+        thread::Builder::new().name("duovec-files".to_owned()).spawn(reads).map(drop)
     }
 
-    /// Looks at the files once and takes what changed.
+    /// Reads the files once; a new value replaces the one in use.
     pub(super) fn refresh(&self) {
-        let mut last = self.last_look.lock();
-        match self.changed(&mut last) {
-            Ok(found) => {
+        let mut last = self.last_read.lock();
+        match self.read_change(&mut last) {
+            Ok(change) => {
                 last.failures = 0;
-                if let Some(value) = found {
-                    self.take(value);
+                if let Some(value) = change.map(Arc::new) {
+                    self.current.store(Arc::clone(&value));
+                    self.source.log_change(&value);
                 }
             }
             Err(error) => {
                 last.failures = last.failures.saturating_add(1);
-                if last.failures == LOOKS_UNTIL_TOLD {
+                if last.failures == FAILURES_UNTIL_WARNING {
                     let cause = error.source().map(ToString::to_string);
                     tracing::warn!(%error, cause, "{} read last stay in use", S::NAME);
                 }
@@ -112,8 +113,8 @@ impl<S: Source> Watched<S> {
         }
     }
 
-    /// A value, when the files are others than those of the current one.
-    fn changed(&self, last: &mut Look) -> Result<Option<S::Value>, S::Error> {
+    /// A value, when the files hold something else than what the current one was made of.
+    fn read_change(&self, last: &mut LastRead) -> Result<Option<S::Value>, S::Error> {
         let content = self.source.read()?;
         let digest = digest(content.as_ref());
         if digest == last.digest {
@@ -122,12 +123,6 @@ impl<S: Source> Watched<S> {
         let value = self.source.parse(&content)?;
         last.digest = digest;
         Ok(Some(value))
-    }
-
-    fn take(&self, value: S::Value) {
-        let value = Arc::new(value);
-        self.current.store(Arc::clone(&value));
-        self.source.tell(&value);
     }
 }
 
@@ -158,7 +153,7 @@ mod tests {
     struct Numbers {
         files: Mutex<Vec<Vec<u8>>>,
         parsed: AtomicUsize,
-        told: Mutex<Vec<u32>>,
+        changes: Mutex<Vec<u32>>,
     }
 
     impl Source for Numbers {
@@ -178,8 +173,8 @@ mod tests {
             content.iter().map(|file| number(file)).sum()
         }
 
-        fn tell(&self, value: &u32) {
-            self.told.lock().push(*value);
+        fn log_change(&self, value: &u32) {
+            self.changes.lock().push(*value);
         }
     }
 
@@ -190,24 +185,24 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_taken_and_told_once() {
+    fn a_change_is_used_and_logged_once() {
         let watched = Watched::open(Numbers::default()).expect("nothing is zero");
         assert_eq!(*watched.current(), 0);
         for files in [&["12", "3"][..], &["12", "3"], &["1", "23"], &["12", "3"]] {
             write(&watched, files);
         }
-        assert_eq!(*watched.source.told.lock(), [15, 24, 15]);
+        assert_eq!(*watched.source.changes.lock(), [15, 24, 15]);
         assert_eq!((*watched.current(), watched.source.parsed.load(Ordering::Relaxed)), (15, 4));
     }
 
     #[test]
     fn the_last_value_stays_while_the_files_cannot_be_used() {
         let watched = Watched::open(Numbers::default()).expect("nothing is zero");
-        let failures = || watched.last_look.lock().failures;
+        let failures = || watched.last_read.lock().failures;
         write(&watched, &["7"]);
-        for looks in [1, 2, 3] {
+        for times in [1, 2, 3] {
             write(&watched, &["x"]);
-            assert_eq!((*watched.current(), failures()), (7, looks));
+            assert_eq!((*watched.current(), failures()), (7, times));
         }
         write(&watched, &["7"]);
         assert_eq!(failures(), 0, "they are as they were");

@@ -32,7 +32,7 @@ pub enum KeyFileError {
 /// The file, and what the log says of it.
 pub(super) struct KeyFile {
     path: PathBuf,
-    /// The log says that everybody can read it.
+    /// Whether everybody can read it, which the log says once.
     exposed: AtomicBool,
 }
 
@@ -44,8 +44,8 @@ impl KeyFile {
 
     fn warn_when_exposed(&self, mode: u32) {
         let exposed = mode & OTHERS_READ != 0;
-        let told = self.exposed.swap(exposed, Ordering::Relaxed);
-        if exposed && !told {
+        let was_exposed = self.exposed.swap(exposed, Ordering::Relaxed);
+        if exposed && !was_exposed {
             let path = self.path.display();
             tracing::warn!(%path, "every user of this machine can read the API keys; chmod o-r");
         }
@@ -82,7 +82,7 @@ impl Source for KeyFile {
         text.map(keys)
     }
 
-    fn tell(&self, value: &Vec<KeyDigest>) {
+    fn log_change(&self, value: &Vec<KeyDigest>) {
         let path = self.path.display();
         match value.len() {
             0 => {

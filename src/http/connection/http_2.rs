@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | the client's first frames | `head` | closed |
 //! | a request, while none runs | `idle` | the client is told to leave |
-//! | the client to leave, while no request runs | [`GOODBYE`] | closed |
+//! | the client to leave, while no request runs | [`GOAWAY_TIMEOUT`] | closed |
 //! | a request's answer | the request's own deadline | |
 //! | a request's body | where it is read | |
 //! | room for an answer in the stream's window | `write` | the stream is reset |
@@ -24,7 +24,7 @@
 //! | `Open` | `Closed` | no request ran for `idle`: the client is told to leave (GOAWAY) |
 //! | `Open` | `Closed` | the server drains: likewise |
 //! | `Open` | `Closed` | an answer would close a connection of HTTP/1.1: likewise |
-//! | `Closed` | (ended) | no request has run for [`GOODBYE`] |
+//! | `Closed` | (ended) | no request has run for [`GOAWAY_TIMEOUT`] |
 //! | both | (ended) | the client closes the connection, or breaks the protocol |
 
 use std::future::{Future, poll_fn};
@@ -63,7 +63,7 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// A client that was told to leave and has no request is waited for no longer.
-const GOODBYE: Duration = Duration::from_secs(2);
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream that was opened: the request, and where its answer goes.
 type Opened = (http::Request<RecvStream>, SendResponse<Bytes>);
@@ -108,10 +108,10 @@ where
     let mut intake = Intake::Open;
     loop {
         let has_room = running.len() < STREAMS_MAX;
-        let told = tokio::select! {
+        let after = tokio::select! {
             biased;
             // First: those that were reset give their places back before others take them.
-            Some(told) = running.next() => told,
+            Some(after) = running.next() => after,
             opened = next(&mut connection, has_room) => match opened {
                 None => return Ok(()),
                 Some(opened) => {
@@ -127,13 +127,13 @@ where
                 Intake::Closed => return Ok(()),
             },
         };
-        if intake == Intake::Open && told == Intake::Closed {
+        if intake == Intake::Open && after == Intake::Closed {
             connection.graceful_shutdown();
-            intake = told;
+            intake = after;
         }
         silence.set(sleep(match intake {
             Intake::Open => timeouts.idle,
-            Intake::Closed => GOODBYE,
+            Intake::Closed => GOAWAY_TIMEOUT,
         }));
     }
 }

@@ -129,5 +129,5 @@ fn a_client_that_does_not_leave_when_told_to_is_closed() {
         sleep(SECOND * 20).await;
         stream
     });
-    assert_eq!(lasted.as_secs(), 5 + GOODBYE.as_secs());
+    assert_eq!(lasted.as_secs(), 5 + GOAWAY_TIMEOUT.as_secs());
 }
