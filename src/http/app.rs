@@ -32,7 +32,7 @@ use futures_util::FutureExt;
 use super::connection::unread;
 use super::error::{ApiError, Code};
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, meta, openapi, probe};
+use super::{State, cors, docs, embed, health, models, openapi};
 use crate::config::{DocsRoutes, HttpConfig};
 use crate::health::Phase;
 use crate::service::Vectors;
@@ -103,12 +103,12 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
         app.service(post(path, Endpoint::keyed(path), handler));
     }
     let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
-    app.service(get("/health", Endpoint::polled("/health"), probe::health))
-        .service(get("/health/live", Endpoint::polled("/health/live"), probe::live))
-        .service(get("/health/deep", Endpoint::polled("/health/deep"), probe::deep))
-        .service(get("/metrics", metrics, probe::metrics))
-        .service(get("/v1/models", Endpoint::keyed("/v1/models"), meta::list))
-        .service(get(MODEL, Endpoint::keyed("/v1/models/{id}"), meta::one));
+    app.service(get("/health", Endpoint::polled("/health"), health::report))
+        .service(get("/health/live", Endpoint::polled("/health/live"), health::live))
+        .service(get("/health/deep", Endpoint::polled("/health/deep"), health::deep))
+        .service(get("/metrics", metrics, health::metrics))
+        .service(get("/v1/models", Endpoint::keyed("/v1/models"), models::list))
+        .service(get(MODEL, Endpoint::keyed("/v1/models/{id}"), models::one));
     if config.docs == DocsRoutes::Serve {
         app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
             .configure(docs::routes);

@@ -22,7 +22,7 @@ use super::error::{self, Code, NOT_READY, OK};
 use super::payload::EmbeddingRequest;
 use super::reply::{Embedding, List, PairedEmbedding, SparseEmbedding};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
-use super::{JSON, State, meta, probe};
+use super::{JSON, State, health, models};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{ModelCard, Vectors};
@@ -97,10 +97,10 @@ fn components(facts: &Facts<'_>) -> Components {
     add_list::<Embedding<'_>>(Vectors::Dense, &mut schemas);
     add_list::<SparseEmbedding<'_>>(Vectors::Sparse, &mut schemas);
     add_list::<PairedEmbedding<'_>>(Vectors::Both, &mut schemas);
-    add::<meta::List<'_>>(&mut schemas);
-    add::<probe::Health<'_>>(&mut schemas);
-    add::<probe::Deep<'_>>(&mut schemas);
-    add::<probe::Live>(&mut schemas);
+    add::<models::List<'_>>(&mut schemas);
+    add::<health::Health<'_>>(&mut schemas);
+    add::<health::Deep<'_>>(&mut schemas);
+    add::<health::Live>(&mut schemas);
     add::<error::Body<'_>>(&mut schemas);
     ComponentsBuilder::new()
         .schemas_from_iter(schemas)
@@ -184,14 +184,14 @@ const READ_CODES: [Code; 5] =
     [Code::InvalidApiKey, Code::InternalError, Code::Loading, Code::Draining, Code::NoWorker];
 
 fn models() -> PathItem {
-    let success = success(&meta::List::name(), "the resident model, and nothing else");
+    let success = success(&models::List::name(), "the resident model, and nothing else");
     let summary = "The resident model, as a list";
     let operation = operation("list_models", "models", summary, success, &READ_CODES);
     PathItem::new(HttpMethod::Get, with_key(operation))
 }
 
 fn model() -> PathItem {
-    let success = success(&meta::Model::name(), "the model");
+    let success = success(&models::Model::name(), "the model");
     let codes = [READ_CODES.as_slice(), &[Code::NotFound, Code::ModelNotFound]].concat();
     let id = ParameterBuilder::new()
         .name("id")
@@ -205,16 +205,17 @@ fn model() -> PathItem {
 }
 
 fn health() -> PathItem {
-    let ready = success(&probe::Health::name(), "requests are taken: the status is ok or degraded");
-    let refused = success(&probe::Health::name(), "requests should go elsewhere");
+    let ready =
+        success(&health::Health::name(), "requests are taken: the status is ok or degraded");
+    let refused = success(&health::Health::name(), "requests should go elsewhere");
     let summary = "Readiness, workers, queue, what the server runs with";
     let operation = operation("health", "health", summary, ready, &[Code::InternalError]);
     PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), refused))
 }
 
 fn deep_health() -> PathItem {
-    let passed = success(&probe::Deep::name(), "every worker computes what it should");
-    let failed = success(&probe::Deep::name(), "a worker does not, or there is none");
+    let passed = success(&health::Deep::name(), "every worker computes what it should");
+    let failed = success(&health::Deep::name(), "a worker does not, or there is none");
     let summary = "Runs the package's canary on every worker";
     let codes = [Code::InternalError];
     let operation = operation("deep_health", "health", summary, passed, &codes);
@@ -222,7 +223,7 @@ fn deep_health() -> PathItem {
 }
 
 fn live() -> PathItem {
-    let success = success(&probe::Live::name(), "the process lives");
+    let success = success(&health::Live::name(), "the process lives");
     let summary = "Whether the process lives";
     let operation = operation("live", "health", summary, success, &[Code::InternalError]);
     PathItem::new(HttpMethod::Get, operation)
@@ -234,7 +235,7 @@ fn metrics() -> PathItem {
     let success = ResponseBuilder::new()
         .description("text for Prometheus")
         .header("x-request-id", refusal::request_id())
-        .content(probe::METRICS_CONTENT_TYPE, content)
+        .content(health::METRICS_CONTENT_TYPE, content)
         .build();
     let codes = [Code::InvalidApiKey, Code::NotFound, Code::InternalError];
     let summary = "Counters and times since the start";

@@ -96,7 +96,7 @@ pub(super) async fn live() -> HttpResponse {
 }
 
 /// Readiness and diagnostics; never waits.
-pub(super) async fn health(state: Data<State>) -> HttpResponse {
+pub(super) async fn report(state: Data<State>) -> HttpResponse {
     let report = state.service.health();
     let status = if report.status.takes_requests() { OK } else { NOT_READY };
     HttpResponse::build(status).insert_header(NO_STORE).json(describe(&report))
