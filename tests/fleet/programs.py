@@ -1,4 +1,4 @@
-"""HAProxy, nginx, Envoy, Prometheus, helm: found where they are installed or where
+"""HAProxy, nginx, Prometheus, helm: found where they are installed or where
 scripts/test_fleet.sh has put them, and run as child processes."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +26,6 @@ END_TIMEOUT_S = 10
 def find(name: str) -> Path:
     """The program; the test is skipped where it cannot be had."""
     folders = [
-        Path(sys.executable).parent,
         *(Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder),
         Path("/usr/sbin"),
         *(UNPACKED / folder for folder in ("usr/sbin", "usr/bin", "bin")),

