@@ -138,25 +138,15 @@ fn flags(command: &str) -> BTreeSet<String> {
     found
 }
 
-/// Flags of a script: those in it, in the packages beside it that it names, and of the command of
-/// `duovec` that it hands its arguments to.
+/// Flags of a script, as its help has them, and those of the command of `duovec` that gets its
+/// arguments.
 fn flags_of_script(script: &str) -> BTreeSet<String> {
-    let path = root().join(script);
-    let text = read(&path);
-    let mut known = flags_in(&text);
-    let folder = fs::read_dir(path.with_file_name("")).expect("a folder can be listed");
-    let packages = folder.map(|entry| entry.expect("a folder can be listed").path());
-    for package in packages.filter(|path| path.is_dir()) {
-        let name = package.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if text.contains(name) {
-            let sources = files(&package, &["py"]);
-            known.extend(sources.iter().flat_map(|source| flags_in(&read(source))));
-        }
-    }
-    for command in COMMANDS.into_iter().filter(|command| text.contains(command)) {
-        known.extend(flags(command));
-    }
-    known
+    let output = Command::new(root().join(script)).arg("--help").output().expect("it starts");
+    assert!(output.status.success(), "{script} --help");
+    let help = String::from_utf8_lossy(&output.stdout);
+    let hands_over = |command: &&str| help.contains(&format!("duovec {command}"));
+    let commands = COMMANDS.into_iter().filter(hands_over);
+    commands.flat_map(flags).chain(flags_in(&help)).collect()
 }
 
 /// Every `--word` of a text.
