@@ -97,6 +97,22 @@ async fn answers_have_the_form_that_the_documents_show() {
     assert!(asked >= 8, "the examples are found: {asked}");
 }
 
+#[tokio::test]
+async fn health_has_the_fields_that_the_documents_name() {
+    let server = Server::start();
+    let words = ["curl", "localhost:8080/health"].map(str::to_owned);
+    let answer = server.ask(&words).await;
+    let health: Value = serde_json::from_str(&answer).expect("it is JSON");
+    let page = Document::read("docs/operate.md");
+    let fields = page.rows("| field |").into_iter().filter_map(|row| row.split('|').nth(1));
+    let mut named = 0;
+    for field in fields.flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
+        assert!(health["tuning"].get(field).is_some(), "{field} is not in {health:#}");
+        named += 1;
+    }
+    assert!(named > 10, "the fields are found: {named}");
+}
+
 /// Compares two values but for numbers and texts; lists may be shortened, and the error says where
 /// they differ.
 fn compare(shown: &Value, real: &Value, place: &str) -> Result<(), String> {
