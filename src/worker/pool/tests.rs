@@ -427,6 +427,9 @@ async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
     gate.open();
 }
 
+/// How long a client that was refused rests.
+const REST: Duration = Duration::from_millis(1);
+
 /// Every fault at once, clients that leave and deadlines that pass, over three workers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_request_ends_once_whatever_fails() {
@@ -460,8 +463,16 @@ async fn everything_fails(seed: u64) {
                     .collect();
                 let deadline = rig.clock.now() + Duration::from_millis(random.u64(0..2000));
                 let (vectors, priority) = (Vectors::Both, None);
-                let submission = Submission { items: items.clone(), vectors, priority, deadline };
-                let Ok(ticket) = rig.scheduler.submit(submission) else { continue };
+                let submission =
+                    || Submission { items: items.clone(), vectors, priority, deadline };
+                // A moment without a worker would use up the client's turns.
+                let taken = loop {
+                    match rig.scheduler.submit(submission()) {
+                        Err(Refusal::NoWorker) => tokio::time::sleep(REST).await,
+                        taken => break taken,
+                    }
+                };
+                let Ok(ticket) = taken else { continue };
                 if random.u32(0..10) == 0 {
                     drop(ticket);
                 } else if let Ok(rows) = within(ticket).await {
