@@ -34,8 +34,8 @@ use door::Door;
 pub use door::{Permit, RequestHead};
 use figures::Figures;
 pub use request::{
-    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones, ModelCard,
-    OverLong,
+    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones,
+    ModelCard, OverLong,
 };
 use tokenizing::Pace;
 

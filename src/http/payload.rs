@@ -15,7 +15,9 @@ use utoipa::ToSchema;
 use super::error::{ApiError, Code};
 use super::reply::{DenseFormat, Form, SparseFormat};
 use crate::config::TruncateDefault;
-use crate::service::{self, EmbedRequest, EmbeddingService, Input, OverLong, RequestHead, Vectors};
+use crate::service::{
+    self, EmbedOptions, EmbedRequest, EmbeddingService, Input, OverLong, RequestHead, Vectors,
+};
 use crate::sparse::Selection;
 
 #[cfg(test)]
@@ -147,8 +149,7 @@ impl EmbeddingRequest {
             TruncateDefault::Truncate => true,
             TruncateDefault::Refuse => false,
         });
-        let request = EmbedRequest {
-            inputs: self.input,
+        let options = EmbedOptions {
             vectors,
             input_type: match self.input_type {
                 None => service::InputType::Default,
@@ -168,7 +169,7 @@ impl EmbeddingRequest {
             dense: self.encoding_format.unwrap_or_default(),
             sparse: self.sparse_format.unwrap_or_default(),
         };
-        Ok((request, form))
+        Ok((EmbedRequest { inputs: self.input, options }, form))
     }
 }
 

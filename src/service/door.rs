@@ -188,10 +188,11 @@ impl EmbeddingService {
         let tokens = bytes.map(|bytes| likely_tokens(bytes, limit)).sum();
         // Half of them: in doubt the request is interactive, and asked once more with its ids.
         let by_size = Priority::of(request.inputs.len(), tokens / 2);
-        let priority = self.priority(request.priority, by_size);
+        let priority = self.priority(request.options.priority, by_size);
         // Not behind itself.
         permit.submitted();
-        let new = self.announced(priority, tokens, request.deadline, self.door.text_bytes());
+        let deadline = request.options.deadline;
+        let new = self.announced(priority, tokens, deadline, self.door.text_bytes());
         permit.expect(priority, resident.scheduler.admissible(new)?);
         permit.begin_tokenizing(all);
         Ok(())

@@ -1,12 +1,10 @@
 //! The way of one request: check, tokenize, run, assemble.
 
-use std::sync::Arc;
-
 use super::door::Permit;
 use super::tokenizing;
 use super::{
-    EmbedError, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
-    Milestones, OverLong, Refusal, Resident,
+    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input,
+    InputType, Milestones, OverLong, Refusal, Resident,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
@@ -24,20 +22,23 @@ impl EmbeddingService {
     /// See [`EmbedError`]; the request has no partial answer.
     pub async fn embed(
         &self,
-        mut request: EmbedRequest,
+        request: EmbedRequest,
         permit: &mut Permit,
     ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
-        self.check(&resident, &request)?;
+        let prompt = self.check(&resident, &request)?;
         self.admit_items(&resident, &request, permit)?;
-        let tokens = self.tokenize(&resident, &mut request).await?;
+        let EmbedRequest { inputs, options } = request;
+        let tokens =
+            tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, prompt).await?;
+        check_lengths(&tokens, options.over_long, resident.package.manifest())?;
         let tokenized = self.clock.now();
         let ids: usize = tokens.iter().map(|item| size_of_val(&*item.ids)).sum();
         permit.end_tokenizing(ids as u64);
-        let ticket = self.submit(&resident, &request, &tokens)?;
+        let ticket = self.submit(&resident, &options, &tokens)?;
         permit.submitted();
         let (rows, span) = rows(ticket).await?;
-        let mut reply = assemble(&resident, &request, &tokens, rows);
+        let mut reply = assemble(&resident, &options, &tokens, rows);
         let selected = self.clock.now();
         // An item that ran has a batch; its span is between the others.
         let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
@@ -61,49 +62,32 @@ impl EmbeddingService {
         self.compute.run(|_| work()).await
     }
 
-    async fn tokenize(
-        &self,
-        resident: &Arc<Resident>,
-        request: &mut EmbedRequest,
-    ) -> Result<Vec<Tokenized>, EmbedError> {
-        let manifest = resident.package.manifest();
-        let prompt = prompt(manifest, request.input_type)?;
-        let inputs = std::mem::take(&mut request.inputs);
-        let tokenized =
-            tokenizing::tokenize(resident, &self.compute, &self.pace, inputs, prompt).await?;
-        let limit = manifest.max_input_tokens;
-        let over_long = tokenized.iter().position(Tokenized::is_truncated);
-        match (request.over_long, over_long) {
-            (OverLong::Refuse, Some(index)) => {
-                let tokens = tokenized[index].full_count;
-                Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
-            }
-            _ => Ok(tokenized),
-        }
-    }
-
     /// Hands the items to the scheduler, which takes all of them or none.
     fn submit(
         &self,
         resident: &Resident,
-        request: &EmbedRequest,
+        options: &EmbedOptions,
         tokenized: &[Tokenized],
     ) -> Result<Ticket, EmbedError> {
         let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
         let by_size = Priority::of(tokenized.len(), tokens);
-        let priority = Some(self.priority(request.priority, by_size));
+        let priority = Some(self.priority(options.priority, by_size));
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
-        let (vectors, deadline) = (request.vectors, request.deadline);
+        let (vectors, deadline) = (options.vectors, options.deadline);
         Ok(resident.scheduler.submit(Submission { items, vectors, priority, deadline })?)
     }
 
-    /// Everything that can be refused without tokenizing.
-    fn check(&self, resident: &Resident, request: &EmbedRequest) -> Result<(), EmbedError> {
+    /// Refuses what can be refused without tokenizing; gives the prompt of the texts.
+    fn check(
+        &self,
+        resident: &Resident,
+        request: &EmbedRequest,
+    ) -> Result<Option<PromptName>, EmbedError> {
         let manifest = resident.package.manifest();
-        if request.vectors.sparse() && manifest.sparse.is_none() {
+        if request.options.vectors.sparse() && manifest.sparse.is_none() {
             return Err(EmbedError::SparseNotAvailable);
         }
-        if let Some(requested) = request.dimensions {
+        if let Some(requested) = request.options.dimensions {
             let allowed = manifest.dimensions();
             if !allowed.contains(&requested) {
                 return Err(EmbedError::InvalidDimensions { requested, allowed });
@@ -119,7 +103,22 @@ impl EmbeddingService {
                 return Err(EmbedError::TokenIdOutOfRange { index, id, vocab_size });
             }
         }
-        prompt(manifest, request.input_type).map(|_| ())
+        prompt(manifest, request.options.input_type)
+    }
+}
+
+/// Refuses the first item that was cut when items may not be.
+fn check_lengths(
+    tokenized: &[Tokenized],
+    over_long: OverLong,
+    manifest: &Manifest,
+) -> Result<(), EmbedError> {
+    match (over_long, tokenized.iter().position(Tokenized::is_truncated)) {
+        (OverLong::Refuse, Some(index)) => {
+            let (tokens, limit) = (tokenized[index].full_count, manifest.max_input_tokens);
+            Err(EmbedError::ContextLengthExceeded { index, tokens, limit })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -151,18 +150,18 @@ async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), Em
 
 fn assemble(
     resident: &Resident,
-    request: &EmbedRequest,
+    options: &EmbedOptions,
     tokenized: &[Tokenized],
     rows: Vec<ItemRows>,
 ) -> EmbedReply {
     let manifest = resident.package.manifest();
-    let dimensions = request.dimensions.unwrap_or(manifest.hidden_size);
+    let dimensions = options.dimensions.unwrap_or(manifest.hidden_size);
     let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
     let item = |(item, rows): (&Tokenized, ItemRows)| {
         let (ids, weights) = text_positions(item, &rows.weights);
         EmbeddedItem {
             dense: dense::cut(rows.dense, dimensions),
-            sparse: sparse::select(ids, weights, dropped, request.selection),
+            sparse: sparse::select(ids, weights, dropped, options.selection),
             tokens: item.ids.len(),
             truncated_from: item.is_truncated().then_some(item.full_count),
         }

@@ -50,6 +50,12 @@ pub enum InputType {
 pub struct EmbedRequest {
     /// At least one.
     pub inputs: Vec<Input>,
+    pub options: EmbedOptions,
+}
+
+/// What a request wants of its inputs, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct EmbedOptions {
     pub vectors: Vectors,
     pub input_type: InputType,
     pub over_long: OverLong,

@@ -190,8 +190,11 @@ fn check_request(request: &EmbedRequest, limits: InputLimits, body: &[u8]) {
         Input::TokenIds(ids) => ids.len() * size_of::<u32>() <= limits.item_bytes.as_usize(),
     };
     assert!(request.inputs.iter().all(fits), "{shown}");
-    assert!(request.dimensions != Some(0) && request.selection.top_k != Some(0), "{shown}");
-    let least = request.selection.min_weight.unwrap_or_default();
+    assert!(
+        request.options.dimensions != Some(0) && request.options.selection.top_k != Some(0),
+        "{shown}"
+    );
+    let least = request.options.selection.min_weight.unwrap_or_default();
     assert!(least.is_finite() && least >= 0.0, "{least}: {shown}");
     // serde_json refuses some that are skipped here, such as 9e999 in an unknown field.
     if let Ok(whole) = serde_json::from_slice::<Value>(body) {
