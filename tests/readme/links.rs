@@ -9,8 +9,8 @@ use super::{Document, documents, root};
 const README_LINES: usize = 150;
 /// A table's row cannot be broken, and neither can a line of code.
 const LINE_CHARS: usize = 120;
-/// A script writes the first; the others grow by whole lines that are not broken anew.
-const LONG_LINES: [&str; 3] = ["docs/retrieval/tables.md", "CHANGELOG.md", "deploy/"];
+/// A script writes the first; the other grows by whole lines that are not broken anew.
+const LONG_LINES: [&str; 2] = ["docs/retrieval/tables.md", "CHANGELOG.md"];
 
 #[test]
 fn every_link_and_anchor_leads_somewhere() {
@@ -36,7 +36,7 @@ fn the_readme_is_short() {
 fn lines_of_documents_are_short() {
     let mut problems = Vec::new();
     for document in documents() {
-        if LONG_LINES.iter().any(|start| document.name.starts_with(start)) {
+        if LONG_LINES.contains(&document.name.as_str()) {
             continue;
         }
         for (number, line) in document.prose() {
