@@ -93,30 +93,6 @@ impl Status {
     }
 }
 
-/// Everything that `/health` tells.
-#[derive(Debug, Clone)]
-pub struct HealthReport {
-    pub status: Status,
-    /// Absent until the manifest has been read.
-    pub model: Option<String>,
-    /// Absent until the engine has been chosen.
-    pub engine: Option<&'static str>,
-    pub workers: WorkerCounts,
-    /// Items that wait.
-    pub queue_depth: usize,
-    /// Their tokens, without padding.
-    pub queue_tokens: usize,
-    /// Time that a new item would wait before it runs.
-    pub predicted_wait: Duration,
-    /// Absent until the manifest has been read.
-    pub max_input_tokens: Option<usize>,
-    pub uptime: Duration,
-    /// What the server runs with and what it measured; absent while loading.
-    pub tuning: Option<serde_json::Value>,
-    /// Why the model cannot be run, for the operator; only with `Status::Failed`.
-    pub failure: Option<String>,
-}
-
 /// What the canary did on one worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerCheck {

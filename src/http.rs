@@ -42,6 +42,7 @@ mod embed;
 mod entrance;
 mod error;
 mod health;
+mod health_reply;
 mod models;
 mod openapi;
 mod payload;

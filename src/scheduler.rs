@@ -30,8 +30,8 @@ pub use incidents::Incidents;
 use job::QueuedItem;
 pub use job::{Job, JobItem, RowsOrError};
 pub use refusal::Refusal;
-pub use state::Announced;
-use state::{Action, Counts, Event, State, StateConfig};
+use state::{Action, Event, State, StateConfig};
+pub use state::{Announced, Counts};
 use ticket::{Answer, Pending};
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
 

@@ -10,13 +10,13 @@ use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
-use crate::health::{CurrentPhase, DeepReport, HealthReport, Phase, Status, WorkerCounts, canary};
+use crate::health::{CurrentPhase, DeepReport, Phase, Status, WorkerCounts, canary};
 use crate::limits::MaxBatchTokens;
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
 pub use crate::scheduler::Refusal;
-use crate::scheduler::{Scheduler, Snapshot};
+use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 
@@ -24,15 +24,16 @@ mod compute;
 mod door;
 mod embedding;
 mod figures;
+mod health_report;
 mod readings;
 mod request;
 mod tokenizing;
-mod tuning;
 
 use compute::ComputePool;
 use door::Door;
 pub use door::{Permit, RequestHead};
 use figures::Figures;
+pub use health_report::{HealthReport, RunReport};
 pub use request::{
     EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones,
     ModelCard, OverLong,
@@ -227,25 +228,19 @@ impl EmbeddingService {
 
     /// What `/health` tells; never waits.
     pub fn health(&self) -> HealthReport {
-        let resident = self.resident.get();
-        let snapshot = resident.map(|resident| resident.scheduler.snapshot());
-        let workers = snapshot.as_ref().map_or_else(WorkerCounts::default, |s| s.workers);
+        let running = self.run_report();
+        let workers = running.as_ref().map_or_else(WorkerCounts::default, |r| r.snapshot.workers);
         let (card, phase) = (self.card.get(), self.phase());
         let failure = self.failure.get().filter(|_| phase == Phase::Failed);
         HealthReport {
             status: Status::of(phase, workers),
             model: card.map(|card| card.id.clone()),
-            engine: resident.map(|resident| resident.engine.info().kind.name()),
-            workers,
-            queue_depth: snapshot.as_ref().map_or(0, |s| s.queue_depth),
-            queue_tokens: snapshot.as_ref().map_or(0, |s| s.queue_tokens),
-            predicted_wait: snapshot.as_ref().map_or(Duration::ZERO, |s| s.predicted_wait),
             max_input_tokens: card.map(|card| card.max_input_tokens),
             uptime: self.clock.now().since(self.started),
-            tuning: self.tuning(snapshot.as_ref()),
             failure: failure.cloned().or_else(|| {
                 (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
             }),
+            running,
         }
     }
 
@@ -266,10 +261,14 @@ impl EmbeddingService {
         DeepReport { phase: self.phase(), checks }
     }
 
-    fn tuning(&self, snapshot: Option<&Snapshot>) -> Option<serde_json::Value> {
-        let (resident, figures) = (self.resident.get()?, self.figures.get()?.latest());
-        let age = figures.age(self.clock.now());
-        Some(tuning::tuning(resident, snapshot?, &figures.figures, age))
+    fn run_report(&self) -> Option<RunReport> {
+        let (resident, sample) = (self.resident.get()?, self.figures.get()?.latest());
+        Some(RunReport {
+            resident: Arc::clone(resident),
+            snapshot: resident.scheduler.snapshot(),
+            engine_figures: sample.figures.clone(),
+            engine_figures_age: sample.age(self.clock.now()),
+        })
     }
 
     /// Whether a request could be taken now, whatever it is.

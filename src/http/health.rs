@@ -5,12 +5,13 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use serde::Serialize;
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
+use super::health_reply::Tuning;
 use super::{NO_STORE, State};
-use crate::health::{DeepReport, HealthReport, Phase, Status, WorkerCheck};
+use crate::health::{DeepReport, Phase, Status, WorkerCheck};
+use crate::service::HealthReport;
 
 /// Prometheus' text format.
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -38,7 +39,7 @@ pub(super) struct Health<'a> {
     uptime_s: f64,
     /// What the server runs with and measured; its fields are the engine's.
     #[schema(value_type = Object, additional_properties = true)]
-    tuning: Value,
+    tuning: Tuning<'a>,
     /// Why the status is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -113,21 +114,21 @@ pub(super) async fn metrics(state: Data<State>) -> Result<HttpResponse, ApiError
 }
 
 fn describe(report: &HealthReport) -> Health<'_> {
+    let running = report.running.as_ref();
+    let snapshot = running.map(|running| &running.snapshot);
+    let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
+    let wait = snapshot.map_or(Duration::ZERO, |snapshot| snapshot.predicted_wait);
     Health {
         status: report.status.name(),
         model: report.model.as_deref(),
-        engine: report.engine,
-        workers: Workers {
-            live: report.workers.live,
-            total: report.workers.total,
-            busy: report.workers.busy,
-        },
-        queue_depth: report.queue_depth,
-        queue_tokens: report.queue_tokens,
-        predicted_wait_ms: millis(report.predicted_wait),
+        engine: running.map(|running| running.resident.engine.info().kind.name()),
+        workers: Workers { live: workers.live, total: workers.total, busy: workers.busy },
+        queue_depth: snapshot.map_or(0, |snapshot| snapshot.queue_depth),
+        queue_tokens: snapshot.map_or(0, |snapshot| snapshot.queue_tokens),
+        predicted_wait_ms: millis(wait),
         max_input_tokens: report.max_input_tokens,
         uptime_s: report.uptime.as_secs_f64(),
-        tuning: report.tuning.clone().unwrap_or_else(|| Value::Object(Map::new())),
+        tuning: Tuning::of(running),
         failure: report.failure.as_deref(),
     }
 }

@@ -1,0 +1,189 @@
+//! `tuning` of `/health`: what the server runs with and what it measured.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::engine::StageTimes;
+use crate::scheduler::Counts;
+use crate::scheduler::Snapshot;
+use crate::service::RunReport;
+use crate::worker::tuning::choice::Measured;
+
+/// For the operator: names carry their units, and none is promised to stay.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Tuning<'a> {
+    Loading {},
+    Loaded(Box<TuningFields<'a>>),
+}
+
+#[derive(Serialize)]
+pub(super) struct TuningFields<'a> {
+    engine_reason: &'a str,
+    engine_version: &'a str,
+    engine_figures: BTreeMap<&'a str, u64>,
+    engine_figures_age_ms: f64,
+    device: &'a str,
+    precision: &'a str,
+    threads_per_worker: usize,
+    profiles: &'a [String],
+    tokenizer_normalization: &'static str,
+    optimize_for: &'static str,
+    measured: Vec<MeasuredSplit>,
+    max_batch_tokens: u64,
+    buckets: usize,
+    bucket_lengths: Vec<usize>,
+    warm_up_ms: f64,
+    cost_model: CostFields,
+    mean_batch_ms: MeanBatch,
+    items: ItemCounts,
+    queue_interactive: usize,
+    queue_bulk: usize,
+    requests_refused: u64,
+    worker_restarts: u64,
+    batches_split: u64,
+    batches_stuck: u64,
+    rows_not_finite: u64,
+    rows_rescued: u64,
+    batches: u64,
+    tokens_real: u64,
+    tokens_padded: u64,
+    real_per_padded_token: f64,
+}
+
+/// One way of running the engine that was measured at the start.
+#[derive(Serialize)]
+struct MeasuredSplit {
+    workers: usize,
+    threads_per_worker: usize,
+    short_text_ms: f64,
+    tokens_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct CostFields {
+    fixed_us: f64,
+    per_token_us: f64,
+    per_token_length_us: f64,
+    median_error: Option<f64>,
+    correction: f64,
+}
+
+#[derive(Serialize)]
+struct MeanBatch {
+    copy_in: f64,
+    compute: f64,
+    copy_out: f64,
+}
+
+/// How many items ended how.
+#[derive(Serialize)]
+struct ItemCounts {
+    accepted: u64,
+    replied: u64,
+    failed: u64,
+    expired: u64,
+    cancelled: u64,
+    abandoned: u64,
+}
+
+impl<'a> Tuning<'a> {
+    /// Empty while loading.
+    pub(super) fn of(report: Option<&'a RunReport>) -> Self {
+        report.map_or(Self::Loading {}, |report| Self::Loaded(Box::new(fields(report))))
+    }
+}
+
+fn fields(report: &RunReport) -> TuningFields<'_> {
+    let RunReport { resident, snapshot, engine_figures, engine_figures_age } = report;
+    let engine = resident.engine.info();
+    let buckets = resident.scheduler.buckets();
+    let mut bucket_lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.length).collect();
+    bucket_lengths.sort_unstable();
+    bucket_lengths.dedup();
+    let figures = engine_figures.iter().map(|(name, value)| (name.as_str(), *value));
+    let batch_tokens = resident.max_batch_tokens.as_usize();
+    let measured = resident.tuned.measured.iter().map(|one| MeasuredSplit::of(one, batch_tokens));
+    let counts = &snapshot.counts;
+    let incidents = resident.scheduler.incidents();
+    let (real, padded) = (counts.tokens_real, counts.tokens_padded);
+    TuningFields {
+        engine_reason: &resident.engine_reason,
+        engine_version: &engine.version,
+        engine_figures: figures.collect(),
+        engine_figures_age_ms: millis(*engine_figures_age),
+        device: &engine.device,
+        precision: &engine.precision,
+        threads_per_worker: engine.threads_per_session,
+        profiles: &engine.profiles,
+        tokenizer_normalization: resident.tokenizer.normalization().name(),
+        optimize_for: resident.tuned.optimize_for.name(),
+        measured: measured.collect(),
+        max_batch_tokens: resident.max_batch_tokens.get(),
+        buckets: buckets.len(),
+        bucket_lengths,
+        warm_up_ms: millis(resident.warm_up),
+        cost_model: CostFields::of(snapshot),
+        mean_batch_ms: MeanBatch::of(&snapshot.stages, counts.batches),
+        items: ItemCounts::of(counts),
+        queue_interactive: snapshot.queue_interactive,
+        queue_bulk: snapshot.queue_bulk,
+        requests_refused: counts.refused,
+        worker_restarts: snapshot.workers.restarts,
+        batches_split: incidents.batches_split.get(),
+        batches_stuck: incidents.batches_stuck.get(),
+        rows_not_finite: incidents.rows_not_finite.get(),
+        rows_rescued: incidents.rows_rescued.get(),
+        batches: counts.batches,
+        tokens_real: real,
+        tokens_padded: padded,
+        real_per_padded_token: if padded > 0 { real as f64 / padded as f64 } else { 1.0 },
+    }
+}
+
+impl MeasuredSplit {
+    fn of(measured: &Measured, batch_tokens: usize) -> Self {
+        Self {
+            workers: measured.split.workers,
+            threads_per_worker: measured.split.threads,
+            short_text_ms: millis(measured.alone),
+            tokens_per_s: measured.tokens_per_s(batch_tokens).round(),
+        }
+    }
+}
+
+impl CostFields {
+    const fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            fixed_us: snapshot.cost.fixed_us,
+            per_token_us: snapshot.cost.per_token_us,
+            per_token_length_us: snapshot.cost.per_token_length_us,
+            median_error: snapshot.cost_error,
+            correction: snapshot.cost_correction,
+        }
+    }
+}
+
+impl MeanBatch {
+    fn of(stages: &StageTimes, batches: u64) -> Self {
+        let mean = |stage: Duration| millis(stage) / batches.max(1) as f64;
+        Self {
+            copy_in: mean(stages.copy_in),
+            compute: mean(stages.compute),
+            copy_out: mean(stages.copy_out),
+        }
+    }
+}
+
+impl ItemCounts {
+    const fn of(counts: &Counts) -> Self {
+        let &Counts { accepted, replied, failed, expired, cancelled, abandoned, .. } = counts;
+        Self { accepted, replied, failed, expired, cancelled, abandoned }
+    }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}

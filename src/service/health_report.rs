@@ -1,0 +1,32 @@
+//! What `/health` tells, in the application's own types.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Resident;
+use crate::health::Status;
+use crate::scheduler::Snapshot;
+
+/// Everything that `/health` tells.
+pub struct HealthReport {
+    pub status: Status,
+    /// Absent until the manifest has been read.
+    pub model: Option<String>,
+    /// Absent until the manifest has been read.
+    pub max_input_tokens: Option<usize>,
+    pub uptime: Duration,
+    /// Why the model cannot be run, for the operator; only with `Status::Failed`.
+    pub failure: Option<String>,
+    /// Absent while loading.
+    pub running: Option<RunReport>,
+}
+
+/// What the server runs with, and what it measured.
+pub struct RunReport {
+    pub resident: Arc<Resident>,
+    pub snapshot: Snapshot,
+    /// The engine's latest figures; their names carry their units.
+    pub engine_figures: Vec<(String, u64)>,
+    /// Time since the engine was asked for them.
+    pub engine_figures_age: Duration,
+}
