@@ -30,10 +30,10 @@ pub use incidents::Incidents;
 use job::QueuedItem;
 pub use job::{Job, JobItem, RowsOrError};
 pub use refusal::Refusal;
-use state::{Action, Event, State, StateConfig};
+use state::{Action, Event, SchedulerState, StateConfig};
 pub use state::{Announced, Counts};
-use ticket::{Answer, Pending};
 pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
+use ticket::{Pending, RowsReceiver};
 
 /// What bounds the queue.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +98,8 @@ pub struct Snapshot {
 type Ended = Vec<(QueuedItem, RunError)>;
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State<QueuedItem>>,
+struct Inner {
+    state: Mutex<SchedulerState<QueuedItem>>,
     buckets: Vec<Bucket>,
     work: Condvar,
     empty: Notify,
@@ -110,9 +110,9 @@ struct Shared {
     metrics: OnceLock<Arc<Metrics>>,
 }
 
-/// Shared by the HTTP side and the workers; cheap to clone.
+/// Inner by the HTTP side and the workers; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Scheduler(Arc<Shared>);
+pub struct Scheduler(Arc<Inner>);
 
 impl Scheduler {
     /// A scheduler that plans batches of `buckets`, which the engine supports; no worker lives yet.
@@ -123,8 +123,8 @@ impl Scheduler {
             max_age: Duration::from_millis(config.max_age.get()),
             workers,
         };
-        Self(Arc::new(Shared {
-            state: Mutex::new(State::new(state_config, BucketTable::new(&buckets))),
+        Self(Arc::new(Inner {
+            state: Mutex::new(SchedulerState::new(state_config, BucketTable::new(&buckets))),
             buckets,
             work: Condvar::new(),
             empty: Notify::new(),
@@ -151,7 +151,7 @@ impl Scheduler {
         let own = state.estimated_time(new.tokens);
         drop(state);
         let (_, ended) = self.carry_out(actions);
-        self.tell(ended);
+        self.answer_ended(ended);
         refusal.map_or(Ok(own), Err)
     }
 
@@ -169,17 +169,22 @@ impl Scheduler {
         let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
         let actions = state.handle(self.0.clock.now(), &event);
         drop(state);
-        self.enter(actions, answer)
+        self.issue_ticket(actions, answer)
     }
 
     /// Gives an item to one worker, ahead of what waits; for health checks. While other items wait,
     /// a worker runs one of them in eight batches at most.
-    pub fn probe(&self, worker: usize, ids: TokenIds, deadline: Moment) -> Result<Ticket, Refusal> {
+    pub fn submit_check(
+        &self,
+        worker: usize,
+        ids: TokenIds,
+        deadline: Moment,
+    ) -> Result<Ticket, Refusal> {
         let tokens = ids.len();
         let (contents, answer) = queued(vec![ids], Vectors::Both);
-        let event = Event::Probe { worker, tokens, content: &contents[0], deadline };
+        let event = Event::Check { worker, tokens, content: &contents[0], deadline };
         let actions = self.handle(&event);
-        self.enter(actions, answer)
+        self.issue_ticket(actions, answer)
     }
 
     /// What waits, what runs, what has been.
@@ -272,7 +277,7 @@ impl Scheduler {
             }
             drop(state);
             let (job, ended) = self.carry_out(actions);
-            self.tell(ended);
+            self.answer_ended(ended);
             if job.is_some() {
                 return job;
             }
@@ -300,14 +305,18 @@ impl Scheduler {
         self.0.state.lock().handle(self.0.clock.now(), event)
     }
 
-    fn enter(&self, actions: Vec<Action<QueuedItem>>, answer: Answer) -> Result<Ticket, Refusal> {
+    fn issue_ticket(
+        &self,
+        actions: Vec<Action<QueuedItem>>,
+        answer: RowsReceiver,
+    ) -> Result<Ticket, Refusal> {
         let accepted = actions.iter().find_map(|action| match action {
             Action::Accept { items } => Some(Ok(items.clone())),
             Action::Refuse(refusal) => Some(Err(*refusal)),
             _ => None,
         });
         let (_, ended) = self.carry_out(actions);
-        self.tell(ended);
+        self.answer_ended(ended);
         let items = accepted.expect("a submission is accepted or refused")?;
         Ok(Ticket::new(self.clone(), items, answer))
     }
@@ -316,25 +325,25 @@ impl Scheduler {
     fn apply(&self, event: &Event<'_, QueuedItem>) {
         let actions = self.handle(event);
         let (_, ended) = self.carry_out(actions);
-        self.tell(ended);
-        self.tell_empty();
+        self.answer_ended(ended);
+        self.notify_if_empty();
     }
 
     fn now(&self) -> Moment {
         self.0.clock.now()
     }
 
-    fn tell(&self, ended: Ended) {
+    fn answer_ended(&self, ended: Ended) {
         if ended.is_empty() {
             return;
         }
         for (item, error) in ended {
             item.pending.fail(error);
         }
-        self.tell_empty();
+        self.notify_if_empty();
     }
 
-    fn tell_empty(&self) {
+    fn notify_if_empty(&self) {
         if self.0.state.lock().is_empty() {
             self.0.empty.notify_waiters();
         }
@@ -366,7 +375,7 @@ impl Scheduler {
 }
 
 /// The items of a request, and where its answer will arrive.
-fn queued(items: Vec<TokenIds>, vectors: Vectors) -> (Vec<QueuedItem>, Answer) {
+fn queued(items: Vec<TokenIds>, vectors: Vectors) -> (Vec<QueuedItem>, RowsReceiver) {
     let (pending, answer) = Pending::new(items.len());
     let item = |(slot, ids)| QueuedItem { ids, vectors, slot, pending: Arc::clone(&pending) };
     (items.into_iter().enumerate().map(item).collect(), answer)

@@ -77,7 +77,7 @@ impl Worker {
         while let Some(job) = self.scheduler.next_job(self.index) {
             let error = match run(&mut *session, job.bucket, &job.items, &mut output) {
                 Ok(()) => {
-                    self.scheduler.ran(&job, job.bucket, &job.items, output.times);
+                    self.scheduler.record_run(&job, job.bucket, &job.items, output.times);
                     let mut rows = second_try::rows(&job.items, &output);
                     self.rescue(&mut *session, &job.items, &mut rows);
                     job.complete(rows);

@@ -10,7 +10,7 @@ use duovec::batch::{Bucket, Priority, smallest_for};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxAgeMs, MaxBatchRows, MaxBatchTokens};
 use duovec::scheduler::Refusal;
-use duovec::scheduler::state::{Action, Event, State, StateConfig};
+use duovec::scheduler::state::{Action, Event, SchedulerState, StateConfig};
 use fastrand::Rng;
 
 const MAX_AGE: Duration = Duration::from_millis(MaxAgeMs::DEFAULT.get());
@@ -44,14 +44,14 @@ trait Scheduling {
 
 /// The state machine.
 struct Planned {
-    state: State<Item>,
+    state: SchedulerState<Item>,
     expired: Vec<usize>,
 }
 
 impl Planned {
     fn new() -> Self {
         let config = StateConfig { capacity: 1_000_000, max_age: MAX_AGE, workers: 1 };
-        let mut state = State::new(config, BucketTable::new(&ladder()));
+        let mut state = SchedulerState::new(config, BucketTable::new(&ladder()));
         state.handle(Moment::START, &Event::WorkerOpened { worker: 0 });
         Self { state, expired: Vec::new() }
     }

@@ -8,7 +8,7 @@ use crate::limits::{MaxBatchRows, MaxBatchTokens};
 
 mod waiting;
 
-pub use waiting::{Plan, Sequence, WaitingItem, WaitingItems};
+pub use waiting::{BatchPlan, Sequence, WaitingItem, WaitingItems};
 
 /// Rows that a batch may have; steps of at most a half waste at most a third of the rows.
 const ROWS: [usize; 18] =

@@ -42,7 +42,7 @@ async fn run(
     timeout: Duration,
 ) -> Result<ItemRows, CheckFailure> {
     let ids = TokenIds::new(&manifest.canary.token_ids);
-    let ticket = scheduler.probe(worker, ids, clock.now() + timeout).map_err(|refusal| {
+    let ticket = scheduler.submit_check(worker, ids, clock.now() + timeout).map_err(|refusal| {
         failure(
             "queue",
             match refusal {

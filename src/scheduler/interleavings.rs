@@ -112,8 +112,8 @@ fn a_close_answers_everything_in_every_order() {
 }
 
 #[test]
-fn batches_given_up_and_probes_are_answered_in_every_order() {
-    for seed in Seeds::new("batches_given_up_and_probes_are_answered_in_every_order", 0..5) {
+fn batches_given_up_and_checks_are_answered_in_every_order() {
+    for seed in Seeds::new("batches_given_up_and_checks_are_answered_in_every_order", 0..5) {
         in_many_orders(seed, ORDERS, || {
             let scheduler = scheduler_of(WORKERS);
             let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
@@ -121,7 +121,7 @@ fn batches_given_up_and_probes_are_answered_in_every_order() {
             let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
             scheduler.give_up_stuck(Duration::ZERO);
             for worker in 0..WORKERS {
-                if let Ok(ticket) = scheduler.probe(worker, TokenIds::new(&[0, 2]), LATER) {
+                if let Ok(ticket) = scheduler.submit_check(worker, TokenIds::new(&[0, 2]), LATER) {
                     let _ = block_on(ticket);
                 }
             }

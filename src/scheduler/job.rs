@@ -88,7 +88,7 @@ impl Drop for Job {
             self.end(&Event::BatchFailed { worker: self.worker });
             self.items.clear();
         }
-        self.scheduler.tell_empty();
+        self.scheduler.notify_if_empty();
     }
 }
 

@@ -15,7 +15,7 @@ impl Scheduler {
     }
 
     /// Records a run of a job's items in `bucket`: all of them, or a part.
-    pub fn ran(&self, job: &Job, bucket: Bucket, items: &[JobItem], times: StageTimes) {
+    pub fn record_run(&self, job: &Job, bucket: Bucket, items: &[JobItem], times: StageTimes) {
         self.0.stages.lock().add(times);
         if let Some(metrics) = self.0.metrics.get() {
             let now = self.0.clock.now();

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use super::Refusal;
 use crate::batch::cost::{CostModel, Fit};
-use crate::batch::plan::{BucketTable, Plan, Sequence, WaitingItem, WaitingItems};
+use crate::batch::plan::{BatchPlan, BucketTable, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
 
 mod admission;
+mod checks;
 mod counts;
 mod ending;
-mod probes;
 
 pub use admission::Announced;
-use admission::{Admission, Candidate};
+use admission::{Admission, NewRequest};
 pub use counts::Counts;
 
 /// What the state machine is bounded by.
@@ -45,7 +45,7 @@ pub enum Event<'a, T = ()> {
     /// decides.
     Submit { tokens: &'a [usize], contents: &'a [T], priority: Option<Priority>, deadline: Moment },
     /// An item for one worker, ahead of what waits as far as others are not starved.
-    Probe { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
+    Check { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
     /// Nobody wants the items of this range any more.
     Cancel { items: Range<Sequence> },
     /// A worker has a session that is warmed up.
@@ -97,7 +97,7 @@ pub enum Action<T = ()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Intake {
     Open,
     Draining,
     Closed,
@@ -123,7 +123,7 @@ impl<T> Item<T> {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningBatch {
     items: Vec<Sequence>,
     started: Moment,
     predicted_us: f64,
@@ -136,24 +136,24 @@ struct WorkerState {
     stuck: bool,
     /// It asked for work and found none.
     idle: bool,
-    running: Option<Running>,
-    probes: VecDeque<Sequence>,
-    /// Batches of other items that it runs before its next probe while such items wait.
+    running: Option<RunningBatch>,
+    checks: VecDeque<Sequence>,
+    /// Batches of other items that it runs before its next check while such items wait.
     owed_batches: u32,
 }
 
 /// Everything the scheduler knows.
 #[derive(Debug)]
-pub struct State<T = ()> {
+pub struct SchedulerState<T = ()> {
     config: StateConfig,
     items: HashMap<Sequence, Item<T>>,
-    /// The order in which waiting items run, probes left out.
+    /// The order in which waiting items run, checks left out.
     waiting: WaitingItems,
-    /// The order in which waiting items expire, probes included.
+    /// The order in which waiting items expire, checks included.
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
     next: Sequence,
-    phase: Phase,
+    intake: Intake,
     cost: CostModel,
     cost_error: Option<f64>,
     correction: f64,
@@ -161,7 +161,7 @@ pub struct State<T = ()> {
     counts: Counts,
 }
 
-impl<T: Clone> State<T> {
+impl<T: Clone> SchedulerState<T> {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, table: BucketTable) -> Self {
         let cost = CostModel::default();
@@ -172,7 +172,7 @@ impl<T: Clone> State<T> {
             deadlines: BTreeSet::new(),
             workers: (0..config.workers).map(|_| WorkerState::default()).collect(),
             next: 0,
-            phase: Phase::Open,
+            intake: Intake::Open,
             cost,
             cost_error: None,
             correction: 1.0,
@@ -184,33 +184,33 @@ impl<T: Clone> State<T> {
     /// Takes in what happened at `now` and says what is to be done.
     pub fn handle(&mut self, now: Moment, event: &Event<'_, T>) -> Vec<Action<T>> {
         match event {
-            &Event::Announce(new) => self.announced(now, new),
+            &Event::Announce(new) => self.announce(now, new),
             &Event::Submit { tokens, contents, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);
-                self.submit(now, Candidate { tokens, priority, deadline }, contents)
+                self.submit(now, NewRequest { tokens, priority, deadline }, contents)
             }
-            &Event::Probe { worker, tokens, content, deadline } => {
+            &Event::Check { worker, tokens, content, deadline } => {
                 let (priority, content) = (Priority::Interactive, content.clone());
                 let item =
                     Item { tokens, priority, turn: now, deadline, cancelled: false, content };
-                self.probe(worker, item)
+                self.queue_check(worker, item)
             }
             Event::Cancel { items } => self.cancel(items),
             Event::WorkerOpened { worker } => {
                 self.workers[*worker].live = true;
                 Vec::new()
             }
-            Event::WorkerLost { worker } => self.lose(*worker),
-            Event::AskForWork { worker } => self.ask(now, *worker),
-            Event::BatchDone { worker, failed } => self.done(now, *worker, failed),
+            Event::WorkerLost { worker } => self.lose_worker(*worker),
+            Event::AskForWork { worker } => self.start_batch(now, *worker),
+            Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed),
             Event::BatchFailed { worker } => {
-                self.end_running(*worker);
+                self.fail_batch(*worker);
                 Vec::new()
             }
-            Event::WorkerStuck { worker } => self.stick(*worker),
+            Event::WorkerStuck { worker } => self.stop_stuck_worker(*worker),
             Event::Drain => {
-                self.phase = self.phase.max_with(Phase::Draining);
+                self.intake = self.intake.max_with(Intake::Draining);
                 Vec::new()
             }
             Event::Close => self.close(),
@@ -230,12 +230,12 @@ impl<T: Clone> State<T> {
         (self.cost, self.cost_error, self.correction)
     }
 
-    /// Items that wait, probes left out.
+    /// Items that wait, checks left out.
     pub fn queue_depth(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Items of one priority that wait, probes left out.
+    /// Items of one priority that wait, checks left out.
     pub fn queue_depth_of(&self, priority: Priority) -> usize {
         self.waiting.len_of(priority)
     }
@@ -288,14 +288,14 @@ impl<T: Clone> State<T> {
 
     /// Whether everything is over for good: closed, and nothing waits or runs.
     pub fn is_closed(&self) -> bool {
-        self.phase == Phase::Closed
+        self.intake == Intake::Closed
     }
 
-    fn submit(&mut self, now: Moment, new: Candidate<'_>, contents: &[T]) -> Vec<Action<T>> {
+    fn submit(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Vec<Action<T>> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
         let mut actions = match self.admit(now, new) {
-            Ok(()) => vec![Action::Accept { items: self.enter(now, new, contents) }],
+            Ok(()) => vec![Action::Accept { items: self.accept(now, new, contents) }],
             Err(refused) => {
                 self.counts.refused += 1;
                 vec![Action::Refuse(refused)]
@@ -307,17 +307,17 @@ impl<T: Clone> State<T> {
         actions
     }
 
-    fn announced(&mut self, now: Moment, new: Announced) -> Vec<Action<T>> {
+    fn announce(&mut self, now: Moment, new: Announced) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
-        if let Err(refused) = self.announce(now, new) {
+        if let Err(refused) = self.admit_announced(now, new) {
             self.counts.refused += 1;
             actions.push(Action::Refuse(refused));
         }
         actions
     }
 
-    fn enter(&mut self, now: Moment, new: Candidate<'_>, contents: &[T]) -> Range<Sequence> {
-        let Candidate { tokens, priority, deadline } = new;
+    fn accept(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Range<Sequence> {
+        let NewRequest { tokens, priority, deadline } = new;
         let items = self.next..self.next + tokens.len() as u64;
         self.counts.accepted += tokens.len() as u64;
         let turns = self.turns(now, new);
@@ -330,7 +330,7 @@ impl<T: Clone> State<T> {
         items
     }
 
-    /// Numbers an item that waits, in `waiting` or among a worker's probes.
+    /// Numbers an item that waits, in `waiting` or among a worker's checks.
     fn insert(&mut self, item: Item<T>) {
         self.deadlines.insert((item.deadline, self.next));
         self.items.insert(self.next, item);
@@ -345,7 +345,7 @@ impl<T: Clone> State<T> {
         }
         if !self.waiting.remove(&found.waiting(item)) {
             for worker in &mut self.workers {
-                worker.probes.retain(|&probe| probe != item);
+                worker.checks.retain(|&check| check != item);
             }
         }
         self.items.remove(&item).map(|item| item.content)
@@ -368,11 +368,11 @@ impl<T: Clone> State<T> {
         Some(Action::Abandon { item, content })
     }
 
-    fn ask(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
+    fn start_batch(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
         self.workers[worker].idle = false;
-        let plan = self.next_probe(worker).or_else(|| self.next_batch(now, worker));
-        let Some(Plan { bucket, items }) = plan else {
+        let plan = self.next_check(worker).or_else(|| self.next_batch(now, worker));
+        let Some(BatchPlan { bucket, items }) = plan else {
             self.workers[worker].idle = true;
             return actions;
         };
@@ -391,7 +391,7 @@ impl<T: Clone> State<T> {
         let predicted_us = self.cost.predict_us(bucket);
         let part = interactive as f64 / real.max(1) as f64;
         self.admission.spend(now, predicted_us * self.correction * part);
-        self.workers[worker].running = Some(Running { items, started: now, predicted_us });
+        self.workers[worker].running = Some(RunningBatch { items, started: now, predicted_us });
         actions.push(Action::Run { worker, bucket, items: contents });
         if !self.waiting.is_empty() {
             actions.extend(self.wake());
@@ -399,7 +399,7 @@ impl<T: Clone> State<T> {
         actions
     }
 
-    fn next_batch(&mut self, now: Moment, worker: usize) -> Option<Plan> {
+    fn next_batch(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {
         let plan = self.waiting.take(now, self.config.max_age)?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
@@ -419,7 +419,7 @@ impl<T: Clone> State<T> {
     }
 
     fn close(&mut self) -> Vec<Action<T>> {
-        self.phase = Phase::Closed;
+        self.intake = Intake::Closed;
         let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
         waiting.sort_unstable();
         let mut actions: Vec<Action<T>> =
@@ -433,7 +433,7 @@ impl<T: Clone> State<T> {
     }
 }
 
-impl Phase {
+impl Intake {
     /// The later of two; a closed scheduler does not drain again.
     const fn max_with(self, other: Self) -> Self {
         match (self, other) {

@@ -19,7 +19,7 @@ impl Scheduler {
         drop(state);
         self.0.incidents.batches_stuck.add(stuck.len() as u64);
         let (_, ended) = self.carry_out(actions);
-        self.tell(ended);
+        self.answer_ended(ended);
         stuck
     }
 }

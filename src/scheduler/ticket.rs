@@ -64,18 +64,18 @@ struct PendingState {
     left: usize,
     /// From the start of the first batch that gave rows to the end of the last.
     ran: Option<RunSpan>,
-    answer: Option<oneshot::Sender<Result<Answered, RunError>>>,
+    answer: Option<oneshot::Sender<Result<RequestRows, RunError>>>,
 }
 
 /// What all batches of a request gave.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct RequestRows {
     rows: Vec<ItemRows>,
     ran: RunSpan,
 }
 
 impl Pending {
-    pub(super) fn new(items: usize) -> (Arc<Self>, Answer) {
+    pub(super) fn new(items: usize) -> (Arc<Self>, RowsReceiver) {
         let (answer, receiver) = oneshot::channel();
         let state = PendingState {
             rows: vec![ItemRows::default(); items],
@@ -98,7 +98,7 @@ impl Pending {
             if let Some(answer) = state.answer.take() {
                 drop(state);
                 // The client may have gone.
-                let _ = answer.send(Ok(Answered { rows, ran }));
+                let _ = answer.send(Ok(RequestRows { rows, ran }));
             }
         }
     }
@@ -113,20 +113,24 @@ impl Pending {
 }
 
 /// Where the answer arrives.
-pub(super) type Answer = oneshot::Receiver<Result<Answered, RunError>>;
+pub(super) type RowsReceiver = oneshot::Receiver<Result<RequestRows, RunError>>;
 
 /// The rows of a request to come, in the order of its items.
 #[derive(Debug)]
 pub struct Ticket {
     scheduler: Scheduler,
     items: Range<Sequence>,
-    answer: Answer,
+    answer: RowsReceiver,
     /// When its batches ran. Known once every item has rows; then there is nothing to cancel.
     ran: Option<RunSpan>,
 }
 
 impl Ticket {
-    pub(super) const fn new(scheduler: Scheduler, items: Range<Sequence>, answer: Answer) -> Self {
+    pub(super) const fn new(
+        scheduler: Scheduler,
+        items: Range<Sequence>,
+        answer: RowsReceiver,
+    ) -> Self {
         Self { scheduler, items, answer, ran: None }
     }
 
@@ -143,7 +147,7 @@ impl Future for Ticket {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = Pin::new(&mut self.answer).poll(context);
         answer.map(|answer| {
-            let Answered { rows, ran } = answer.unwrap_or(Err(RunError::NoWorker))?;
+            let RequestRows { rows, ran } = answer.unwrap_or(Err(RunError::NoWorker))?;
             self.ran = Some(ran);
             Ok(rows)
         })

@@ -29,7 +29,7 @@ impl Worker {
             let bucket = self.scheduler.bucket(items.len(), longest);
             match lost.map_or_else(|| run(session, bucket, items, output), Err) {
                 Ok(()) => {
-                    self.scheduler.ran(job, bucket, items, output.times);
+                    self.scheduler.record_run(job, bucket, items, output.times);
                     let mut rows = rows(items, output);
                     self.rescue(session, items, &mut rows);
                     all.extend(rows);

@@ -42,7 +42,7 @@ fn waiting(tokens: &[usize]) -> WaitingItems {
 }
 
 /// All plans until nothing waits, at a time when nothing is old.
-fn drain(tokens: &[usize]) -> Vec<Plan> {
+fn drain(tokens: &[usize]) -> Vec<BatchPlan> {
     let mut waiting = waiting(tokens);
     std::iter::from_fn(|| waiting.take(Moment::START, MAX_AGE)).collect()
 }
@@ -78,7 +78,7 @@ fn the_most_rows_within_the_budget_are_a_choice() {
 fn one_item_runs_at_once_in_the_smallest_bucket() {
     let plans = drain(&[13]);
     let bucket = Bucket { rows: 1, length: 16 };
-    assert_eq!(plans, [Plan { bucket, items: vec![0] }]);
+    assert_eq!(plans, [BatchPlan { bucket, items: vec![0] }]);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn rows_that_cost_next_to_nothing_are_filled_with_the_other_priority() {
     }
     let plan = waiting.take(Moment::START, MAX_AGE).expect("something waits");
     let bucket = Bucket { rows: 8, length: 16 };
-    assert_eq!(plan, Plan { bucket, items: vec![0, 1, 2, 3, 4, 7, 8, 6] });
+    assert_eq!(plan, BatchPlan { bucket, items: vec![0, 1, 2, 3, 4, 7, 8, 6] });
 }
 
 #[test]

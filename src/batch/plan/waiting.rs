@@ -38,7 +38,7 @@ pub struct WaitingItem {
 
 /// The next batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct BatchPlan {
     pub bucket: Bucket,
     /// At least one, at most `bucket.rows`; each fits `bucket.length`. The first one leads.
     pub items: Vec<Sequence>,
@@ -70,7 +70,7 @@ struct Queue {
 
 /// A batch under consideration: the lead, then the earliest of `class` and of shorter classes.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct BatchCandidate {
     lead: Turn,
     lead_class: usize,
     class: usize,
@@ -171,9 +171,9 @@ impl WaitingItems {
     }
 
     /// Takes the next batch out; `None` when nothing waits.
-    pub fn take(&mut self, now: Moment, max_age: Duration) -> Option<Plan> {
-        let interactive = self.candidate(&self.interactive, now, max_age);
-        let bulk = self.candidate(&self.bulk, now, max_age);
+    pub fn take(&mut self, now: Moment, max_age: Duration) -> Option<BatchPlan> {
+        let interactive = self.best_candidate(&self.interactive, now, max_age);
+        let bulk = self.best_candidate(&self.bulk, now, max_age);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
             (Some(interactive), None) => {
@@ -193,8 +193,8 @@ impl WaitingItems {
                 (Priority::Interactive, interactive)
             }
         };
-        let Candidate { lead, lead_class, class, .. } = candidate;
-        let bucket = self.filled_up(priority, &candidate);
+        let BatchCandidate { lead, lead_class, class, .. } = candidate;
+        let bucket = self.with_fillers(priority, &candidate);
         let mut items = vec![lead.1];
         let (first, second) = match priority {
             Priority::Interactive => (&mut self.interactive, &mut self.bulk),
@@ -203,12 +203,12 @@ impl WaitingItems {
         first.remove(lead, lead_class);
         first.draw(class, candidate.items, &mut items);
         second.draw(class, bucket.rows, &mut items);
-        Some(Plan { bucket, items })
+        Some(BatchPlan { bucket, items })
     }
 
     /// The candidate's bucket, with more rows where items of the other priority fill them at next
     /// to no cost.
-    fn filled_up(&self, priority: Priority, candidate: &Candidate) -> Bucket {
+    fn with_fillers(&self, priority: Priority, candidate: &BatchCandidate) -> Bucket {
         let other = match priority {
             Priority::Interactive => &self.bulk,
             Priority::Bulk => &self.interactive,
@@ -238,17 +238,22 @@ impl WaitingItems {
     }
 
     /// The batch that a queue would run next.
-    fn candidate(&self, queue: &Queue, now: Moment, max_age: Duration) -> Option<Candidate> {
+    fn best_candidate(
+        &self,
+        queue: &Queue,
+        now: Moment,
+        max_age: Duration,
+    ) -> Option<BatchCandidate> {
         let leads = queue.by_class.iter().enumerate();
         let leads =
             leads.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class)));
         let (oldest, oldest_class) = leads.clone().min()?;
         let share_us = self.share_us(queue);
         if now.since(oldest.0) >= max_age {
-            return Some(self.led_by(queue, oldest, oldest_class, &share_us));
+            return Some(self.best_with_lead(queue, oldest, oldest_class, &share_us));
         }
         leads
-            .map(|(lead, class)| self.led_by(queue, lead, class, &share_us))
+            .map(|(lead, class)| self.best_with_lead(queue, lead, class, &share_us))
             .min_by(|a, b| a.waste_us.total_cmp(&b.waste_us).then(a.lead.cmp(&b.lead)))
     }
 
@@ -265,14 +270,20 @@ impl WaitingItems {
 
     /// The least waste of all batches that contain `lead`: for each length at or above its own, and
     /// each number of rows.
-    fn led_by(&self, queue: &Queue, lead: Turn, lead_class: usize, share_us: &[f64]) -> Candidate {
-        let mut best: Option<Candidate> = None;
+    fn best_with_lead(
+        &self,
+        queue: &Queue,
+        lead: Turn,
+        lead_class: usize,
+        share_us: &[f64],
+    ) -> BatchCandidate {
+        let mut best: Option<BatchCandidate> = None;
         for class in lead_class..self.table.classes.len() {
             if class > lead_class && queue.by_class[class].is_empty() {
                 continue;
             }
             let shape = &self.table.classes[class];
-            let mut others = Others::new(queue, lead_class, class);
+            let mut others = DrawCounter::new(queue, lead_class, class);
             let mut saved_us = share_us[lead_class];
             let mut items = 1;
             for (&rows, &cost_us) in shape.rows.iter().zip(&self.costs_us[class]) {
@@ -286,8 +297,15 @@ impl WaitingItems {
                 });
                 if better {
                     let bucket = Bucket { rows, length: shape.length };
-                    let candidate =
-                        Candidate { lead, lead_class, class, items, bucket, cost_us, waste_us };
+                    let candidate = BatchCandidate {
+                        lead,
+                        lead_class,
+                        class,
+                        items,
+                        bucket,
+                        cost_us,
+                        waste_us,
+                    };
                     best = Some(candidate);
                 }
                 if items < rows {
@@ -326,14 +344,14 @@ impl Queue {
 }
 
 /// Counts what can be drawn besides the lead: of a class, then of shorter ones.
-struct Others<'a> {
+struct DrawCounter<'a> {
     queue: &'a Queue,
     lead_class: usize,
     source: usize,
     left: usize,
 }
 
-impl<'a> Others<'a> {
+impl<'a> DrawCounter<'a> {
     fn new(queue: &'a Queue, lead_class: usize, class: usize) -> Self {
         let mut others = Self { queue, lead_class, source: class, left: 0 };
         others.left = others.of(class);

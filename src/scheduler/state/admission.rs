@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Phase, Refusal, Running, State, WorkerState};
+use super::{Intake, Refusal, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -20,7 +20,7 @@ const PROMISED_PART: f64 = 0.5;
 
 /// A request that asks to be taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate<'a> {
+pub(super) struct NewRequest<'a> {
     pub tokens: &'a [usize],
     pub priority: Priority,
     pub deadline: Moment,
@@ -63,18 +63,18 @@ impl Admission {
     }
 }
 
-impl<T: Clone> State<T> {
+impl<T: Clone> SchedulerState<T> {
     /// Time that a new item would wait before it runs, were it the last of the queue.
     pub fn predicted_wait(&self, now: Moment) -> Duration {
         if self.is_idle() {
             return Duration::ZERO;
         }
         let backlog_us = self.backlog_us(Priority::Interactive) + self.backlog_us(Priority::Bulk);
-        micros(self.running_us(now) + self.probes_us() + backlog_us)
+        micros(self.running_us(now) + self.checks_us() + backlog_us)
     }
 
     /// Refuses a request that does not fit or would be late.
-    pub(super) fn admit(&mut self, now: Moment, new: Candidate<'_>) -> Result<(), Refusal> {
+    pub(super) fn admit(&mut self, now: Moment, new: NewRequest<'_>) -> Result<(), Refusal> {
         self.can_run()?;
         if let Some(room_in) = self.room_in(now, new.tokens.len()) {
             let own = self.own_time(new.tokens);
@@ -97,7 +97,7 @@ impl<T: Clone> State<T> {
 
     /// Refuses what `admit` would refuse whatever the request's items turn out to be. Only how long
     /// it will keep the workers is taken from its `tokens`, which may be an estimate.
-    pub(super) fn announce(&mut self, now: Moment, new: Announced) -> Result<(), Refusal> {
+    pub(super) fn admit_announced(&mut self, now: Moment, new: Announced) -> Result<(), Refusal> {
         self.can_run()?;
         let own = self.estimated_time(new.tokens);
         if let Some(room_in) = self.room_in(now, 1) {
@@ -116,10 +116,10 @@ impl<T: Clone> State<T> {
     /// elsewhere at once. What was taken before waits for a replacement.
     fn can_run(&self) -> Result<(), Refusal> {
         let lives = self.workers.iter().any(|worker| worker.live);
-        match self.phase {
-            Phase::Open if lives => Ok(()),
-            Phase::Draining => Err(Refusal::Draining),
-            Phase::Open | Phase::Closed => Err(Refusal::NoWorker),
+        match self.intake {
+            Intake::Open if lives => Ok(()),
+            Intake::Draining => Err(Refusal::Draining),
+            Intake::Open | Intake::Closed => Err(Refusal::NoWorker),
         }
     }
 
@@ -133,7 +133,7 @@ impl<T: Clone> State<T> {
 
     /// Turns of a request's items: when each would run were the workers the request's own. So a
     /// large request lets others in between, and those cannot hold it up beyond its time.
-    pub(super) fn turns(&self, now: Moment, new: Candidate<'_>) -> Vec<Moment> {
+    pub(super) fn turns(&self, now: Moment, new: NewRequest<'_>) -> Vec<Moment> {
         let last = now + new.deadline.since(now).mul_f64(TURNS_PART);
         let (mut before_us, workers) = (0.0, self.sharing_workers());
         let mut turn = |&tokens: &usize| {
@@ -159,7 +159,7 @@ impl<T: Clone> State<T> {
         // Later items that fill up the batches of earlier ones run before it too: at most as much
         // again, and a batch of each length; half of that as a rule.
         let filled_us = before_us.min(self.round_us(priority));
-        micros(self.running_us(now) + self.probes_us() + before_us + 0.5 * filled_us)
+        micros(self.running_us(now) + self.checks_us() + before_us + 0.5 * filled_us)
     }
 
     /// Part of the workers' time that interactive items leave to bulk items, of late.
@@ -171,7 +171,7 @@ impl<T: Clone> State<T> {
     /// A worker can start at once, and nothing is before a new item.
     fn is_idle(&self) -> bool {
         let idle = |worker: &WorkerState| {
-            worker.live && worker.running.is_none() && worker.probes.is_empty()
+            worker.live && worker.running.is_none() && worker.checks.is_empty()
         };
         self.waiting.is_empty() && self.workers.iter().any(idle)
     }
@@ -193,7 +193,7 @@ impl<T: Clone> State<T> {
 
     /// Time until the workers have run what they run, on average.
     fn running_us(&self, now: Moment) -> f64 {
-        let left_us = |running: &Running| {
+        let left_us = |running: &RunningBatch| {
             let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
             (running.predicted_us * self.correction - elapsed_us).max(0.0)
         };

@@ -1,6 +1,6 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
-use super::{Action, State, WorkerState};
+use super::{Action, SchedulerState, WorkerState};
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 
@@ -10,46 +10,46 @@ const CORRECTION_WEIGHT: f64 = 0.05;
 /// The correction stays within a factor of this.
 const CORRECTION_MAX: f64 = 8.0;
 
-impl<T: Clone> State<T> {
+impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run.
-    pub(super) fn lose(&mut self, worker: usize) -> Vec<Action<T>> {
-        let actions = self.abandon_all(worker);
+    pub(super) fn lose_worker(&mut self, worker: usize) -> Vec<Action<T>> {
+        let actions = self.abandon_worker_items(worker);
         self.workers[worker] = WorkerState::default();
         actions
     }
 
     /// Ends what the worker runs and what only it could run. It is given nothing until its batch
     /// ends after all.
-    pub(super) fn stick(&mut self, worker: usize) -> Vec<Action<T>> {
-        let actions = self.abandon_all(worker);
+    pub(super) fn stop_stuck_worker(&mut self, worker: usize) -> Vec<Action<T>> {
+        let actions = self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];
         (state.live, state.stuck) = (false, true);
         actions
     }
 
-    fn abandon_all(&mut self, worker: usize) -> Vec<Action<T>> {
-        let running = self.end_running(worker).into_iter();
+    fn abandon_worker_items(&mut self, worker: usize) -> Vec<Action<T>> {
+        let running = self.fail_batch(worker).into_iter();
         let mut actions: Vec<Action<T>> =
             running.map(|(item, content)| Action::Abandon { item, content }).collect();
-        let probes = std::mem::take(&mut self.workers[worker].probes);
-        actions.extend(probes.into_iter().filter_map(|item| self.abandon(item)));
+        let checks = std::mem::take(&mut self.workers[worker].checks);
+        actions.extend(checks.into_iter().filter_map(|item| self.abandon(item)));
         actions
     }
 
-    fn unstick(&mut self, worker: usize) {
+    fn resume_stuck_worker(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
         if std::mem::take(&mut state.stuck) {
             state.live = true;
         }
     }
 
-    pub(super) fn done(
+    pub(super) fn complete_batch(
         &mut self,
         now: Moment,
         worker: usize,
         failed: &[Sequence],
     ) -> Vec<Action<T>> {
-        self.unstick(worker);
+        self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
         if running.predicted_us > 0.0 {
@@ -71,8 +71,8 @@ impl<T: Clone> State<T> {
     }
 
     /// Ends the items of the worker's batch, which gave nothing.
-    pub(super) fn end_running(&mut self, worker: usize) -> Vec<(Sequence, T)> {
-        self.unstick(worker);
+    pub(super) fn fail_batch(&mut self, worker: usize) -> Vec<(Sequence, T)> {
+        self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         let mut ended = Vec::with_capacity(running.items.len());
         for sequence in running.items {

@@ -19,14 +19,14 @@ struct Item {
     tokens: usize,
     deadline: Moment,
     /// The worker that it checks.
-    probe_of: Option<usize>,
+    check_of: Option<usize>,
     is_running: bool,
 }
 
 impl Item {
     /// Waits in the queue that all workers share.
     const fn is_queued(&self) -> bool {
-        !self.is_running && self.probe_of.is_none()
+        !self.is_running && self.check_of.is_none()
     }
 }
 
@@ -34,7 +34,7 @@ impl Item {
 struct World {
     seed: u64,
     random: Rng,
-    state: State,
+    state: SchedulerState,
     now: Moment,
     capacity: usize,
     items: BTreeMap<Sequence, Item>,
@@ -44,12 +44,12 @@ struct World {
     /// What a worker ran has ended for its requests, not for the worker.
     stuck: Vec<bool>,
     batches_by_worker: Vec<u64>,
-    /// Batches of other items since each worker's last probe.
-    since_probe: Vec<Option<u32>>,
+    /// Batches of other items since each worker's last check.
+    since_check: Vec<Option<u32>>,
     ended: u64,
     led_by_age: u64,
-    /// How often a probe had to let others pass.
-    probes_held: u64,
+    /// How often a check had to let others pass.
+    checks_held: u64,
     draining: bool,
 }
 
@@ -63,7 +63,7 @@ impl World {
         Self {
             seed,
             random,
-            state: State::new(config, BucketTable::new(&ladder)),
+            state: SchedulerState::new(config, BucketTable::new(&ladder)),
             now: Moment::START,
             capacity,
             items: BTreeMap::new(),
@@ -72,10 +72,10 @@ impl World {
             live: vec![false; workers],
             stuck: vec![false; workers],
             batches_by_worker: vec![0; workers],
-            since_probe: vec![None; workers],
+            since_check: vec![None; workers],
             ended: 0,
             led_by_age: 0,
-            probes_held: 0,
+            checks_held: 0,
             draining: false,
         }
     }
@@ -87,7 +87,7 @@ impl World {
             0..330 => self.submit(),
             330..350 => self.announce(),
             350..400 => self.cancel(),
-            400..470 => self.probe(worker),
+            400..470 => self.check(worker),
             470..490 => self.lose(worker),
             490..510 => self.stick(worker),
             510..620 => self.open(worker),
@@ -97,7 +97,7 @@ impl World {
             812 if self.random.u32(0..10) == 0 => self.begin_drain(),
             _ => self.ask(worker),
         }
-        self.check();
+        self.verify();
     }
 
     fn begin_drain(&mut self) {
@@ -157,17 +157,17 @@ impl World {
         }
     }
 
-    fn probe(&mut self, worker: usize) {
+    fn check(&mut self, worker: usize) {
         let deadline = self.now + Duration::from_millis(30);
-        let event = Event::Probe { worker, tokens: 9, content: &(), deadline };
+        let event = Event::Check { worker, tokens: 9, content: &(), deadline };
         if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
             assert!(self.live[worker], "{self}");
             self.enter(items.start, 9, deadline, Some(worker));
         }
     }
 
-    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, probe_of: Option<usize>) {
-        let entry = Item { tokens, deadline, probe_of, is_running: false };
+    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, check_of: Option<usize>) {
+        let entry = Item { tokens, deadline, check_of, is_running: false };
         assert!(self.items.insert(item, entry).is_none(), "{self}");
     }
 
@@ -202,7 +202,7 @@ impl World {
 
     fn lose(&mut self, worker: usize) {
         (self.live[worker], self.stuck[worker]) = (false, false);
-        self.since_probe[worker] = None;
+        self.since_check[worker] = None;
         // Its job was dropped by a panic, or was not.
         let running = self.running[worker].take().unwrap_or_default();
         if self.random.bool() {
@@ -239,21 +239,21 @@ impl World {
         let now = self.now;
         let mut alive = self.items.values().filter(|item| !item.is_running && item.deadline > now);
         let others = alive.clone().any(Item::is_queued);
-        let probes = alive.any(|item| item.probe_of == Some(worker));
+        let checks = alive.any(|item| item.check_of == Some(worker));
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();
-        assert_eq!(ran.is_empty(), !others && !probes, "there is work {self}");
+        assert_eq!(ran.is_empty(), !others && !checks, "there is work {self}");
         let Some(&lead) = ran.first() else { return };
-        if self.items[&lead].probe_of.is_some() {
-            let since = self.since_probe[worker].replace(0);
+        if self.items[&lead].check_of.is_some() {
+            let since = self.since_check[worker].replace(0);
             assert!(!others || since.is_none_or(|since| since >= 7), "too often {self}");
             return;
         }
-        if let Some(since) = &mut self.since_probe[worker] {
+        if let Some(since) = &mut self.since_check[worker] {
             *since += 1;
         }
-        assert!(!probes || self.since_probe[worker].is_some_and(|n| n <= 7), "held {self}");
-        self.probes_held += u64::from(probes);
+        assert!(!checks || self.since_check[worker].is_some_and(|n| n <= 7), "held {self}");
+        self.checks_held += u64::from(checks);
         let [interactive, bulk] = old;
         let oldest = match self.state.items[&lead].priority {
             Priority::Interactive => interactive,
@@ -313,7 +313,7 @@ impl World {
         self.ended += 1;
     }
 
-    fn check(&self) {
+    fn verify(&self) {
         let counts = self.state.counts();
         assert_eq!(counts.ended(), self.ended, "{self}");
         assert_eq!(counts.accepted, self.ended + self.items.len() as u64, "{self}");
@@ -344,7 +344,7 @@ impl World {
                 self.ask(worker);
             }
             self.submit();
-            self.check();
+            self.verify();
             self.now = self.now + Duration::from_millis(1);
             steps += 1;
             assert!(steps < 10_000, "the drain does not end {self}");
@@ -378,7 +378,7 @@ fn every_item_ends_once_whatever_happens() {
             counts.abandoned,
             counts.refused,
             world.led_by_age,
-            world.probes_held,
+            world.checks_held,
         ];
         totals.iter_mut().zip(ways).for_each(|(total, way)| *total += way);
         worlds += 1;
@@ -397,12 +397,12 @@ fn closing_ends_everything_that_waits() {
         }
         let actions = world.state.handle(world.now, &Event::Close);
         world.carry_out(0, actions);
-        world.check();
+        world.verify();
         assert!(world.items.values().all(|item| item.is_running), "{world}");
         for worker in 0..world.live.len() {
             world.lose(worker);
         }
-        world.check();
+        world.verify();
         assert!(world.items.is_empty(), "{world}");
     }
 }

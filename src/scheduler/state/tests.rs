@@ -13,11 +13,11 @@ fn at(milliseconds: u64) -> Moment {
     Moment::START + Duration::from_millis(milliseconds)
 }
 
-fn state(capacity: usize, workers: usize) -> State {
+fn state(capacity: usize, workers: usize) -> SchedulerState {
     let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
     let max_age = Duration::from_millis(50);
     let mut state =
-        State::new(StateConfig { capacity, max_age, workers }, BucketTable::new(&ladder));
+        SchedulerState::new(StateConfig { capacity, max_age, workers }, BucketTable::new(&ladder));
     for worker in 0..workers {
         state.handle(at(0), &Event::WorkerOpened { worker });
     }
@@ -28,11 +28,11 @@ fn submission(tokens: &[usize], priority: Option<Priority>, deadline: Moment) ->
     Event::Submit { tokens, contents: NOTHING, priority, deadline }
 }
 
-fn submit(state: &mut State, tokens: &[usize]) -> Vec<Action> {
+fn submit(state: &mut SchedulerState, tokens: &[usize]) -> Vec<Action> {
     state.handle(at(0), &submission(tokens, None, LATER))
 }
 
-fn ask(state: &mut State, now: Moment) -> Vec<Action> {
+fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Action> {
     state.handle(now, &Event::AskForWork { worker: 0 })
 }
 
@@ -118,11 +118,11 @@ fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
 }
 
 #[test]
-fn a_probe_runs_on_its_worker_before_what_waits() {
+fn a_check_runs_on_its_worker_before_what_waits() {
     let mut state = state(10, 2);
     submit(&mut state, &[5; 8]);
-    let probe = Event::Probe { worker: 1, tokens: 9, content: &(), deadline: LATER };
-    assert_eq!(state.handle(at(0), &probe), [Action::Accept { items: 8..9 }, Action::WakeAll]);
+    let check = Event::Check { worker: 1, tokens: 9, content: &(), deadline: LATER };
+    assert_eq!(state.handle(at(0), &check), [Action::Accept { items: 8..9 }, Action::WakeAll]);
     let other = ask(&mut state, at(0));
     assert!(
         matches!(&other[..], [Action::Run { worker: 0, items, .. }] if !items.contains(&(8, ())))
@@ -132,18 +132,18 @@ fn a_probe_runs_on_its_worker_before_what_waits() {
     assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![(8, ())] }]);
 }
 
-fn probe(state: &mut State) -> Action {
-    let event = Event::Probe { worker: 0, tokens: 9, content: &(), deadline: LATER };
+fn check(state: &mut SchedulerState) -> Action {
+    let event = Event::Check { worker: 0, tokens: 9, content: &(), deadline: LATER };
     state.handle(at(0), &event).swap_remove(0)
 }
 
 #[test]
-fn probes_take_one_batch_in_eight_while_items_wait() {
+fn checks_take_one_batch_in_eight_while_items_wait() {
     let mut state = state(10_000, 1);
     submit(&mut state, &[100; 1000]);
     let mut last = None;
     for batch in 0..100 {
-        while matches!(probe(&mut state), Action::Accept { .. }) {}
+        while matches!(check(&mut state), Action::Accept { .. }) {}
         let actions = ask(&mut state, at(0));
         let [Action::Run { items, .. }, ..] = &actions[..] else { panic!("{actions:?}") };
         if items[0].0 >= 1000 {
@@ -156,10 +156,10 @@ fn probes_take_one_batch_in_eight_while_items_wait() {
 }
 
 #[test]
-fn probes_run_at_once_when_nothing_else_waits() {
+fn checks_run_at_once_when_nothing_else_waits() {
     let mut state = state(10, 1);
     for _ in 0..3 {
-        let Action::Accept { items } = probe(&mut state) else { panic!("it lives") };
+        let Action::Accept { items } = check(&mut state) else { panic!("it lives") };
         assert!(matches!(&ask(&mut state, at(0))[..], [Action::Run { items: ran, .. }]
             if ran[..] == [(items.start, ())]));
         state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
@@ -167,30 +167,30 @@ fn probes_run_at_once_when_nothing_else_waits() {
 }
 
 #[test]
-fn few_probes_wait_for_a_worker_and_they_count_as_work() {
+fn few_checks_wait_for_a_worker_and_they_count_as_work() {
     let mut state = state(10_000, 1);
     submit(&mut state, &[100; 20]);
     ask(&mut state, at(0));
     let before = state.predicted_wait(at(0));
-    let taken = (0..100).filter(|_| matches!(probe(&mut state), Action::Accept { .. })).count();
+    let taken = (0..100).filter(|_| matches!(check(&mut state), Action::Accept { .. })).count();
     assert!((1..=4).contains(&taken), "{taken}");
-    assert!(matches!(probe(&mut state), Action::Refuse(Refusal::Full { .. })));
+    assert!(matches!(check(&mut state), Action::Refuse(Refusal::Full { .. })));
     assert!(state.predicted_wait(at(0)) > before, "they are before a new request");
 }
 
 #[test]
-fn a_probe_of_a_worker_without_a_session_is_refused() {
+fn a_check_of_a_worker_without_a_session_is_refused() {
     let mut state = state(10, 1);
-    let probe = Event::Probe { worker: 0, tokens: 9, content: &(), deadline: LATER };
-    state.handle(at(0), &probe);
+    let check = Event::Check { worker: 0, tokens: 9, content: &(), deadline: LATER };
+    state.handle(at(0), &check);
     let lost = state.handle(at(0), &Event::WorkerLost { worker: 0 });
     assert_eq!(lost, [Action::Abandon { item: 0, content: () }]);
-    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refusal::NoWorker)]);
-    let unknown = Event::Probe { worker: 7, tokens: 9, content: &(), deadline: LATER };
+    assert_eq!(state.handle(at(0), &check), [Action::Refuse(Refusal::NoWorker)]);
+    let unknown = Event::Check { worker: 7, tokens: 9, content: &(), deadline: LATER };
     assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refusal::NoWorker)]);
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     state.handle(at(0), &Event::Close);
-    assert_eq!(state.handle(at(0), &probe), [Action::Refuse(Refusal::NoWorker)]);
+    assert_eq!(state.handle(at(0), &check), [Action::Refuse(Refusal::NoWorker)]);
 }
 
 #[test]
@@ -272,7 +272,12 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
     assert!(state.predicted_wait(now) > before / 2);
 }
 
-fn submit_as(state: &mut State, tokens: &[usize], priority: Priority, deadline: Moment) -> Action {
+fn submit_as(
+    state: &mut SchedulerState,
+    tokens: &[usize],
+    priority: Priority,
+    deadline: Moment,
+) -> Action {
     state.handle(at(0), &submission(tokens, Some(priority), deadline)).swap_remove(0)
 }
 
@@ -281,7 +286,7 @@ fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 200], Priority::Bulk, LATER);
     let wait = state.predicted_wait(at(0));
-    let ask = |state: &mut State, time: Duration| {
+    let ask = |state: &mut SchedulerState, time: Duration| {
         submit_as(state, &[100; 20], Priority::Bulk, at(0) + time)
     };
     assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
@@ -349,13 +354,13 @@ fn announced(priority: Priority, time: Duration) -> Announced {
     Announced { priority, tokens: 2000, deadline: at(0) + time, ahead, tokenizing }
 }
 
-fn announce(state: &mut State, priority: Priority, time: Duration) -> Vec<Action> {
+fn announce(state: &mut SchedulerState, priority: Priority, time: Duration) -> Vec<Action> {
     state.handle(at(0), &Event::Announce(announced(priority, time)))
 }
 
 #[test]
 fn a_request_is_refused_by_its_head_when_nothing_can_run_it() {
-    let bulk = |state: &mut State| announce(state, Priority::Bulk, Duration::from_secs(1));
+    let bulk = |state: &mut SchedulerState| announce(state, Priority::Bulk, Duration::from_secs(1));
     let mut state = state(10, 1);
     assert_eq!(bulk(&mut state), []);
     state.handle(at(0), &Event::WorkerLost { worker: 0 });

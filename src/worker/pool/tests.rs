@@ -255,15 +255,15 @@ async fn draining_answers_what_was_accepted() {
 }
 
 #[tokio::test]
-async fn a_probe_passes_what_waits_and_reaches_its_worker() {
+async fn a_check_passes_what_waits_and_reaches_its_worker() {
     let gate = Gate::closed();
     let rig = Rig::new(1, 1000, gated(&gate));
     let bulk: Vec<Ticket> =
         (0..100).map(|seed| rig.submit(&[ids(seed, 128)]).expect("room")).collect();
     gate.wait_for_runs(1);
-    let probe = rig.scheduler.probe(0, ids(7, 5), rig.deadline()).expect("it lives");
+    let check = rig.scheduler.submit_check(0, ids(7, 5), rig.deadline()).expect("it lives");
     gate.permit(2);
-    assert_rows(&[ids(7, 5)], &within(probe).await.expect("it runs second"));
+    assert_rows(&[ids(7, 5)], &within(check).await.expect("it runs second"));
     gate.open();
     for ticket in bulk {
         within(ticket).await.expect("it runs");
@@ -402,7 +402,10 @@ async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
     assert_eq!(within(stuck).await, Err(RunError::NoWorker));
     let workers = rig.scheduler.snapshot().workers;
     assert_eq!((workers.live, workers.busy, workers.stuck), (0, 0, 1));
-    assert_eq!(rig.scheduler.probe(0, ids(2, 9), rig.deadline()).err(), Some(Refusal::NoWorker));
+    assert_eq!(
+        rig.scheduler.submit_check(0, ids(2, 9), rig.deadline()).err(),
+        Some(Refusal::NoWorker)
+    );
     assert_eq!(rig.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
     gate.open();
     assert_rows(&[ids(3, 9)], &within(waiting).await.expect("it runs after all"));

@@ -1,0 +1,50 @@
+//! Checks of one worker's health: they pass what waits, but not so often that it starves.
+
+use std::time::Duration;
+
+use super::{Action, Intake, Item, Refusal, SchedulerState};
+use crate::batch::plan::BatchPlan;
+
+/// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
+/// late.
+const CHECKS_MAX: usize = 4;
+
+/// Batches of a worker for each check that they let pass, so that checks cannot starve requests.
+const BATCHES_PER_CHECK: u32 = 7;
+
+impl<T: Clone> SchedulerState<T> {
+    pub(super) fn queue_check(&mut self, worker: usize, item: Item<T>) -> Vec<Action<T>> {
+        let closed = self.intake == Intake::Closed;
+        let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
+        let Some(state) = live else {
+            return vec![Action::Refuse(Refusal::NoWorker)];
+        };
+        if state.checks.len() >= CHECKS_MAX {
+            return vec![Action::Refuse(Refusal::Full { retry_after: Duration::ZERO })];
+        }
+        let sequence = self.next;
+        self.counts.accepted += 1;
+        state.checks.push_back(sequence);
+        self.insert(item);
+        vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
+    }
+
+    /// The worker's next check, unless it is the others' turn.
+    pub(super) fn next_check(&mut self, worker: usize) -> Option<BatchPlan> {
+        let state = &mut self.workers[worker];
+        if state.owed_batches > 0 && !self.waiting.is_empty() {
+            return None;
+        }
+        let check = state.checks.pop_front()?;
+        state.owed_batches = BATCHES_PER_CHECK;
+        let bucket = self.waiting.table().single(self.items[&check].tokens);
+        Some(BatchPlan { bucket, items: vec![check] })
+    }
+
+    /// Time of the checks that wait, for all workers together: as if all ran before a new item.
+    pub(super) fn checks_us(&self) -> f64 {
+        let checks = self.workers.iter().flat_map(|worker| &worker.checks);
+        let each_us = checks.map(|check| self.waiting.single_us(self.items[check].tokens));
+        each_us.sum::<f64>() * self.correction / self.sharing_workers()
+    }
+}
