@@ -28,14 +28,14 @@ pub const GPU_BATCH_TOKENS: [MaxBatchTokens; 5] = [
 ];
 /// Tokens of the single texts that are measured on a processor before it serves; batches have the
 /// longer ones.
-pub const CPU_PROBE_TOKENS: [usize; 2] = [32, 64];
+pub const CPU_WORKLOAD_TOKENS: [usize; 2] = [32, 64];
 /// Padded tokens of those batches: enough to tell a run's fixed cost from that of a token, and no
 /// more, since a start should not take long.
-pub const CPU_PROBE_BATCHES: [usize; 2] = [128, 512];
+pub const CPU_WORKLOAD_BATCHES: [usize; 2] = [128, 512];
 /// The same for a GPU; the largest batch stays within 64 rows.
-pub const GPU_PROBE_TOKENS: [usize; 2] = [64, 128];
-/// See [`GPU_PROBE_TOKENS`].
-pub const GPU_PROBE_BATCHES: [usize; 3] = [512, 2048, 8192];
+pub const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
+/// See [`GPU_WORKLOAD_TOKENS`].
+pub const GPU_WORKLOAD_BATCHES: [usize; 3] = [512, 2048, 8192];
 
 /// A request of at most so many items and tokens is interactive when it does not say: a question
 /// with its variants, or one text; together they fit one batch of the CPU.

@@ -14,7 +14,7 @@ use prometheus::{
     TextEncoder,
 };
 
-use names::{Kind, Metric};
+use names::{Metric, MetricKind};
 
 pub mod names;
 
@@ -200,14 +200,14 @@ impl Readings {
             assert_eq!(values.len(), metric.labels.len(), "{} has its labels", metric.name);
         }
         let families = match metric.kind {
-            Kind::Counter => {
+            MetricKind::Counter => {
                 let counters = CounterVec::new(options, metric.labels).expect(SOUND);
                 for (values, value) in series {
                     counters.with_label_values(values).inc_by(*value);
                 }
                 counters.collect()
             }
-            Kind::Gauge | Kind::Histogram => {
+            MetricKind::Gauge | MetricKind::Histogram => {
                 let gauges = GaugeVec::new(options, metric.labels).expect(SOUND);
                 for (values, value) in series {
                     gauges.with_label_values(values).set(*value);
@@ -251,7 +251,7 @@ fn histograms(metric: &Metric) -> HistogramVec {
 /// labels. Those that come first, the common ones, are found first.
 struct Series<F: Family> {
     family: F,
-    slots: [OnceLock<(Key, F::Handle)>; SLOTS],
+    slots: [OnceLock<(SeriesKey, F::Handle)>; SLOTS],
 }
 
 /// A metric with labels.
@@ -278,14 +278,14 @@ impl Family for HistogramVec {
 }
 
 /// A name, and a status where the family has one (0 elsewhere).
-type Key = (&'static str, u16);
+type SeriesKey = (&'static str, u16);
 
 impl<F: Family> Series<F> {
     fn new(family: F) -> Self {
         Self { family, slots: std::array::from_fn(|_| OnceLock::new()) }
     }
 
-    fn with(&self, key: Key, record: impl FnOnce(&F::Handle)) {
+    fn with(&self, key: SeriesKey, record: impl FnOnce(&F::Handle)) {
         for slot in &self.slots {
             let (taken, handle) = slot.get_or_init(|| (key, self.look_up(key)));
             if *taken == key {
@@ -295,7 +295,7 @@ impl<F: Family> Series<F> {
         record(&self.look_up(key));
     }
 
-    fn look_up(&self, (name, status): Key) -> F::Handle {
+    fn look_up(&self, (name, status): SeriesKey) -> F::Handle {
         match status {
             0 => self.family.handle(&[name]),
             status => self.family.handle(&[name, &status.to_string()]),
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn every_metric_can_be_read_with_its_labels() {
         let mut readings = Readings::default();
-        let read = names::METRICS.iter().filter(|metric| metric.kind != Kind::Histogram);
+        let read = names::METRICS.iter().filter(|metric| metric.kind != MetricKind::Histogram);
         for metric in read.clone() {
             readings.put(metric, &[(&vec!["a \"b\""; metric.labels.len()], 1.5)]);
         }
@@ -381,8 +381,8 @@ mod tests {
         for (place, metric) in names::METRICS.iter().enumerate() {
             let name = metric.name;
             assert!(names::METRICS[..place].iter().all(|other| other.name != name), "{name}");
-            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
-            assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
+            assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"), "{name}");
+            assert_eq!(metric.kind == MetricKind::Histogram, !metric.buckets.is_empty(), "{name}");
             assert!(metric.buckets.is_sorted(), "{name}");
         }
     }

@@ -41,7 +41,7 @@ pub use request::{
 use tokenizing::Pace;
 
 /// Everything that exists once the model is ready.
-pub struct Resident {
+pub struct ResidentModel {
     pub package: ModelPackage,
     pub tokenizer: TextTokenizer,
     pub engine: Arc<dyn Engine>,
@@ -89,7 +89,7 @@ pub struct EmbeddingService {
     /// Why the model cannot be run; set before the phase says so.
     failure: OnceLock<String>,
     card: OnceLock<ModelCard>,
-    resident: OnceLock<Arc<Resident>>,
+    resident: OnceLock<Arc<ResidentModel>>,
     figures: OnceLock<Figures>,
     deep_check: SharedCheck,
 }
@@ -134,7 +134,7 @@ impl EmbeddingService {
     }
 
     /// Takes requests from now on, unless the process is already draining.
-    pub fn install(&self, resident: Resident) {
+    pub fn install(&self, resident: ResidentModel) {
         self.announce(resident.package.manifest());
         if let Some(metrics) = &self.metrics {
             resident.scheduler.set_metrics(Arc::clone(metrics));
@@ -252,7 +252,7 @@ impl EmbeddingService {
         };
         let clock = self.clock();
         let check = async move {
-            let Resident { scheduler, package, .. } = &*resident;
+            let ResidentModel { scheduler, package, .. } = &*resident;
             let check =
                 |worker| canary::check(worker, scheduler, package.manifest(), &*clock, timeout);
             join_all((0..scheduler.snapshot().workers.total).map(check)).await
@@ -279,7 +279,7 @@ impl EmbeddingService {
         self.available().map(|_| ())
     }
 
-    fn available(&self) -> Result<Arc<Resident>, Refusal> {
+    fn available(&self) -> Result<Arc<ResidentModel>, Refusal> {
         match (self.phase(), self.resident.get()) {
             (Phase::Ready | Phase::LameDuck, Some(resident)) => Ok(Arc::clone(resident)),
             (Phase::LameDuck | Phase::Draining, _) => Err(Refusal::Draining),

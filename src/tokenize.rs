@@ -21,9 +21,9 @@ mod normalizer;
 mod unigram;
 mod xlm_r;
 
-use file::File;
-use found::{Found, Patience};
-use library::Library;
+use file::TokenizerFile;
+use found::{FoundIds, WantedPoll};
+use library::LibraryTokenizer;
 use xlm_r::XlmR;
 
 /// Stands for a space in sentencepiece's pieces.
@@ -67,7 +67,7 @@ impl Tokenized {
 
 /// The package's tokenizer; used by many threads at once.
 pub struct TextTokenizer {
-    kind: Kind,
+    kind: TokenizerKind,
     /// The special tokens in front of and behind every text.
     around: [u32; 2],
     limit: usize,
@@ -75,9 +75,9 @@ pub struct TextTokenizer {
     passage: Option<String>,
 }
 
-enum Kind {
+enum TokenizerKind {
     XlmR(Box<XlmR>),
-    Library(Box<Library>),
+    Library(Box<LibraryTokenizer>),
 }
 
 impl TextTokenizer {
@@ -102,9 +102,10 @@ impl TextTokenizer {
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
         let normalization = normalization.or(manifest.tokenizer.normalization);
         let (kind, around) = library::guarded(|| {
-            let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+            let file: TokenizerFile =
+                serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
             let around = file.around();
-            Ok((Kind::read(file, &bytes, special, normalization)?, around))
+            Ok((TokenizerKind::read(file, &bytes, special, normalization)?, around))
         })
         .map_err(unreadable)?;
         let (found, expected) = (kind.vocabulary_size(), manifest.vocab_size);
@@ -142,16 +143,16 @@ impl TextTokenizer {
             PromptName::Query => self.query.as_deref(),
             PromptName::Passage => self.passage.as_deref(),
         });
-        let mut found = Found::new(self.limit - 2);
-        let mut patience = Patience::new(wanted);
+        let mut found = FoundIds::new(self.limit - 2);
+        let mut poll = WantedPoll::new(wanted);
         match prompt {
-            None => self.kind.encode(text, 0, &mut found, &mut patience)?,
+            None => self.kind.encode(text, 0, &mut found, &mut poll)?,
             Some(prompt) => {
                 let whole = [prompt, text].concat();
-                self.kind.encode(&whole, prompt.len(), &mut found, &mut patience)?;
+                self.kind.encode(&whole, prompt.len(), &mut found, &mut poll)?;
             }
         }
-        let Found { mut ids, count, prompt_tokens, .. } = found;
+        let FoundIds { mut ids, count, prompt_tokens, .. } = found;
         let [first, last] = self.around;
         ids.insert(0, first);
         ids.push(last);
@@ -181,24 +182,24 @@ impl TextTokenizer {
     /// Whose normalization the ids follow.
     pub fn normalization(&self) -> Normalization {
         match &self.kind {
-            Kind::XlmR(own) => own.normalization(),
-            Kind::Library(_) => Normalization::Huggingface,
+            TokenizerKind::XlmR(own) => own.normalization(),
+            TokenizerKind::Library(_) => Normalization::Huggingface,
         }
     }
 
     /// The vocabulary piece of an id.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {
-            Kind::XlmR(own) => own.pieces().get(id as usize).cloned(),
-            Kind::Library(library) => library.piece(id),
+            TokenizerKind::XlmR(own) => own.pieces().get(id as usize).cloned(),
+            TokenizerKind::Library(library) => library.piece(id),
         }
     }
 }
 
-impl Kind {
+impl TokenizerKind {
     /// What is not of XLM-R's kind is read by the crate, and so as the crate does.
     fn read(
-        file: File,
+        file: TokenizerFile,
         bytes: &[u8],
         special: SpecialTokenText,
         normalization: Option<Normalization>,
@@ -212,7 +213,7 @@ impl Kind {
                 Err("its normalizer is not XLM-R's, so its normalization can only be huggingface"
                     .to_owned())
             }
-            _ => Ok(Self::Library(Box::new(Library::read(bytes, special)?))),
+            _ => Ok(Self::Library(Box::new(LibraryTokenizer::read(bytes, special)?))),
         }
     }
 
@@ -227,12 +228,12 @@ impl Kind {
         &self,
         text: &str,
         prompt_bytes: usize,
-        found: &mut Found,
-        patience: &mut Patience<'_>,
+        found: &mut FoundIds,
+        poll: &mut WantedPoll<'_>,
     ) -> Result<(), TokenizeError> {
         match self {
-            Self::XlmR(own) => own.encode(text, prompt_bytes, found, patience),
-            Self::Library(library) => library.encode(text, prompt_bytes, found, patience),
+            Self::XlmR(own) => own.encode(text, prompt_bytes, found, poll),
+            Self::Library(library) => library.encode(text, prompt_bytes, found, poll),
         }
     }
 }

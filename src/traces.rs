@@ -61,7 +61,7 @@ pub struct RequestEnd {
 
 /// What the exporting thread makes spans of.
 #[derive(Debug)]
-struct Record {
+struct TraceRecord {
     trace: RequestTrace,
     end: RequestEnd,
     ended: SystemTime,
@@ -69,7 +69,7 @@ struct Record {
 
 #[derive(Debug)]
 enum Message {
-    Ended(Box<Record>),
+    Ended(Box<TraceRecord>),
     /// Asks to export everything that came before.
     Flush(oneshot::Sender<()>),
 }
@@ -122,7 +122,7 @@ impl Traces {
         if !trace.sampled {
             return;
         }
-        let record = Box::new(Record { trace, end, ended: wall_time() });
+        let record = Box::new(TraceRecord { trace, end, ended: wall_time() });
         match self.queue.try_send(Message::Ended(record)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {

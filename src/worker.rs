@@ -22,16 +22,16 @@ const WARM_UP_IDS: u32 = 4;
 
 /// What a worker's thread tells the pool.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum WorkerEvent {
     /// Every bucket has run; the times are of runs that compiled nothing.
     Ready { worker: usize, measured: Times },
     /// The thread has ended.
-    Ended { worker: usize, end: End },
+    Ended { worker: usize, end: WorkerEnd },
 }
 
 /// Why a worker's thread ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum WorkerEnd {
     /// There is no more work.
     Dismissed,
     /// The session could not be opened or warmed up.
@@ -48,31 +48,32 @@ pub(super) struct Worker {
     pub engine: Arc<dyn Engine>,
     pub scheduler: Scheduler,
     pub clock: Arc<dyn Clock>,
-    pub reports: Sender<Report>,
+    pub events: Sender<WorkerEvent>,
 }
 
 impl Worker {
     /// The thread's whole life; its end is always reported.
     pub fn run(self) {
         let life = catch_unwind(AssertUnwindSafe(|| self.live()));
-        let end = life.unwrap_or_else(|panic| End::Failed(format!("panic: {}", said(&*panic))));
+        let end = life
+            .unwrap_or_else(|panic| WorkerEnd::Failed(format!("panic: {}", panic_text(&*panic))));
         self.scheduler.worker_lost(self.index);
         // The pool is gone only when the process is ending.
-        let _ = self.reports.send(Report::Ended { worker: self.index, end });
+        let _ = self.events.send(WorkerEvent::Ended { worker: self.index, end });
     }
 
-    fn live(&self) -> End {
+    fn live(&self) -> WorkerEnd {
         let mut output = BatchOutput::default();
         let mut session = match self.engine.open_session(self.scheduler.buckets()) {
             Ok(session) => session,
-            Err(error) => return End::NotOpened(error),
+            Err(error) => return WorkerEnd::NotOpened(error),
         };
         let measured = match self.warm_up(&mut *session, &mut output) {
             Ok(measured) => measured,
-            Err(error) => return End::NotOpened(error),
+            Err(error) => return WorkerEnd::NotOpened(error),
         };
         self.scheduler.worker_opened(self.index);
-        let _ = self.reports.send(Report::Ready { worker: self.index, measured });
+        let _ = self.events.send(WorkerEvent::Ready { worker: self.index, measured });
         let mut failures = 0;
         while let Some(job) = self.scheduler.next_job(self.index) {
             let error = match run(&mut *session, job.bucket, &job.items, &mut output) {
@@ -99,19 +100,19 @@ impl Worker {
                 return end;
             }
         }
-        End::Dismissed
+        WorkerEnd::Dismissed
     }
 
     /// Whether the session is given up after this error, the last of `failures` in a row.
-    fn end_after(&self, error: EngineError, failures: u32) -> Option<End> {
+    fn end_after(&self, error: EngineError, failures: u32) -> Option<WorkerEnd> {
         let reason = error.to_string();
         match error {
-            EngineError::ProcessPoisoned(_) => Some(End::Poisoned(reason)),
+            EngineError::ProcessPoisoned(_) => Some(WorkerEnd::Poisoned(reason)),
             EngineError::SessionLost(_)
             | EngineError::BadPackage(_)
-            | EngineError::NotAvailable(_) => Some(End::Failed(reason)),
+            | EngineError::NotAvailable(_) => Some(WorkerEnd::Failed(reason)),
             EngineError::Transient(_) | EngineError::OutOfMemory(_) if failures >= FAILURES_MAX => {
-                Some(End::Failed(format!("{failures} runs in a row: {reason}")))
+                Some(WorkerEnd::Failed(format!("{failures} runs in a row: {reason}")))
             }
             EngineError::Transient(_) | EngineError::OutOfMemory(_) => {
                 tracing::warn!(worker = self.index, reason, "a batch failed");
@@ -171,7 +172,7 @@ fn run(
     output: &mut BatchOutput,
 ) -> Result<(), EngineError> {
     let batch = batch(bucket, items)?;
-    caught(|| session.run(&batch, output))
+    catch_panic(|| session.run(&batch, output))
 }
 
 fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
@@ -180,12 +181,13 @@ fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
         .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
 }
 
-fn caught(run: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
-    catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| Err(EngineError::SessionLost(format!("panic: {}", said(&*panic)))))
+fn catch_panic(run: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        Err(EngineError::SessionLost(format!("panic: {}", panic_text(&*panic))))
+    })
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

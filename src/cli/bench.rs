@@ -60,7 +60,7 @@ pub(super) fn command() -> Command {
 
 /// Everything that was measured.
 #[derive(Debug, Serialize)]
-struct Report {
+struct BenchReport {
     engine: &'static str,
     version: String,
     device: String,
@@ -86,25 +86,25 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let span = text("ms-per-shape").unwrap_or("300");
     let span = span.parse().with_context(|| format!("--ms-per-shape: '{span}' is no number"))?;
-    let rig = Rig { config, clock: Arc::clone(&clock), span: Duration::from_millis(span) };
+    let bench = Bench { config, clock: Arc::clone(&clock), span: Duration::from_millis(span) };
     let ceiling = match typed.get_flag("ceiling") {
-        true => Some(rig.ceiling(&loaded)?),
+        true => Some(bench.ceiling(&loaded)?),
         false => None,
     };
     let wanted = shapes::wanted(text("shapes"), &loaded.chosen.buckets)?;
     let table = !typed.get_flag("no-table");
-    let mut shapes = if table { rig.shapes(&loaded, &wanted)? } else { Vec::new() };
+    let mut shapes = if table { bench.shapes(&loaded, &wanted)? } else { Vec::new() };
     for shape in &mut shapes {
         let part = |ceiling: &CeilingReport| ceiling.part(shape.tokens_per_s);
         shape.of_ceiling = ceiling.as_ref().and_then(part);
     }
     let graphs = match typed.get_flag("compare-graphs") {
-        true => Some(rig.graphs(&loaded)?),
+        true => Some(bench.graphs(&loaded)?),
         false => None,
     };
     let file = text("texts").map(PathBuf::from);
-    let texts = file.map(|file| rig.texts(&loaded, &file)).transpose()?;
-    let report = Report {
+    let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
+    let report = BenchReport {
         engine: info.kind.name(),
         version: info.version,
         device: info.device,
@@ -127,7 +127,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     }
 }
 
-impl Report {
+impl BenchReport {
     fn print(&self) {
         println!(
             "{}: {} {}, {}, on {}",
@@ -149,14 +149,14 @@ impl Report {
 }
 
 /// What all measurements need.
-struct Rig<'a> {
+struct Bench<'a> {
     config: &'a Config,
     clock: Arc<dyn Clock>,
     /// How long each thing is measured.
     span: Duration,
 }
 
-impl Rig<'_> {
+impl Bench<'_> {
     /// Seconds of one call.
     fn seconds<T>(&self, call: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
         let start = self.clock.now();

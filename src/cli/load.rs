@@ -19,7 +19,7 @@ use crate::worker::tuning::choice::{Measured, Split};
 mod way;
 
 pub(super) use way::Measuring;
-use way::{Found, Ways};
+use way::{ChosenWay, Ways};
 
 /// What a process needs before it can open workers.
 pub(super) struct Loaded {
@@ -98,7 +98,7 @@ impl Loader<'_> {
         let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
         let opener = self.opener(kind, ladder(ways.largest()))?;
         let found = ways.best(ladder, opener, &**self.clock)?;
-        let Found { engine, buckets, split, max_batch_tokens, measured } = found;
+        let ChosenWay { engine, buckets, split, max_batch_tokens, measured } = found;
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
             tracing::info!(

@@ -17,7 +17,7 @@ use crate::health::Phase;
 use crate::http::{self, Entrance};
 use crate::package::ModelPackage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
-use crate::service::{EmbeddingService, Resident, ServiceOptions, Tuned};
+use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
@@ -84,7 +84,7 @@ async fn run(
     };
     let http = config.http.clone();
     let server = http::serve(entrance, Arc::clone(&service), http, drain_timeout, shutdown);
-    let mut parts = Parts { server: tokio::task::spawn_local(server), pool: None };
+    let mut parts = ProcessParts { server: tokio::task::spawn_local(server), pool: None };
     let mut loading = spawn_loader(config.clone(), Arc::clone(&service), Arc::clone(&clock))?;
     let mut left = None;
     let outcome = loop {
@@ -136,14 +136,14 @@ fn interrupted(signal: &str) -> anyhow::Error {
 }
 
 /// What must live as long as the process takes requests.
-struct Parts {
+struct ProcessParts {
     /// The HTTP side's task.
     server: JoinHandle<io::Result<()>>,
     /// `None` until the model is loaded.
     pool: Option<WorkerPool>,
 }
 
-impl Parts {
+impl ProcessParts {
     /// Resolves when a part has ended that nobody asked to end.
     async fn fault(&mut self) -> anyhow::Error {
         let Self { server, pool } = self;
@@ -259,7 +259,7 @@ fn start(
     let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
     let model = loaded.package.manifest().model_id.clone();
-    service.install(Resident {
+    service.install(ResidentModel {
         package: loaded.package,
         tokenizer: loaded.tokenizer,
         engine,

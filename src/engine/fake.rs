@@ -14,7 +14,7 @@ use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Se
 
 /// What a scripted run does instead of giving rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum ScriptedFault {
     Panic,
     Fail(EngineError),
     /// The first row of the batch has a dense float that is not finite.
@@ -86,7 +86,7 @@ pub struct FakeScript {
     /// Holds runs of buckets that were warmed up.
     pub gate: Option<Arc<Gate>>,
     /// Faults by the number of the run, counted over all sessions from 0, warm-up left out.
-    pub faults: HashMap<u64, Fault>,
+    pub faults: HashMap<u64, ScriptedFault>,
     /// How many of the first sessions cannot be opened.
     pub failing_opens: u64,
     /// How many of the first sessions panic while they are opened.
@@ -162,7 +162,7 @@ struct FakeSession {
 }
 
 impl FakeSession {
-    fn follow_script(&self) -> Result<Option<Fault>, EngineError> {
+    fn follow_script(&self) -> Result<Option<ScriptedFault>, EngineError> {
         let script = &self.shared.script;
         let run = self.shared.runs.fetch_add(1, Ordering::SeqCst);
         if let Some(gate) = &script.gate {
@@ -172,8 +172,8 @@ impl FakeSession {
             std::thread::sleep(script.run_time);
         }
         match script.faults.get(&run) {
-            Some(Fault::Panic) => panic!("scripted: the session panics"),
-            Some(Fault::Fail(error)) => Err(error.clone()),
+            Some(ScriptedFault::Panic) => panic!("scripted: the session panics"),
+            Some(ScriptedFault::Fail(error)) => Err(error.clone()),
             fault => Ok(fault.cloned()),
         }
     }
@@ -205,9 +205,9 @@ impl Session for FakeSession {
             return Ok(());
         }
         match self.follow_script()? {
-            Some(Fault::NotFinite) => output.dense[0] = f32::INFINITY,
-            Some(Fault::NoRows) => output.dense.clear(),
-            Some(Fault::Panic | Fault::Fail(_)) | None => {}
+            Some(ScriptedFault::NotFinite) => output.dense[0] = f32::INFINITY,
+            Some(ScriptedFault::NoRows) => output.dense.clear(),
+            Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
         }
         Ok(())
     }

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use crate::health::WorkerCheck;
 
 /// The checks of all workers, once the last one has ended.
-type Report = Option<Vec<WorkerCheck>>;
+type LatestChecks = Option<Vec<WorkerCheck>>;
 
 /// The check that runs, for those who come meanwhile.
 #[derive(Debug, Default)]
 pub struct SharedCheck {
-    latest: Mutex<Option<watch::Receiver<Report>>>,
+    latest: Mutex<Option<watch::Receiver<LatestChecks>>>,
 }
 
 impl SharedCheck {
@@ -32,10 +32,10 @@ impl SharedCheck {
     fn running_or(
         &self,
         check: impl Future<Output = Vec<WorkerCheck>> + Send + 'static,
-    ) -> watch::Receiver<Report> {
+    ) -> watch::Receiver<LatestChecks> {
         let mut latest = self.latest.lock();
         // A task that has ended has dropped its sender, with or without a report.
-        let runs = |report: &watch::Receiver<Report>| {
+        let runs = |report: &watch::Receiver<LatestChecks>| {
             report.has_changed().is_ok() && report.borrow().is_none()
         };
         if let Some(report) = latest.as_ref().filter(|report| runs(report)) {

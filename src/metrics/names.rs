@@ -2,7 +2,7 @@
 
 /// What kind of series a metric has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows, from 0 at the start of the process.
     Counter,
     /// The value of the moment of the scrape.
@@ -11,7 +11,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word of the text format and of the document.
     pub const fn name(self) -> &'static str {
         match self {
@@ -26,7 +26,7 @@ impl Kind {
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub labels: &'static [&'static str],
     pub help: &'static str,
     /// Upper bounds of a histogram's buckets.
@@ -48,11 +48,11 @@ const fn counter(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: Kind::Counter, labels, help, buckets: &[] }
+    Metric { name, kind: MetricKind::Counter, labels, help, buckets: &[] }
 }
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, labels, help, buckets: &[] }
+    Metric { name, kind: MetricKind::Gauge, labels, help, buckets: &[] }
 }
 
 const fn histogram(
@@ -61,7 +61,7 @@ const fn histogram(
     buckets: &'static [f64],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: Kind::Histogram, labels, help, buckets }
+    Metric { name, kind: MetricKind::Histogram, labels, help, buckets }
 }
 
 /// Makes a constant of each row, and the list of all.

@@ -151,7 +151,7 @@ fn is_plan(name: &str) -> bool {
 
 /// The manifest's text with other plans; all other fields keep their order and their bytes.
 fn with_plans(text: &str, plans: &[PlanEntry]) -> Result<String, serde_json::Error> {
-    let Fields(mut fields) = serde_json::from_str(text)?;
+    let JsonFields(mut fields) = serde_json::from_str(text)?;
     let plans = serde_json::to_string_pretty(plans)?.replace('\n', "\n  ");
     match fields.iter_mut().find(|(name, _)| name == "plans") {
         Some((_, value)) => *value = plans,
@@ -169,24 +169,24 @@ fn with_plans(text: &str, plans: &[PlanEntry]) -> Result<String, serde_json::Err
 }
 
 /// An object's fields in their order, each value as it is written.
-struct Fields(Vec<(String, String)>);
+struct JsonFields(Vec<(String, String)>);
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for JsonFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields;
+            type Value = JsonFields;
 
             fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 formatter.write_str("an object")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<JsonFields, M::Error> {
                 let mut fields = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     fields.push((name, value.get().to_owned()));
                 }
-                Ok(Fields(fields))
+                Ok(JsonFields(fields))
             }
         }
         deserializer.deserialize_map(InOrder)

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::tokenizing::INLINE_BYTES;
-use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, Resident};
+use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::RaisedPriority;
@@ -173,7 +173,7 @@ impl EmbeddingService {
     /// longer. A short request is not asked: tokenizing it costs no more than asking.
     pub(super) fn admit_items(
         &self,
-        resident: &Resident,
+        resident: &ResidentModel,
         request: &EmbedRequest,
         permit: &mut Permit,
     ) -> Result<(), EmbedError> {

@@ -4,7 +4,7 @@ use super::door::Permit;
 use super::tokenizing;
 use super::{
     EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input,
-    InputType, Milestones, OverLong, Refusal, Resident,
+    InputType, Milestones, OverLong, Refusal, ResidentModel,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
@@ -65,7 +65,7 @@ impl EmbeddingService {
     /// Hands the items to the scheduler, which takes all of them or none.
     fn submit(
         &self,
-        resident: &Resident,
+        resident: &ResidentModel,
         options: &EmbedOptions,
         tokenized: &[Tokenized],
     ) -> Result<Ticket, EmbedError> {
@@ -80,7 +80,7 @@ impl EmbeddingService {
     /// Refuses what can be refused without tokenizing; gives the prompt of the texts.
     fn check(
         &self,
-        resident: &Resident,
+        resident: &ResidentModel,
         request: &EmbedRequest,
     ) -> Result<Option<PromptName>, EmbedError> {
         let manifest = resident.package.manifest();
@@ -149,7 +149,7 @@ async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), Em
 }
 
 fn assemble(
-    resident: &Resident,
+    resident: &ResidentModel,
     options: &EmbedOptions,
     tokenized: &[Tokenized],
     rows: Vec<ItemRows>,

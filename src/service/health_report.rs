@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Resident;
+use super::ResidentModel;
 use crate::health::Status;
 use crate::scheduler::Snapshot;
 
@@ -23,7 +23,7 @@ pub struct HealthReport {
 
 /// What the server runs with, and what it measured.
 pub struct RunReport {
-    pub resident: Arc<Resident>,
+    pub resident: Arc<ResidentModel>,
     pub snapshot: Snapshot,
     /// The engine's latest figures; their names carry their units.
     pub engine_figures: Vec<(String, u64)>,

@@ -4,7 +4,7 @@ use crate::engine::GpuFigures;
 use crate::health::Status;
 use crate::metrics::{Readings, names, resident_bytes};
 use crate::scheduler::{Incidents, Snapshot};
-use crate::service::{EmbeddingService, Resident};
+use crate::service::{EmbeddingService, ResidentModel};
 
 /// Everything that this moment tells; what does not exist yet is left out.
 pub(super) fn readings(service: &EmbeddingService) -> Readings {
@@ -34,7 +34,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     readings
 }
 
-fn engine(readings: &mut Readings, resident: &Resident) {
+fn engine(readings: &mut Readings, resident: &ResidentModel) {
     let info = resident.engine.info();
     let model = &resident.package.manifest().model_id;
     let labels: &[&str] =

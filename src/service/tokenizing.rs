@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::compute::ComputePool;
-use super::{EmbedError, Input, Resident};
+use super::{EmbedError, Input, ResidentModel};
 use crate::clock::Clock;
 use crate::package::manifest::PromptName;
 use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
@@ -56,7 +56,7 @@ impl Pace {
 
 /// Token ids of every input, in their order. Dropping the future ends the work, within a text too.
 pub(super) async fn tokenize(
-    resident: &Arc<Resident>,
+    resident: &Arc<ResidentModel>,
     compute: &ComputePool,
     pace: &Arc<Pace>,
     inputs: Vec<Input>,

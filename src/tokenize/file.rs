@@ -15,9 +15,9 @@ use crate::config::Normalization;
 
 /// The parts that are read here. Truncation and padding are ours, the decoder is not used.
 #[derive(Deserialize)]
-pub(super) struct File {
+pub(super) struct TokenizerFile {
     #[serde(default)]
-    pub(super) added_tokens: Vec<Added>,
+    pub(super) added_tokens: Vec<AddedEntry>,
     normalizer: Option<Box<RawValue>>,
     pre_tokenizer: Option<PreTokenizerWrapper>,
     post_processor: Option<PostProcessor>,
@@ -25,7 +25,7 @@ pub(super) struct File {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Added {
+pub(super) struct AddedEntry {
     pub(super) id: u32,
     #[serde(flatten)]
     pub(super) token: AddedToken,
@@ -113,7 +113,7 @@ enum Spaces {
     StripAndJoin,
 }
 
-impl File {
+impl TokenizerFile {
     /// The kind of the model: Unigram, WordPiece …
     fn model_kind(&self) -> Option<String> {
         #[derive(Deserialize)]

@@ -7,7 +7,7 @@ const UNASKED_BYTES_MAX: usize = 8 * 1024;
 
 /// Ids of a text: the first ones are kept, all are counted.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundIds {
     pub(super) ids: Vec<u32>,
     kept_max: usize,
     pub(super) count: usize,
@@ -19,7 +19,7 @@ pub(super) struct Found {
     is_unknown: bool,
 }
 
-impl Found {
+impl FoundIds {
     /// Keeps up to `kept_max` ids.
     pub(super) fn new(kept_max: usize) -> Self {
         Self {
@@ -65,12 +65,12 @@ impl Found {
 }
 
 /// Asks from time to time whether the ids are still wanted.
-pub(super) struct Patience<'a> {
+pub(super) struct WantedPoll<'a> {
     wanted: &'a dyn Fn() -> bool,
     unasked_bytes: usize,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> WantedPoll<'a> {
     pub(super) fn new(wanted: &'a dyn Fn() -> bool) -> Self {
         Self { wanted, unasked_bytes: 0 }
     }

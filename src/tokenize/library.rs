@@ -9,14 +9,14 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::TokenizeError;
-use super::found::{Found, Patience};
+use super::found::{FoundIds, WantedPoll};
 use crate::config::SpecialTokenText;
 
 /// Bytes of a text that BERT's tokenizer gets at once.
 const PART_BYTES: usize = 8 * 1024;
 
 /// A tokenizer of the crate; used by many threads at once.
-pub(super) struct Library {
+pub(super) struct LibraryTokenizer {
     tokenizer: Tokenizer,
     /// Whether a text can be cut in front of any space without another token.
     splits_at_spaces: bool,
@@ -28,13 +28,13 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, 
     done.unwrap_or_else(|_| Err("the crate `tokenizers` panics on it".to_owned()))
 }
 
-impl Library {
+impl LibraryTokenizer {
     /// Reads the content of a `tokenizer.json`.
     pub(super) fn read(bytes: &[u8], special: SpecialTokenText) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct File {
             #[serde(default)]
-            added_tokens: Vec<super::file::Added>,
+            added_tokens: Vec<super::file::AddedEntry>,
         }
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
         tokenizer.with_padding(None);
@@ -58,7 +58,7 @@ impl Library {
                     tokenizer.get_pre_tokenizer(),
                     Some(PreTokenizerWrapper::BertPreTokenizer(_))
                 );
-        let is_exact = |added: &super::file::Added| {
+        let is_exact = |added: &super::file::AddedEntry| {
             let token = &added.token;
             !token.lstrip && !token.rstrip && !token.content.contains(char::is_whitespace)
         };
@@ -83,8 +83,8 @@ impl Library {
         &self,
         text: &str,
         prompt_bytes: usize,
-        found: &mut Found,
-        patience: &mut Patience<'_>,
+        found: &mut FoundIds,
+        poll: &mut WantedPoll<'_>,
     ) -> Result<(), TokenizeError> {
         let mut start = 0;
         while start < text.len() {
@@ -92,7 +92,7 @@ impl Library {
             let prompt_bytes = prompt_bytes.saturating_sub(start);
             guarded(|| self.encode_part(part, prompt_bytes, found)).map_err(TokenizeError::Text)?;
             start += part.len();
-            patience.spend(part.len())?;
+            poll.spend(part.len())?;
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Library {
         &self,
         text: &str,
         prompt_bytes: usize,
-        found: &mut Found,
+        found: &mut FoundIds,
     ) -> Result<(), String> {
         let failed = |error: tokenizers::Error| error.to_string();
         if prompt_bytes == 0 {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::META;
 use super::aside::Aside;
 use super::double_array::DoubleArray;
-use super::found::Found;
+use super::found::FoundIds;
 use crate::config::Normalization;
 
 /// How far an unknown character scores below the worst piece.
@@ -27,7 +27,7 @@ const OPEN_BYTES_MAX: usize = 1024;
 
 /// The part `model` of a `tokenizer.json`.
 #[derive(Debug, Deserialize)]
-pub(super) struct File {
+pub(super) struct UnigramFile {
     pub(super) vocab: Vec<(String, f64)>,
     unk_id: Option<u32>,
     #[serde(default)]
@@ -52,11 +52,11 @@ impl Unigram {
     /// `excluded` are the ids that no text becomes. The crate `tokenizers` finds the unknown piece
     /// where a text spells it, and no piece of several words; sentencepiece the other way round.
     pub(super) fn new(
-        file: &File,
+        file: &UnigramFile,
         excluded: &[u32],
         normalization: Normalization,
     ) -> Result<Self, String> {
-        let File { vocab, unk_id, byte_fallback } = file;
+        let UnigramFile { vocab, unk_id, byte_fallback } = file;
         let unknown = unk_id.filter(|id| (*id as usize) < vocab.len());
         let unknown = unknown.ok_or("the vocabulary has no piece for unknown characters")?;
         if *byte_fallback {
@@ -109,7 +109,7 @@ impl Unigram {
         normal: &[u8],
         is_last: bool,
         paths: &mut Paths,
-        found: &mut Found,
+        found: &mut FoundIds,
     ) -> usize {
         paths.make_room(self.longest_bytes);
         let end =
@@ -173,7 +173,7 @@ impl Unigram {
     }
 
     /// Hands out the pieces of the best path up to here.
-    fn settle(&self, paths: &mut Paths, found: &mut Found) {
+    fn settle(&self, paths: &mut Paths, found: &mut FoundIds) {
         let Paths { table, done, aside, pieces } = paths;
         let (mut start, mut end) = (*done as i32, 0);
         while start > 0 {
@@ -197,7 +197,7 @@ impl Unigram {
     }
 
     #[inline]
-    fn hand_out(&self, id: u32, found: &mut Found) {
+    fn hand_out(&self, id: u32, found: &mut FoundIds) {
         let is_unknown = id == self.unknown || id as usize == self.scores.len() - 1;
         let shown = if is_unknown { self.unknown } else { id };
         found.push(shown, is_unknown, || self.length(id));
@@ -299,7 +299,7 @@ mod tests {
         let special = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)];
         let pieces = special.iter().chain(pieces);
         let vocab = pieces.map(|(piece, score)| ((*piece).to_owned(), *score)).collect();
-        let file = File { vocab, unk_id: Some(UNKNOWN_ID), byte_fallback: false };
+        let file = UnigramFile { vocab, unk_id: Some(UNKNOWN_ID), byte_fallback: false };
         let excluded: &[u32] = match normalization {
             Normalization::Sentencepiece => &[0, 1],
             Normalization::Huggingface => &[],
@@ -313,7 +313,7 @@ mod tests {
 
     /// The ids when the normal form comes in parts of so many bytes.
     fn ids_by_parts(model: &Unigram, text: &str, bytes: usize) -> Vec<u32> {
-        let (mut paths, mut found) = (Paths::default(), Found::new(usize::MAX));
+        let (mut paths, mut found) = (Paths::default(), FoundIds::new(usize::MAX));
         let mut waiting = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
@@ -409,7 +409,7 @@ mod tests {
             (long.as_str(), Some(0), false),
         ] {
             let vocab = vec![("<unk>".to_owned(), 0.0), (piece.to_owned(), -1.0)];
-            let file = File { vocab, unk_id, byte_fallback };
+            let file = UnigramFile { vocab, unk_id, byte_fallback };
             let refused = Unigram::new(&file, &[], Normalization::Sentencepiece);
             assert!(refused.is_err(), "{piece:.10}");
         }

@@ -23,8 +23,8 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::AddedToken;
 
 use super::TokenizeError;
-use super::file::{File, Words};
-use super::found::{Found, Patience};
+use super::file::{TokenizerFile, Words};
+use super::found::{FoundIds, WantedPoll};
 use super::normalizer::{Gaps, Lookup, Normalizer};
 use super::unigram::{self, Paths, Unigram};
 use crate::config::{Normalization, SpecialTokenText};
@@ -63,7 +63,7 @@ thread_local! {
 impl XlmR {
     /// `words` is what the file says of words.
     pub(super) fn new(
-        file: File,
+        file: TokenizerFile,
         words: Words,
         special: SpecialTokenText,
         normalization: Normalization,
@@ -75,7 +75,7 @@ impl XlmR {
                 (Lookup::Grapheme, library_gaps.ok_or("its words are parted in an unknown way")?)
             }
         };
-        let model: unigram::File = serde_json::from_str(file.model.get())
+        let model: unigram::UnigramFile = serde_json::from_str(file.model.get())
             .map_err(|error| format!("its model: {error}"))?;
         let is_plain = special == SpecialTokenText::Plain;
         let excluded = file.added_tokens.iter().filter(|added| {
@@ -86,7 +86,7 @@ impl XlmR {
         let unigram = Unigram::new(&model, &excluded, normalization)?;
         let mut pieces: Vec<String> = model.vocab.into_iter().map(|(piece, _)| piece).collect();
         let mut added = Vec::new();
-        for super::file::Added { id, token } in file.added_tokens {
+        for super::file::AddedEntry { id, token } in file.added_tokens {
             if id as usize == pieces.len() {
                 pieces.push(token.content.clone());
             }
@@ -122,8 +122,8 @@ impl XlmR {
         &self,
         text: &str,
         prompt_bytes: usize,
-        found: &mut Found,
-        patience: &mut Patience<'_>,
+        found: &mut FoundIds,
+        poll: &mut WantedPoll<'_>,
     ) -> Result<(), TokenizeError> {
         let mut start = 0;
         for place in self.finder.find_iter(text) {
@@ -133,15 +133,15 @@ impl XlmR {
             }
             let before = &text[start..place.start()];
             let before = if token.lstrip { before.trim_end() } else { before };
-            self.encode_part(before, prompt_bytes.saturating_sub(start), found, patience)?;
+            self.encode_part(before, prompt_bytes.saturating_sub(start), found, poll)?;
             let behind = &text[place.end()..];
             let behind = if token.rstrip { behind.trim_start() } else { behind };
             start = text.len() - behind.len();
             found.expect_prompt(if start <= prompt_bytes { 1 } else { 0 });
             found.push(*id, false, || 1);
-            patience.spend(place.len())?;
+            poll.spend(place.len())?;
         }
-        self.encode_part(&text[start..], prompt_bytes.saturating_sub(start), found, patience)
+        self.encode_part(&text[start..], prompt_bytes.saturating_sub(start), found, poll)
     }
 
     /// Appends the ids of a text without special tokens.
@@ -149,8 +149,8 @@ impl XlmR {
         &self,
         text: &str,
         prompt_bytes: usize,
-        found: &mut Found,
-        patience: &mut Patience<'_>,
+        found: &mut FoundIds,
+        poll: &mut WantedPoll<'_>,
     ) -> Result<(), TokenizeError> {
         if text.is_empty() {
             return Ok(());
@@ -175,7 +175,7 @@ impl XlmR {
                 break;
             }
             // Work space that is left in the middle of a text is not used again.
-            patience.spend(bytes * whole_bytes / text.len())?;
+            poll.spend(bytes * whole_bytes / text.len())?;
         }
         SPACE.set(Some(space));
         Ok(())

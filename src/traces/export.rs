@@ -16,7 +16,7 @@ use opentelemetry_sdk::trace::{
     IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanExporter, SpanLinks,
 };
 
-use super::{Message, Record};
+use super::{Message, TraceRecord};
 use crate::clock::{Clock, Moment};
 use crate::metrics::Stage;
 
@@ -107,7 +107,7 @@ impl Exporter {
         }
     }
 
-    fn export(&mut self, batch: &[Box<Record>]) {
+    fn export(&mut self, batch: &[Box<TraceRecord>]) {
         let spans: Vec<SpanData> = batch.iter().flat_map(|record| self.spans(record)).collect();
         if spans.is_empty() {
             return;
@@ -131,8 +131,8 @@ impl Exporter {
     }
 
     /// The request's own span first.
-    fn spans(&self, record: &Record) -> Vec<SpanData> {
-        let Record { trace, end, ended } = record;
+    fn spans(&self, record: &TraceRecord) -> Vec<SpanData> {
+        let TraceRecord { trace, end, ended } = record;
         let start = *ended - end.took;
         let span = |id: SpanId| SpanData {
             span_context: SpanContext::new(
@@ -189,7 +189,7 @@ fn pause(requests: usize, took: Duration) -> Duration {
 }
 
 /// In the words of OpenTelemetry's conventions for HTTP servers.
-fn attributes(record: &Record) -> Vec<KeyValue> {
+fn attributes(record: &TraceRecord) -> Vec<KeyValue> {
     let end = &record.end;
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut attributes = vec![

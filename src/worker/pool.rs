@@ -15,20 +15,20 @@ use crate::config::{OnStuck, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
 use crate::scheduler::Scheduler;
-use crate::worker::{End, Report, Worker, said};
+use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 
 /// How long the first replacement of a worker waits; each further one twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How often the pool looks up when nothing is reported.
-const IDLE_LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the pool's thread tells the outside.
-struct Outside {
+struct PoolStatus {
     /// The result of the first opening of all workers.
-    first: Mutex<Option<Result<(), EngineError>>>,
-    told: Condvar,
+    start_result: Mutex<Option<Result<(), EngineError>>>,
+    start_changed: Condvar,
     /// Why the pool cannot go on.
     failed: watch::Sender<Option<String>>,
     /// Workers' threads; zero when all have ended.
@@ -38,16 +38,16 @@ struct Outside {
 /// Running workers and the thread that looks after them.
 pub struct WorkerPool {
     scheduler: Scheduler,
-    outside: Arc<Outside>,
+    status: Arc<PoolStatus>,
 }
 
 /// The pool's own thread.
-struct Keeper {
+struct PoolThread {
     engine: Arc<dyn Engine>,
     scheduler: Scheduler,
     clock: Arc<dyn Clock>,
-    reports: Sender<Report>,
-    outside: Arc<Outside>,
+    events: Sender<WorkerEvent>,
+    status: Arc<PoolStatus>,
     slots: Vec<Slot>,
     measured: Times,
     watchdog: WatchdogConfig,
@@ -73,31 +73,31 @@ impl WorkerPool {
         workers: Workers,
         watchdog: WatchdogConfig,
     ) -> Self {
-        let (reports, inbox) = channel();
-        let outside = Arc::new(Outside {
-            first: Mutex::new(None),
-            told: Condvar::new(),
+        let (events, inbox) = channel();
+        let status = Arc::new(PoolStatus {
+            start_result: Mutex::new(None),
+            start_changed: Condvar::new(),
             failed: watch::Sender::new(None),
             threads: watch::Sender::new(workers.as_usize()),
         });
-        let keeper = Keeper {
+        let pool_thread = PoolThread {
             engine,
             scheduler: scheduler.clone(),
             clock,
-            reports,
-            outside: Arc::clone(&outside),
+            events,
+            status: Arc::clone(&status),
             slots: vec![Slot::default(); workers.as_usize()],
             measured: Vec::new(),
             watchdog,
         };
         let spawned = thread::Builder::new()
             .name("duovec-pool".to_owned())
-            .spawn(move || keeper.keep_supervised(&inbox));
+            .spawn(move || pool_thread.run_supervised(&inbox));
         if let Err(error) = spawned {
             let reason = format!("cannot start a thread: {error}");
-            outside.tell_first(Err(EngineError::NotAvailable(reason)));
+            status.set_start_result(Err(EngineError::NotAvailable(reason)));
         }
-        Self { scheduler, outside }
+        Self { scheduler, status }
     }
 
     /// Blocks until every worker has warmed up, and gives the cost model to the scheduler.
@@ -105,11 +105,11 @@ impl WorkerPool {
     /// # Errors
     /// The first error or panic of a worker's first opening; the pool is closed then.
     pub fn wait_ready(&self) -> Result<(), EngineError> {
-        let mut first = self.outside.first.lock();
+        let mut first = self.status.start_result.lock();
         loop {
             match &*first {
                 Some(result) => return result.clone(),
-                None => self.outside.told.wait(&mut first),
+                None => self.status.start_changed.wait(&mut first),
             }
         }
     }
@@ -117,7 +117,7 @@ impl WorkerPool {
     /// Resolves with the reason when the pool cannot go on: no session of this process will work
     /// again, one is stuck and the process is to end then, or nobody looks after the workers.
     pub async fn failed(&self) -> String {
-        let mut failed = self.outside.failed.subscribe();
+        let mut failed = self.status.failed.subscribe();
         let reason = failed.wait_for(Option::is_some).await.expect("its sender is in self");
         reason.clone().unwrap_or_default()
     }
@@ -125,55 +125,55 @@ impl WorkerPool {
     /// Closes the scheduler and waits for the threads; how many have not ended in time.
     pub async fn shutdown(&self, timeout: Duration) -> usize {
         self.scheduler.close();
-        let mut threads = self.outside.threads.subscribe();
+        let mut threads = self.status.threads.subscribe();
         let _ = tokio::time::timeout(timeout, threads.wait_for(|&left| left == 0)).await;
         *threads.borrow_and_update()
     }
 }
 
-impl Outside {
-    fn tell_first(&self, result: Result<(), EngineError>) {
-        let mut first = self.first.lock();
+impl PoolStatus {
+    fn set_start_result(&self, result: Result<(), EngineError>) {
+        let mut first = self.start_result.lock();
         if first.is_none() {
             *first = Some(result);
-            self.told.notify_all();
+            self.start_changed.notify_all();
         }
     }
 
     /// Whether the workers are still being opened for the first time.
     fn is_starting(&self) -> bool {
-        self.first.lock().is_none()
+        self.start_result.lock().is_none()
     }
 }
 
-impl Keeper {
+impl PoolThread {
     /// The thread's whole life. Without it nobody would replace a worker or see that one is stuck,
     /// so the process cannot go on when it panics.
-    fn keep_supervised(self, inbox: &Receiver<Report>) {
-        let (scheduler, outside) = (self.scheduler.clone(), Arc::clone(&self.outside));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.keep(inbox))) {
-            let panic = said(&*panic);
+    fn run_supervised(self, inbox: &Receiver<WorkerEvent>) {
+        let (scheduler, status) = (self.scheduler.clone(), Arc::clone(&self.status));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(inbox))) {
+            let panic = panic_text(&*panic);
             let reason = format!("the thread that looks after the workers panicked: {panic}");
             scheduler.close();
-            outside.tell_first(Err(EngineError::NotAvailable(reason.clone())));
-            outside.failed.send_replace(Some(reason));
+            status.set_start_result(Err(EngineError::NotAvailable(reason.clone())));
+            status.failed.send_replace(Some(reason));
         }
     }
 
-    fn keep(mut self, inbox: &Receiver<Report>) {
+    fn run(mut self, inbox: &Receiver<WorkerEvent>) {
         for worker in 0..self.slots.len() {
             self.spawn(worker);
         }
         loop {
-            match inbox.recv_timeout(self.patience()) {
-                Ok(Report::Ready { worker, measured }) => self.ready(worker, measured),
-                Ok(Report::Ended { worker, end }) => self.ended(worker, end),
+            match inbox.recv_timeout(self.poll_timeout()) {
+                Ok(WorkerEvent::Ready { worker, measured }) => self.worker_ready(worker, measured),
+                Ok(WorkerEvent::Ended { worker, end }) => self.worker_ended(worker, end),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let running = self.slots.iter().filter(|slot| slot.running).count();
             if self.scheduler.is_closed() {
-                self.outside.threads.send_replace(running);
+                self.status.threads.send_replace(running);
                 if running == 0 {
                     return;
                 }
@@ -190,22 +190,22 @@ impl Keeper {
             engine: Arc::clone(&self.engine),
             scheduler: self.scheduler.clone(),
             clock: Arc::clone(&self.clock),
-            reports: self.reports.clone(),
+            events: self.events.clone(),
         };
         let name = format!("duovec-worker-{worker}");
         match thread::Builder::new().name(name).spawn(move || thread.run()) {
             Ok(_) => self.slots[worker].running = true,
             Err(error) => {
                 let reason = format!("cannot start a thread: {error}");
-                self.ended(worker, End::NotOpened(EngineError::NotAvailable(reason)));
+                self.worker_ended(worker, WorkerEnd::NotOpened(EngineError::NotAvailable(reason)));
             }
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn poll_timeout(&self) -> Duration {
         let now = self.clock.now();
         let due = self.slots.iter().filter_map(|slot| slot.restart).min();
-        let look = self.stuck_after().map_or(IDLE_LOOK, |limit| IDLE_LOOK.min(limit / 4));
+        let look = self.stuck_after().map_or(POLL_INTERVAL, |limit| POLL_INTERVAL.min(limit / 4));
         due.map_or(look, |due| due.since(now).min(look))
     }
 
@@ -223,7 +223,7 @@ impl Keeper {
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
             if self.watchdog.on_stuck == OnStuck::Exit {
                 self.scheduler.close();
-                self.outside.failed.send_replace(Some(reason));
+                self.status.failed.send_replace(Some(reason));
             }
         }
     }
@@ -239,47 +239,47 @@ impl Keeper {
         }
     }
 
-    fn ready(&mut self, worker: usize, measured: Times) {
+    fn worker_ready(&mut self, worker: usize, measured: Times) {
         let slot = &mut self.slots[worker];
         slot.ready = true;
         slot.failures = 0;
         // Workers warm up side by side, so the last one to be ready measured the least contention.
         self.measured = measured;
-        if self.slots.iter().all(|slot| slot.ready) && self.outside.is_starting() {
+        if self.slots.iter().all(|slot| slot.ready) && self.status.is_starting() {
             if let Some(fit) = fit(&self.measured) {
                 self.scheduler.set_cost(fit);
             }
-            self.outside.tell_first(Ok(()));
+            self.status.set_start_result(Ok(()));
         }
     }
 
-    fn ended(&mut self, worker: usize, end: End) {
+    fn worker_ended(&mut self, worker: usize, end: WorkerEnd) {
         self.slots[worker].running = false;
         self.slots[worker].ready = false;
         match end {
-            End::Dismissed => {}
-            End::Poisoned(reason) => {
+            WorkerEnd::Dismissed => {}
+            WorkerEnd::Poisoned(reason) => {
                 tracing::error!(worker, reason, "the device is lost for this process");
                 self.scheduler.close();
-                self.outside.tell_first(Err(EngineError::ProcessPoisoned(reason.clone())));
-                self.outside.failed.send_replace(Some(reason));
+                self.status.set_start_result(Err(EngineError::ProcessPoisoned(reason.clone())));
+                self.status.failed.send_replace(Some(reason));
             }
-            End::NotOpened(error) if self.outside.is_starting() => self.end_start(error),
+            WorkerEnd::NotOpened(error) if self.status.is_starting() => self.end_start(error),
             // What panics at the first try would do so at each one.
-            End::Failed(reason) if self.outside.is_starting() => {
+            WorkerEnd::Failed(reason) if self.status.is_starting() => {
                 self.end_start(EngineError::SessionLost(reason));
             }
-            End::NotOpened(EngineError::ProcessPoisoned(reason)) => {
-                self.ended(worker, End::Poisoned(reason));
+            WorkerEnd::NotOpened(EngineError::ProcessPoisoned(reason)) => {
+                self.worker_ended(worker, WorkerEnd::Poisoned(reason));
             }
-            End::NotOpened(error) => self.replace(worker, &error.to_string()),
-            End::Failed(reason) => self.replace(worker, &reason),
+            WorkerEnd::NotOpened(error) => self.replace(worker, &error.to_string()),
+            WorkerEnd::Failed(reason) => self.replace(worker, &reason),
         }
     }
 
     fn end_start(&self, error: EngineError) {
         self.scheduler.close();
-        self.outside.tell_first(Err(error));
+        self.status.set_start_result(Err(error));
     }
 
     fn replace(&mut self, worker: usize, reason: &str) {

@@ -1,7 +1,7 @@
 //! What a worker does before it gives up items: a batch that did not fit memory is run in halves, a
 //! row that is not finite is run alone in the rescue precision. Each once.
 
-use super::{Worker, batch, caught, run};
+use super::{Worker, batch, catch_panic, run};
 use crate::engine::{BatchOutput, EngineError, Session};
 use crate::scheduler::{Job, JobItem, RowsOrError, RunError};
 
@@ -83,7 +83,7 @@ impl Worker {
         };
         let mut output = BatchOutput::default();
         let mut rescues = true;
-        let ran = caught(|| match session.rescue(&batch, &mut output) {
+        let ran = catch_panic(|| match session.rescue(&batch, &mut output) {
             Some(ran) => ran,
             None => {
                 rescues = false;

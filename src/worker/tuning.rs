@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use super::{caught, warm_up_batch};
+use super::{catch_panic, warm_up_batch};
 use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::clock::Clock;
@@ -25,14 +25,14 @@ const ROUNDS_MAX: usize = 50;
 
 /// What is measured of each split.
 #[derive(Debug, Clone)]
-pub struct Probe {
+pub struct Workload {
     /// Padded tokens of batches of the longer texts, ascending.
     pub batches: Vec<usize>,
     /// Tokens of single texts, ascending; each is rounded up to a bucket's.
     pub lengths: [usize; 2],
 }
 
-impl Probe {
+impl Workload {
     /// Opens a session for each worker on a thread of its own and runs batches on them, of some of
     /// `buckets`.
     ///
@@ -49,12 +49,12 @@ impl Probe {
     ) -> Result<Measured, EngineError> {
         let open = || engine.open_session(buckets);
         thread::scope(|scope| {
-            let crew = Crew::open(scope, &open, split.workers, clock)?;
-            let singles = self.lengths.map(|length| fullest(buckets, length, 0));
-            let times = crew.best(crew.round(&singles, 1)?, 1)?;
+            let threads = MeasuringThreads::open(scope, &open, split.workers, clock)?;
+            let singles = self.lengths.map(|length| largest_bucket(buckets, length, 0));
+            let times = threads.best(threads.round(&singles, 1)?, 1)?;
             let alone = times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32;
-            let (first, memory_tokens) = self.first_runs(&crew, buckets)?;
-            let times = crew.best(first, split.workers)?;
+            let (first, memory_tokens) = self.first_runs(&threads, buckets)?;
+            let times = threads.best(first, split.workers)?;
             let cost = fit(&times).map(|fit| fit.model).unwrap_or_default();
             Ok(Measured { split, alone, cost, length: self.lengths[1], memory_tokens })
         })
@@ -64,18 +64,18 @@ impl Probe {
     /// memory for more.
     fn first_runs(
         &self,
-        crew: &Crew<'_>,
+        threads: &MeasuringThreads<'_>,
         buckets: &[Bucket],
     ) -> Result<(Times, Option<usize>), EngineError> {
         let mut times = Times::new();
         for &batch in [0].iter().chain(&self.batches) {
-            let shape = fullest(buckets, self.lengths[1], batch);
+            let shape = largest_bucket(buckets, self.lengths[1], batch);
             // The number of rows has its own limit, so a larger batch may be the same.
             let last = times.last().map(|(last, _)| *last);
             if last == Some(shape) {
                 continue;
             }
-            match crew.round(&[shape], crew.workers()) {
+            match threads.round(&[shape], threads.workers()) {
                 Ok(first) => times.extend(first),
                 Err(EngineError::OutOfMemory(reason)) if last.is_some() => {
                     tracing::warn!(tokens = shape.tokens(), reason, "batches stay smaller");
@@ -90,7 +90,7 @@ impl Probe {
 
 /// Of the shortest length that holds `length` tokens, or the longest there is: the most rows within
 /// a budget, or the fewest there are.
-fn fullest(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
+fn largest_bucket(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
     let longest = buckets.iter().map(|bucket| bucket.length).max().unwrap_or(length);
     let holding = buckets.iter().map(|bucket| bucket.length).filter(|&found| found >= length);
     let length = holding.min().unwrap_or(longest);
@@ -103,13 +103,13 @@ fn fullest(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
 type OpenSession<'a> = dyn Fn() -> Result<Box<dyn Session>, EngineError> + Sync + 'a;
 
 /// Threads that run what they are told, each on a session of its own. They end with it.
-struct Crew<'a> {
+struct MeasuringThreads<'a> {
     clock: &'a dyn Clock,
     orders: Vec<Sender<Bucket>>,
     outcomes: Receiver<Result<(), EngineError>>,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> MeasuringThreads<'a> {
     /// Opens all sessions at the same time.
     fn open<'scope>(
         scope: &'scope Scope<'scope, '_>,
@@ -123,23 +123,23 @@ impl<'a> Crew<'a> {
             let (order, inbox) = channel();
             let tell = tell.clone();
             thread::Builder::new()
-                .name(format!("duovec-probe-{worker}"))
-                .spawn_scoped(scope, move || obey(open, &inbox, &tell))
+                .name(format!("duovec-measure-{worker}"))
+                .spawn_scoped(scope, move || run_orders(open, &inbox, &tell))
                 .map_err(|error| {
                     EngineError::NotAvailable(format!("cannot start a thread: {error}"))
                 })?;
             orders.push(order);
         }
-        let crew = Self { clock, orders, outcomes };
-        crew.wait_for(workers)?;
-        Ok(crew)
+        let threads = Self { clock, orders, outcomes };
+        threads.wait_for(workers)?;
+        Ok(threads)
     }
 
     fn workers(&self) -> usize {
         self.orders.len()
     }
 
-    /// Shortest time of each shape, run by `workers` of the crew at once; they take turns. `best`
+    /// Shortest time of each shape, run by `workers` of the threads at once; they take turns. `best`
     /// are the times of their first runs.
     fn best(&self, mut best: Times, workers: usize) -> Result<Times, EngineError> {
         let shapes: Vec<Bucket> = best.iter().map(|(shape, _)| *shape).collect();
@@ -160,7 +160,7 @@ impl<'a> Crew<'a> {
         for &shape in shapes {
             let start = self.clock.now();
             for order in &self.orders[..workers] {
-                order.send(shape).map_err(|_| gone())?;
+                order.send(shape).map_err(|_| thread_lost())?;
             }
             self.wait_for(workers)?;
             times.push((shape, self.clock.now().since(start)));
@@ -173,20 +173,24 @@ impl<'a> Crew<'a> {
     fn wait_for(&self, workers: usize) -> Result<(), EngineError> {
         let mut outcome = Ok(());
         for _ in 0..workers {
-            outcome = outcome.and(self.outcomes.recv().map_err(|_| gone())?);
+            outcome = outcome.and(self.outcomes.recv().map_err(|_| thread_lost())?);
         }
         outcome
     }
 }
 
-fn gone() -> EngineError {
+fn thread_lost() -> EngineError {
     EngineError::SessionLost("a measuring thread has ended".to_owned())
 }
 
 /// One thread's life: its first outcome is that of the opening.
-fn obey(open: &OpenSession<'_>, inbox: &Receiver<Bucket>, tell: &Sender<Result<(), EngineError>>) {
+fn run_orders(
+    open: &OpenSession<'_>,
+    inbox: &Receiver<Bucket>,
+    tell: &Sender<Result<(), EngineError>>,
+) {
     let mut session = None;
-    let opened = caught(|| {
+    let opened = catch_panic(|| {
         session = Some(open()?);
         Ok(())
     });
@@ -205,7 +209,7 @@ fn run(
     output: &mut BatchOutput,
 ) -> Result<(), EngineError> {
     let batch = warm_up_batch(bucket)?;
-    caught(|| session.run(&batch, output))
+    catch_panic(|| session.run(&batch, output))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
-use duovec::service::{EmbeddingService, Resident, ServiceOptions, Tuned};
+use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
 use duovec::worker::pool::WorkerPool;
 use parking_lot::Mutex;
@@ -85,7 +85,7 @@ pub(crate) struct Server {
 struct Model {
     controls: Arc<Controls>,
     scheduler: Scheduler,
-    resident: Mutex<Option<Resident>>,
+    resident: Mutex<Option<ResidentModel>>,
     /// Items that occupy workers or the queue.
     plugs: Mutex<Vec<Ticket>>,
     _pool: WorkerPool,
@@ -110,7 +110,7 @@ impl Model {
         let watchdog = WatchdogConfig::default();
         let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers, watchdog);
         pool.wait_ready().expect("the workers open");
-        let resident = Resident {
+        let resident = ResidentModel {
             tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special, None)
                 .expect("the tokenizer fits"),
             package,

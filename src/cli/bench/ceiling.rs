@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Loaded, Rig};
+use super::{Bench, Loaded};
 
 /// The device's limit and the model's need.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ impl CeilingReport {
     }
 }
 
-impl Rig<'_> {
+impl Bench<'_> {
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
     pub(super) fn ceiling(&self, loaded: &Loaded) -> anyhow::Result<CeilingReport> {
         use crate::engine::EngineKind;

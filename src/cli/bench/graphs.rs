@@ -3,7 +3,7 @@
 use anyhow::bail;
 use serde::Serialize;
 
-use super::{Loaded, Rig, warm_session};
+use super::{Bench, Loaded, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{BatchOutput, EngineKind};
 use crate::limits::GraphTokens;
@@ -41,7 +41,7 @@ impl GraphReport {
     }
 }
 
-impl Rig<'_> {
+impl Bench<'_> {
     pub(super) fn graphs(&self, loaded: &Loaded) -> anyhow::Result<GraphReport> {
         let engine = &loaded.chosen.engine;
         if !engine.info().kind.is_tensorrt() {

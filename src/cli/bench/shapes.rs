@@ -3,7 +3,7 @@
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
-use super::{Loaded, Rig, full_batch, tokens_per_second, warm_session};
+use super::{Bench, Loaded, full_batch, tokens_per_second, warm_session};
 use crate::batch::Bucket;
 
 /// The least and the most runs of a shape, whatever the time.
@@ -64,7 +64,7 @@ pub(super) fn wanted(typed: Option<&str>, buckets: &[Bucket]) -> anyhow::Result<
     Ok(shapes)
 }
 
-impl Rig<'_> {
+impl Bench<'_> {
     pub(super) fn shapes(
         &self,
         loaded: &Loaded,

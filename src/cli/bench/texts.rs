@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Loaded, Rig, named, tokens_per_second, warm_session};
+use super::{Bench, Loaded, named, tokens_per_second, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
 use crate::engine::{BatchOutput, Engine, EngineKind, Session};
@@ -71,7 +71,7 @@ impl TextsReport {
     }
 }
 
-impl Rig<'_> {
+impl Bench<'_> {
     pub(super) fn texts(&self, loaded: &Loaded, file: &Path) -> anyhow::Result<TextsReport> {
         let prompt = loaded.package.manifest().default_prompt;
         let mut items = Vec::new();

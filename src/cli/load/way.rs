@@ -6,10 +6,10 @@ use crate::clock::Clock;
 use crate::config::{Config, OptimizeFor, cores};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{
-    CPU_BATCH_TOKENS, CPU_PROBE_BATCHES, CPU_PROBE_TOKENS, GPU_BATCH_TOKENS, GPU_PROBE_BATCHES,
-    GPU_PROBE_TOKENS, MaxBatchTokens, ThreadsPerWorker, Workers,
+    CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
+    GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, Workers,
 };
-use crate::worker::tuning::Probe;
+use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 
 /// What is done about settings that nobody named.
@@ -25,12 +25,12 @@ pub(in crate::cli) enum Measuring {
 pub(super) struct Ways {
     splits: Vec<Split>,
     budgets: Vec<MaxBatchTokens>,
-    probe: Probe,
+    workload: Workload,
     goal: OptimizeFor,
 }
 
 /// The best of them.
-pub(super) struct Found {
+pub(super) struct ChosenWay {
     pub engine: Box<dyn Engine>,
     /// Every shape that it is to run.
     pub buckets: Vec<Bucket>,
@@ -45,10 +45,10 @@ impl Ways {
         let mut ways = Self {
             splits: all_splits(config, kind),
             budgets: all_budgets(config, kind),
-            probe: if kind.is_tensorrt() {
-                Probe { batches: GPU_PROBE_BATCHES.to_vec(), lengths: GPU_PROBE_TOKENS }
+            workload: if kind.is_tensorrt() {
+                Workload { batches: GPU_WORKLOAD_BATCHES.to_vec(), lengths: GPU_WORKLOAD_TOKENS }
             } else {
-                Probe { batches: CPU_PROBE_BATCHES.to_vec(), lengths: CPU_PROBE_TOKENS }
+                Workload { batches: CPU_WORKLOAD_BATCHES.to_vec(), lengths: CPU_WORKLOAD_TOKENS }
             },
             goal: config.engine.optimize_for,
         };
@@ -72,16 +72,16 @@ impl Ways {
         ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         clock: &dyn Clock,
-    ) -> Result<Found, EngineError> {
+    ) -> Result<ChosenWay, EngineError> {
         let widest = ladder(self.largest());
         let engine = open(self.splits[0])?;
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
             let (buckets, measured) = (engine.supported(&widest), Vec::new());
-            return Ok(Found { engine, buckets, split, max_batch_tokens, measured });
+            return Ok(ChosenWay { engine, buckets, split, max_batch_tokens, measured });
         }
         let measure = |engine: &dyn Engine, split| {
-            self.probe.measure(engine, &engine.supported(&widest), split, clock)
+            self.workload.measure(engine, &engine.supported(&widest), split, clock)
         };
         let mut measured = vec![measure(&*engine, self.splits[0])?];
         // The one of the way that was measured last.
@@ -116,7 +116,7 @@ impl Ways {
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
         let buckets = engine.supported(&ladder(max_batch_tokens));
-        Ok(Found { engine, buckets, split, max_batch_tokens, measured })
+        Ok(ChosenWay { engine, buckets, split, max_batch_tokens, measured })
     }
 
     /// The largest budget that may be chosen.
@@ -205,7 +205,10 @@ mod tests {
         Ways {
             splits: splits(cores),
             budgets: budgets.to_vec(),
-            probe: Probe { batches: CPU_PROBE_BATCHES.to_vec(), lengths: CPU_PROBE_TOKENS },
+            workload: Workload {
+                batches: CPU_WORKLOAD_BATCHES.to_vec(),
+                lengths: CPU_WORKLOAD_TOKENS,
+            },
             goal: OptimizeFor::Throughput,
         }
     }
@@ -215,7 +218,7 @@ mod tests {
     }
 
     /// The splits that were opened, and what was found.
-    fn best(ways: &Ways) -> (Vec<Split>, Found) {
+    fn best(ways: &Ways) -> (Vec<Split>, ChosenWay) {
         let alive = Arc::new(AtomicUsize::new(0));
         let mut opened = Vec::new();
         let open = |split| -> Result<Box<dyn Engine>, EngineError> {
@@ -235,7 +238,7 @@ mod tests {
     }
 
     /// What is found when the way of this number has trouble whenever it is tried.
-    fn best_but(failing: usize, trouble: Trouble) -> Result<Found, EngineError> {
+    fn best_but(failing: usize, trouble: Trouble) -> Result<ChosenWay, EngineError> {
         let ways = ways(4, &CPU_BATCH_TOKENS);
         let alive = Arc::new(AtomicUsize::new(0));
         let open = |split| -> Result<Box<dyn Engine>, EngineError> {

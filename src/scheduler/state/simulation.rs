@@ -15,7 +15,7 @@ const MAX_AGE: Duration = Duration::from_millis(20);
 
 /// What the world knows of an item, apart from the state machine.
 #[derive(Debug, Clone, Copy)]
-struct Item {
+struct TrackedItem {
     tokens: usize,
     deadline: Moment,
     /// The worker that it checks.
@@ -23,7 +23,7 @@ struct Item {
     is_running: bool,
 }
 
-impl Item {
+impl TrackedItem {
     /// Waits in the queue that all workers share.
     const fn is_queued(&self) -> bool {
         !self.is_running && self.check_of.is_none()
@@ -37,7 +37,7 @@ struct World {
     state: SchedulerState,
     now: Moment,
     capacity: usize,
-    items: BTreeMap<Sequence, Item>,
+    items: BTreeMap<Sequence, TrackedItem>,
     requests: Vec<Range<Sequence>>,
     running: Vec<Option<Vec<Sequence>>>,
     live: Vec<bool>,
@@ -167,7 +167,7 @@ impl World {
     }
 
     fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, check_of: Option<usize>) {
-        let entry = Item { tokens, deadline, check_of, is_running: false };
+        let entry = TrackedItem { tokens, deadline, check_of, is_running: false };
         assert!(self.items.insert(item, entry).is_none(), "{self}");
     }
 
@@ -238,7 +238,7 @@ impl World {
         let old = [Priority::Interactive, Priority::Bulk].map(|class| self.oldest_over_age(class));
         let now = self.now;
         let mut alive = self.items.values().filter(|item| !item.is_running && item.deadline > now);
-        let others = alive.clone().any(Item::is_queued);
+        let others = alive.clone().any(TrackedItem::is_queued);
         let checks = alive.any(|item| item.check_of == Some(worker));
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();

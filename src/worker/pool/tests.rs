@@ -6,7 +6,9 @@ use super::*;
 use crate::batch::plan::bucket_ladder;
 use crate::batch::{TokenIds, Vectors};
 use crate::clock::RealClock;
-use crate::engine::fake::{FakeEngine, FakeScript, Fault, Gate, expected_dense, expected_weights};
+use crate::engine::fake::{
+    FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
+};
 use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
@@ -16,28 +18,33 @@ mod panics;
 const HIDDEN: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Rig {
+struct TestPool {
     scheduler: Scheduler,
-    pool: WorkerPool,
+    workers: WorkerPool,
     clock: Arc<dyn Clock>,
 }
 
-impl Rig {
+impl TestPool {
     fn new(workers: u64, capacity: u64, script: FakeScript) -> Self {
-        let rig = Self::unchecked(workers, capacity, script);
-        rig.pool.wait_ready().expect("the workers open");
-        rig
+        let pool = Self::starting(workers, capacity, script);
+        pool.workers.wait_ready().expect("the workers open");
+        pool
     }
 
-    fn unchecked(workers: u64, capacity: u64, script: FakeScript) -> Self {
-        Self::watched(workers, capacity, script, WatchdogConfig::default())
+    fn starting(workers: u64, capacity: u64, script: FakeScript) -> Self {
+        Self::with_watchdog(workers, capacity, script, WatchdogConfig::default())
     }
 
-    fn watched(workers: u64, capacity: u64, script: FakeScript, watchdog: WatchdogConfig) -> Self {
-        Self::timed(Arc::new(RealClock::new()), workers, capacity, script, watchdog)
+    fn with_watchdog(
+        workers: u64,
+        capacity: u64,
+        script: FakeScript,
+        watchdog: WatchdogConfig,
+    ) -> Self {
+        Self::with_clock(Arc::new(RealClock::new()), workers, capacity, script, watchdog)
     }
 
-    fn timed(
+    fn with_clock(
         clock: Arc<dyn Clock>,
         workers: u64,
         capacity: u64,
@@ -52,10 +59,9 @@ impl Rig {
             workers: Workers::new(workers).expect("in range"),
         };
         let scheduler = Scheduler::new(config, buckets, Arc::clone(&clock));
-        let workers = config.workers;
-        let shared = Arc::clone(&clock);
-        let pool = WorkerPool::start(engine, scheduler.clone(), shared, workers, watchdog);
-        Self { scheduler, pool, clock }
+        let (shared, handle) = (Arc::clone(&clock), scheduler.clone());
+        let workers = WorkerPool::start(engine, handle, shared, config.workers, watchdog);
+        Self { scheduler, workers, clock }
     }
 
     fn deadline(&self) -> Moment {
@@ -97,7 +103,7 @@ fn assert_rows(items: &[TokenIds], rows: &[ItemRows]) {
     }
 }
 
-fn faults(faults: impl IntoIterator<Item = (u64, Fault)>) -> FakeScript {
+fn faults(faults: impl IntoIterator<Item = (u64, ScriptedFault)>) -> FakeScript {
     FakeScript { faults: faults.into_iter().collect::<HashMap<_, _>>(), ..FakeScript::default() }
 }
 
@@ -107,23 +113,23 @@ fn gated(gate: &Arc<Gate>) -> FakeScript {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn every_answer_belongs_to_its_request() {
-    let rig = Arc::new(Rig::new(3, 100_000, FakeScript::default()));
+    let pool = Arc::new(TestPool::new(3, 100_000, FakeScript::default()));
     let clients = (0..8_u64).map(|client| {
-        let rig = Arc::clone(&rig);
+        let pool = Arc::clone(&pool);
         tokio::spawn(async move {
             let mut random = fastrand::Rng::with_seed(client);
             for _ in 0..200 {
                 let count = random.usize(1..20);
                 let items: Vec<TokenIds> =
                     (0..count).map(|_| ids(random.u64(..), random.usize(2..=128))).collect();
-                assert_rows(&items, &rig.run(&items).await.expect("it runs"));
+                assert_rows(&items, &pool.run(&items).await.expect("it runs"));
             }
         })
     });
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("no client failed");
     }
-    let snapshot = rig.scheduler.snapshot();
+    let snapshot = pool.scheduler.snapshot();
     assert_eq!(snapshot.counts.replied, snapshot.counts.accepted);
     assert_eq!(snapshot.queue_depth, 0);
 }
@@ -131,81 +137,81 @@ async fn every_answer_belongs_to_its_request() {
 #[tokio::test]
 async fn items_of_different_requests_share_a_batch() {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 100, gated(&gate));
-    let first = rig.submit(&[ids(1, 9)]).expect("room");
+    let pool = TestPool::new(1, 100, gated(&gate));
+    let first = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     let others: Vec<Ticket> =
-        (2..8).map(|seed| rig.submit(&[ids(seed, 9)]).expect("room")).collect();
+        (2..8).map(|seed| pool.submit(&[ids(seed, 9)]).expect("room")).collect();
     gate.open();
     assert_rows(&[ids(1, 9)], &within(first).await.expect("it runs"));
     for (seed, ticket) in (2..8).zip(others) {
         assert_rows(&[ids(seed, 9)], &within(ticket).await.expect("it runs"));
     }
-    assert_eq!(rig.scheduler.snapshot().counts.batches, 2);
+    assert_eq!(pool.scheduler.snapshot().counts.batches, 2);
 }
 
 #[tokio::test]
 async fn a_dropped_ticket_frees_its_places() {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 3, gated(&gate));
-    let running = rig.submit(&[ids(1, 9)]).expect("room");
+    let pool = TestPool::new(1, 3, gated(&gate));
+    let running = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let waiting = rig.submit(&[ids(2, 9), ids(3, 9)]).expect("room");
-    let refused = rig.submit(&[ids(4, 9)]).expect_err("no room");
+    let waiting = pool.submit(&[ids(2, 9), ids(3, 9)]).expect("room");
+    let refused = pool.submit(&[ids(4, 9)]).expect_err("no room");
     assert!(matches!(refused, Refusal::Full { retry_after } if !retry_after.is_zero()));
     drop(waiting);
-    let again = rig.submit(&[ids(4, 9)]).expect("room again");
+    let again = pool.submit(&[ids(4, 9)]).expect("room again");
     gate.open();
     within(running).await.expect("it runs");
     assert_rows(&[ids(4, 9)], &within(again).await.expect("it runs"));
-    assert_eq!(rig.scheduler.snapshot().counts.cancelled, 2);
+    assert_eq!(pool.scheduler.snapshot().counts.cancelled, 2);
 }
 
 #[tokio::test]
 async fn a_panicking_worker_answers_its_batch_and_is_replaced() {
-    let rig = Rig::new(1, 100, faults([(0, Fault::Panic)]));
-    let error = rig.run(&[ids(1, 9)]).await.expect_err("its session panics");
+    let pool = TestPool::new(1, 100, faults([(0, ScriptedFault::Panic)]));
+    let error = pool.run(&[ids(1, 9)]).await.expect_err("its session panics");
     assert!(matches!(&error, RunError::EngineFailed(reason) if reason.contains("panic")));
-    assert_rows(&[ids(2, 9)], &rig.run(&[ids(2, 9)]).await.expect("the next one runs"));
-    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+    assert_rows(&[ids(2, 9)], &pool.run(&[ids(2, 9)]).await.expect("the next one runs"));
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 1);
 }
 
 #[tokio::test]
 async fn a_lost_session_is_replaced() {
-    let lost = Fault::Fail(EngineError::SessionLost("scripted".into()));
-    let rig = Rig::new(2, 100, faults([(0, lost.clone()), (1, lost)]));
+    let lost = ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
+    let pool = TestPool::new(2, 100, faults([(0, lost.clone()), (1, lost)]));
     for seed in 0..2 {
-        rig.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
+        pool.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
     }
-    rig.run(&[ids(3, 9)]).await.expect("a replacement runs it");
-    assert_eq!(rig.scheduler.snapshot().workers.total, 2);
+    pool.run(&[ids(3, 9)]).await.expect("a replacement runs it");
+    assert_eq!(pool.scheduler.snapshot().workers.total, 2);
 }
 
 #[tokio::test]
 async fn a_session_is_kept_until_it_fails_three_times_in_a_row() {
-    let fault = || Fault::Fail(EngineError::Transient("scripted".into()));
-    let rig = Rig::new(1, 100, faults([(0, fault()), (1, fault()), (3, fault())]));
+    let fault = || ScriptedFault::Fail(EngineError::Transient("scripted".into()));
+    let pool = TestPool::new(1, 100, faults([(0, fault()), (1, fault()), (3, fault())]));
     for (seed, fails) in [(0, true), (1, true), (2, false), (3, true), (4, false)] {
-        assert_eq!(rig.run(&[ids(seed, 9)]).await.is_err(), fails, "run {seed}");
+        assert_eq!(pool.run(&[ids(seed, 9)]).await.is_err(), fails, "run {seed}");
     }
-    assert_eq!(rig.scheduler.snapshot().workers.restarts, 0);
-    let rig = Rig::new(1, 100, faults((0..3).map(|run| (run, fault()))));
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 0);
+    let pool = TestPool::new(1, 100, faults((0..3).map(|run| (run, fault()))));
     for seed in 0..3 {
-        rig.run(&[ids(seed, 9)]).await.expect_err("scripted");
+        pool.run(&[ids(seed, 9)]).await.expect_err("scripted");
     }
-    rig.run(&[ids(3, 9)]).await.expect("a replacement runs it");
-    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+    pool.run(&[ids(3, 9)]).await.expect("a replacement runs it");
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 1);
 }
 
 #[tokio::test]
 async fn a_row_that_is_not_finite_fails_its_own_request_only() {
     let gate = Gate::closed();
-    let script = FakeScript { gate: Some(Arc::clone(&gate)), ..faults([(1, Fault::NotFinite)]) };
-    let rig = Rig::new(1, 100, script);
-    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    let script = FakeScript { gate: Some(gate.clone()), ..faults([(1, ScriptedFault::NotFinite)]) };
+    let pool = TestPool::new(1, 100, script);
+    let held = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let bad = rig.submit(&[ids(1, 9)]).expect("room");
-    let good = rig.submit(&[ids(2, 9)]).expect("room");
+    let bad = pool.submit(&[ids(1, 9)]).expect("room");
+    let good = pool.submit(&[ids(2, 9)]).expect("room");
     gate.open();
     within(held).await.expect("it runs");
     assert_eq!(within(bad).await, Err(RunError::NonFinite { item: 0 }));
@@ -215,53 +221,53 @@ async fn a_row_that_is_not_finite_fails_its_own_request_only() {
 #[tokio::test]
 async fn a_poisoned_process_answers_everything_and_tells_its_owner() {
     let gate = Gate::closed();
-    let poison = Fault::Fail(EngineError::ProcessPoisoned("scripted".into()));
+    let poison = ScriptedFault::Fail(EngineError::ProcessPoisoned("scripted".into()));
     let script = FakeScript { gate: Some(Arc::clone(&gate)), ..faults([(0, poison)]) };
-    let rig = Rig::new(1, 100, script);
-    let running = rig.submit(&[ids(0, 9)]).expect("room");
+    let pool = TestPool::new(1, 100, script);
+    let running = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let waiting = rig.submit(&[ids(1, 9)]).expect("room");
+    let waiting = pool.submit(&[ids(1, 9)]).expect("room");
     gate.open();
     assert!(matches!(within(running).await, Err(RunError::EngineFailed(_))));
     assert_eq!(within(waiting).await, Err(RunError::NoWorker));
-    assert!(within(rig.pool.failed()).await.contains("scripted"));
-    assert_eq!(rig.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
+    assert!(within(pool.workers.failed()).await.contains("scripted"));
+    assert_eq!(pool.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
 }
 
 #[tokio::test]
 async fn a_first_session_that_cannot_be_opened_ends_the_start() {
     let script = FakeScript { failing_opens: 1, ..FakeScript::default() };
-    let rig = Rig::unchecked(2, 100, script);
-    let error = rig.pool.wait_ready().expect_err("one cannot be opened");
+    let pool = TestPool::starting(2, 100, script);
+    let error = pool.workers.wait_ready().expect_err("one cannot be opened");
     assert!(error.to_string().contains("cannot be opened"), "{error}");
-    assert_eq!(rig.pool.shutdown(PATIENCE).await, 0);
+    assert_eq!(pool.workers.shutdown(PATIENCE).await, 0);
 }
 
 #[tokio::test]
 async fn draining_answers_what_was_accepted() {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 100, gated(&gate));
+    let pool = TestPool::new(1, 100, gated(&gate));
     let accepted: Vec<Ticket> =
-        (0..5).map(|seed| rig.submit(&[ids(seed, 9)]).expect("room")).collect();
+        (0..5).map(|seed| pool.submit(&[ids(seed, 9)]).expect("room")).collect();
     gate.wait_for_runs(1);
-    rig.scheduler.drain();
-    assert_eq!(rig.submit(&[ids(9, 9)]).err(), Some(Refusal::Draining));
+    pool.scheduler.drain();
+    assert_eq!(pool.submit(&[ids(9, 9)]).err(), Some(Refusal::Draining));
     gate.open();
-    within(rig.scheduler.drained()).await;
+    within(pool.scheduler.drained()).await;
     for ticket in accepted {
         within(ticket).await.expect("it was accepted");
     }
-    assert_eq!(rig.pool.shutdown(PATIENCE).await, 0);
+    assert_eq!(pool.workers.shutdown(PATIENCE).await, 0);
 }
 
 #[tokio::test]
 async fn a_check_passes_what_waits_and_reaches_its_worker() {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 1000, gated(&gate));
+    let pool = TestPool::new(1, 1000, gated(&gate));
     let bulk: Vec<Ticket> =
-        (0..100).map(|seed| rig.submit(&[ids(seed, 128)]).expect("room")).collect();
+        (0..100).map(|seed| pool.submit(&[ids(seed, 128)]).expect("room")).collect();
     gate.wait_for_runs(1);
-    let check = rig.scheduler.submit_check(0, ids(7, 5), rig.deadline()).expect("it lives");
+    let check = pool.scheduler.submit_check(0, ids(7, 5), pool.deadline()).expect("it lives");
     gate.permit(2);
     assert_rows(&[ids(7, 5)], &within(check).await.expect("it runs second"));
     gate.open();
@@ -273,105 +279,105 @@ async fn a_check_passes_what_waits_and_reaches_its_worker() {
 #[tokio::test]
 async fn an_item_whose_deadline_passed_is_not_run() {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 100, gated(&gate));
-    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    let pool = TestPool::new(1, 100, gated(&gate));
+    let held = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
     let (items, vectors, priority) = (vec![ids(1, 9)], Vectors::Dense, None);
-    let submission = Submission { items, vectors, priority, deadline: rig.clock.now() };
-    let late = rig.scheduler.submit(submission).expect("room");
+    let submission = Submission { items, vectors, priority, deadline: pool.clock.now() };
+    let late = pool.scheduler.submit(submission).expect("room");
     gate.open();
     within(held).await.expect("it runs");
     assert_eq!(within(late).await, Err(RunError::Expired));
-    assert_eq!(rig.scheduler.snapshot().counts.expired, 1);
+    assert_eq!(pool.scheduler.snapshot().counts.expired, 1);
 }
 
 #[tokio::test]
 async fn only_the_wanted_rows_are_copied() {
-    let rig = Rig::new(1, 100, FakeScript::default());
+    let pool = TestPool::new(1, 100, FakeScript::default());
     for (wanted, dense, weights) in
         [(Vectors::Dense, HIDDEN, 0), (Vectors::Sparse, 0, 9), (Vectors::Both, HIDDEN, 9)]
     {
         let items = vec![ids(1, 9)];
         let (vectors, priority) = (wanted, None);
-        let submission = Submission { items, vectors, priority, deadline: rig.deadline() };
-        let ticket = rig.scheduler.submit(submission).expect("room");
+        let submission = Submission { items, vectors, priority, deadline: pool.deadline() };
+        let ticket = pool.scheduler.submit(submission).expect("room");
         let rows = within(ticket).await.expect("it runs");
         assert_eq!((rows[0].dense.len(), rows[0].weights.len()), (dense, weights));
     }
 }
 
 /// A first run that is held, so that `items` then share the second batch.
-async fn run_together(script: FakeScript, items: &[TokenIds]) -> (Rig, Vec<RunResult>) {
+async fn run_together(script: FakeScript, items: &[TokenIds]) -> (TestPool, Vec<RunResult>) {
     let gate = Gate::closed();
-    let rig = Rig::new(1, 100, FakeScript { gate: Some(Arc::clone(&gate)), ..script });
-    let held = rig.submit(&[ids(0, 9)]).expect("room");
+    let pool = TestPool::new(1, 100, FakeScript { gate: Some(Arc::clone(&gate)), ..script });
+    let held = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
     let tickets: Vec<Ticket> =
-        items.iter().map(|ids| rig.submit(std::slice::from_ref(ids)).expect("room")).collect();
+        items.iter().map(|ids| pool.submit(std::slice::from_ref(ids)).expect("room")).collect();
     gate.open();
     within(held).await.expect("it runs");
     let mut results = Vec::new();
     for ticket in tickets {
         results.push(within(ticket).await);
     }
-    (rig, results)
+    (pool, results)
 }
 
 type RunResult = Result<Vec<ItemRows>, RunError>;
 
-fn out_of_memory() -> Fault {
-    Fault::Fail(EngineError::OutOfMemory("scripted".into()))
+fn out_of_memory() -> ScriptedFault {
+    ScriptedFault::Fail(EngineError::OutOfMemory("scripted".into()))
 }
 
 #[tokio::test]
 async fn a_batch_that_does_not_fit_memory_is_run_in_halves() {
     let items: Vec<TokenIds> = (1..9).map(|seed| ids(seed, 9)).collect();
-    let (rig, results) = run_together(faults([(1, out_of_memory())]), &items).await;
+    let (pool, results) = run_together(faults([(1, out_of_memory())]), &items).await;
     for (ids, rows) in items.iter().zip(results) {
         assert_rows(std::slice::from_ref(ids), &rows.expect("its half runs"));
     }
-    assert_eq!(rig.scheduler.incidents().batches_split.get(), 1);
-    assert_eq!(rig.scheduler.snapshot().counts.batches, 2);
+    assert_eq!(pool.scheduler.incidents().batches_split.get(), 1);
+    assert_eq!(pool.scheduler.snapshot().counts.batches, 2);
 }
 
 #[tokio::test]
 async fn a_half_that_does_not_fit_memory_fails_alone_and_once() {
     let items: Vec<TokenIds> = (1..9).map(|seed| ids(seed, 9)).collect();
     let script = faults([(1, out_of_memory()), (3, out_of_memory())]);
-    let (rig, results) = run_together(script, &items).await;
+    let (pool, results) = run_together(script, &items).await;
     for (index, rows) in results.iter().enumerate() {
         let failed = matches!(rows, Err(RunError::EngineFailed(why)) if why.contains("memory"));
         assert_eq!(failed, index >= 4, "item {index}: {rows:?}");
     }
-    let counts = rig.scheduler.snapshot().counts;
+    let counts = pool.scheduler.snapshot().counts;
     assert_eq!((counts.replied, counts.failed, counts.accepted), (5, 4, 9));
 }
 
 #[tokio::test]
 async fn one_item_that_does_not_fit_memory_is_run_once_more() {
-    let rig = Rig::new(1, 100, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
-    assert_rows(&[ids(1, 9)], &rig.run(&[ids(1, 9)]).await.expect("the second run"));
-    rig.run(&[ids(2, 9)]).await.expect_err("twice is enough");
-    rig.run(&[ids(3, 9)]).await.expect("the session is kept");
-    assert_eq!(rig.scheduler.snapshot().workers.restarts, 0);
+    let pool = TestPool::new(1, 100, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
+    assert_rows(&[ids(1, 9)], &pool.run(&[ids(1, 9)]).await.expect("the second run"));
+    pool.run(&[ids(2, 9)]).await.expect_err("twice is enough");
+    pool.run(&[ids(3, 9)]).await.expect("the session is kept");
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 0);
 }
 
 #[tokio::test]
 async fn a_session_that_is_lost_in_a_half_ends_the_other_half_too() {
     let items: Vec<TokenIds> = (1..5).map(|seed| ids(seed, 9)).collect();
-    let lost = Fault::Fail(EngineError::SessionLost("scripted".into()));
-    let (rig, results) = run_together(faults([(1, out_of_memory()), (2, lost)]), &items).await;
+    let lost = ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
+    let (pool, results) = run_together(faults([(1, out_of_memory()), (2, lost)]), &items).await;
     assert!(results.iter().all(Result::is_err), "{results:?}");
-    rig.run(&[ids(9, 9)]).await.expect("a replacement runs it");
-    assert_eq!(rig.scheduler.snapshot().workers.restarts, 1);
+    pool.run(&[ids(9, 9)]).await.expect("a replacement runs it");
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 1);
 }
 
 #[tokio::test]
 async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
     let items: Vec<TokenIds> = (1..4).map(|seed| ids(seed, 9)).collect();
     for rescues in [true, false] {
-        let script = FakeScript { rescues, ..faults([(1, Fault::NotFinite)]) };
-        let (rig, results) = run_together(script, &items).await;
+        let script = FakeScript { rescues, ..faults([(1, ScriptedFault::NotFinite)]) };
+        let (pool, results) = run_together(script, &items).await;
         for (index, (ids, rows)) in items.iter().zip(results).enumerate() {
             match rows {
                 Ok(rows) => assert_rows(std::slice::from_ref(ids), &rows),
@@ -381,7 +387,7 @@ async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
                 }
             }
         }
-        let incidents = rig.scheduler.incidents();
+        let incidents = pool.scheduler.incidents();
         assert_eq!(incidents.rows_not_finite.get(), 1);
         assert_eq!(incidents.rows_rescued.get(), u64::from(rescues));
     }
@@ -394,39 +400,39 @@ fn watchdog(on_stuck: OnStuck) -> WatchdogConfig {
 #[tokio::test]
 async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
     let gate = Gate::closed();
-    let rig = Rig::watched(1, 100, gated(&gate), watchdog(OnStuck::Wait));
-    rig.pool.wait_ready().expect("the workers open");
-    let stuck = rig.submit(&[ids(1, 9)]).expect("room");
+    let pool = TestPool::with_watchdog(1, 100, gated(&gate), watchdog(OnStuck::Wait));
+    pool.workers.wait_ready().expect("the workers open");
+    let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let waiting = rig.submit(&[ids(3, 9)]).expect("room");
+    let waiting = pool.submit(&[ids(3, 9)]).expect("room");
     assert_eq!(within(stuck).await, Err(RunError::NoWorker));
-    let workers = rig.scheduler.snapshot().workers;
+    let workers = pool.scheduler.snapshot().workers;
     assert_eq!((workers.live, workers.busy, workers.stuck), (0, 0, 1));
     assert_eq!(
-        rig.scheduler.submit_check(0, ids(2, 9), rig.deadline()).err(),
+        pool.scheduler.submit_check(0, ids(2, 9), pool.deadline()).err(),
         Some(Refusal::NoWorker)
     );
-    assert_eq!(rig.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
+    assert_eq!(pool.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
     gate.open();
     assert_rows(&[ids(3, 9)], &within(waiting).await.expect("it runs after all"));
-    let snapshot = rig.scheduler.snapshot();
+    let snapshot = pool.scheduler.snapshot();
     assert_eq!((snapshot.workers.live, snapshot.workers.stuck), (1, 0));
     assert_eq!((snapshot.counts.replied, snapshot.counts.failed), (1, 1));
-    assert_eq!(rig.scheduler.incidents().batches_stuck.get(), 1);
+    assert_eq!(pool.scheduler.incidents().batches_stuck.get(), 1);
 }
 
 #[tokio::test]
 async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
     let gate = Gate::closed();
-    let rig = Rig::watched(1, 100, gated(&gate), watchdog(OnStuck::Exit));
-    rig.pool.wait_ready().expect("the workers open");
-    let stuck = rig.submit(&[ids(1, 9)]).expect("room");
+    let pool = TestPool::with_watchdog(1, 100, gated(&gate), watchdog(OnStuck::Exit));
+    pool.workers.wait_ready().expect("the workers open");
+    let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
-    let waiting = rig.submit(&[ids(2, 9)]).expect("room");
-    assert!(within(rig.pool.failed()).await.contains("worker 0 has run one batch"));
+    let waiting = pool.submit(&[ids(2, 9)]).expect("room");
+    assert!(within(pool.workers.failed()).await.contains("worker 0 has run one batch"));
     assert_eq!(within(stuck).await, Err(RunError::NoWorker));
     assert_eq!(within(waiting).await, Err(RunError::NoWorker));
-    assert_eq!(rig.pool.shutdown(Duration::ZERO).await, 1, "its thread hangs");
+    assert_eq!(pool.workers.shutdown(Duration::ZERO).await, 1, "its thread hangs");
     gate.open();
 }
 
@@ -446,31 +452,31 @@ async fn everything_fails(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut fault = |run: u64| {
         let fault = match random.u32(0..22) {
-            0 => Fault::Panic,
-            1 => Fault::Fail(EngineError::SessionLost("scripted".into())),
-            2 => Fault::Fail(EngineError::Transient("scripted".into())),
+            0 => ScriptedFault::Panic,
+            1 => ScriptedFault::Fail(EngineError::SessionLost("scripted".into())),
+            2 => ScriptedFault::Fail(EngineError::Transient("scripted".into())),
             3 | 4 => out_of_memory(),
-            5 | 6 => Fault::NotFinite,
-            7 => Fault::NoRows,
+            5 | 6 => ScriptedFault::NotFinite,
+            7 => ScriptedFault::NoRows,
             _ => return None,
         };
         Some((run, fault))
     };
-    let rig = Arc::new(Rig::new(3, 100_000, faults((0..4000).filter_map(&mut fault))));
+    let pool = Arc::new(TestPool::new(3, 100_000, faults((0..4000).filter_map(&mut fault))));
     let clients = (0..8).map(|client| {
-        let (rig, mut random) = (Arc::clone(&rig), fastrand::Rng::with_seed(seed ^ client));
+        let (pool, mut random) = (Arc::clone(&pool), fastrand::Rng::with_seed(seed ^ client));
         tokio::spawn(async move {
             for _ in 0..100 {
                 let items: Vec<TokenIds> = (0..random.usize(1..12))
                     .map(|_| ids(random.u64(..), random.usize(2..=128)))
                     .collect();
-                let deadline = rig.clock.now() + Duration::from_millis(random.u64(0..2000));
+                let deadline = pool.clock.now() + Duration::from_millis(random.u64(0..2000));
                 let (vectors, priority) = (Vectors::Both, None);
                 let submission =
                     || Submission { items: items.clone(), vectors, priority, deadline };
                 // A moment without a worker would use up the client's turns.
                 let taken = loop {
-                    match rig.scheduler.submit(submission()) {
+                    match pool.scheduler.submit(submission()) {
                         Err(Refusal::NoWorker) => tokio::time::sleep(REST).await,
                         taken => break taken,
                     }
@@ -487,8 +493,8 @@ async fn everything_fails(seed: u64) {
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("every answer came, and was right");
     }
-    within(rig.scheduler.drained()).await;
-    let counts = rig.scheduler.snapshot().counts;
+    within(pool.scheduler.drained()).await;
+    let counts = pool.scheduler.snapshot().counts;
     assert_eq!(counts.ended(), counts.accepted, "{counts:?}");
     assert!(counts.replied > 0 && counts.failed > 0 && counts.cancelled > 0, "{counts:?}");
 }

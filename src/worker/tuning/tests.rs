@@ -81,8 +81,8 @@ fn measure_batches(
 ) -> Result<Measured, EngineError> {
     let tokens = MaxBatchTokens::new(4096).expect("in range");
     let buckets = bucket_ladder(512, tokens, MaxBatchRows::DEFAULT);
-    let probe = Probe { batches: batches.to_vec(), lengths: [32, 64] };
-    probe.measure(engine, &buckets, Split { workers, threads: 1 }, &*engine.clock)
+    let workload = Workload { batches: batches.to_vec(), lengths: [32, 64] };
+    workload.measure(engine, &buckets, Split { workers, threads: 1 }, &*engine.clock)
 }
 
 #[test]

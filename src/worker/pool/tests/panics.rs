@@ -28,24 +28,24 @@ impl Clock for Trap {
 }
 
 /// One worker with this clock.
-fn rig(clock: &Arc<Trap>, script: FakeScript) -> Arc<Rig> {
+fn pool(clock: &Arc<Trap>, script: FakeScript) -> Arc<TestPool> {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
-    Arc::new(Rig::timed(clock, 1, 100, script, watchdog(OnStuck::Wait)))
+    Arc::new(TestPool::with_clock(clock, 1, 100, script, watchdog(OnStuck::Wait)))
 }
 
 /// What the start comes to; it must not last for ever.
-async fn start(rig: &Arc<Rig>) -> Result<(), EngineError> {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let rig = Arc::clone(rig);
-    thread::spawn(move || tell.send(rig.pool.wait_ready()));
-    within(told).await.expect("the start ends")
+async fn start(pool: &Arc<TestPool>) -> Result<(), EngineError> {
+    let (sender, result) = tokio::sync::oneshot::channel();
+    let pool = Arc::clone(pool);
+    thread::spawn(move || sender.send(pool.workers.wait_ready()));
+    within(result).await.expect("the start ends")
 }
 
 #[tokio::test]
 async fn a_panic_while_a_session_is_opened_ends_the_start() {
     let script = FakeScript { panicking_opens: u64::MAX, ..FakeScript::default() };
-    let rig = rig(&Arc::default(), script);
-    let error = start(&rig).await.expect_err("it cannot be opened");
+    let pool = pool(&Arc::default(), script);
+    let error = start(&pool).await.expect_err("it cannot be opened");
     assert!(error.to_string().contains("the opening panics"), "{error}");
 }
 
@@ -53,7 +53,7 @@ async fn a_panic_while_a_session_is_opened_ends_the_start() {
 async fn a_panic_while_a_worker_warms_up_ends_the_start() {
     let clock = Arc::new(Trap::default());
     clock.arm("duovec-worker-0");
-    let error = start(&rig(&clock, FakeScript::default())).await.expect_err("it cannot warm up");
+    let error = start(&pool(&clock, FakeScript::default())).await.expect_err("it cannot warm up");
     assert!(error.to_string().contains("the clock panics"), "{error}");
 }
 
@@ -62,38 +62,38 @@ async fn a_panic_of_the_pools_own_thread_ends_the_start() {
     let clock = Arc::new(Trap::default());
     clock.arm("duovec-pool");
     let error =
-        start(&rig(&clock, FakeScript::default())).await.expect_err("nobody looks after it");
+        start(&pool(&clock, FakeScript::default())).await.expect_err("nobody looks after it");
     assert!(error.to_string().contains("the clock panics"), "{error}");
 }
 
 #[tokio::test]
 async fn a_panic_of_the_pools_own_thread_is_told_to_its_owner() {
     let clock = Arc::new(Trap::default());
-    let rig = rig(&clock, FakeScript::default());
-    start(&rig).await.expect("the workers open");
+    let pool = pool(&clock, FakeScript::default());
+    start(&pool).await.expect("the workers open");
     clock.arm("duovec-pool");
-    assert!(within(rig.pool.failed()).await.contains("the clock panics"));
-    assert_eq!(rig.submit(&[ids(1, 9)]).err(), Some(Refusal::NoWorker));
+    assert!(within(pool.workers.failed()).await.contains("the clock panics"));
+    assert_eq!(pool.submit(&[ids(1, 9)]).err(), Some(Refusal::NoWorker));
 }
 
 #[tokio::test]
 async fn a_panic_after_a_run_answers_its_batch_and_replaces_the_worker() {
     let (gate, clock) = (Gate::closed(), Arc::new(Trap::default()));
-    let rig = rig(&clock, gated(&gate));
-    start(&rig).await.expect("the workers open");
-    let ticket = rig.submit(&[ids(1, 9)]).expect("room");
+    let pool = pool(&clock, gated(&gate));
+    start(&pool).await.expect("the workers open");
+    let ticket = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     clock.arm("duovec-worker-0");
     gate.open();
     assert_eq!(within(ticket).await, Err(RunError::NoWorker));
-    rig.run(&[ids(2, 9)]).await.expect("a replacement runs it");
-    let counts = rig.scheduler.snapshot().counts;
+    pool.run(&[ids(2, 9)]).await.expect("a replacement runs it");
+    let counts = pool.scheduler.snapshot().counts;
     assert_eq!((counts.failed, counts.replied), (1, 1));
 }
 
 #[tokio::test]
 async fn a_run_that_leaves_no_rows_answers_its_batch() {
-    let rig = Rig::new(1, 100, faults([(0, Fault::NoRows)]));
-    assert_eq!(rig.run(&[ids(1, 9)]).await, Err(RunError::NoWorker));
-    rig.run(&[ids(2, 9)]).await.expect("a replacement runs it");
+    let pool = TestPool::new(1, 100, faults([(0, ScriptedFault::NoRows)]));
+    assert_eq!(pool.run(&[ids(1, 9)]).await, Err(RunError::NoWorker));
+    pool.run(&[ids(2, 9)]).await.expect("a replacement runs it");
 }
