@@ -1,5 +1,16 @@
 //! The bounded handle between requests and workers: submit → future, ask for work → job.
 //!
+//! `state` decides and does nothing; what is here does what it says and decides nothing. The life
+//! of a request of two texts, whose client waits, and of one whose client leaves:
+//!
+//! | called by | event | the machine says | what the caller gets |
+//! |---|---|---|---|
+//! | the service: `submit` | `Submit` | `Accept` 0..2, `WakeOne` | a `Ticket`; a worker wakes |
+//! | worker 0: `next_job` | `AskForWork` | `Run` 0 and 1 | a `Job` |
+//! | worker 0: `Job::complete` | `BatchDone` | | its rows; the ticket resolves |
+//! | the service: `submit` | `Submit` | `Accept` 2..4 | a `Ticket`; the worker is busy |
+//! | the ticket's drop | `Cancel` 2..4 | | the items have left the queue |
+//!
 //! One lock guards the state machine and is held for microseconds. What the machine says is done
 //! outside of it: waking workers, answering requests, writing rows.
 

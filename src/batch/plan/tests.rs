@@ -94,6 +94,33 @@ fn neighbours_share_the_fixed_cost_of_a_run() {
     assert_eq!(plans[0].bucket, Bucket { rows: 2, length: 24 });
 }
 
+fn example(third: Priority) -> WaitingItems {
+    let cost = CostModel { fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
+    let mut waiting = WaitingItems::new(table(), &cost);
+    waiting.insert(item(0, 15, Priority::Interactive));
+    waiting.insert(item(1, 17, Priority::Interactive));
+    waiting.insert(item(2, 120, third));
+    waiting
+}
+
+#[test]
+fn the_example_at_the_head_of_the_module_holds() {
+    let mut waiting = example(Priority::Interactive);
+    let mut next = || waiting.take(Moment::START, MAX_AGE);
+    let first = BatchPlan { bucket: Bucket { rows: 2, length: 24 }, items: vec![0, 1] };
+    let second = BatchPlan { bucket: Bucket { rows: 1, length: 128 }, items: vec![2] };
+    assert_eq!([next(), next(), next()], [Some(first), Some(second), None]);
+
+    let mut waiting = example(Priority::Bulk);
+    let mut batches = 0;
+    while waiting.take(Moment::START, MAX_AGE).is_some_and(|plan| plan.items[0] != 2) {
+        batches += 1;
+        waiting.insert(item(2 * batches + 1, 15, Priority::Interactive));
+        waiting.insert(item(2 * batches + 2, 17, Priority::Interactive));
+    }
+    assert_eq!(batches, 9);
+}
+
 #[test]
 fn full_batches_come_from_one_class() {
     let lengths: Vec<usize> = (0..400).map(|n| if n % 2 == 0 { 16 } else { 128 }).collect();

@@ -9,6 +9,21 @@
 //! `BULK_SHARE` of every batch they have to let pass. Rows that cost next to nothing are filled
 //! with items of the other priority. So nothing starves, and an idle worker never
 //! waits.
+//!
+//! An example: interactive items of 15, 17 and 120 tokens wait, in this order, and a run takes 2 ms
+//! and 0.1 ms for each padded token. The least waste is that of the first two together, so they
+//! run. Then the third one is alone, and runs.
+//!
+//! | items | bucket | takes | on their own | waste |
+//! |---|---|---|---|---|
+//! | 15 | 1 × 16 | 3.6 ms | 3.6 ms | 0 |
+//! | 15, 17 | 2 × 24 | 6.8 ms | 3.6 + 4.4 ms | −1.2 ms |
+//! | 15, 120 | 2 × 128 | 27.6 ms | 3.6 + 14.8 ms | 9.2 ms |
+//! | 15, 17, 120 | 3 × 128 | 40.4 ms | 3.6 + 4.4 + 14.8 ms | 17.6 ms |
+//! | 120 | 1 × 128 | 14.8 ms | 14.8 ms | 0 |
+//!
+//! Were the third one bulk, each batch of the others would earn it a fifth of 6.8 ms. It leads once
+//! it is owed four fifths of its own 14.8 ms, after nine such batches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

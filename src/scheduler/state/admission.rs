@@ -4,6 +4,22 @@
 //! a wait of most of its time; the rest covers the model's error and later requests, which go
 //! before the later items of this one. A refused request is told when there will be room for it
 //! behind those that were refused before.
+//!
+//! An example: one worker, whose batch has 10 ms left; 36 bulk items of 100 tokens wait, four to a
+//! batch of 46.8 ms. A request comes with 20 more of them and 600 ms of time.
+//!
+//! | | ms |
+//! |---|---|
+//! | the running batch has left | 10.0 |
+//! | nine batches wait | 421.2 |
+//! | half a batch, for later items that fill up earlier batches | 23.4 |
+//! | **its wait** | 454.6 |
+//! | its own items, 20 of 11.7 | 234.0 |
+//! | its wait is over three quarters of its time by | 4.6 |
+//! | its end is over its deadline by | 88.6 |
+//!
+//! It is refused and told to come back in 88.6 ms. It will keep the worker for 234 ms, and half of
+//! the time to come is for those that come back, so the next one is told 88.6 + 468 ms.
 
 use std::time::Duration;
 

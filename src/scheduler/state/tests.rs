@@ -302,6 +302,25 @@ fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
 }
 
 #[test]
+fn the_example_at_the_head_of_admission_holds() {
+    let mut state = state(1000, 1);
+    let model = CostModel { fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
+    state.set_cost(Fit { model, median_error: 0.0 });
+    submit_as(&mut state, &[100; 40], Priority::Bulk, LATER);
+    ask(&mut state, at(0));
+    let now = at(0) + Duration::from_micros(36_800);
+    let mut ask = |time_ms| {
+        let deadline = now + Duration::from_millis(time_ms);
+        state.handle(now, &submission(&[100; 20], Some(Priority::Bulk), deadline)).swap_remove(0)
+    };
+    for expected_us in [88_600, 556_600] {
+        let Action::Refuse(Refusal::Late { retry_after }) = ask(600) else { panic!("it is late") };
+        assert!(retry_after.as_micros().abs_diff(expected_us) <= 1, "{retry_after:?}");
+    }
+    assert!(matches!(ask(689), Action::Accept { .. }));
+}
+
+#[test]
 fn an_idle_worker_takes_a_request_whatever_is_predicted() {
     let mut state = state(10_000, 1);
     let accepted = submit_as(&mut state, &[500; 1000], Priority::Bulk, at(10));
