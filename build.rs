@@ -30,7 +30,7 @@ mod docs {
     /// All that the page needs of the release; the rest is other ways to load the same.
     const FILES: &[&str] = &["swagger-ui.css", "swagger-ui-bundle.js"];
 
-    pub fn pack() {
+    pub(super) fn pack() {
         let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
         let release = Cursor::new(SWAGGER_UI_VENDORED);
         let mut release = ZipArchive::new(release).expect("the crate holds a zip archive");
@@ -122,7 +122,7 @@ mod native {
         fetched: "third_party/headers/tensorrt-rtx",
     };
 
-    pub fn build() {
+    pub(super) fn build() {
         let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
         println!("cargo::rerun-if-changed=cpp");
         println!("cargo::rerun-if-changed=src/engine/tensorrt/ffi.rs");

@@ -33,8 +33,11 @@ impl Priority {
 /// Which vectors are wanted; one pass of the model gives both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
+    /// A dense vector alone.
     Dense,
+    /// A sparse vector alone.
     Sparse,
+    /// Both, of the same run.
     Both,
 }
 
@@ -93,6 +96,7 @@ pub fn smallest_for(buckets: &[Bucket], tokens: usize) -> Option<Bucket> {
 }
 
 /// A batch that does not fit its bucket.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BatchError {
     #[error("a batch needs at least one item")]
@@ -141,7 +145,12 @@ impl Batch {
     ///
     /// # Panics
     /// When a slice is not `bucket.tokens()` long: the session allocated it for another bucket.
-    pub fn fill<N: Copy + From<i32>>(&self, pad_token_id: u32, ids: &mut [N], mask: &mut [N]) {
+    pub(crate) fn fill<N: Copy + From<i32>>(
+        &self,
+        pad_token_id: u32,
+        ids: &mut [N],
+        mask: &mut [N],
+    ) {
         let Bucket { rows, length } = self.bucket;
         assert!(ids.len() == rows * length && mask.len() == ids.len(), "buffers fit the bucket");
         ids.fill(pad_token_id.cast_signed().into());

@@ -64,7 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The whole command line.
-pub fn command() -> Command {
+pub(crate) fn command() -> Command {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")

@@ -13,11 +13,6 @@ impl Moment {
     /// The clock's first moment.
     pub const START: Self = Self(0);
 
-    /// Nanoseconds since the clock was made.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
     /// The moment that is `nanos` after the clock was made.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -89,7 +84,7 @@ impl Clock for ManualClock {
 }
 
 /// The machine's time of day, for those outside; it may jump.
-pub fn wall_time() -> SystemTime {
+pub(crate) fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 

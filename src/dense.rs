@@ -9,7 +9,7 @@ const BASE64_FLOATS: usize = 192;
 
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
-pub fn is_finite(row: &[f32]) -> bool {
+pub(crate) fn is_finite(row: &[f32]) -> bool {
     // A sum over x * 0 is NaN as soon as one x is not finite, and vectorizes.
     row.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
 }
@@ -32,7 +32,7 @@ pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
 }
 
 /// Writes little-endian f32 in base64, the form of OpenAI's clients, behind what `out` has.
-pub fn write_base64(row: &[f32], out: &mut Vec<u8>) {
+pub(crate) fn write_base64(row: &[f32], out: &mut Vec<u8>) {
     for floats in row.chunks(BASE64_FLOATS) {
         let mut bytes = [0; BASE64_FLOATS * size_of::<f32>()];
         for (slot, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(floats) {

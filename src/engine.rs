@@ -42,7 +42,7 @@ impl EngineKind {
     }
 
     /// Whether it runs plans on GPUs.
-    pub const fn is_tensorrt(self) -> bool {
+    pub(crate) const fn is_tensorrt(self) -> bool {
         matches!(self, Self::TensorRt | Self::TensorRtRtx)
     }
 }
@@ -56,6 +56,7 @@ impl fmt::Display for EngineKind {
 /// What an engine is and what it may be asked; fixed before the first worker has a session.
 #[derive(Debug, Clone)]
 pub struct EngineInfo {
+    /// Which engine.
     pub kind: EngineKind,
     /// Version of the engine's library.
     pub version: String,
@@ -97,15 +98,15 @@ pub enum EngineError {
 
 /// Time that a run took, by stage; zero for stages that the engine does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StageTimes {
-    pub copy_in: Duration,
+pub(crate) struct StageTimes {
+    pub(crate) copy_in: Duration,
     pub compute: Duration,
-    pub copy_out: Duration,
+    pub(crate) copy_out: Duration,
 }
 
 impl StageTimes {
     /// Adds the times of a further run.
-    pub fn add(&mut self, run: Self) {
+    pub(crate) fn add(&mut self, run: Self) {
         self.copy_in += run.copy_in;
         self.compute += run.compute;
         self.copy_out += run.copy_out;
@@ -121,7 +122,7 @@ pub struct BatchOutput {
     pub token_weights: Vec<f32>,
     hidden_size: usize,
     length: usize,
-    pub times: StageTimes,
+    pub(crate) times: StageTimes,
 }
 
 impl BatchOutput {
@@ -152,7 +153,9 @@ pub struct GpuFigures {
     pub index: usize,
     /// NVIDIA's own name.
     pub name: String,
+    /// Memory that nobody has taken.
     pub free_bytes: u64,
+    /// All of its memory.
     pub total_bytes: u64,
 }
 

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 pub mod canary;
-pub mod shared_check;
+pub(crate) mod shared_check;
 
-pub use crate::scheduler::WorkerCounts;
+pub(crate) use crate::scheduler::WorkerCounts;
 
 /// Where the process is in its life; only forward, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// The port is bound; the model is being loaded or warmed up.
     Loading,
     /// Requests are taken.
@@ -30,7 +30,7 @@ impl Phase {
 
 /// The phase as all threads see it. Every answer reads it, so there is no lock.
 #[derive(Debug)]
-pub struct CurrentPhase(AtomicU8);
+pub(crate) struct CurrentPhase(AtomicU8);
 
 impl Default for CurrentPhase {
     /// Loading.
@@ -41,12 +41,12 @@ impl Default for CurrentPhase {
 
 impl CurrentPhase {
     /// The phase now.
-    pub fn get(&self) -> Phase {
+    pub(crate) fn get(&self) -> Phase {
         Phase::ALL[usize::from(self.0.load(Ordering::Acquire))]
     }
 
     /// Goes on to `phase`; does nothing when that is behind.
-    pub fn advance(&self, phase: Phase) {
+    pub(crate) fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::AcqRel);
     }
 }
@@ -54,18 +54,22 @@ impl CurrentPhase {
 /// The one word of `/health`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
+    /// Every worker lives.
     Ok,
     /// Requests are answered, but not every worker lives.
     Degraded,
+    /// The model is being loaded or warmed up.
     Loading,
+    /// The process is about to exit.
     Draining,
+    /// No worker can run the model.
     Failed,
 }
 
 impl Status {
     /// Ready with every worker is ok, with some degraded, with none failed; failed too with a
     /// worker that is stuck, since its device may be.
-    pub const fn of(phase: Phase, workers: WorkerCounts) -> Self {
+    pub(crate) const fn of(phase: Phase, workers: WorkerCounts) -> Self {
         match phase {
             Phase::Loading => Self::Loading,
             Phase::LameDuck | Phase::Draining => Self::Draining,
@@ -88,14 +92,14 @@ impl Status {
     }
 
     /// Whether a load balancer should send requests here.
-    pub const fn takes_requests(self) -> bool {
+    pub(crate) const fn takes_requests(self) -> bool {
         matches!(self, Self::Ok | Self::Degraded)
     }
 }
 
 /// What the canary did on one worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WorkerCheck {
+pub(crate) struct WorkerCheck {
     pub worker: usize,
     pub latency: Duration,
     /// Cosine to the golden dense vector; absent when the run gave none.
@@ -109,7 +113,7 @@ pub struct WorkerCheck {
 
 /// Where the canary failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckFailure {
+pub(crate) struct CheckFailure {
     /// "queue", "run", "finite", "dense" or "sparse".
     pub stage: &'static str,
     pub reason: String,
@@ -118,9 +122,9 @@ pub struct CheckFailure {
 /// What `/health/deep` tells.
 #[derive(Debug, Clone)]
 pub struct DeepReport {
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// One for each configured worker; empty while loading.
-    pub checks: Vec<WorkerCheck>,
+    pub(crate) checks: Vec<WorkerCheck>,
 }
 
 impl DeepReport {

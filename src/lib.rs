@@ -5,6 +5,7 @@
 // What everything stands on, and the pure parts.
 pub mod batch;
 pub mod clock;
+#[allow(missing_docs, reason = "the table of settings describes each")]
 pub mod config;
 pub mod dense;
 pub mod limits;
@@ -27,11 +28,13 @@ pub mod service;
 // The HTTP side.
 pub mod http;
 // The process.
-pub mod cli;
+mod cli;
 pub mod descriptors;
-pub mod shutdown;
-pub mod supervisor;
-pub mod telemetry;
+mod shutdown;
+mod supervisor;
+mod telemetry;
+
+pub use cli::run;
 
 #[cfg(test)]
 #[path = "../tests/fuzz/runner.rs"]

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    duovec::cli::run(std::env::args_os())
+    duovec::run(std::env::args_os())
 }

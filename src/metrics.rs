@@ -26,7 +26,7 @@ const SOUND: &str = "names, labels and buckets of our table are sound";
 
 /// A stage of a request. The stages of one request follow each other without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Reading the body, unpacking, parsing, checking.
     Parse,
     /// Text to ids.
@@ -43,11 +43,11 @@ pub enum Stage {
 
 impl Stage {
     /// In their order.
-    pub const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Parse, Self::Tokenize, Self::Queue, Self::Compute, Self::Select, Self::Serialize];
 
     /// The name in labels and headers.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Parse => "parse",
             Self::Tokenize => "tokenize",
@@ -61,10 +61,10 @@ impl Stage {
 
 /// What a batch that succeeded was.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchFigures {
+pub(crate) struct BatchFigures {
     pub items: usize,
-    pub real_tokens: usize,
-    pub padded_tokens: usize,
+    pub(crate) real_tokens: usize,
+    pub(crate) padded_tokens: usize,
     /// From its choice to its rows.
     pub whole: Duration,
     /// Copy in, compute, copy out; zero for stages that the engine does not measure.
@@ -72,7 +72,7 @@ pub struct BatchFigures {
 }
 
 /// Everything that is recorded while it happens; shared by all threads.
-pub struct Metrics {
+pub(crate) struct Metrics {
     requests: Series<IntCounterVec>,
     refusals: Series<IntCounterVec>,
     cancelled: IntCounter,
@@ -101,7 +101,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// All zero.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let requests = counters(&names::REQUESTS);
         let refusals = counters(&names::REFUSALS);
         let cancelled = counters(&names::CANCELLED);
@@ -140,37 +140,37 @@ impl Metrics {
     }
 
     /// A request was answered.
-    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+    pub(crate) fn answered(&self, route: &'static str, status: u16, took: Duration) {
         self.requests.with((route, status), IntCounter::inc);
         self.request_seconds.with((route, 0), |histogram| histogram.observe(took.as_secs_f64()));
     }
 
     /// A request was answered with an error of this code.
-    pub fn refused(&self, reason: &'static str) {
+    pub(crate) fn refused(&self, reason: &'static str) {
         self.refusals.with((reason, 0), IntCounter::inc);
     }
 
     /// A request's client left.
-    pub fn cancelled(&self) {
+    pub(crate) fn cancelled(&self) {
         self.cancelled.inc();
     }
 
     /// A request got its vectors; its stages in the order of [`Stage::ALL`].
-    pub fn staged(&self, stages: &[Duration; Stage::ALL.len()]) {
+    pub(crate) fn staged(&self, stages: &[Duration; Stage::ALL.len()]) {
         for (histogram, took) in self.stages.iter().zip(stages) {
             histogram.observe(took.as_secs_f64());
         }
     }
 
     /// So many items were cut.
-    pub fn truncated(&self, items: usize) {
+    pub(crate) fn truncated(&self, items: usize) {
         if items > 0 {
             self.truncated.inc_by(items as u64);
         }
     }
 
     /// A batch gave its rows.
-    pub fn ran(&self, batch: &BatchFigures) {
+    pub(crate) fn ran(&self, batch: &BatchFigures) {
         self.batch_seconds.observe(batch.whole.as_secs_f64());
         for (histogram, took) in self.batch_stages.iter().zip(batch.stages) {
             if !took.is_zero() {
@@ -182,7 +182,7 @@ impl Metrics {
     }
 
     /// Everything that was recorded, and what `readings` adds to it, as text.
-    pub fn text(&self, mut readings: Readings) -> String {
+    pub(crate) fn text(&self, mut readings: Readings) -> String {
         readings.0.extend(self.collectors.iter().flat_map(|collector| collector.collect()));
         readings.text()
     }
@@ -190,11 +190,11 @@ impl Metrics {
 
 /// Values that are read at the moment of a scrape.
 #[derive(Debug, Default)]
-pub struct Readings(Vec<MetricFamily>);
+pub(crate) struct Readings(Vec<MetricFamily>);
 
 impl Readings {
     /// Adds a counter or a gauge with one series for each set of label values.
-    pub fn put(&mut self, metric: &Metric, series: &[(&[&str], f64)]) {
+    pub(crate) fn put(&mut self, metric: &Metric, series: &[(&[&str], f64)]) {
         let options = options(metric);
         for (values, _) in series {
             assert_eq!(values.len(), metric.labels.len(), "{} has its labels", metric.name);
@@ -227,7 +227,7 @@ impl Readings {
 }
 
 /// Bytes of the process's resident memory; `None` where the system does not tell.
-pub fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -18,6 +18,7 @@ use manifest::{FileEntry, Manifest, ManifestError};
 const READ_BUFFER_BYTES: usize = 1 << 20;
 
 /// Why a directory is not a usable package.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum PackageError {
     #[error("{} is not a package: there is no manifest.json in it", .0.display())]

@@ -37,20 +37,25 @@ pub mod state;
 mod stuck;
 mod ticket;
 
-pub use incidents::Incidents;
+pub(crate) use incidents::Incidents;
 use job::QueuedItem;
-pub use job::{Job, JobItem, RowsOrError};
+pub(crate) use job::{Job, JobItem, RowsOrError};
 pub use refusal::Refusal;
+pub(crate) use state::Announced;
+pub use state::Counts;
 use state::{Action, Event, SchedulerState, StateConfig};
-pub use state::{Announced, Counts};
-pub use ticket::{ItemRows, RunError, RunSpan, Ticket};
+pub(crate) use ticket::RunSpan;
+pub use ticket::{ItemRows, RunError, Ticket};
 use ticket::{Pending, RowsReceiver};
 
 /// What bounds the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct SchedulerConfig {
+    /// Items that wait or run, at most.
     pub queue_capacity: QueueCapacity,
+    /// After this wait an item leads the next batch of its priority.
     pub max_age: MaxAgeMs,
+    /// How many there will be.
     pub workers: Workers,
 }
 
@@ -93,16 +98,18 @@ pub struct Snapshot {
     pub queue_bulk: usize,
     /// Their tokens, without padding.
     pub queue_tokens: usize,
-    pub predicted_wait: Duration,
+    pub(crate) predicted_wait: Duration,
+    /// Workers by state.
     pub workers: WorkerCounts,
-    pub cost: CostModel,
+    pub(crate) cost: CostModel,
     /// Median relative error of the cost model at warm-up; absent when nothing was measured.
-    pub cost_error: Option<f64>,
+    pub(crate) cost_error: Option<f64>,
     /// Measured over predicted time of the batches of late.
-    pub cost_correction: f64,
+    pub(crate) cost_correction: f64,
+    /// How many items ended how, and what batches were made of.
     pub counts: Counts,
     /// Time of all batches so far, by stage.
-    pub stages: StageTimes,
+    pub(crate) stages: StageTimes,
 }
 
 /// Items whose requests are to be told why they get no rows; done outside of the lock.
@@ -152,7 +159,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// The refusal that the request would get anyway. It counts as one that was refused.
-    pub fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
+    pub(crate) fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
         let mut state = self.0.state.lock();
         let actions = state.handle(self.0.clock.now(), &Event::Announce(new));
         let refusal = actions.iter().find_map(|action| match action {
@@ -185,7 +192,7 @@ impl Scheduler {
 
     /// Gives an item to one worker, ahead of what waits; for health checks. While other items wait,
     /// a worker runs one of them in eight batches at most.
-    pub fn submit_check(
+    pub(crate) fn submit_check(
         &self,
         worker: usize,
         ids: TokenIds,
@@ -232,7 +239,7 @@ impl Scheduler {
     }
 
     /// Resolves when nothing waits and nothing runs.
-    pub async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         loop {
             let empty = self.0.empty.notified();
             tokio::pin!(empty);
@@ -255,27 +262,27 @@ impl Scheduler {
     }
 
     /// The worker has a session and every bucket has run.
-    pub fn worker_opened(&self, worker: usize) {
+    pub(crate) fn worker_opened(&self, worker: usize) {
         self.apply(&Event::WorkerOpened { worker });
     }
 
     /// The worker has no session any more. Its job is gone already, unless its thread hangs.
-    pub fn worker_lost(&self, worker: usize) {
+    pub(crate) fn worker_lost(&self, worker: usize) {
         self.apply(&Event::WorkerLost { worker });
     }
 
     /// Counts a worker that was replaced.
-    pub fn worker_restarted(&self) {
+    pub(crate) fn worker_restarted(&self) {
         self.0.incidents.restarts.add(1);
     }
 
     /// Whether everything is over for good.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.0.state.lock().is_closed()
     }
 
     /// Blocks a worker's thread until there is work; `None` when there will be none any more.
-    pub fn next_job(&self, worker: usize) -> Option<Job> {
+    pub(crate) fn next_job(&self, worker: usize) -> Option<Job> {
         let mut state = self.0.state.lock();
         loop {
             if state.is_closed() {
@@ -307,7 +314,7 @@ impl Scheduler {
     }
 
     /// What went wrong so far.
-    pub fn incidents(&self) -> &Incidents {
+    pub(crate) fn incidents(&self) -> &Incidents {
         &self.0.incidents
     }
 

@@ -31,19 +31,23 @@ mod tokenizing;
 
 use compute::ComputePool;
 use door::Door;
-pub use door::{Permit, RequestHead};
+pub(crate) use door::{Permit, RequestHead};
 use figures::Figures;
-pub use health_report::{HealthReport, RunReport};
-pub use request::{
-    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, Input, InputType, Milestones,
+pub(crate) use health_report::{HealthReport, RunReport};
+pub use request::Input;
+pub(crate) use request::{
+    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType, Milestones,
     ModelCard, OverLong,
 };
 use tokenizing::Pace;
 
 /// Everything that exists once the model is ready.
 pub struct ResidentModel {
+    /// The verified files.
     pub package: ModelPackage,
+    /// Texts to ids.
     pub tokenizer: TextTokenizer,
+    /// What the workers run.
     pub engine: Arc<dyn Engine>,
     /// Why it is this engine, and why no other.
     pub engine_reason: String,
@@ -51,6 +55,7 @@ pub struct ResidentModel {
     pub tuned: Tuned,
     /// Padded tokens of one batch.
     pub max_batch_tokens: MaxBatchTokens,
+    /// Where requests wait.
     pub scheduler: Scheduler,
     /// From the first session that was opened to the last bucket that was run.
     pub warm_up: Duration,
@@ -59,6 +64,7 @@ pub struct ResidentModel {
 /// What workers and batches were chosen for, and from.
 #[derive(Debug, Clone)]
 pub struct Tuned {
+    /// The goal of the choice.
     pub optimize_for: OptimizeFor,
     /// Empty when nothing was to be chosen.
     pub measured: Vec<Measured>,
@@ -69,7 +75,9 @@ pub struct Tuned {
 pub struct ServiceOptions {
     /// Names besides the manifest's.
     pub model_aliases: Vec<String>,
+    /// Whether token ids are taken instead of texts.
     pub token_input: TokenInput,
+    /// What requests may hold before they wait.
     pub door: DoorConfig,
     /// Whether what happens is recorded for `/metrics`.
     pub metrics: bool,
@@ -147,7 +155,7 @@ impl EmbeddingService {
     }
 
     /// Health says no from now on; requests are still taken.
-    pub fn leave_rotation(&self) {
+    pub(crate) fn leave_rotation(&self) {
         self.phase.advance(Phase::LameDuck);
     }
 
@@ -160,7 +168,7 @@ impl EmbeddingService {
     }
 
     /// Resolves when nothing that was accepted waits or runs.
-    pub async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.drained().await;
         }
@@ -175,7 +183,7 @@ impl EmbeddingService {
     }
 
     /// Answers everything that waits with `Refusal::NoWorker`; what runs is still answered.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.close();
         }
@@ -187,27 +195,27 @@ impl EmbeddingService {
     }
 
     /// What is recorded for `/metrics`; `None` when it is off.
-    pub fn metrics(&self) -> Option<&Metrics> {
+    pub(crate) fn metrics(&self) -> Option<&Metrics> {
         self.metrics.as_deref()
     }
 
     /// Everything of `/metrics` as Prometheus' text; `None` when it is off. Never waits.
-    pub fn metrics_text(&self) -> Option<String> {
+    pub(crate) fn metrics_text(&self) -> Option<String> {
         self.metrics.as_ref().map(|metrics| metrics.text(readings::readings(self)))
     }
 
     /// Where the process is in its life; takes no lock.
-    pub fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         self.phase.get()
     }
 
     /// The resident model; `None` until its manifest has been read.
-    pub fn model_card(&self) -> Option<&ModelCard> {
+    pub(crate) fn model_card(&self) -> Option<&ModelCard> {
         self.card.get()
     }
 
     /// Whether `name` is the model's id or an alias.
-    pub fn knows_model(&self, name: &str) -> bool {
+    pub(crate) fn knows_model(&self, name: &str) -> bool {
         self.card
             .get()
             .is_some_and(|card| card.id == name || card.aliases.iter().any(|alias| alias == name))
@@ -227,7 +235,7 @@ impl EmbeddingService {
     }
 
     /// What `/health` tells; never waits.
-    pub fn health(&self) -> HealthReport {
+    pub(crate) fn health(&self) -> HealthReport {
         let running = self.run_report();
         let workers = running.as_ref().map_or_else(WorkerCounts::default, |r| r.snapshot.workers);
         let (card, phase) = (self.card.get(), self.phase());
@@ -275,7 +283,7 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn check_available(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_available(&self) -> Result<(), Refusal> {
         self.available().map(|_| ())
     }
 

@@ -6,7 +6,9 @@
 /// Lexical weights of one text: ascending unique token ids, weights above zero.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SparseVector {
+    /// Token ids.
     pub indices: Vec<u32>,
+    /// Their weights.
     pub values: Vec<f32>,
 }
 

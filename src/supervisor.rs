@@ -14,18 +14,18 @@ use crate::service::EmbeddingService;
 const SIGN_MIN: Duration = Duration::from_millis(1);
 
 /// Requests are taken from now on.
-pub fn ready() {
+pub(crate) fn ready() {
     tell(NotifyState::Ready);
 }
 
 /// The process is about to end.
-pub fn stopping() {
+pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }
 
 /// Gives a sign of life twice in each period that the manager asks for, as long as a worker lives
 /// and none is stuck. Never resolves.
-pub async fn keep_alive(service: Arc<EmbeddingService>) {
+pub(crate) async fn keep_alive(service: Arc<EmbeddingService>) {
     let Some(period) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
     };

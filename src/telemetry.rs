@@ -10,7 +10,7 @@ use tracing_subscriber::{Layer, fmt};
 use crate::config::{LogConfig, LogFormat};
 
 /// Starts logging. A second call in one process changes nothing.
-pub fn init(config: &LogConfig) {
+pub(crate) fn init(config: &LogConfig) {
     // The level was checked when the configuration was resolved.
     let mut filter: Targets = config.level.parse().unwrap_or_default();
     for chatty in ["actix_server", "openvino_finder"] {

@@ -30,6 +30,7 @@ use xlm_r::XlmR;
 const META: char = '▁';
 
 /// Why a package's tokenizer cannot be used, or a text not be tokenized.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum TokenizeError {
     #[error("cannot use {}: it is not a tokenizer that can be read ({reason})", path.display())]
@@ -60,7 +61,7 @@ pub struct Tokenized {
 
 impl Tokenized {
     /// Whether the item had more tokens than the model takes.
-    pub fn is_truncated(&self) -> bool {
+    pub(crate) fn is_truncated(&self) -> bool {
         self.full_count > self.ids.len()
     }
 }
@@ -161,7 +162,7 @@ impl TextTokenizer {
     }
 
     /// Takes ids as they are; special tokens are added when absent.
-    pub fn wrap(&self, ids: &[u32]) -> Tokenized {
+    pub(crate) fn wrap(&self, ids: &[u32]) -> Tokenized {
         let [first, last] = self.around;
         let mut wrapped = Vec::with_capacity(ids.len() + 2);
         if ids.first() != Some(&first) {

@@ -33,7 +33,7 @@ const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 /// The ids of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestTrace {
+pub(crate) struct RequestTrace {
     pub trace_id: TraceId,
     pub span_id: SpanId,
     /// The caller's span.
@@ -43,14 +43,14 @@ pub struct RequestTrace {
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestEnd {
+pub(crate) struct RequestEnd {
     pub method: &'static str,
     pub route: &'static str,
     pub took: Duration,
     /// Absent when the client left before the answer.
     pub status: Option<u16>,
     /// Whether the server is to blame.
-    pub is_fault: bool,
+    pub(crate) is_fault: bool,
     /// The code of an error.
     pub error: Option<&'static str>,
     pub items: usize,
@@ -76,7 +76,7 @@ enum Message {
 
 /// Ids for requests, and the way to the exporter; shared by all threads.
 #[derive(Debug)]
-pub struct Traces {
+pub(crate) struct Traces {
     queue: SyncSender<Message>,
     /// Traces that were lost because the queue was full.
     lost: Arc<AtomicU64>,
@@ -90,7 +90,7 @@ impl Traces {
     ///
     /// # Errors
     /// When the thread or the client of the endpoint cannot be made.
-    pub fn start(config: &TraceConfig, clock: Arc<dyn Clock>) -> io::Result<Option<Self>> {
+    pub(crate) fn start(config: &TraceConfig, clock: Arc<dyn Clock>) -> io::Result<Option<Self>> {
         let Some(url) = config.endpoint.url() else { return Ok(None) };
         let (queue, records) = sync_channel(QUEUE_REQUESTS);
         let lost = Arc::new(AtomicU64::new(0));
@@ -102,7 +102,7 @@ impl Traces {
     }
 
     /// The ids of a request: in its caller's trace, or in one of its own.
-    pub fn begin(&self, parent: Option<TraceParent>) -> RequestTrace {
+    pub(crate) fn begin(&self, parent: Option<TraceParent>) -> RequestTrace {
         let span_id = self.ids.new_span_id();
         match parent {
             Some(TraceParent { trace_id, span_id: parent, sampled }) => {
@@ -118,7 +118,7 @@ impl Traces {
     }
 
     /// Hands a request over to the exporter, if its trace is sampled; never waits.
-    pub fn end(&self, trace: RequestTrace, end: RequestEnd) {
+    pub(crate) fn end(&self, trace: RequestTrace, end: RequestEnd) {
         if !trace.sampled {
             return;
         }
@@ -132,7 +132,7 @@ impl Traces {
     }
 
     /// Waits until what has ended is exported, for a few seconds at most.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let (done, flushed) = oneshot::channel();
         let queue = self.queue.clone();
         // A full queue makes this wait, which an async task must not.

@@ -48,12 +48,12 @@ pub(super) struct Worker {
     pub engine: Arc<dyn Engine>,
     pub scheduler: Scheduler,
     pub clock: Arc<dyn Clock>,
-    pub events: Sender<WorkerEvent>,
+    pub(crate) events: Sender<WorkerEvent>,
 }
 
 impl Worker {
     /// The thread's whole life; its end is always reported.
-    pub fn run(self) {
+    pub(crate) fn run(self) {
         let life = catch_unwind(AssertUnwindSafe(|| self.live()));
         let end = life
             .unwrap_or_else(|panic| WorkerEnd::Failed(format!("panic: {}", panic_text(&*panic))));

@@ -11,8 +11,11 @@ use crate::batch::Bucket;
 /// attention over pairs of tokens. All are at least zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
+    /// Of every run.
     pub fixed_us: f64,
+    /// Of every padded token.
     pub per_token_us: f64,
+    /// Of every padded token for each token of its row.
     pub per_token_length_us: f64,
 }
 
@@ -39,6 +42,7 @@ impl CostModel {
 /// A fitted model and how well it fits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
+    /// What fits the measurements best.
     pub model: CostModel,
     /// Median over the buckets of |predicted − measured| / measured.
     pub median_error: f64,
@@ -69,17 +73,17 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
 }
 
 /// Buckets with the time of a run.
-pub type Times = Vec<(Bucket, Duration)>;
+pub(crate) type Times = Vec<(Bucket, Duration)>;
 
 /// How often each bucket of the sample is run; the shortest time counts.
-pub const SAMPLE_RUNS: usize = 2;
+pub(crate) const SAMPLE_RUNS: usize = 2;
 /// The sample has one of each group of this many lengths, and the longest length.
 const SAMPLE_STEP: usize = 4;
 
 /// The buckets whose times determine the model: of some lengths the smallest and the largest.
 ///
 /// `buckets` ascend by length and rows, as the engine lists them.
-pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
+pub(crate) fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
     let of_length: Vec<&[Bucket]> = buckets.chunk_by(|a, b| a.length == b.length).collect();
     let longest = of_length.len().saturating_sub(1);
     let lengths = of_length.iter().enumerate();
@@ -92,7 +96,7 @@ pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
 }
 
 /// Keeps the shorter of two times of each bucket: other programs only ever make a run slower.
-pub fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
+pub(crate) fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
     for ((_, best), (_, again)) in best.iter_mut().zip(again) {
         *best = (*best).min(*again);
     }

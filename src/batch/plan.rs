@@ -88,7 +88,7 @@ impl BucketTable {
     }
 
     /// Longest item that can be run; 0 without any bucket.
-    pub fn max_length(&self) -> usize {
+    pub(crate) fn max_length(&self) -> usize {
         self.classes.last().map_or(0, |class| class.length)
     }
 

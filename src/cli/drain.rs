@@ -17,7 +17,7 @@ pub(super) struct Drain {
 
 impl Drain {
     /// A drain that `signal` asked for.
-    pub fn of(config: &Config, signal: &'static str) -> Self {
+    pub(crate) fn of(config: &Config, signal: &'static str) -> Self {
         Self {
             signal,
             delay: Duration::from_millis(config.drain_delay.get()),
@@ -27,7 +27,11 @@ impl Drain {
 
     /// Resolves when everything that was accepted is answered; within delay and timeout. Gives
     /// what is left of the timeout, `None` when it passed with requests unanswered.
-    pub async fn run(&self, service: &EmbeddingService, clock: &dyn Clock) -> Option<Duration> {
+    pub(crate) async fn run(
+        &self,
+        service: &EmbeddingService,
+        clock: &dyn Clock,
+    ) -> Option<Duration> {
         let delay_ms = self.delay.as_millis();
         if service.phase() == Phase::Ready && delay_ms > 0 {
             // Load balancers ask for health now and then; until they have, requests still come.

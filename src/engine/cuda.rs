@@ -36,6 +36,7 @@ use bindings::{
 const FILE: &str = "libcudart.so.13";
 
 /// Why CUDA cannot be used.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CudaError {
     #[error("cannot open {path} (CUDA 13's runtime): {reason}")]
@@ -61,15 +62,20 @@ pub struct CudaDevice {
     pub index: usize,
     /// NVIDIA's own name.
     pub name: String,
+    /// Its generation.
     pub capability: ComputeCapability,
+    /// All of its memory.
     pub memory_bytes: u64,
+    /// Streaming multiprocessors.
     pub multiprocessors: u32,
 }
 
 /// Memory of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
+    /// What nobody has taken.
     pub free_bytes: u64,
+    /// All of it.
     pub total_bytes: u64,
 }
 

@@ -15,7 +15,9 @@ use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Se
 /// What a scripted run does instead of giving rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptedFault {
+    /// The run panics.
     Panic,
+    /// The run fails so.
     Fail(EngineError),
     /// The first row of the batch has a dense float that is not finite.
     NotFinite,
@@ -97,7 +99,7 @@ pub struct FakeScript {
 
 /// The engine. `dense` and `token_weights` of a row depend on its token ids alone, so that a row
 /// that is mixed up, cut or padded wrongly shows.
-pub struct FakeEngine {
+pub(crate) struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,
 }
@@ -110,12 +112,13 @@ struct FakeShared {
 
 impl FakeEngine {
     /// An engine without delays or faults.
-    pub fn new(hidden_size: usize) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(hidden_size: usize) -> Self {
         Self::with_script(hidden_size, FakeScript::default())
     }
 
     /// An engine that follows a script.
-    pub fn with_script(hidden_size: usize, script: FakeScript) -> Self {
+    pub(crate) fn with_script(hidden_size: usize, script: FakeScript) -> Self {
         Self {
             info: EngineInfo {
                 kind: EngineKind::Fake,

@@ -31,6 +31,7 @@ use session::TensorRtSession;
 /// How the engine is to run.
 #[derive(Debug, Clone)]
 pub struct TensorRtOptions {
+    /// Which TensorRT.
     pub flavour: PlanFlavour,
     /// Folder of TensorRT's libraries; `None` searches the system.
     pub library_dir: Option<PathBuf>,

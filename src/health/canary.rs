@@ -11,7 +11,7 @@ use crate::package::manifest::Manifest;
 use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler};
 
 /// Runs the canary on one worker, ahead of what waits, and judges what comes back.
-pub async fn check(
+pub(crate) async fn check(
     worker: usize,
     scheduler: &Scheduler,
     manifest: &Manifest,

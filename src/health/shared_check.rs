@@ -12,7 +12,7 @@ type LatestChecks = Option<Vec<WorkerCheck>>;
 
 /// The check that runs, for those who come meanwhile.
 #[derive(Debug, Default)]
-pub struct SharedCheck {
+pub(crate) struct SharedCheck {
     latest: Mutex<Option<watch::Receiver<LatestChecks>>>,
 }
 
@@ -20,7 +20,7 @@ impl SharedCheck {
     /// The report of the check that runs, else that of `check`, which begins now. It runs as a task
     /// of its own, so a caller that leaves does not end it for the others. Empty when the runtime
     /// of that task ends, as it does with the process.
-    pub async fn join(
+    pub(crate) async fn join(
         &self,
         check: impl Future<Output = Vec<WorkerCheck>> + Send + 'static,
     ) -> Vec<WorkerCheck> {

@@ -14,6 +14,7 @@ use super::unix_socket::{self, SocketFile, UnixSocketError};
 use crate::config::{Address, HttpConfig};
 
 /// Why the server cannot be reached.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum EntranceError {
     #[error(transparent)]

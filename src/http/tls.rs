@@ -26,6 +26,7 @@ const PROTOCOLS: [&[u8]; 2] = [HTTP_2, b"http/1.1"];
 pub(super) const HTTP_2: &[u8] = b"h2";
 
 /// Why there is no certificate with its key.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("cannot read {path}")]

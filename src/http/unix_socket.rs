@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::config::UnixSocket;
 
 /// Why nothing can listen there.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum UnixSocketError {
     #[error("another process listens on {path}")]

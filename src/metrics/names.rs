@@ -25,9 +25,13 @@ impl MetricKind {
 /// One metric.
 #[derive(Debug)]
 pub struct Metric {
+    /// As it is scraped.
     pub name: &'static str,
+    /// Counter, gauge or histogram.
     pub kind: MetricKind,
+    /// Names of its labels; each series has a value for each.
     pub labels: &'static [&'static str],
+    /// The sentence of its `# HELP` line.
     pub help: &'static str,
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
@@ -67,7 +71,7 @@ const fn histogram(
 /// Makes a constant of each row, and the list of all.
 macro_rules! metrics {
     ($($name:ident = $metric:expr;)*) => {
-        $(pub const $name: Metric = $metric;)*
+        $(pub(crate) const $name: Metric = $metric;)*
 
         /// All of them, in the order of the document.
         pub const METRICS: &[&Metric] = &[$(&$name),*];

@@ -11,7 +11,9 @@ pub struct Comparison {
     pub dense_cosine: f64,
     /// Largest difference of a lexical weight; a missing id counts as weight zero.
     pub sparse_error: f32,
+    /// Whether the cosine is at least the manifest's.
     pub dense_ok: bool,
+    /// Whether the difference is at most the manifest's.
     pub sparse_ok: bool,
 }
 

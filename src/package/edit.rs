@@ -25,6 +25,7 @@ const DIGEST_IN_NAME: usize = 16;
 const WRITE_BYTES: usize = 1 << 22;
 
 /// Why a package could not be changed. It is left as it was.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum EditError {
     #[error("another process is changing {}", .0.display())]
@@ -44,6 +45,7 @@ pub struct WrittenPlan {
     pub file: String,
     /// Lower-case hexadecimal.
     pub sha256: String,
+    /// Of the whole file.
     pub bytes: u64,
 }
 

@@ -1,5 +1,7 @@
 //! `manifest.json` of a package: its schema, and the checks that need no other file.
 
+#![allow(missing_docs, reason = "the fields are those of the file")]
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -182,6 +184,7 @@ pub struct Tolerances {
 }
 
 /// What is wrong with a manifest.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum ManifestError {
     #[error("it is not a manifest this build can read")]

@@ -4,31 +4,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One kind of incident; counted since the start.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Counts `more` of them.
-    pub fn add(&self, more: u64) {
+    pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
     /// How many so far.
-    pub fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// What workers met. None of it happens in a run that goes well, so nothing is counted there.
 #[derive(Debug, Default)]
-pub struct Incidents {
+pub(crate) struct Incidents {
     /// Workers that were replaced.
     pub restarts: Counter,
     /// Batches that did not fit memory and were run again in halves.
-    pub batches_split: Counter,
+    pub(crate) batches_split: Counter,
     /// Items whose row was not finite, rescued ones included.
-    pub rows_not_finite: Counter,
+    pub(crate) rows_not_finite: Counter,
     /// Items whose row was finite in the rescue precision.
-    pub rows_rescued: Counter,
+    pub(crate) rows_rescued: Counter,
     /// Batches that ran for longer than `worker-stuck-ms`.
-    pub batches_stuck: Counter,
+    pub(crate) batches_stuck: Counter,
 }

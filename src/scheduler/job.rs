@@ -18,13 +18,13 @@ pub(super) struct QueuedItem {
     pub ids: TokenIds,
     pub vectors: Vectors,
     /// Its place in the request.
-    pub slot: usize,
+    pub(crate) slot: usize,
     pub pending: Arc<Pending>,
 }
 
 /// An item that runs. Whoever drops it unanswered answers its request with `NoWorker`.
 #[derive(Debug)]
-pub struct JobItem {
+pub(crate) struct JobItem {
     queued: QueuedItem,
     sequence: Sequence,
     answered: bool,
@@ -33,7 +33,7 @@ pub struct JobItem {
 /// What a worker is to run. It belongs to the worker: when it is dropped without an end, by a panic
 /// for instance, its batch ends and its requests are answered with `NoWorker`.
 #[derive(Debug)]
-pub struct Job {
+pub(crate) struct Job {
     pub bucket: Bucket,
     /// In the order of the batch's rows. Empty once the batch has ended.
     pub items: Vec<JobItem>,
@@ -43,7 +43,7 @@ pub struct Job {
 }
 
 /// What an item of a job gave.
-pub type RowsOrError = Result<ItemRows, RunError>;
+pub(crate) type RowsOrError = Result<ItemRows, RunError>;
 
 impl Job {
     pub(super) fn new(
@@ -58,7 +58,7 @@ impl Job {
     }
 
     /// Hands out the rows of the batch, in the order of its items.
-    pub fn complete(mut self, rows: Vec<RowsOrError>) {
+    pub(crate) fn complete(mut self, rows: Vec<RowsOrError>) {
         let span = RunSpan { started: self.started, ended: self.scheduler.now() };
         let bad = self.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
         let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
@@ -69,7 +69,7 @@ impl Job {
     }
 
     /// Answers the items of a batch that gave nothing.
-    pub fn fail(mut self, reason: &str) {
+    pub(crate) fn fail(mut self, reason: &str) {
         self.end(&Event::BatchFailed { worker: self.worker });
         for item in std::mem::take(&mut self.items) {
             item.fail(RunError::EngineFailed(reason.to_owned()));
@@ -94,13 +94,13 @@ impl Drop for Job {
 
 impl JobItem {
     /// Its token ids.
-    pub const fn ids(&self) -> &TokenIds {
+    pub(crate) const fn ids(&self) -> &TokenIds {
         &self.queued.ids
     }
 
     /// This item's rows of a run, row `row` of its batch. Those that its request wants must be
     /// finite.
-    pub fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
+    pub(crate) fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
         let vectors = self.queued.vectors;
         let dense = if vectors.dense() { output.dense_row(row) } else { &[] };
         let tokens = self.ids().len();

@@ -10,12 +10,18 @@ use crate::metrics::{BatchFigures, Metrics};
 
 impl Scheduler {
     /// Records batches from now on; only the first call counts.
-    pub fn set_metrics(&self, metrics: Arc<Metrics>) {
+    pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
         let _ = self.0.metrics.set(metrics);
     }
 
     /// Records a run of a job's items in `bucket`: all of them, or a part.
-    pub fn record_run(&self, job: &Job, bucket: Bucket, items: &[JobItem], times: StageTimes) {
+    pub(crate) fn record_run(
+        &self,
+        job: &Job,
+        bucket: Bucket,
+        items: &[JobItem],
+        times: StageTimes,
+    ) {
         self.0.stages.lock().add(times);
         if let Some(metrics) = self.0.metrics.get() {
             let now = self.0.clock.now();

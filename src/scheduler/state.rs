@@ -33,10 +33,12 @@ pub struct StateConfig {
     pub capacity: usize,
     /// After this wait an item leads the next batch.
     pub max_age: Duration,
+    /// How many there will be.
     pub workers: usize,
 }
 
 /// What happened.
+#[allow(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Debug, Clone)]
 pub enum Event<'a, T = ()> {
     /// A request comes whose items are not known yet; it is refused or it is not.
@@ -67,6 +69,7 @@ pub enum Event<'a, T = ()> {
 }
 
 /// What is to be done.
+#[allow(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<T = ()> {
     /// The request is taken; these are its items.
@@ -236,7 +239,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Items of one priority that wait, checks left out.
-    pub fn queue_depth_of(&self, priority: Priority) -> usize {
+    pub(crate) fn queue_depth_of(&self, priority: Priority) -> usize {
         self.waiting.len_of(priority)
     }
 
@@ -246,7 +249,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Longest item that can be run.
-    pub fn max_length(&self) -> usize {
+    pub(crate) fn max_length(&self) -> usize {
         self.waiting.table().max_length()
     }
 
@@ -256,12 +259,12 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// How many items ended how.
-    pub const fn counts(&self) -> Counts {
+    pub(crate) const fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Workers with a session, and those of them that run a batch.
-    pub fn live_and_busy(&self) -> (usize, usize) {
+    pub(crate) fn live_and_busy(&self) -> (usize, usize) {
         let live = self.workers.iter().filter(|worker| worker.live);
         let busy = live.clone().filter(|worker| worker.running.is_some());
         (live.count(), busy.count())
@@ -273,7 +276,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Workers whose batch has run for `limit` or longer and who are not known to be stuck.
-    pub fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
+    pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
         let started = |worker: &WorkerState| worker.running.as_ref().map(|run| run.started);
         let overdue = |&worker: &usize| {
             started(&self.workers[worker]).is_some_and(|started| now.since(started) >= limit)
@@ -287,7 +290,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Whether everything is over for good: closed, and nothing waits or runs.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.intake == Intake::Closed
     }
 

@@ -8,7 +8,7 @@ use super::state::Event;
 impl Scheduler {
     /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`, and
     /// gives their workers, which get nothing to run until their batch ends after all.
-    pub fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {
+    pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {
         let mut state = self.0.state.lock();
         let now = self.0.clock.now();
         let stuck = state.overdue(now, limit);

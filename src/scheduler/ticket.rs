@@ -25,8 +25,8 @@ pub struct ItemRows {
 
 /// When batches ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunSpan {
-    pub started: Moment,
+pub(crate) struct RunSpan {
+    pub(crate) started: Moment,
     /// The worker had the rows in its hands.
     pub ended: Moment,
 }
@@ -40,13 +40,19 @@ impl RunSpan {
 /// Why a request that was taken gets no rows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunError {
+    /// No worker took the item in time.
     #[error("the deadline passed before the item ran")]
     Expired,
+    /// Its batch gave nothing; the text is for the log.
     #[error("the engine failed: {0}")]
     EngineFailed(String),
     /// Only the request with this item fails, not those it shared a batch with.
     #[error("item {item} has a row that is not finite")]
-    NonFinite { item: usize },
+    NonFinite {
+        /// Its place in the request.
+        item: usize,
+    },
+    /// Its worker is lost, or the scheduler is closed.
     #[error("no worker can run the model")]
     NoWorker,
 }
@@ -136,7 +142,7 @@ impl Ticket {
 
     /// From the start of the first batch with an item of the request to the end of the last; known
     /// when the rows are there.
-    pub const fn ran(&self) -> Option<RunSpan> {
+    pub(crate) const fn ran(&self) -> Option<RunSpan> {
         self.ran
     }
 }

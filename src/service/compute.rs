@@ -29,11 +29,11 @@ pub(super) struct ComputePool {
 
 /// Tells work whether somebody waits for its result.
 #[derive(Debug, Clone)]
-pub struct Wanted(Arc<AtomicBool>);
+pub(crate) struct Wanted(Arc<AtomicBool>);
 
 impl Wanted {
     /// False when the future of the work was dropped.
-    pub fn get(&self) -> bool {
+    pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -30,9 +30,9 @@ const TOKEN_BYTES: u64 = 4;
 
 /// What the head of a request tells.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestHead {
+pub(crate) struct RequestHead {
     /// Bytes of the body; 0 when the head does not say.
-    pub announced_bytes: u64,
+    pub(crate) announced_bytes: u64,
     /// The class that the client names.
     pub priority: Option<Priority>,
     pub deadline: Moment,
@@ -83,7 +83,7 @@ impl Door {
 
 /// What one request holds; gives it back when it is dropped.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     door: Arc<Door>,
     bytes: u64,
     text_bytes: u64,
@@ -97,7 +97,7 @@ impl Permit {
     /// # Errors
     /// `BytesExceeded` when more is asked for and too much is in flight; the permit holds what it
     /// held.
-    pub fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
         let limit = match bytes {
             0..=SMALL_REQUEST_BYTES => self.door.limit.get(),
             _ => self.door.limit.largest_request(),
@@ -154,7 +154,7 @@ impl EmbeddingService {
     /// # Errors
     /// When no worker lives, the request's class waits too long for its deadline, or too many bytes
     /// are in flight.
-    pub fn admit(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
+    pub(crate) fn admit(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
         let resident = self.available()?;
         let mut permit = self.door.enter();
         permit.hold(head.announced_bytes)?;

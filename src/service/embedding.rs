@@ -20,7 +20,7 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// See [`EmbedError`]; the request has no partial answer.
-    pub async fn embed(
+    pub(crate) async fn embed(
         &self,
         request: EmbedRequest,
         permit: &mut Permit,

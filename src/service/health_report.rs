@@ -8,13 +8,13 @@ use crate::health::Status;
 use crate::scheduler::Snapshot;
 
 /// Everything that `/health` tells.
-pub struct HealthReport {
+pub(crate) struct HealthReport {
     pub status: Status,
     /// Absent until the manifest has been read.
     pub model: Option<String>,
     /// Absent until the manifest has been read.
     pub max_input_tokens: Option<usize>,
-    pub uptime: Duration,
+    pub(crate) uptime: Duration,
     /// Why the model cannot be run, for the operator; only with `Status::Failed`.
     pub failure: Option<String>,
     /// Absent while loading.
@@ -22,11 +22,11 @@ pub struct HealthReport {
 }
 
 /// What the server runs with, and what it measured.
-pub struct RunReport {
+pub(crate) struct RunReport {
     pub resident: Arc<ResidentModel>,
     pub snapshot: Snapshot,
     /// The engine's latest figures; their names carry their units.
     pub engine_figures: Vec<(String, u64)>,
     /// Time since the engine was asked for them.
-    pub engine_figures_age: Duration,
+    pub(crate) engine_figures_age: Duration,
 }

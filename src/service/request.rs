@@ -28,7 +28,7 @@ impl Input {
 
 /// What is done with an item that has more tokens than the model takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OverLong {
+pub(crate) enum OverLong {
     /// Its first tokens are embedded and the answer says so.
     Truncate,
     /// The request is refused.
@@ -37,7 +37,7 @@ pub enum OverLong {
 
 /// What a text is used for; chooses the manifest's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputType {
+pub(crate) enum InputType {
     /// The manifest's `default_prompt`.
     Default,
     Query,
@@ -47,7 +47,7 @@ pub enum InputType {
 
 /// A request as the application understands it.
 #[derive(Debug, Clone)]
-pub struct EmbedRequest {
+pub(crate) struct EmbedRequest {
     /// At least one.
     pub inputs: Vec<Input>,
     pub options: EmbedOptions,
@@ -55,10 +55,10 @@ pub struct EmbedRequest {
 
 /// What a request wants of its inputs, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct EmbedOptions {
+pub(crate) struct EmbedOptions {
     pub vectors: Vectors,
     pub input_type: InputType,
-    pub over_long: OverLong,
+    pub(crate) over_long: OverLong,
     /// Floats of a dense vector; `None` is the model's hidden size.
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
@@ -71,7 +71,7 @@ pub struct EmbedOptions {
 
 /// One embedded item; the vectors that were not wanted are empty.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EmbeddedItem {
+pub(crate) struct EmbeddedItem {
     /// L2-normalized, `dimensions` floats.
     pub dense: Vec<f32>,
     /// Ascending ids, weights above zero.
@@ -84,7 +84,7 @@ pub struct EmbeddedItem {
 
 /// How a request ends without vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum EmbedError {
+pub(crate) enum EmbedError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("token id {id} of item {index} is not below the vocabulary size {vocab_size}")]
@@ -114,7 +114,7 @@ pub enum EmbedError {
 
 /// What `/v1/models` tells of the resident model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelCard {
+pub(crate) struct ModelCard {
     pub id: String,
     /// Other names that clients may send.
     pub aliases: Vec<String>,
@@ -132,21 +132,21 @@ pub struct ModelCard {
 
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EmbedReply {
+pub(crate) struct EmbedReply {
     /// In the order of the inputs.
     pub items: Vec<EmbeddedItem>,
     /// Tokens that were run, special tokens included.
     pub prompt_tokens: u64,
-    pub milestones: Milestones,
+    pub(crate) milestones: Milestones,
 }
 
 /// When the stages of a request ended, by the service's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Milestones {
+pub(crate) struct Milestones {
     /// Every text had its ids.
     pub tokenized: Moment,
     /// The first batch with an item of the request began.
-    pub started: Moment,
+    pub(crate) started: Moment,
     /// The last row was back.
     pub ran: Moment,
     /// The vectors were chosen from the rows.

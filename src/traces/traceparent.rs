@@ -8,7 +8,9 @@ use opentelemetry::trace::{SpanId, TraceId};
 /// The caller's span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
+    /// Of the whole trace.
     pub trace_id: TraceId,
+    /// Of the caller's span.
     pub span_id: SpanId,
     /// Whether the caller records its trace: the flag `sampled`.
     pub sampled: bool,

@@ -25,11 +25,11 @@ const ROUNDS_MAX: usize = 50;
 
 /// What is measured of each split.
 #[derive(Debug, Clone)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Padded tokens of batches of the longer texts, ascending.
     pub batches: Vec<usize>,
     /// Tokens of single texts, ascending; each is rounded up to a bucket's.
-    pub lengths: [usize; 2],
+    pub(crate) lengths: [usize; 2],
 }
 
 impl Workload {
@@ -40,7 +40,7 @@ impl Workload {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn measure(
+    pub(crate) fn measure(
         &self,
         engine: &dyn Engine,
         buckets: &[Bucket],

@@ -14,7 +14,7 @@ fn arguments(more: &[&str]) -> Vec<String> {
     all
 }
 
-pub fn ready(more: &[&str]) -> Server {
+pub(crate) fn ready(more: &[&str]) -> Server {
     let all = arguments(more);
     Server::ready(&all.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -87,7 +87,7 @@ async fn a_second_signal_ends_the_drain() {
 }
 
 /// Asks until a worker runs, so that the next signal meets a request in flight.
-pub async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
+pub(crate) async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         let health = client.get(server.url("/health")).send().await.expect("an answer");

@@ -13,12 +13,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// A package of a few kilobytes with a real graph and a real tokenizer.
-pub fn tiny() -> PathBuf {
+pub(crate) fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny")
 }
 
 /// The binary with an environment that has none of our settings but the place of the libraries.
-pub fn duovec() -> Command {
+pub(crate) fn duovec() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duovec"));
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -30,14 +30,14 @@ pub fn duovec() -> Command {
 }
 
 /// What a start that ended by itself left behind.
-pub struct Ended {
+pub(crate) struct Ended {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 /// Runs to the end.
-pub fn run(command: &mut Command) -> Ended {
+pub(crate) fn run(command: &mut Command) -> Ended {
     let output = command.output().expect("the binary starts");
     Ended {
         code: output.status.code(),
@@ -47,7 +47,7 @@ pub fn run(command: &mut Command) -> Ended {
 }
 
 /// The binary in a process that may have so many files open; `limit` is what `ulimit` takes.
-pub fn limited(limit: &str) -> Command {
+pub(crate) fn limited(limit: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
     command.arg(duovec().get_program());
@@ -55,7 +55,7 @@ pub fn limited(limit: &str) -> Command {
 }
 
 /// A server on a free port.
-pub struct Server {
+pub(crate) struct Server {
     pub address: SocketAddr,
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -63,12 +63,12 @@ pub struct Server {
 
 impl Server {
     /// Starts `duovec serve` and waits until it says where it listens.
-    pub fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::spawn(duovec().args(["serve"]).args(arguments))
     }
 
     /// The same with a command that may have variables.
-    pub fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command
             .args(["--port", "0", "--log-format", "json"])
             .stderr(Stdio::piped())
@@ -81,14 +81,14 @@ impl Server {
     }
 
     /// Starts and waits until it is ready.
-    pub fn ready(arguments: &[&str]) -> Self {
+    pub(crate) fn ready(arguments: &[&str]) -> Self {
         let mut server = Self::start(arguments);
         server.wait_for("ready");
         server
     }
 
     /// Reads the log up to the line with this message.
-    pub fn wait_for(&mut self, message: &str) -> Value {
+    pub(crate) fn wait_for(&mut self, message: &str) -> Value {
         loop {
             let line = next_with(&mut self.stderr, "message");
             if line["message"].as_str().is_some_and(|text| text.contains(message)) {
@@ -98,35 +98,35 @@ impl Server {
     }
 
     /// The log from here to the end.
-    pub fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).expect("the log is UTF-8");
         rest
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
     /// Sends a signal by its name, as a supervisor would.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is there");
         assert!(sent.success());
     }
 
     /// The process that was started.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits for the end.
-    pub fn wait(mut self) -> ExitStatus {
+    pub(crate) fn wait(mut self) -> ExitStatus {
         self.child.wait().expect("the child ends")
     }
 
     /// Waits for the end; `None` when the process is still there after `time`.
-    pub fn wait_within(&mut self, time: Duration) -> Option<ExitStatus> {
+    pub(crate) fn wait_within(&mut self, time: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().expect("it is a child") {
@@ -163,12 +163,12 @@ fn next_with(stderr: &mut BufReader<ChildStderr>, field: &str) -> Value {
 }
 
 /// A copy of the tiny package that can be broken.
-pub struct Broken {
+pub(crate) struct Broken {
     directory: tempfile::TempDir,
 }
 
 impl Broken {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
         for entry in fs::read_dir(tiny()).expect("the fixture is there") {
             let path = entry.expect("it can be listed").path();
@@ -178,16 +178,16 @@ impl Broken {
         Self { directory }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
     /// Changes a file and tells the manifest its new size and digest.
-    pub fn replace(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) {
         fs::write(self.file(name), bytes).expect("it is written");
         let digest: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
         self.manifest(|manifest| {
@@ -197,7 +197,7 @@ impl Broken {
     }
 
     /// Changes the manifest.
-    pub fn manifest(&self, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn manifest(&self, change: impl FnOnce(&mut Value)) {
         let path = self.file("manifest.json");
         let mut manifest =
             serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("it is JSON");
@@ -207,6 +207,6 @@ impl Broken {
 }
 
 /// A client that gives up instead of hanging.
-pub fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client")
 }

@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 const LEFT_OUT: [&str; 4] = ["target", "third_party", "node_modules", "engines"];
 
 /// One file in Markdown.
-pub struct Document {
+pub(crate) struct Document {
     /// Its path from the root of the repository.
     pub name: String,
     pub text: String,
 }
 
 /// A command line that a document shows, and what it shows behind it.
-pub struct Shown {
+pub(crate) struct Shown {
     pub words: Vec<String>,
     pub output: String,
 }
 
 /// The root of the repository.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every document of the repository.
-pub fn documents() -> Vec<Document> {
+pub(crate) fn documents() -> Vec<Document> {
     let mut found = vec![Document::read("engines/GPU.md")];
     let mut folders: Vec<PathBuf> = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -45,18 +45,18 @@ pub fn documents() -> Vec<Document> {
 }
 
 impl Document {
-    pub fn read(name: &str) -> Self {
+    pub(crate) fn read(name: &str) -> Self {
         let text = fs::read_to_string(root().join(name)).expect("the document is there");
         Self { name: name.to_owned(), text }
     }
 
     /// Lines outside of blocks of code, with their numbers.
-    pub fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines().filter(|(_, _, block)| block.is_none()).map(|(number, line, _)| (number, line))
     }
 
     /// Words of the pieces of code within the prose.
-    pub fn code_words(&self) -> Vec<String> {
+    pub(crate) fn code_words(&self) -> Vec<String> {
         let prose: Vec<&str> = self.prose().map(|(_, line)| line).collect();
         let prose = prose.join("\n");
         let pieces = prose.split('`').skip(1).step_by(2);
@@ -64,7 +64,7 @@ impl Document {
     }
 
     /// The commands of the blocks that show a terminal.
-    pub fn commands(&self) -> Vec<Shown> {
+    pub(crate) fn commands(&self) -> Vec<Shown> {
         let mut commands: Vec<(String, String)> = Vec::new();
         let mut continued = false;
         for (_, line, _) in self.lines().filter(|(_, _, block)| *block == Some("console")) {
@@ -84,7 +84,7 @@ impl Document {
     }
 
     /// The rows of the table whose head begins with `head`.
-    pub fn rows(&self, head: &str) -> Vec<&str> {
+    pub(crate) fn rows(&self, head: &str) -> Vec<&str> {
         self.text
             .lines()
             .skip_while(|line| !line.starts_with(head))

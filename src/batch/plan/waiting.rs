@@ -43,8 +43,11 @@ pub type Sequence = u64;
 /// An item that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingItem {
+    /// Its number.
     pub sequence: Sequence,
+    /// Its tokens, special tokens included.
     pub tokens: usize,
+    /// Of its request.
     pub priority: Priority,
     /// Items of one priority run in this order, as far as their lengths allow; its age counts from
     /// here.
@@ -54,6 +57,7 @@ pub struct WaitingItem {
 /// The next batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
+    /// The shape that runs.
     pub bucket: Bucket,
     /// At least one, at most `bucket.rows`; each fits `bucket.length`. The first one leads.
     pub items: Vec<Sequence>,
@@ -118,7 +122,7 @@ impl WaitingItems {
     }
 
     /// Items of one priority that wait.
-    pub const fn len_of(&self, priority: Priority) -> usize {
+    pub(crate) const fn len_of(&self, priority: Priority) -> usize {
         self.queue(priority).items
     }
 
@@ -153,7 +157,7 @@ impl WaitingItems {
     }
 
     /// Predicted time to run everything of a priority, each class on its own, in microseconds.
-    pub fn backlog_us(&self, priority: Priority) -> f64 {
+    pub(crate) fn backlog_us(&self, priority: Priority) -> f64 {
         let classes = self.table.classes.iter().zip(&self.costs_us);
         classes
             .zip(&self.queue(priority).by_class)
@@ -167,21 +171,21 @@ impl WaitingItems {
     }
 
     /// Predicted time of one full batch of each length that waits, in microseconds.
-    pub fn round_us(&self, priority: Priority) -> f64 {
+    pub(crate) fn round_us(&self, priority: Priority) -> f64 {
         let classes = self.costs_us.iter().zip(&self.queue(priority).by_class);
         let waiting = classes.filter(|(_, waiting)| !waiting.is_empty());
         waiting.filter_map(|(costs_us, _)| costs_us.last()).sum()
     }
 
     /// Predicted time of one item as part of a full batch, in microseconds.
-    pub fn item_us(&self, tokens: usize) -> f64 {
+    pub(crate) fn item_us(&self, tokens: usize) -> f64 {
         let class = self.table.class_of(tokens);
         let full_us = self.costs_us[class].last().expect("a class has a bucket");
         full_us / self.table.classes[class].max_rows() as f64
     }
 
     /// Predicted time of one item on its own, in microseconds.
-    pub fn single_us(&self, tokens: usize) -> f64 {
+    pub(crate) fn single_us(&self, tokens: usize) -> f64 {
         self.costs_us[self.table.class_of(tokens)][0]
     }
 

@@ -8,10 +8,10 @@ use super::{Bench, Loaded};
 #[derive(Debug, Serialize)]
 pub(super) struct CeilingReport {
     /// Half-precision operations a second of large matrix products, in 10^12.
-    pub teraflops: f64,
+    pub(crate) teraflops: f64,
     /// Operations of one token in the products with weights, from the graph's size; attention
     /// between tokens is left out. Absent when the plan was not built from a half-precision graph.
-    pub flops_per_token: Option<f64>,
+    pub(crate) flops_per_token: Option<f64>,
 }
 
 impl CeilingReport {

@@ -25,10 +25,10 @@ pub(super) struct GraphReport {
     /// Sessions of which a graph could not be captured.
     pub refused: u64,
     /// Of any dense float or token weight.
-    pub largest_difference: f32,
+    pub(crate) largest_difference: f32,
     pub equal: bool,
     /// Median time of a run with its graph as a part of that without, over the captured buckets.
-    pub time_ratio: f64,
+    pub(crate) time_ratio: f64,
 }
 
 impl GraphReport {

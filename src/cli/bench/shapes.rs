@@ -20,18 +20,18 @@ pub(super) struct ShapeReport {
     pub length: usize,
     pub runs: usize,
     /// Wall time of one run, as a worker sees it.
-    pub median_ms: f64,
-    pub p99_ms: f64,
+    pub(crate) median_ms: f64,
+    pub(crate) p99_ms: f64,
     /// Parts of the median run, where the engine tells them.
-    pub copy_in_ms: f64,
-    pub compute_ms: f64,
-    pub copy_out_ms: f64,
-    pub tokens_per_s: f64,
+    pub(crate) copy_in_ms: f64,
+    pub(crate) compute_ms: f64,
+    pub(crate) copy_out_ms: f64,
+    pub(crate) tokens_per_s: f64,
     /// Tokens a second as a part of the best shape's.
-    pub efficiency: f64,
+    pub(crate) efficiency: f64,
     /// Its arithmetic as a part of what the GPU's matrix units give.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub of_ceiling: Option<f64>,
+    pub(crate) of_ceiling: Option<f64>,
 }
 
 /// The shapes to measure: those that were typed, or rows and lengths in powers of two; each is the

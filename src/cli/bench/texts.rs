@@ -28,8 +28,8 @@ const ROUNDS: usize = 2;
 pub(super) struct TextsReport {
     pub texts: usize,
     pub tokens: usize,
-    pub mean_tokens: f64,
-    pub ways: Vec<WayReport>,
+    pub(crate) mean_tokens: f64,
+    pub(crate) ways: Vec<WayReport>,
 }
 
 /// One way of running the file.
@@ -37,13 +37,13 @@ pub(super) struct TextsReport {
 pub(super) struct WayReport {
     pub engine: String,
     pub workers: usize,
-    pub threads_per_worker: usize,
+    pub(crate) threads_per_worker: usize,
     /// Padded tokens of a batch at most.
-    pub batch_tokens: u64,
+    pub(crate) batch_tokens: u64,
     pub batches: usize,
-    pub real_per_padded_token: f64,
-    pub texts_per_s: f64,
-    pub tokens_per_s: f64,
+    pub(crate) real_per_padded_token: f64,
+    pub(crate) texts_per_s: f64,
+    pub(crate) tokens_per_s: f64,
 }
 
 impl TextsReport {

@@ -41,7 +41,7 @@ pub(super) struct ChosenWay {
 }
 
 impl Ways {
-    pub fn of(config: &Config, kind: EngineKind, measuring: Measuring) -> Self {
+    pub(crate) fn of(config: &Config, kind: EngineKind, measuring: Measuring) -> Self {
         let mut ways = Self {
             splits: all_splits(config, kind),
             budgets: all_budgets(config, kind),
@@ -67,7 +67,7 @@ impl Ways {
     ///
     /// # Errors
     /// Those of the first way, and of the best one when it is loaded again.
-    pub fn best(
+    pub(crate) fn best(
         &self,
         ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
@@ -120,7 +120,7 @@ impl Ways {
     }
 
     /// The largest budget that may be chosen.
-    pub fn largest(&self) -> MaxBatchTokens {
+    pub(crate) fn largest(&self) -> MaxBatchTokens {
         self.budgets.iter().max().copied().unwrap_or_default()
     }
 }

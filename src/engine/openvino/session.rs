@@ -39,10 +39,10 @@ impl Tensors {
 pub(super) struct Port {
     pub name: String,
     /// `None` for a type that no engine of ours can use.
-    pub element: Option<Element>,
-    pub element_name: String,
+    pub(crate) element: Option<Element>,
+    pub(crate) element_name: String,
     /// `None` when it is dynamic.
-    pub rank: Option<i64>,
+    pub(crate) rank: Option<i64>,
 }
 
 /// Reads what the check of names, types and ranks needs.

@@ -21,6 +21,7 @@ use super::plan::{default_profiles, model_file, size, tensors};
 /// How a plan is to be built.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
+    /// Which TensorRT.
     pub flavour: PlanFlavour,
     /// Folder of TensorRT's libraries; `None` searches the system.
     pub library_dir: Option<PathBuf>,
@@ -37,6 +38,7 @@ pub struct BuildOptions {
 }
 
 /// Why no plan was built; the package is as it was.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -69,6 +71,7 @@ impl BuildError {
 /// A plan that is part of the package now.
 #[derive(Debug, Clone)]
 pub struct BuiltPlan {
+    /// As it is in the manifest.
     pub entry: PlanEntry,
     /// Sentences worth showing; the plan is right nevertheless.
     pub warnings: Vec<String>,

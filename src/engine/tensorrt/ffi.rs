@@ -3,6 +3,7 @@
 //! With `engine/cuda.rs` the only unsafe code. Callers use what is defined below the bridge.
 
 #![allow(unsafe_code, reason = "the bridge to C++")]
+#![allow(missing_docs, unreachable_pub, reason = "cxx makes the items; cpp/bridge.h has the words")]
 
 use std::path::Path;
 

@@ -19,6 +19,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 const OTHERS_READ: u32 = 0o004;
 
 /// Why a file gives no keys.
+#[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     #[error("cannot read the API keys of {path}")]

@@ -1,6 +1,8 @@
 //! What a manifest says of a built TensorRT plan. A plan cannot be inspected without a GPU, so this
 //! entry is its only description.
 
+#![allow(missing_docs, reason = "the fields are those of the file")]
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -45,14 +45,16 @@ pub(super) struct NewRequest<'a> {
 /// A request of which only its head is known, or its texts without their ids.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced {
+    /// As its head names it, or as its size suggests.
     pub priority: Priority,
     /// Of all its texts, about; decides only what others are promised.
     pub tokens: usize,
+    /// When its answer must be ready.
     pub deadline: Moment,
     /// Time on the workers of other requests that were announced and not submitted yet.
-    pub ahead: Duration,
+    pub(crate) ahead: Duration,
     /// Time until its texts are tokenized. The workers run what waits meanwhile.
-    pub tokenizing: Duration,
+    pub(crate) tokenizing: Duration,
 }
 
 /// What the decisions remember.
@@ -68,7 +70,7 @@ pub(super) struct Admission {
 
 impl Admission {
     /// A batch spends `us` on interactive items.
-    pub fn spend(&mut self, now: Moment, us: f64) {
+    pub(crate) fn spend(&mut self, now: Moment, us: f64) {
         self.interactive_us = self.interactive_us(now) + us;
         self.updated = now;
     }
@@ -81,7 +83,7 @@ impl Admission {
 
 impl<T: Clone> SchedulerState<T> {
     /// Time that a new item would wait before it runs, were it the last of the queue.
-    pub fn predicted_wait(&self, now: Moment) -> Duration {
+    pub(crate) fn predicted_wait(&self, now: Moment) -> Duration {
         if self.is_idle() {
             return Duration::ZERO;
         }

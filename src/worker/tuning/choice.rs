@@ -19,6 +19,7 @@ pub struct Split {
 /// A split as it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
+    /// What was measured.
     pub split: Split,
     /// Time of a short text on one worker while the others do nothing.
     pub alone: Duration,
@@ -44,7 +45,7 @@ const RATE_PART: f64 = 0.9;
 
 impl Measured {
     /// Padded tokens per second of all workers, in batches of so many.
-    pub fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
+    pub(crate) fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
         let rows = (batch_tokens / self.length).max(1);
         let bucket = Bucket { rows, length: self.length };
         let us = self.cost.predict_us(bucket).max(f64::MIN_POSITIVE);
@@ -55,7 +56,7 @@ impl Measured {
     ///
     /// # Panics
     /// Without any budget.
-    pub fn budget(&self, budgets: &[MaxBatchTokens]) -> MaxBatchTokens {
+    pub(crate) fn budget(&self, budgets: &[MaxBatchTokens]) -> MaxBatchTokens {
         let room = self.memory_tokens.unwrap_or(usize::MAX);
         let fits = |budget: &&MaxBatchTokens| budget.as_usize() <= room;
         let least = budgets.first().expect("there is at least one budget");
@@ -88,7 +89,11 @@ impl Measured {
 /// approximation); the fewest workers are favoured. For throughput it is the one of the best rate,
 /// and the most workers are favoured: threads that do not wait for each other bear disturbances
 /// better than a few quiet rounds show.
-pub fn choose(measured: &[Measured], budgets: &[MaxBatchTokens], goal: OptimizeFor) -> usize {
+pub(crate) fn choose(
+    measured: &[Measured],
+    budgets: &[MaxBatchTokens],
+    goal: OptimizeFor,
+) -> usize {
     let rate = |one: &Measured| one.tokens_per_s(one.budget(budgets).as_usize());
     let rates: Vec<f64> = measured.iter().map(rate).collect();
     let load = rates.iter().copied().fold(0.0, f64::max) * LOAD;
@@ -106,7 +111,7 @@ pub fn choose(measured: &[Measured], budgets: &[MaxBatchTokens], goal: OptimizeF
 
 /// The splits of `cores` that are worth trying, ascending by workers, each at least twice those
 /// before it.
-pub fn splits(cores: usize) -> Vec<Split> {
+pub(crate) fn splits(cores: usize) -> Vec<Split> {
     let mut found: Vec<Split> = Vec::new();
     for threads in (1..=cores).rev() {
         let workers = cores / threads;
