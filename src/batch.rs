@@ -10,7 +10,7 @@ use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 pub mod cost;
 pub mod plan;
 
-/// The class of a request. Interactive items go first; bulk items have a guaranteed share.
+/// Which requests go first. Interactive items do; bulk items have a guaranteed share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// Somebody waits for the answer.
@@ -20,7 +20,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The class of a request that does not name one: interactive when it is small.
+    /// The priority of a request that does not name one: interactive when it is small.
     pub const fn of(items: usize, tokens: usize) -> Self {
         if items <= INTERACTIVE_ITEMS && tokens <= INTERACTIVE_TOKENS {
             Self::Interactive

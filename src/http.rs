@@ -2,7 +2,7 @@
 //!
 //! A request is checked in this order, and the first failure is the answer: route and method, API
 //! key, readiness, `x-request-timeout-ms`, `x-priority`, content type and encoding, announced size,
-//! the service's door (a live worker, bytes in flight, the wait of the class), JSON, fields in the
+//! the service's door (a live worker, bytes in flight, the wait), JSON, fields in the
 //! order they were sent, model, and then what the service refuses. All up to the door is decided
 //! before the body is read.
 //!

@@ -23,7 +23,7 @@ use crate::service::{EmbedReply, Permit, RequestHead, Vectors};
 /// The header with which a client shortens or lengthens its request's time.
 const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
 
-/// The header with which a client names its request's class.
+/// The header with which a client names its request's priority.
 const X_PRIORITY: &str = "x-priority";
 
 /// Bodies from this size are parsed on the threads for such work: the other connections would feel

@@ -33,7 +33,7 @@ const TOKEN_BYTES: u64 = 4;
 pub(crate) struct RequestHead {
     /// Bytes of the body; 0 when the head does not say.
     pub(crate) announced_bytes: u64,
-    /// The class that the client names.
+    /// The priority that the client names.
     pub priority: Option<Priority>,
     pub deadline: Moment,
 }
@@ -45,7 +45,7 @@ pub(super) struct Door {
     bytes: AtomicU64,
     /// Bytes of long texts that wait to be tokenized.
     text_bytes: AtomicU64,
-    /// Nanoseconds of the workers' time, by class.
+    /// Nanoseconds of the workers' time, by priority.
     expected_ns: [AtomicU64; 2],
 }
 
@@ -73,9 +73,9 @@ impl Door {
     }
 
     /// Time on the workers of all items that the scheduler does not know yet, and that are run
-    /// before those of a class: bulk items do not hold interactive ones up.
+    /// before those of a priority: bulk items do not hold interactive ones up.
     fn expected(&self, before: Priority) -> Duration {
-        let of = |class: Priority| self.expected_ns[class as usize].load(Ordering::Relaxed);
+        let of = |priority: Priority| self.expected_ns[priority as usize].load(Ordering::Relaxed);
         let bulk_ns = if before == Priority::Bulk { of(Priority::Bulk) } else { 0 };
         Duration::from_nanos(of(Priority::Interactive) + bulk_ns)
     }
@@ -87,7 +87,7 @@ pub(crate) struct Permit {
     door: Arc<Door>,
     bytes: u64,
     text_bytes: u64,
-    /// Nanoseconds on the workers, and their class.
+    /// Nanoseconds on the workers, and their priority.
     expected: (Priority, u64),
 }
 
@@ -127,17 +127,17 @@ impl Permit {
     }
 
     /// The request's items will take `time` on the workers, and the scheduler does not know yet.
-    fn expect(&mut self, class: Priority, time: Duration) {
+    fn expect(&mut self, priority: Priority, time: Duration) {
         self.submitted();
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
-        self.door.expected_ns[class as usize].fetch_add(ns, Ordering::Relaxed);
-        self.expected = (class, ns);
+        self.door.expected_ns[priority as usize].fetch_add(ns, Ordering::Relaxed);
+        self.expected = (priority, ns);
     }
 
     /// The scheduler counts the request's items from now on.
     pub(super) fn submitted(&mut self) {
-        let (class, ns) = std::mem::replace(&mut self.expected, (Priority::Interactive, 0));
-        self.door.expected_ns[class as usize].fetch_sub(ns, Ordering::Relaxed);
+        let (priority, ns) = std::mem::replace(&mut self.expected, (Priority::Interactive, 0));
+        self.door.expected_ns[priority as usize].fetch_sub(ns, Ordering::Relaxed);
     }
 }
 
@@ -152,8 +152,8 @@ impl EmbeddingService {
     /// Lets a request in by its head, before its body is read.
     ///
     /// # Errors
-    /// When no worker lives, the request's class waits too long for its deadline, or too many bytes
-    /// are in flight.
+    /// When no worker lives, requests of its priority wait too long for its deadline, or too many
+    /// bytes are in flight.
     pub(crate) fn admit(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
         let resident = self.available()?;
         let mut permit = self.door.enter();
@@ -211,7 +211,7 @@ impl EmbeddingService {
         Announced { priority, tokens, deadline, ahead, tokenizing }
     }
 
-    /// The class of a request that names `named`, and whose size says `by_size`.
+    /// The priority of a request that names `named`, and whose size says `by_size`.
     pub(super) const fn priority(&self, named: Option<Priority>, by_size: Priority) -> Priority {
         match (named, self.options.door.raised_priority) {
             (Some(Priority::Bulk), _) => Priority::Bulk,

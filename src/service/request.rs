@@ -63,7 +63,7 @@ pub(crate) struct EmbedOptions {
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
     pub selection: Selection,
-    /// The class that the client names; `None` lets the request's size decide.
+    /// The one that the client names; `None` lets the request's size decide.
     pub priority: Option<Priority>,
     /// When the answer must be ready.
     pub deadline: Moment,

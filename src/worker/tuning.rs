@@ -139,8 +139,8 @@ impl<'a> MeasuringThreads<'a> {
         self.orders.len()
     }
 
-    /// Shortest time of each shape, run by `workers` of the threads at once; they take turns. `best`
-    /// are the times of their first runs.
+    /// Shortest time of each shape, run by `workers` of the threads at once; shapes take turns.
+    /// `best` are the times of their first runs.
     fn best(&self, mut best: Times, workers: usize) -> Result<Times, EngineError> {
         let shapes: Vec<Bucket> = best.iter().map(|(shape, _)| *shape).collect();
         let mut spent = Duration::ZERO;

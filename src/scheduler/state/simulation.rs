@@ -235,7 +235,8 @@ impl World {
         if !self.live[worker] || self.running[worker].is_some() {
             return;
         }
-        let old = [Priority::Interactive, Priority::Bulk].map(|class| self.oldest_over_age(class));
+        let old =
+            [Priority::Interactive, Priority::Bulk].map(|priority| self.oldest_over_age(priority));
         let now = self.now;
         let mut alive = self.items.values().filter(|item| !item.is_running && item.deadline > now);
         let others = alive.clone().any(TrackedItem::is_queued);
