@@ -18,6 +18,6 @@ if [ -z "${DUOVEC_PACKAGE:-}" ]; then
     ensure_package
     export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 fi
-ensure_binary
+ensure_binary default
 say "starting $BINARY"
 exec "$BINARY" serve "$@"

@@ -119,7 +119,7 @@ planted_mistakes() {
 # archive NAME: of the last build.
 archive() {
     local -a found
-    mapfile -t found < <(ls -t "${CARGO_TARGET_DIR:-target}"/release/build/duovec-*/out/"$1")
+    mapfile -t found < <(ls -t "${CARGO_TARGET_DIR:-target}/$PROFILE"/build/duovec-*/out/"$1")
     printf '%s\n' "${found[0]}"
 }
 
@@ -165,7 +165,7 @@ step "rust: clippy" \
     cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
 step "rust: clippy, data-centre flavour alone" \
     cargo clippy --locked --quiet --no-default-features --features tensorrt -- -D warnings
-step "build the release binary with both flavours" ensure_tensorrt_binary
+step "build the binary with both flavours" ensure_tensorrt_binary
 step "flavours share nothing" flavours_share_nothing
 step "nothing of NVIDIA's is linked" nothing_is_linked
 step "make random packages" make_packages

@@ -13,7 +13,7 @@ need_cache
 ensure_venv scripts/requirements.txt scripts/requirements-test.txt
 ensure_package
 if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
-    ensure_binary
+    ensure_binary default
     export DUOVEC_TEST_BINARY="$BINARY"
 fi
 export DUOVEC_PACKAGE=${DUOVEC_PACKAGE:-$ROOT/engines/$PACKAGE_NAME}

@@ -7,6 +7,8 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${DUOVEC_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/duovec}
 PACKAGE_NAME=multilingual-e5-small
+# How the binary is built: a profile of Cargo.toml. test.sh has one that takes less time.
+PROFILE=${DUOVEC_BUILD_PROFILE:-release}
 
 say() { printf '==> %s\n' "$*" >&2; }
 
@@ -160,12 +162,12 @@ ensure_browser() {
     fi
 }
 
-# ensure_binary: the release binary in BINARY.
+# ensure_binary FEATURES: the optimized binary in BINARY.
 ensure_binary() {
-    say "building the release binary (a few minutes the first time)"
-    (cd "$ROOT" && cargo build --release --locked --quiet) ||
-        die "the release binary could not be built; the reason stands above"
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
+    say "building the $PROFILE binary (a few minutes the first time)"
+    (cd "$ROOT" && cargo build --profile "$PROFILE" --locked --quiet --features "$1") ||
+        die "the $PROFILE binary could not be built; the reason stands above"
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE/duovec"
 }
 
 # prepare_load: the Python environment, the default package and the binary of scripts that put load
@@ -179,7 +181,7 @@ prepare_load() {
         export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
     fi
     if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
-        ensure_binary
+        ensure_binary default
         export DUOVEC_TEST_BINARY="$BINARY"
     fi
     export DUOVEC_CACHE_DIR="$CACHE"

@@ -149,12 +149,5 @@ ensure_fp16() {
         die "the fp16 graph could not be added; the reason stands above"
 }
 
-# ensure_tensorrt_binary: the release binary with both flavours in BINARY.
-ensure_tensorrt_binary() {
-    say "building the release binary with TensorRT (a few minutes the first time)"
-    (cd "$ROOT" &&
-        cargo build --release --locked --quiet --features tensorrt,tensorrt-rtx) ||
-        die "the release binary could not be built; the reason stands above"
-    # shellcheck disable=SC2034
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
-}
+# ensure_tensorrt_binary: the binary with both flavours in BINARY.
+ensure_tensorrt_binary() { ensure_binary tensorrt,tensorrt-rtx; }
