@@ -13,7 +13,7 @@ use super::read;
 use super::secret::ApiKey;
 use super::setting::Command::{Bench, BuildEngine, Check};
 use super::setting::{Words, choice, kind, settings};
-use super::traces::{Endpoint, SampleRatio};
+use super::traces::{SampleRatio, TraceEndpoint};
 use numbers::*;
 
 pub use super::setting::{Command, Setting, Takes};
@@ -310,7 +310,7 @@ settings! {
     /// What decides which traces are exported.
     #[derive(Debug, Clone, PartialEq)]
     pub struct TraceConfig at |config| &mut config.http.traces, with [] {
-        endpoint: read(Endpoint, read::parsed, ""),
+        endpoint: read(TraceEndpoint, read::parsed, ""),
             "otlp-endpoint", "URL",
             "http:// URL of an OpenTelemetry collector that gets traces; empty makes none";
         sample_ratio: read(SampleRatio, read::parsed, "1"),

@@ -10,9 +10,9 @@ const TRACES_PATH: &str = "/v1/traces";
 
 /// The URL that traces are posted to; the default is none, and no traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Endpoint(Option<String>);
+pub struct TraceEndpoint(Option<String>);
 
-impl Endpoint {
+impl TraceEndpoint {
     /// The whole URL; `None` when traces are off.
     pub fn url(&self) -> Option<&str> {
         self.0.as_deref()
@@ -30,7 +30,7 @@ pub enum EndpointError {
     Credentials,
 }
 
-impl FromStr for Endpoint {
+impl FromStr for TraceEndpoint {
     type Err = EndpointError;
 
     /// Takes a collector's base URL, or the whole one.
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn endpoints_are_base_or_whole_urls_without_secrets() {
-        let url = |text: &str| text.parse::<Endpoint>().map(|endpoint| endpoint.0);
+        let url = |text: &str| text.parse::<TraceEndpoint>().map(|endpoint| endpoint.0);
         assert_eq!(url(" "), Ok(None));
         for text in ["http://c:4318", "http://c:4318/", "http://c:4318/v1/traces"] {
             assert_eq!(url(text), Ok(Some("http://c:4318/v1/traces".to_owned())), "{text}");

@@ -14,7 +14,7 @@ use crate::service::{EmbeddingService, ModelCard, Refusal};
 /// The resident model, as a list.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ModelList)]
-pub(super) struct List<'a> {
+pub(super) struct ModelList<'a> {
     #[schema(pattern = "^list$")]
     object: &'static str,
     #[schema(min_items = 1, max_items = 1)]
@@ -45,7 +45,7 @@ pub(super) struct Model<'a> {
 /// The resident model as a list of one.
 pub(super) async fn list(state: Data<State>) -> Result<HttpResponse, ApiError> {
     let data = [model(card(&state.service)?)];
-    Ok(HttpResponse::build(OK).json(List { object: "list", data }))
+    Ok(HttpResponse::build(OK).json(ModelList { object: "list", data }))
 }
 
 /// The resident model by its id or an alias.

@@ -97,7 +97,7 @@ fn components(facts: &Facts<'_>) -> Components {
     add_list::<Embedding<'_>>(Vectors::Dense, &mut schemas);
     add_list::<SparseEmbedding<'_>>(Vectors::Sparse, &mut schemas);
     add_list::<PairedEmbedding<'_>>(Vectors::Both, &mut schemas);
-    add::<models::List<'_>>(&mut schemas);
+    add::<models::ModelList<'_>>(&mut schemas);
     add::<health::Health<'_>>(&mut schemas);
     add::<health::Deep<'_>>(&mut schemas);
     add::<health::Live>(&mut schemas);
@@ -184,7 +184,7 @@ const READ_CODES: [Code; 5] =
     [Code::InvalidApiKey, Code::InternalError, Code::Loading, Code::Draining, Code::NoWorker];
 
 fn models() -> PathItem {
-    let success = success(&models::List::name(), "the resident model, and nothing else");
+    let success = success(&models::ModelList::name(), "the resident model, and nothing else");
     let summary = "The resident model, as a list";
     let operation = operation("list_models", "models", summary, success, &READ_CODES);
     PathItem::new(HttpMethod::Get, with_key(operation))

@@ -53,7 +53,7 @@ pub(super) struct EmbeddingRequest {
     _user: IgnoredAny,
     /// Which of the model's prompts is put in front of texts.
     #[serde(default, deserialize_with = "scalar")]
-    input_type: Option<InputType>,
+    input_type: Option<InputTypeField>,
     /// Whether an over-long item is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
     truncate: Option<bool>,
@@ -74,7 +74,8 @@ pub(super) struct EmbeddingRequest {
 /// What texts are used for; document is another word for passage.
 #[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum InputType {
+#[schema(as = InputType)]
+enum InputTypeField {
     Query,
     Passage,
     Document,
@@ -153,8 +154,10 @@ impl EmbeddingRequest {
             vectors,
             input_type: match self.input_type {
                 None => service::InputType::Default,
-                Some(InputType::Query) => service::InputType::Query,
-                Some(InputType::Passage | InputType::Document) => service::InputType::Passage,
+                Some(InputTypeField::Query) => service::InputType::Query,
+                Some(InputTypeField::Passage | InputTypeField::Document) => {
+                    service::InputType::Passage
+                }
             },
             over_long: if truncate { OverLong::Truncate } else { OverLong::Refuse },
             dimensions: self.dimensions.map(NonZeroUsize::get),

@@ -100,7 +100,7 @@ pub enum Action<T = ()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Intake {
+enum QueuePhase {
     Open,
     Draining,
     Closed,
@@ -156,7 +156,7 @@ pub struct SchedulerState<T = ()> {
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
     next: Sequence,
-    intake: Intake,
+    phase: QueuePhase,
     cost: CostModel,
     cost_error: Option<f64>,
     correction: f64,
@@ -175,7 +175,7 @@ impl<T: Clone> SchedulerState<T> {
             deadlines: BTreeSet::new(),
             workers: (0..config.workers).map(|_| WorkerState::default()).collect(),
             next: 0,
-            intake: Intake::Open,
+            phase: QueuePhase::Open,
             cost,
             cost_error: None,
             correction: 1.0,
@@ -213,7 +213,7 @@ impl<T: Clone> SchedulerState<T> {
             }
             Event::WorkerStuck { worker } => self.stop_stuck_worker(*worker),
             Event::Drain => {
-                self.intake = self.intake.max_with(Intake::Draining);
+                self.phase = self.phase.max_with(QueuePhase::Draining);
                 Vec::new()
             }
             Event::Close => self.close(),
@@ -291,7 +291,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether everything is over for good: closed, and nothing waits or runs.
     pub(crate) fn is_closed(&self) -> bool {
-        self.intake == Intake::Closed
+        self.phase == QueuePhase::Closed
     }
 
     fn submit(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Vec<Action<T>> {
@@ -422,7 +422,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     fn close(&mut self) -> Vec<Action<T>> {
-        self.intake = Intake::Closed;
+        self.phase = QueuePhase::Closed;
         let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
         waiting.sort_unstable();
         let mut actions: Vec<Action<T>> =
@@ -436,7 +436,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 }
 
-impl Intake {
+impl QueuePhase {
     /// The later of two; a closed scheduler does not drain again.
     const fn max_with(self, other: Self) -> Self {
         match (self, other) {

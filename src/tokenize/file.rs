@@ -32,7 +32,7 @@ pub(super) struct AddedEntry {
 }
 
 /// How a tokenizer of XLM-R's kind makes words of a text.
-pub(super) struct Words {
+pub(super) struct WordRules {
     pub(super) map: Charsmap,
     /// A character that becomes a space before the map sees it.
     pub(super) space: Option<char>,
@@ -40,7 +40,7 @@ pub(super) struct Words {
     pub(super) library_gaps: Option<Gaps>,
 }
 
-impl Words {
+impl WordRules {
     /// Whether ids in that normalization need nothing but what is said here.
     pub(super) fn can_be_read(&self, normalization: Normalization) -> bool {
         normalization == Normalization::Sentencepiece || self.library_gaps.is_some()
@@ -127,7 +127,7 @@ impl TokenizerFile {
     ///
     /// # Errors
     /// When its character map cannot be read.
-    pub(super) fn words(&self) -> Result<Option<Words>, String> {
+    pub(super) fn words(&self) -> Result<Option<WordRules>, String> {
         let (Some(normalizer), Some(pre_tokenizer)) = (&self.normalizer, &self.pre_tokenizer)
         else {
             return Ok(None);
@@ -171,7 +171,7 @@ impl TokenizerFile {
             (true, Spaces::StripAndJoin) | (false, Spaces::Stay) => None,
         };
         let map = Charsmap::from_base64(precompiled_charsmap)?;
-        Ok(Some(Words { map, space, library_gaps }))
+        Ok(Some(WordRules { map, space, library_gaps }))
     }
 
     /// The special tokens in front of and behind every text; none when there are not just these.

@@ -23,7 +23,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::AddedToken;
 
 use super::TokenizeError;
-use super::file::{TokenizerFile, Words};
+use super::file::{TokenizerFile, WordRules};
 use super::found::{FoundIds, WantedPoll};
 use super::normalizer::{Gaps, Lookup, Normalizer};
 use super::unigram::{self, Paths, Unigram};
@@ -64,11 +64,11 @@ impl XlmR {
     /// `words` is what the file says of words.
     pub(super) fn new(
         file: TokenizerFile,
-        words: Words,
+        words: WordRules,
         special: SpecialTokenText,
         normalization: Normalization,
     ) -> Result<Self, String> {
-        let Words { map, space, library_gaps } = words;
+        let WordRules { map, space, library_gaps } = words;
         let (lookup, gaps) = match normalization {
             Normalization::Sentencepiece => (Lookup::Longest, Gaps::Spaces),
             Normalization::Huggingface => {

@@ -94,7 +94,7 @@ pub fn build_engine(
     let device = find_device(options)?;
     let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;
-    let target = Target::new(&package, options, device, library.version())?;
+    let target = BuildTarget::new(&package, options, device, library.version())?;
     let cache = target.timing_cache.as_ref().map(|name| directory.join(name));
     let request = target.request(&package, options, cache.as_deref());
     let model = package.directory().join(target.model_file);
@@ -134,7 +134,7 @@ fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError>
 }
 
 /// Everything of the entry that is known before the build.
-struct Target {
+struct BuildTarget {
     flavour: PlanFlavour,
     version: Version,
     model_file: &'static str,
@@ -147,7 +147,7 @@ struct Target {
     version_compatible: bool,
 }
 
-impl Target {
+impl BuildTarget {
     fn new(
         package: &ModelPackage,
         options: &BuildOptions,

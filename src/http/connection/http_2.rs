@@ -206,7 +206,7 @@ fn to_actix(request: http::Request<RecvStream>) -> Request {
     let (head, body) = request.into_parts();
     let payload: Payload = match body.is_end_stream() {
         true => Payload::None,
-        false => Payload::Stream { payload: Box::pin(Body(body)) },
+        false => Payload::Stream { payload: Box::pin(StreamBody(body)) },
     };
     let mut request = Request::with_payload(payload);
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -250,9 +250,9 @@ fn from_actix(head: &Response<()>, size: BodySize, dates: &ServiceConfig) -> htt
 }
 
 /// The body of a request; what has been read makes room for more.
-struct Body(RecvStream);
+struct StreamBody(RecvStream);
 
-impl Stream for Body {
+impl Stream for StreamBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -38,7 +38,7 @@ pub(in crate::http) async fn finish_body<B: MessageBody>(
     let Some(activity) = request.conn_data::<Rc<Activity>>().map(Rc::clone) else {
         return next.call(request).await;
     };
-    let body = Body::watch(&mut request, activity);
+    let body = UnreadBody::watch(&mut request, activity);
     let mut response = next.call(request).await?;
     if !body.finish().await {
         // What still comes of it can be no request.
@@ -48,14 +48,14 @@ pub(in crate::http) async fn finish_body<B: MessageBody>(
 }
 
 /// The body of a request that runs.
-struct Body {
+struct UnreadBody {
     reader: Reader,
     /// More than `REST_BYTES` are announced.
     is_large: bool,
     _running: RunningRequest,
 }
 
-impl Body {
+impl UnreadBody {
     /// Begins a request; its handler reads through what stays here.
     fn watch(request: &mut ServiceRequest, activity: Rc<Activity>) -> Self {
         let announced = request.headers().get(CONTENT_LENGTH);

@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use super::{Intake, Refusal, RunningBatch, SchedulerState, WorkerState};
+use super::{QueuePhase, Refusal, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -134,10 +134,10 @@ impl<T: Clone> SchedulerState<T> {
     /// elsewhere at once. What was taken before waits for a replacement.
     fn can_run(&self) -> Result<(), Refusal> {
         let lives = self.workers.iter().any(|worker| worker.live);
-        match self.intake {
-            Intake::Open if lives => Ok(()),
-            Intake::Draining => Err(Refusal::Draining),
-            Intake::Open | Intake::Closed => Err(Refusal::NoWorker),
+        match self.phase {
+            QueuePhase::Open if lives => Ok(()),
+            QueuePhase::Draining => Err(Refusal::Draining),
+            QueuePhase::Open | QueuePhase::Closed => Err(Refusal::NoWorker),
         }
     }
 

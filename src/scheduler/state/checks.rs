@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Intake, Item, Refusal, SchedulerState};
+use super::{Action, Item, QueuePhase, Refusal, SchedulerState};
 use crate::batch::plan::BatchPlan;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
@@ -14,7 +14,7 @@ const BATCHES_PER_CHECK: u32 = 7;
 
 impl<T: Clone> SchedulerState<T> {
     pub(super) fn queue_check(&mut self, worker: usize, item: Item<T>) -> Vec<Action<T>> {
-        let closed = self.intake == Intake::Closed;
+        let closed = self.phase == QueuePhase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
         let Some(state) = live else {
             return vec![Action::Refuse(Refusal::NoWorker)];
