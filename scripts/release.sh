@@ -68,7 +68,8 @@ package = "/usr/share/duovec/$PACKAGE_NAME"
 openvino_library_dir = "/usr/lib/duovec/openvino"
 END
     echo /etc/duovec/duovec.toml >"$tree/DEBIAN/conffiles"
-    libc=$(objdump -T "$tree/usr/lib/duovec/duovec" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+    libc=$(objdump -T "$tree/usr/lib/duovec/duovec" | grep -o 'GLIBC_[0-9.]*')
+    libc=$(sort -uV <<<"$libc" | tail -n 1)
     cat >"$tree/DEBIAN/control" <<END
 Package: duovec
 Version: $VERSION
@@ -97,7 +98,8 @@ END
 
 prepare_load
 mkdir -p "$OUT"
-WORK=$(mktemp -d "$OUT/.making-XXXXXX")
+WORK="$OUT/.making-$$"
+mkdir "$WORK"
 trap 'rm -rf "$WORK"' EXIT
 PARTS="$WORK/parts"
 PYTHONPATH=scripts "$PYTHON" -m release_parts --out "$PARTS" \
