@@ -229,7 +229,7 @@ def wait_until_seen(endpoints: Endpoints, pods: list[Pod]) -> None:
 
 
 def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
-    spec = of_kind(render("drain.delayMs=1000"), "Deployment")["spec"]
+    spec = of_kind(render("drain.delayMs=2000"), "Deployment")["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     pod_spec, package = spec["template"]["spec"], ROOT / "tests/fixtures/tiny"
     endpoints, statuses = Endpoints(), []
@@ -260,4 +260,4 @@ def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
             pod.end()
     assert len(statuses) > 50
     assert set(statuses) == {200}
-    assert 1.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 10
+    assert 2.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 10
