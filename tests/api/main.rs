@@ -28,6 +28,7 @@ mod storm;
 mod support;
 mod timing;
 mod tls;
+mod token_ids;
 mod traces;
 mod trouble;
 mod unix_socket;

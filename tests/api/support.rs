@@ -141,6 +141,16 @@ impl Model {
     }
 }
 
+/// What a server of these tests is told: token ids are those of its own model.
+fn service_options(config: &HttpConfig) -> ServiceOptions {
+    ServiceOptions {
+        model_aliases: Vec::new(),
+        token_input: TokenInput::Accept,
+        door: DoorConfig::default(),
+        metrics: config.metrics,
+    }
+}
+
 impl Server {
     /// A server that is ready.
     pub(crate) fn ready() -> Self {
@@ -175,31 +185,37 @@ impl Server {
 
     /// A server that is ready and lets requests in by `door`.
     pub(crate) fn with_door(door: DoorConfig) -> Self {
-        let server = Self::start_with(true, HttpConfig::default(), door, PATIENCE);
+        let config = HttpConfig::default();
+        let options = ServiceOptions { door, ..service_options(&config) };
+        let server = Self::start_with(true, config, options, PATIENCE);
+        server.become_ready();
+        server
+    }
+
+    /// A server that is ready and treats token ids as `token_input` says.
+    pub(crate) fn with_token_input(token_input: TokenInput) -> Self {
+        let config = HttpConfig::default();
+        let options = ServiceOptions { token_input, ..service_options(&config) };
+        let server = Self::start_with(true, config, options, PATIENCE);
         server.become_ready();
         server
     }
 
     fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
-        Self::start_with(has_sparse, config, DoorConfig::default(), drain_timeout)
+        let options = service_options(&config);
+        Self::start_with(has_sparse, config, options, drain_timeout)
     }
 
     fn start_with(
         has_sparse: bool,
         config: HttpConfig,
-        door: DoorConfig,
+        options: ServiceOptions,
         drain_timeout: Duration,
     ) -> Self {
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let options = ServiceOptions {
-            model_aliases: Vec::new(),
-            token_input: TokenInput::Accept,
-            door,
-            metrics: config.metrics,
-        };
         let model = Model::new(has_sparse, &clock);
         let service = Arc::new(EmbeddingService::new(options, clock));
         let (stop, stopped) = oneshot::channel::<()>();
