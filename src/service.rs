@@ -11,7 +11,7 @@ use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
 use crate::health::{CurrentPhase, DeepReport, Phase, Status, WorkerCounts, canary};
-use crate::limits::MaxBatchTokens;
+use crate::limits::{MaxBatchTokens, MaxItemBytes};
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
@@ -21,6 +21,7 @@ use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 
 mod compute;
+mod decoding;
 mod door;
 mod embedding;
 mod figures;
@@ -75,8 +76,10 @@ pub struct Tuned {
 pub struct ServiceOptions {
     /// Names besides the manifest's.
     pub model_aliases: Vec<String>,
-    /// Whether token ids are taken instead of texts.
+    /// What token ids are when a request does not say.
     pub token_input: TokenInput,
+    /// Bytes of one text, also of one that token ids stand for.
+    pub max_item_bytes: MaxItemBytes,
     /// What requests may hold before they wait.
     pub door: DoorConfig,
     /// Whether what happens is recorded for `/metrics`.
@@ -272,6 +275,7 @@ impl EmbeddingService {
     fn run_report(&self) -> Option<RunReport> {
         let (resident, sample) = (self.resident.get()?, self.figures.get()?.latest());
         Some(RunReport {
+            token_input: self.options.token_input,
             resident: Arc::clone(resident),
             snapshot: resident.scheduler.snapshot(),
             engine_figures: sample.figures.clone(),

@@ -18,12 +18,14 @@ mod file;
 mod found;
 mod library;
 mod normalizer;
+mod openai;
 mod unigram;
 mod xlm_r;
 
 use file::TokenizerFile;
 use found::{FoundIds, WantedPoll};
 use library::LibraryTokenizer;
+pub(crate) use openai::OpenAiEncoding;
 use xlm_r::XlmR;
 
 /// Stands for a space in sentencepiece's pieces.

@@ -122,6 +122,7 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     findings.say(Verdict::Well, &engine, &text);
     let text = format!("normalization {}", loaded.tokenizer.normalization().name());
     findings.say(Verdict::Well, "tokenizer", &text);
+    findings.say(Verdict::Well, "token ids as input", config.token_input.name());
     println!(
         "{} is whole: {} revision {}, {} dimensions, {} tokens",
         loaded.package.directory().display(),

@@ -21,6 +21,7 @@ use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
+use crate::tokenize::OpenAiEncoding;
 use crate::worker::pool::WorkerPool;
 
 use super::drain::Drain;
@@ -46,6 +47,7 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let options = ServiceOptions {
         model_aliases: config.model_aliases.clone(),
         token_input: config.token_input,
+        max_item_bytes: config.http.max_item_bytes,
         door: config.door,
         metrics: config.http.metrics,
     };
@@ -242,6 +244,9 @@ fn start(
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
     let loaded = load(config, Measuring::Measure, &clock)?;
+    if let Some(encoding) = OpenAiEncoding::of(config.token_input) {
+        encoding.load();
+    }
     let Chosen { engine, buckets, workers, max_batch_tokens, reason, measured } = loaded.chosen;
     let info = engine.info().clone();
     let scheduler_config = SchedulerConfig {

@@ -45,8 +45,20 @@ settings! {
         model_aliases: read(Vec<String>, read::list, ""),
             "model-aliases", "A,B", "further names that clients may send as `model`",
             takes: Takes::ListInOneFlag;
-        token_input: choice(TokenInput { Accept = "accept", Reject = "reject" }),
-            "token-input", "MODE", "accept or reject lists of token ids as input";
+        token_input: choice(TokenInput {
+            /// Refused, unless the request itself says whose ids they are.
+            Reject = "reject",
+            /// Ids of the served model, run as they are.
+            Model = "model",
+            /// Ids of OpenAI's older models, read as the text that they stand for.
+            Cl100kBase = "cl100k_base",
+            /// Ids of OpenAI's newer models, read as the text that they stand for.
+            O200kBase = "o200k_base",
+        }),
+            "token-input", "ENCODING",
+            "what token ids as input are when a request does not say: model, cl100k_base or \
+            o200k_base; reject refuses them",
+            commands: &[Check];
         special_token_text: choice(SpecialTokenText {
             /// The special token, as in XLM-R's reference tokenizer.
             Special = "false",

@@ -81,13 +81,13 @@ fn special_tokens_are_escaped_when_asked_for() {
 
 #[test]
 fn flag_beats_variable_beats_file_beats_default() {
-    let file = file("max_items = 3\nport = 3\nlog_format = \"json\"\ntoken_input = \"reject\"\n");
+    let file = file("max_items = 3\nport = 3\nlog_format = \"json\"\ntoken_input = \"model\"\n");
     let variables = [("DUOVEC_MAX_ITEMS", "2"), ("DUOVEC_PORT", "2")];
     let config = resolve(&[("max-items", "1")], &variables, Some(file.path())).expect("valid");
     assert_eq!(config.http.max_items.get(), 1);
     assert_eq!(config.address.port, 2);
     assert_eq!(config.log.format, LogFormat::Json);
-    assert_eq!(config.token_input, TokenInput::Reject);
+    assert_eq!(config.token_input, TokenInput::Model);
     assert_eq!(config.queue.capacity.get(), 8192);
 }
 

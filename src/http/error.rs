@@ -77,7 +77,9 @@ codes! {
     ItemTooLarge: "item_too_large", BAD_REQUEST, "invalid_request_error",
         "a text, or a list of token ids, is larger than the server takes";
     TokenIdOutOfRange: "token_id_out_of_range", BAD_REQUEST, "invalid_request_error",
-        "a token id is not of the model's vocabulary";
+        "a token id is not of the vocabulary that it should be of";
+    TokenEncodingMissing: "token_encoding_missing", BAD_REQUEST, "invalid_request_error",
+        "input is token ids, and neither the request nor the server says of which tokenizer";
     ContextLengthExceeded: "context_length_exceeded", BAD_REQUEST, "invalid_request_error",
         "an item is too long, and truncate is false";
     InvalidDimensions: "invalid_dimensions", BAD_REQUEST, "invalid_request_error",
@@ -309,10 +311,10 @@ pub(super) struct Parts<'a> {
     code: &'static str,
 }
 
-/// What a client does about ids that the served vocabulary lacks.
+/// What a client does about ids that are of no vocabulary, or of one that nobody named.
 pub(super) fn token_id_advice() -> &'static str {
-    "send texts instead of token ids (in LangChain's OpenAIEmbeddings: \
-     check_embedding_ctx_length=False), or ids of the served model's own tokenizer"
+    "send texts (LangChain: check_embedding_ctx_length=False), or name the ids' tokenizer with the \
+     field token_encoding or the server's --token-input: model, cl100k_base or o200k_base"
 }
 
 impl ApiError {
@@ -320,19 +322,36 @@ impl ApiError {
     pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
-            EmbedError::TokenIdOutOfRange { index, id, vocab_size } => Self::of(
+            EmbedError::TokenIdOutOfRange { index, position, id, vocab_size } => Self::of(
                 Code::TokenIdOutOfRange,
                 "input",
                 format!(
-                    "token id {id} of item {index} is not below the vocabulary size {vocab_size}; \
-                     {}",
+                    "token id {id} of item {index}, at position {position}, is not below the \
+                     vocabulary size {vocab_size}; {}",
                     token_id_advice()
                 ),
             ),
-            EmbedError::TokenInputRejected => Self::of(
-                Code::InvalidInput,
+            EmbedError::TokenIdUnknown { index, position, id, encoding } => Self::of(
+                Code::TokenIdOutOfRange,
                 "input",
-                format!("this server takes no token ids; {}", token_id_advice()),
+                format!(
+                    "token id {id} of item {index}, at position {position}, is not in {}; {}",
+                    encoding.name(),
+                    token_id_advice()
+                ),
+            ),
+            EmbedError::DecodedItemTooLarge { index, limit } => Self::of(
+                Code::ItemTooLarge,
+                "input",
+                format!(
+                    "the token ids of item {index} stand for more than {limit} bytes of text; \
+                     split it, or send its beginning"
+                ),
+            ),
+            EmbedError::TokenInputRejected => Self::of(
+                Code::TokenEncodingMissing,
+                "input",
+                format!("input is token ids, and nobody says whose; {}", token_id_advice()),
             ),
             EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
                 Code::ContextLengthExceeded,

@@ -30,6 +30,7 @@ pub(super) struct TuningFields<'a> {
     threads_per_worker: usize,
     profiles: &'a [String],
     tokenizer_normalization: &'static str,
+    token_input: &'static str,
     optimize_for: &'static str,
     measured: Vec<MeasuredSplit>,
     max_batch_tokens: u64,
@@ -97,7 +98,7 @@ impl<'a> Tuning<'a> {
 }
 
 fn fields(report: &RunReport) -> TuningFields<'_> {
-    let RunReport { resident, snapshot, engine_figures, engine_figures_age } = report;
+    let RunReport { token_input, resident, snapshot, engine_figures, engine_figures_age } = report;
     let engine = resident.engine.info();
     let buckets = resident.scheduler.buckets();
     let mut bucket_lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.length).collect();
@@ -119,6 +120,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         threads_per_worker: engine.threads_per_session,
         profiles: &engine.profiles,
         tokenizer_normalization: resident.tokenizer.normalization().name(),
+        token_input: token_input.name(),
         optimize_for: resident.tuned.optimize_for.name(),
         measured: measured.collect(),
         max_batch_tokens: resident.max_batch_tokens.get(),

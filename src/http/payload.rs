@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, Code};
 use super::reply::{DenseFormat, Form, SparseFormat};
-use crate::config::TruncateDefault;
+use crate::config::{TokenInput, TruncateDefault};
 use crate::service::{
     self, EmbedOptions, EmbedRequest, EmbeddingService, Input, OverLong, RequestHead, Vectors,
 };
@@ -65,6 +65,9 @@ pub(super) struct EmbeddingRequest {
     #[serde(default, deserialize_with = "scalar")]
     #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     sparse_top_k: Option<NonZeroUsize>,
+    /// Which tokenizer the token ids of input are of; absent is what the server is set to.
+    #[serde(default, deserialize_with = "scalar")]
+    token_encoding: Option<TokenEncoding>,
     /// Keep weights at or above it.
     #[serde(default, deserialize_with = "weight")]
     #[schema(minimum = 0)]
@@ -81,8 +84,17 @@ enum InputTypeField {
     Document,
 }
 
+/// Which tokenizer token ids are of: the served model's, or OpenAI's, whose ids stand for a text.
+#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum TokenEncoding {
+    Model,
+    Cl100kBase,
+    O200kBase,
+}
+
 /// The fields in the order of the documents, and what those besides `input` and `user` take.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 11] = [
     ("input", ""),
     ("model", "a string"),
     ("encoding_format", "\"float\" or \"base64\""),
@@ -92,6 +104,7 @@ const FIELDS: [(&str, &str); 10] = [
     ("truncate", "true or false"),
     ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
     ("sparse_top_k", WHOLE_NUMBER),
+    ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
     ("sparse_min_weight", "a number, zero or above"),
 ];
 
@@ -160,6 +173,11 @@ impl EmbeddingRequest {
                 }
             },
             over_long: if truncate { OverLong::Truncate } else { OverLong::Refuse },
+            token_input: self.token_encoding.map(|encoding| match encoding {
+                TokenEncoding::Model => TokenInput::Model,
+                TokenEncoding::Cl100kBase => TokenInput::Cl100kBase,
+                TokenEncoding::O200kBase => TokenInput::O200kBase,
+            }),
             dimensions: self.dimensions.map(NonZeroUsize::get),
             selection: Selection {
                 top_k: self.sparse_top_k.map(NonZeroUsize::get),
@@ -296,7 +314,7 @@ mod tests {
         assert!(FIELDS.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
         let mut enums = Vec::new();
         EmbeddingRequest::schemas(&mut enums);
-        assert_eq!(enums.len(), 3);
+        assert_eq!(enums.len(), 4);
         for (name, schema) in enums {
             let schema = serde_json::to_value(schema).expect("it is JSON");
             let words = schema["enum"].as_array().expect("there are words");

@@ -27,6 +27,7 @@ impl EmbeddingService {
     ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
         let prompt = self.check(&resident, &request)?;
+        let request = self.decode(request, permit).await?;
         self.admit_items(&resident, &request, permit)?;
         let EmbedRequest { inputs, options } = request;
         let tokens =
@@ -95,12 +96,16 @@ impl EmbeddingService {
         }
         for (index, input) in request.inputs.iter().enumerate() {
             let Input::TokenIds(ids) = input else { continue };
-            if self.options.token_input == TokenInput::Reject {
-                return Err(EmbedError::TokenInputRejected);
+            match self.token_input(&request.options) {
+                TokenInput::Reject => return Err(EmbedError::TokenInputRejected),
+                TokenInput::Model => {}
+                // They are looked up when they are decoded.
+                TokenInput::Cl100kBase | TokenInput::O200kBase => continue,
             }
             let vocab_size = manifest.vocab_size;
-            if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-                return Err(EmbedError::TokenIdOutOfRange { index, id, vocab_size });
+            if let Some(position) = ids.iter().position(|&id| id as usize >= vocab_size) {
+                let id = ids[position];
+                return Err(EmbedError::TokenIdOutOfRange { index, position, id, vocab_size });
             }
         }
         prompt(manifest, request.options.input_type)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ResidentModel;
+use crate::config::TokenInput;
 use crate::health::Status;
 use crate::scheduler::Snapshot;
 
@@ -23,6 +24,7 @@ pub(crate) struct HealthReport {
 
 /// What the server runs with, and what it measured.
 pub(crate) struct RunReport {
+    pub(crate) token_input: TokenInput,
     pub resident: Arc<ResidentModel>,
     pub snapshot: Snapshot,
     /// The engine's latest figures; their names carry their units.

@@ -4,15 +4,18 @@ use thiserror::Error;
 
 use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
+use crate::config::TokenInput;
 use crate::scheduler::Refusal;
 use crate::sparse::{Selection, SparseVector};
+use crate::tokenize::OpenAiEncoding;
 
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// UTF-8 text; a prompt is put in front of it.
     Text(String),
-    /// Ids of the served tokenizer, used as they are; special tokens are added when absent.
+    /// Ids of the served tokenizer, used as they are; special tokens are added when absent. In a
+    /// request they may be of another tokenizer; then the service makes texts of them.
     TokenIds(Vec<u32>),
 }
 
@@ -63,6 +66,8 @@ pub(crate) struct EmbedOptions {
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
     pub selection: Selection,
+    /// What token ids are; `None` is what the server is set to.
+    pub(crate) token_input: Option<TokenInput>,
     /// The one that the client names; `None` lets the request's size decide.
     pub priority: Option<Priority>,
     /// When the answer must be ready.
@@ -87,10 +92,14 @@ pub(crate) struct EmbeddedItem {
 pub(crate) enum EmbedError {
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("token id {id} of item {index} is not below the vocabulary size {vocab_size}")]
-    TokenIdOutOfRange { index: usize, id: u32, vocab_size: usize },
-    #[error("token ids are not accepted as input")]
+    #[error("id {position} of item {index} is {id}, not below the vocabulary size {vocab_size}")]
+    TokenIdOutOfRange { index: usize, position: usize, id: u32, vocab_size: usize },
+    #[error("id {position} of item {index} is {id}, which {} does not have", .encoding.name())]
+    TokenIdUnknown { index: usize, position: usize, id: u32, encoding: OpenAiEncoding },
+    #[error("nobody said of which tokenizer the token ids are")]
     TokenInputRejected,
+    #[error("the token ids of item {index} stand for more than {limit} bytes of text")]
+    DecodedItemTooLarge { index: usize, limit: u64 },
     #[error("item {index} has {tokens} tokens, the limit is {limit}")]
     ContextLengthExceeded { index: usize, tokens: usize, limit: usize },
     #[error("{requested} dimensions cannot be had")]

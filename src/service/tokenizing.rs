@@ -17,7 +17,7 @@ use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
 pub(super) const INLINE_BYTES: u64 = 16 * 1024;
 
 /// What a long request gives the threads at once, some 10 ms: requests of others come in between.
-const PART_BYTES: u64 = 256 * 1024;
+pub(super) const PART_BYTES: u64 = 256 * 1024;
 
 /// How much the newest part counts in the measured speed.
 const NEWEST_WEIGHT: f64 = 0.1;
@@ -86,7 +86,7 @@ pub(super) async fn tokenize(
 }
 
 /// Parts of neighbours, each of about `part_bytes`, in their order.
-fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
+pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     let mut parts = vec![Vec::new()];
     let mut filled = 0;
     for input in inputs {

@@ -145,7 +145,8 @@ impl Model {
 fn service_options(config: &HttpConfig) -> ServiceOptions {
     ServiceOptions {
         model_aliases: Vec::new(),
-        token_input: TokenInput::Accept,
+        token_input: TokenInput::Model,
+        max_item_bytes: config.max_item_bytes,
         door: DoorConfig::default(),
         metrics: config.metrics,
     }

@@ -19,10 +19,17 @@ def whole(value: Any) -> Any:
     return value
 
 
+def of_the_model(body: Any) -> Any:
+    """Say that token ids are the model's: no schema can say which ids OpenAI's encodings lack."""
+    if isinstance(body, dict) and body.get("token_encoding") in ("cl100k_base", "o200k_base"):
+        return {**body, "token_encoding": "model"}
+    return body
+
+
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Change the body of every request before it is sent."""
-    case.body = whole(case.body)
+    case.body = of_the_model(whole(case.body))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,12 @@ def test_real_answers_are_of_the_described_forms(
     """Every combination of input and form, and an item that was cut."""
     dense, sparse = ["float", "base64", None], ["indices", "dict", "tokens", "pgvector", None]
     bodies = [
-        {"input": value, "encoding_format": dense_format, "sparse_format": sparse_format}
+        {
+            "input": value,
+            "token_encoding": "model",
+            "encoding_format": dense_format,
+            "sparse_format": sparse_format,
+        }
         for value, dense_format, sparse_format in itertools.product(INPUTS, dense, sparse)
     ]
     bodies += [
@@ -71,7 +76,9 @@ def test_refusals_are_of_the_described_forms(description: schemathesis.BaseSchem
 
 def test_generated_requests_are_answered_as_described(tmp_path: Path) -> None:
     """Valid requests are taken and others refused, each with a described answer."""
-    with running("--engine", "fake", "--package", default_package()) as server:
+    with running(
+        "--engine", "fake", "--token-input", "model", "--package", default_package()
+    ) as server:
         command = [sys.executable, str(HERE / "run_schemathesis.py")]
         command += ["--config-file", str(HERE / "schemathesis.toml"), "--no-color"]
         command += ["run", server.url + "/openapi.json", "--checks", "all"]

@@ -22,11 +22,23 @@ def cosine(a: list[float], b: list[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def embed(client: openai.OpenAI, inputs: list[str], **more: object) -> list[list[float]]:
+def embed(
+    client: openai.OpenAI, inputs: list[str] | list[list[int]], **more: object
+) -> list[list[float]]:
     """Dense vectors in input order."""
     answer = client.embeddings.create(model="multilingual-e5-small", input=inputs, **more)
     assert [item.index for item in answer.data] == list(range(len(inputs)))
     return [item.embedding for item in answer.data]
+
+
+def test_ids_of_openais_tokenizer_get_the_vector_of_their_text(client: openai.OpenAI) -> None:
+    """LangChain sends such ids by default, a list for each text."""
+    (as_text,) = embed(client, ["hello world"])
+    more = {"extra_body": {"token_encoding": "cl100k_base"}}
+    (as_ids,) = embed(client, [[15339, 1917]], **more)
+    assert cosine(as_text, as_ids) == pytest.approx(1, abs=1e-6)
+    with pytest.raises(openai.BadRequestError, match="--token-input"):
+        embed(client, [[15339, 1917]])
 
 
 def test_default_base64_and_float_give_the_same_vector(client: openai.OpenAI) -> None:

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::tokenize::OpenAiEncoding;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
     let error = ApiError::from_embed(error, Duration::from_secs(3));
@@ -21,9 +22,14 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
         (EmbedError::Refused(Refusal::Loading), 503, server, "loading", None),
         (EmbedError::Refused(Refusal::Draining), 503, server, "draining", None),
         (EmbedError::Refused(Refusal::NoWorker), 503, server, "no_worker", None),
-        (EmbedError::TokenIdOutOfRange { index: 0, id: 9, vocab_size: 8 },
+        (EmbedError::TokenIdOutOfRange { index: 0, position: 1, id: 9, vocab_size: 8 },
             400, invalid, "token_id_out_of_range", Some("input")),
-        (EmbedError::TokenInputRejected, 400, invalid, "invalid_input", Some("input")),
+        (EmbedError::TokenInputRejected, 400, invalid, "token_encoding_missing", Some("input")),
+        (EmbedError::TokenIdUnknown {
+            index: 0, position: 1, id: 9, encoding: OpenAiEncoding::Cl100kBase },
+            400, invalid, "token_id_out_of_range", Some("input")),
+        (EmbedError::DecodedItemTooLarge { index: 0, limit: 9 },
+            400, invalid, "item_too_large", Some("input")),
         (EmbedError::ContextLengthExceeded { index: 0, tokens: 9, limit: 8 },
             400, invalid, "context_length_exceeded", Some("input")),
         (EmbedError::InvalidDimensions { requested: 5, allowed },
@@ -74,7 +80,8 @@ fn the_table_of_codes_is_that_of_the_program() {
 #[test]
 fn messages_say_what_to_do() {
     let message = |error| read(error).4;
-    let out_of_range = EmbedError::TokenIdOutOfRange { index: 7, id: 99_999, vocab_size: 10 };
+    let out_of_range =
+        EmbedError::TokenIdOutOfRange { index: 7, position: 2, id: 99_999, vocab_size: 10 };
     let out_of_range = message(out_of_range);
     assert!(out_of_range.contains("check_embedding_ctx_length=False"), "{out_of_range}");
     assert!(out_of_range.contains("item 7"), "{out_of_range}");

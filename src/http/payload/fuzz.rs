@@ -80,7 +80,8 @@ fn read(
 fn service() -> EmbeddingService {
     let options = ServiceOptions {
         model_aliases: Vec::new(),
-        token_input: TokenInput::Accept,
+        token_input: TokenInput::Model,
+        max_item_bytes: MaxItemBytes::DEFAULT,
         door: DoorConfig::default(),
         metrics: false,
     };
@@ -121,6 +122,7 @@ fn field(rng: &mut Rng, name: &str) -> String {
         "model" => pick(rng, &["tiny-test", "tiny"]),
         "encoding_format" => pick(rng, &["float", "base64"]),
         "input_type" => pick(rng, &["query", "passage", "document"]),
+        "token_encoding" => pick(rng, &["model", "cl100k_base", "o200k_base"]),
         "sparse_format" => pick(rng, &["indices", "dict", "tokens", "pgvector"]),
         _ => return value(rng, 0),
     };
