@@ -55,7 +55,7 @@ fn wrong_methods_are_405_with_allow() {
     };
     let odd = Method::from_bytes(b"BREW").expect("a token");
     let others = [Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, odd];
-    for path in [DENSE, SPARSE, BOTH, "/v1/embeddings%3Aboth"] {
+    for path in [DENSE, SPARSE, BOTH, "/v1/embeddings%3Aboth", "/v1/embeddings/both"] {
         methods(path, &others, "POST");
         methods(path, &[Method::GET, Method::HEAD], "POST");
     }

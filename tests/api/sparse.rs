@@ -92,7 +92,8 @@ fn both_is_the_pair_of_the_single_answers() {
     let input = ["one", "two words"];
     let dense = server.post(DENSE, &json!({"input": input})).ok();
     let sparse = server.post(SPARSE, &json!({"input": input})).ok();
-    for path in [BOTH, "/v1/embeddings%3Aboth", "/v1/embeddings%3aboth"] {
+    let (escaped, lowercase) = ("/v1/embeddings%3Aboth", "/v1/embeddings%3aboth");
+    for path in [BOTH, escaped, lowercase, "/v1/embeddings/both"] {
         let both = server.post(path, &json!({"input": input})).ok();
         for index in 0..2 {
             let item = &both["data"][index];
