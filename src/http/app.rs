@@ -98,6 +98,8 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
         ("/v1/embeddings", Vectors::Dense),
         ("/v1/sparse-embeddings", Vectors::Sparse),
         ("/v1/embeddings:both", Vectors::Both),
+        // Some proxies cannot pass a path with a colon on.
+        ("/v1/embeddings/both", Vectors::Both),
     ] {
         let handler = move |state, request, body| embed::embed(state, request, body, vectors);
         app.service(post(path, Endpoint::keyed(path), handler));

@@ -142,7 +142,8 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
         ),
         Vectors::Both => (
             "embed_both",
-            "Dense vectors and lexical weights of the same input, in one pass",
+            "Dense vectors and lexical weights of the same input, in one pass; also at \
+             /v1/embeddings/both",
             json!({"input": "The cat sleeps.", "input_type": "query"}),
         ),
     };
