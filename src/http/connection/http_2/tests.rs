@@ -21,7 +21,10 @@ const LARGE: usize = 1_000_000;
 async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
     let application = fn_service(|_: Request| async {
         sleep(SECOND).await;
-        Ok::<_, HttpResponse>(HttpResponse::Ok().body(vec![b'x'; LARGE]))
+        let mut answer = HttpResponse::Ok().body(vec![b'x'; LARGE]);
+        // Actix keeps the heads of answers for later ones; this one last answered HTTP/1.0.
+        answer.head_mut().version = Version::HTTP_10;
+        Ok::<_, HttpResponse>(answer)
     });
     let dates = ServiceConfig::default();
     let _ = serve(stream, Rc::new(application), &dates, TIMEOUTS, draining).await;
@@ -66,6 +69,31 @@ fn get() -> http::Request<()> {
     http::Request::get("https://localhost/").body(()).expect("valid")
 }
 
+/// Asks, and reads the whole answer; its length.
+async fn read_answer(send: &mut SendRequest<Bytes>) -> usize {
+    let (answer, _) = send.send_request(get(), true).expect("it is sent");
+    let mut body = answer.await.expect("an answer").into_body();
+    let mut length = 0;
+    while let Some(chunk) = body.data().await {
+        let chunk = chunk.expect("the answer is whole");
+        body.flow_control().release_capacity(chunk.len()).expect("it was taken");
+        length += chunk.len();
+    }
+    length
+}
+
+#[test]
+fn a_connection_stays_open_when_the_head_of_an_answer_was_used_for_http_1_0() {
+    let (lengths, lasted) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let first = read_answer(&mut send).await;
+        sleep(SECOND).await;
+        (first, read_answer(&mut send).await)
+    });
+    assert_eq!(lengths, (LARGE, LARGE));
+    assert_eq!(lasted, SECOND * 3, "until the client leaves");
+}
+
 #[test]
 fn a_client_that_does_not_begin_to_speak_is_closed() {
     let (answer, lasted) = run(pending(), |mut stream| async move {
@@ -107,15 +135,7 @@ fn a_drain_ends_what_is_idle_soon_and_waits_for_a_request() {
     assert_eq!(lasted.as_secs(), 5);
     let (length, lasted) = run(after(SECOND / 2), |stream| async move {
         let mut send = connect(stream).await;
-        let (answer, _) = send.send_request(get(), true).expect("it is sent");
-        let mut body = answer.await.expect("an answer").into_body();
-        let mut length = 0;
-        while let Some(chunk) = body.data().await {
-            let chunk = chunk.expect("the answer is whole");
-            body.flow_control().release_capacity(chunk.len()).expect("it was taken");
-            length += chunk.len();
-        }
-        length
+        read_answer(&mut send).await
     });
     assert_eq!((length, lasted.as_secs()), (LARGE, 1));
 }
