@@ -170,7 +170,9 @@ where
         _ = poll_fn(|context| respond.poll_reset(context)) => return Intake::Open,
         answer = application.call(to_actix(request)) => answer,
     };
-    let (head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
+    let (mut head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
+    // Actix uses heads again, with the version of their last answer: HTTP/1.0 would mean to close.
+    head.head_mut().version = Version::HTTP_2;
     let intake = match head.head().connection_type() {
         ConnectionType::Close => Intake::Closed,
         _ => Intake::Open,
