@@ -25,6 +25,8 @@ mod support;
 
 #[path = "tensorrt_serve/plans.rs"]
 mod plans;
+#[path = "tensorrt_serve/range.rs"]
+mod range;
 
 use support::{Broken, Ended, Server, client, duovec, run};
 
@@ -46,6 +48,7 @@ fn standins() -> PathBuf {
 struct Package {
     package: Broken,
     flavour: PlanFlavour,
+    libraries: PathBuf,
 }
 
 impl Package {
@@ -54,17 +57,23 @@ impl Package {
     }
 
     fn of_types(flavour: PlanFlavour, inputs: &str, outputs: &str) -> Self {
-        Self::of(flavour, "", inputs, outputs)
+        Self::of(flavour, standins(), "", inputs, outputs)
     }
 
     /// `head` is the plan's first lines.
-    fn of(flavour: PlanFlavour, head: &str, inputs: &str, outputs: &str) -> Self {
+    fn of(
+        flavour: PlanFlavour,
+        libraries: PathBuf,
+        head: &str,
+        inputs: &str,
+        outputs: &str,
+    ) -> Self {
         let package = Broken::new();
         let (head, capability) = match flavour {
             PlanFlavour::TensorRt => (head.to_owned(), "9.0"),
             PlanFlavour::TensorRtRtx => (format!("user_allocation\n{head}"), "12.0"),
         };
-        let library = Library::open(flavour.into(), Some(&standins())).expect("a stand-in");
+        let library = Library::open(flavour.into(), Some(&libraries)).expect("a stand-in");
         let text = format!(
             "duovec stand-in plan 1\nflavour {flavour}\n{head}input input_ids {inputs}\ninput \
              attention_mask {inputs}\noutput dense {outputs} {HIDDEN}\noutput token_weights \
@@ -97,7 +106,7 @@ impl Package {
             manifest["canary"]["dense"] = json!(dense);
             manifest["canary"]["sparse"] = json!(sparse);
         });
-        Self { package, flavour }
+        Self { package, flavour, libraries }
     }
 
     /// A command with the stand-ins' folder and, when there are any, faults.
@@ -110,7 +119,7 @@ impl Package {
         }
         command.arg(self.package.path()).args(["--engine", engine]);
         for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-            command.arg(flag).arg(standins());
+            command.arg(flag).arg(&self.libraries);
         }
         let mut all = Vec::from_iter((!faults.is_empty()).then_some(faults));
         // TensorRT-RTX knows no GPU of 9.0.

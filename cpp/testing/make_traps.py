@@ -53,8 +53,9 @@ TAIL = """
 
 
 def without_comments(text: str) -> str:
-    """The source with its comments left out."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    """The source without comments and without what is for macros that nobody defines."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    return re.sub(r"^#if ENABLE_FEATURE.*?^#endif[^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def class_body(text: str, name: str) -> str | None:
@@ -76,9 +77,7 @@ def traps(name: str, body: str) -> list[str]:
             continue
         attribute, declaration = found.group(1) or "", found.group(2)
         function = re.match(r".*?(\w+)\(", declaration).group(1)
-        lines.append(
-            f'    {attribute}{declaration} override {{ trap("{name}::{function}"); }}'
-        )
+        lines.append(f'    {attribute}{declaration} override {{ trap("{name}::{function}"); }}')
     return lines
 
 

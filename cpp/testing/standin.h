@@ -101,5 +101,7 @@ long duovec_standin_live();
 long duovec_standin_count(char const* what);
 /// Adds faults, as DUOVEC_STANDIN_FAULTS names them; an empty text clears all.
 void duovec_standin_fault(char const* spec);
+/// From now on the runtime is that of this version of CUDA.
+void duovec_standin_runtime_version(long version);
 #pragma GCC visibility pop
 }

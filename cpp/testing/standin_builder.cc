@@ -236,9 +236,9 @@ IHostMemory* TimingCache::serialize() const noexcept {
     return new Owner<IHostMemory, HostMemory>(text_);
 }
 
-bool BuilderConfig::setMaxAuxStreams(std::int32_t streams) noexcept {
+BuilderConfig::Taken BuilderConfig::setMaxAuxStreams(std::int32_t streams) noexcept {
     aux_streams_ = streams;
-    return true;
+    return Taken(true);
 }
 
 std::int32_t BuilderConfig::addOptimizationProfile(IOptimizationProfile const* profile) noexcept {

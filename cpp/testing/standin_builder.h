@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "testing/standin_tensorrt.h"
@@ -127,7 +128,9 @@ class BuilderConfig final : public TrapBuilderConfig {
     void setFlag(BuilderFlag flag) noexcept override { flags_ |= bit(flag); }
     void clearFlag(BuilderFlag flag) noexcept override { flags_ &= ~bit(flag); }
     bool getFlag(BuilderFlag flag) const noexcept override { return (flags_ & bit(flag)) != 0; }
-    bool setMaxAuxStreams(std::int32_t streams) noexcept override;
+    /// Without a result before TensorRT 11.
+    using Taken = decltype(std::declval<TrapBuilderConfig&>().setMaxAuxStreams(0));
+    Taken setMaxAuxStreams(std::int32_t streams) noexcept override;
     void setProgressMonitor(IProgressMonitor* monitor) noexcept override { monitor_ = monitor; }
     std::int32_t addOptimizationProfile(IOptimizationProfile const* profile) noexcept override;
 #ifdef DUOVEC_RTX

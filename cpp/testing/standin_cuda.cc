@@ -165,13 +165,19 @@ void duovec_standin_fault(char const* spec) {
 
 cudaError_t cudaDriverGetVersion(int* version) {
     Lock const lock(state().mutex);
-    *version = state().faults.find("no_driver") ? 0 : CUDART_VERSION;
+    *version = static_cast<int>(state().driver_version());
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-    *version = CUDART_VERSION;
+    Lock const lock(state().mutex);
+    *version = static_cast<int>(state().runtime_version);
     return cudaSuccess;
+}
+
+void duovec_standin_runtime_version(long version) {
+    Lock const lock(state().mutex);
+    state().runtime_version = version;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -189,12 +195,30 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         }
         *properties = {};
         std::strncpy(properties->name, "duovec stand-in", sizeof properties->name - 1);
-        long const capability = state().faults.find("capability").value_or(kCapability);
-        properties->major = static_cast<int>(capability / 10);
-        properties->minor = static_cast<int>(capability % 10);
         properties->totalGlobalMem = kDeviceBytes;
-        properties->multiProcessorCount = 4;
         return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    return call([&](Lock&) {
+        if (device < 0 || device >= kDevices) {
+            return cudaErrorInvalidDevice;
+        }
+        long const capability = state().faults.find("capability").value_or(kCapability);
+        switch (attribute) {
+            case cudaDevAttrComputeCapabilityMajor:
+                *value = static_cast<int>(capability / 10);
+                return cudaSuccess;
+            case cudaDevAttrComputeCapabilityMinor:
+                *value = static_cast<int>(capability % 10);
+                return cudaSuccess;
+            case cudaDevAttrMultiProcessorCount:
+                *value = 4;
+                return cudaSuccess;
+            default:
+                contract("attribute " + std::to_string(attribute) + " is not provided");
+        }
     });
 }
 

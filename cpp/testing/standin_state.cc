@@ -18,6 +18,7 @@ constexpr int kFilling = 0xff;
 /// streams may still run then.
 constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
                                                          {"no_driver", false},
+                                                         {"driver_version", true},
                                                          {"malloc_fails", false},
                                                          {"malloc_fails_over", true},
                                                          {"host_alloc_fails", false},
@@ -139,8 +140,12 @@ State::State() {
     faults.add(spec == nullptr ? "" : spec);
 }
 
+long State::driver_version() const {
+    return faults.find("no_driver") ? 0 : faults.find("driver_version").value_or(CUDART_VERSION);
+}
+
 cudaError_t State::device_error() const {
-    if (faults.find("no_driver")) {
+    if (driver_version() / 1000 < runtime_version / 1000) {
         return cudaErrorInsufficientDriver;
     }
     return faults.find("no_device") ? cudaErrorNoDevice : sticky;

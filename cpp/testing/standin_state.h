@@ -151,6 +151,8 @@ class State {
     long extra_live = 0;
     /// For ever, once it is not cudaSuccess.
     cudaError_t sticky = cudaSuccess;
+    /// Of CUDA, as it writes them: 1000 for each major version.
+    long runtime_version = CUDART_VERSION;
     std::map<std::uintptr_t, Allocation> allocations;
     Table<Stream> streams{kFlipped + (std::uintptr_t{1} << 48), "stream"};
     Table<Event> events{kFlipped + (std::uintptr_t{2} << 48), "event"};
@@ -159,6 +161,8 @@ class State {
 
     /// What every call gives that needs a working device.
     cudaError_t device_error() const;
+    /// The newest CUDA that the driver knows; 0 without a driver.
+    long driver_version() const;
 
     std::size_t used_bytes(int device) const;
     /// Null when there is no memory left.

@@ -5,8 +5,8 @@
 STANDIN_COMPILE=(c++ -std=c++20 -g -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
     -fvisibility=hidden -ffp-contract=off -Icpp -isystem third_party/cuda/include)
 
-# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13, and for each flavour its library and its
-# parser's.
+# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each flavour its library and
+# its parser's. Those of TensorRT 10 lie in FOLDER/10, beside links to the others.
 make_standins() {
     local folder=$1 traps result=0
     shift
@@ -23,10 +23,17 @@ standin_libraries() {
     shift 2
     "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.13 cpp/testing/standin_cuda.cc \
         cpp/testing/standin_graph.cc cpp/testing/standin_state.cc -o "$folder/libcudart.so.13" &&
+        "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.12 "-Wl,-rpath,\$ORIGIN" \
+            cpp/testing/standin_cuda_12.cc "$folder/libcudart.so.13" \
+            -o "$folder/libcudart.so.12" &&
         standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 libnvonnxparser.so.11 "$@" &&
         standin_flavour "$folder" "$traps" tensorrt-rtx libtensorrt_rtx.so.1 \
             libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
-            -Dnvonnxparser=nvonnxparser_rtx "$@"
+            -Dnvonnxparser=nvonnxparser_rtx "$@" &&
+        mkdir -p "$folder/10" &&
+        ln -sf ../libcudart.so.13 ../libcudart.so.12 "$folder/10/" &&
+        standin_flavour "$folder/10" "$traps" tensorrt-10 libnvinfer.so.10 libnvonnxparser.so.10 \
+            -Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10 "$@"
 }
 
 # standin_flavour FOLDER TRAPS HEADERS FILE PARSER_FILE [FLAGS...]

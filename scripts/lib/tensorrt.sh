@@ -5,15 +5,22 @@
 
 THIRD_PARTY="$ROOT/third_party"
 
-TRT_CRATE="trtx-sys-0.9.1+rtx1.7"
-TRT_CRATE_SPEC="trtx-sys@0.9.1"
-TRT_CRATE_SHA256=5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356916ae171
+# Crates that bring NVIDIA's headers, each with the digest it must have: the newest of TensorRT 11
+# and of TensorRT-RTX, the newest of TensorRT 10, the oldest of TensorRT 11.
+CRATE_NEWEST="trtx-sys-0.9.1+rtx1.7 \
+5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356916ae171"
+CRATE_10="trtx-sys-0.5.0 1efd9036abbd2775da5df4e49793ec8e656f026fb9c60dff7e95bda2d654e634"
+CRATE_OLDEST_11="trtx-sys-0.7.1+rtx1.5 \
+45b6611ef5e42f89d03a7cfaf8aa8a720e274f12dbc8ae7b0ac9f409d969f93e"
 
 # Each wheel: what pip is asked for, with the digest it must have.
 WHEEL_RTX="tensorrt-rtx-cu13-libs==1.7.1.116 \
 --hash=sha256:e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd"
 WHEEL_CUDART="nvidia-cuda-runtime==13.5.37 \
 --hash=sha256:df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
+# The first of CUDA 12: what it has, later ones have too.
+WHEEL_CUDART_12="nvidia-cuda-runtime-cu12==12.0.107 \
+--hash=sha256:9ab985dd92728e1c577bb75ae83dcc42357ce7c00016c782e8b196f6fea05b91"
 WHEEL_CUDA_CRT="nvidia-cuda-crt==13.5.37 \
 --hash=sha256:e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29"
 WHEEL_LIBCLANG="libclang==18.1.1 \
@@ -70,21 +77,32 @@ keep() {
     mv "${found[@]}" "$NEW/$2/" || die "cannot write to $NEW"
 }
 
-fill_headers() {
-    local crate log="$NEW/download/log"
+# crate NAME-VERSION SHA256: checks it and unpacks its headers into NEW/download.
+crate() {
+    local name=$1 digest=$2 spec crate log="$NEW/download/log"
+    spec=${name#trtx-sys-}
+    spec="trtx-sys@${spec%%+*}"
     # `cargo info` downloads the one package and nothing it depends on; it is never built.
-    if ! (cd "$ROOT" && cargo info --quiet "$TRT_CRATE_SPEC") >"$log" 2>&1; then
+    if ! (cd "$ROOT" && cargo info --quiet "$spec") >"$log" 2>&1; then
         tail -n 5 "$log" >&2
-        die "cargo cannot download $TRT_CRATE_SPEC: is there a network, and does cargo reach it?"
+        die "cargo cannot download $spec: is there a network, and does cargo reach it?"
     fi
-    crate=$(compgen -G "${CARGO_HOME:-$HOME/.cargo}/registry/cache/*/$TRT_CRATE.crate" | head -n 1)
-    [ -n "$crate" ] || die "cargo did not keep $TRT_CRATE.crate: set CARGO_HOME to its folder"
-    printf '%s  %s\n' "$TRT_CRATE_SHA256" "$crate" | sha256sum --check --status ||
+    crate=$(compgen -G "${CARGO_HOME:-$HOME/.cargo}/registry/cache/*/$name.crate" | head -n 1)
+    [ -n "$crate" ] || die "cargo did not keep $name.crate: set CARGO_HOME to its folder"
+    printf '%s  %s\n' "$digest" "$crate" | sha256sum --check --status ||
         die "$crate has another SHA-256 than expected: remove it and try again"
-    tar -xzf "$crate" -C "$NEW/download" "$TRT_CRATE/TensorRT-Headers" ||
-        die "cannot unpack $crate"
-    keep "$TRT_CRATE/TensorRT-Headers/TRT-Enterprise-11.4/*" tensorrt
-    keep "$TRT_CRATE/TensorRT-Headers/TRT-RTX-1.7/*" tensorrt-rtx
+    tar -xzf "$crate" -C "$NEW/download" "$name/TensorRT-Headers" || die "cannot unpack $crate"
+}
+
+# shellcheck disable=SC2086
+fill_headers() {
+    crate $CRATE_NEWEST
+    crate $CRATE_10
+    crate $CRATE_OLDEST_11
+    keep "${CRATE_NEWEST%% *}/TensorRT-Headers/TRT-Enterprise-11.4/*" tensorrt
+    keep "${CRATE_NEWEST%% *}/TensorRT-Headers/TRT-RTX-1.7/*" tensorrt-rtx
+    keep "${CRATE_10%% *}/TensorRT-Headers/TRT-Enterprise-10.16/*" tensorrt-10
+    keep "${CRATE_OLDEST_11%% *}/TensorRT-Headers/TRT-Enterprise-11.0/*" tensorrt-11.0
 }
 
 fill_rtx_libraries() {
@@ -98,6 +116,11 @@ fill_cuda() {
     keep "nvidia/cu13/include/*" include
     keep "nvidia/cu13/lib/libcudart.so.13" lib
     keep "nvidia_cuda_runtime-*.dist-info/licenses/*" licenses
+}
+
+fill_cuda_12() {
+    wheels "$WHEEL_CUDART_12"
+    keep "nvidia/cuda_runtime/lib/libcudart.so.12" lib
 }
 
 fill_libclang() {
@@ -133,8 +156,9 @@ ensure_tensorrt() {
     if [ ! -e "$THIRD_PARTY/tensorrt-rtx/.stamp" ]; then
         need_disk "$THIRD_PARTY" 900 "TensorRT"
     fi
-    part headers "$TRT_CRATE" fill_headers
+    part headers "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11" fill_headers
     part cuda "$WHEEL_CUDART $WHEEL_CUDA_CRT" fill_cuda
+    part cuda-12 "$WHEEL_CUDART_12" fill_cuda_12
     part tensorrt-rtx "$WHEEL_RTX" fill_rtx_libraries
     has_libclang || part libclang "$WHEEL_LIBCLANG" fill_libclang
     part clang-format "$WHEEL_CLANG_FORMAT" fill_clang_format

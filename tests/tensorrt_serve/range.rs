@@ -1,0 +1,63 @@
+//! TensorRT 10 beside 11, CUDA 12 beside 13.
+
+use duovec::package::manifest::plan::PlanFlavour;
+use reqwest::StatusCode;
+
+use crate::support::{client, run};
+use crate::{Package, ask, get, standins};
+
+/// A driver for CUDA 12.4 takes no runtime of CUDA 13.
+const OLD_DRIVER: &str = "driver_version=12040";
+
+fn tensorrt_10() -> Package {
+    Package::of(PlanFlavour::TensorRt, standins().join("10"), "", "int32", "float32")
+}
+
+#[tokio::test]
+async fn tensorrt_10_and_cuda_12_serve_the_same_rows() {
+    let package = tensorrt_10();
+    for faults in ["", OLD_DRIVER] {
+        let server = package.serve(faults, &["--devices", "0,1"]);
+        let client = client();
+        for (seed, items) in [(1, 1), (2, 3), (5, 40)] {
+            assert_eq!(ask(&client, &server, seed, items).await, StatusCode::OK);
+        }
+        let (_, health) = get(&client, &server, "/health").await;
+        let captured = health["tuning"]["engine_figures"]["captured_graphs"].as_u64();
+        assert!(captured > Some(0), "{health}");
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn check_names_the_versions_that_were_found() {
+    let said = tensorrt_10().check(OLD_DRIVER).stdout;
+    for line in [
+        "ok    library tensorrt: 10.",
+        "ok    library cuda: 12.0",
+        "ok    driver: for CUDA up to 12.4",
+        "ok    plan standin.plan on device 0: it fits library and GPU",
+    ] {
+        assert!(said.lines().any(|one| one.starts_with(line)), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_plan_of_the_other_major_version_is_refused_by_name() {
+    let mut package = tensorrt_10();
+    package.libraries = standins();
+    let said = package.check("").stdout;
+    assert!(said.contains("none  plan standin.plan on device 0: it was built by version 10."));
+    assert!(package.refusal("").contains("the library is 11."));
+}
+
+#[test]
+fn a_driver_that_is_too_old_for_all_runtimes_is_told() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let said = package.check("driver_version=11080").stdout;
+    assert!(said.contains("BAD   driver: for CUDA up to 11.8, which is older than"), "{said}");
+    let mut command = package.command("serve", "tensorrt", "driver_version=11080");
+    let ended = run(command.args(["--port", "0", "--log-level", "off"]));
+    assert!(ended.stderr.contains("cudaErrorInsufficientDriver"), "{}", ended.stderr);
+}
