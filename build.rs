@@ -3,7 +3,8 @@
 //! 1. Find the headers of each flavour and of the CUDA runtime: the variable, then the usual places
 //!    of an installed SDK, then `third_party/`, which `scripts/fetch_tensorrt.sh` fills.
 //! 2. Compile the flavour-neutral part of `cpp/` with the cxx bridge.
-//! 3. Compile the rest of `cpp/` once for each enabled flavour, into its own namespace.
+//! 3. Compile the rest of `cpp/` once for each enabled flavour and, of the data-centre one, for each
+//!    major version whose headers are there, into namespaces of their own.
 //! 4. Bind the CUDA runtime's functions that `src/engine/cuda.rs` calls; they are looked up when
 //!    the library is opened at run time, so nothing of NVIDIA's is linked.
 //!
@@ -75,6 +76,7 @@ mod native {
 
     /// All that `src/engine/cuda.rs` calls; a library that lacks one of them is refused.
     const CUDA_FUNCTIONS: &[&str] = &[
+        "cudaDeviceGetAttribute",
         "cudaDriverGetVersion",
         "cudaGetDeviceCount",
         "cudaGetDeviceProperties",
@@ -91,8 +93,9 @@ mod native {
         what: &'static str,
         variable: &'static str,
         file: &'static str,
-        /// What a line of it says when it is of the version that the sources are written for.
-        version: &'static str,
+        /// A line of it begins with one of these when it is of a version that the sources are
+        /// written for.
+        versions: &'static [&'static str],
         system: &'static [&'static str],
         fetched: &'static str,
     }
@@ -101,7 +104,7 @@ mod native {
         what: "CUDA 13's runtime",
         variable: "CUDA_INCLUDE_DIR",
         file: "cuda_runtime_api.h",
-        version: "#define CUDART_VERSION 13",
+        versions: &["#define CUDART_VERSION 13"],
         system: &["/usr/local/cuda/include", "/usr/include"],
         fetched: "third_party/cuda/include",
     };
@@ -109,15 +112,23 @@ mod native {
         what: "TensorRT 11",
         variable: "TENSORRT_INCLUDE_DIR",
         file: "NvInferVersion.h",
-        version: "#define TRT_MAJOR_ENTERPRISE 11",
-        system: &["/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"],
+        versions: &["#define TRT_MAJOR_ENTERPRISE 11", "#define NV_TENSORRT_MAJOR 11"],
+        system: TENSORRT_PLACES,
         fetched: "third_party/headers/tensorrt",
     };
+    const TENSORRT_10: Headers = Headers {
+        what: "TensorRT 10",
+        versions: &["#define TRT_MAJOR_ENTERPRISE 10", "#define NV_TENSORRT_MAJOR 10"],
+        fetched: "third_party/headers/tensorrt-10",
+        ..TENSORRT
+    };
+    const TENSORRT_PLACES: &[&str] =
+        &["/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"];
     const TENSORRT_RTX: Headers = Headers {
         what: "TensorRT-RTX 1.7",
         variable: "TENSORRT_RTX_INCLUDE_DIR",
         file: "NvInferVersion.h",
-        version: "#define TRT_MAJOR_RTX 1",
+        versions: &["#define TRT_MAJOR_RTX 1"],
         system: &["/usr/local/tensorrt-rtx/include"],
         fetched: "third_party/headers/tensorrt-rtx",
     };
@@ -130,56 +141,72 @@ mod native {
         if env::var_os(BINDGEN_STEP).is_some() {
             return bind_cuda(&cuda);
         }
-        compile_bridge(&cuda);
+        let mut defines = Vec::new();
         if cfg!(feature = "tensorrt") {
-            let headers = find(&root, &TENSORRT);
-            compile_flavour("tensorrt", &headers, &cuda, &[]);
+            // Programs for a machine with one of the two need the headers of that one only.
+            if let Some(headers) = search(&root, &TENSORRT) {
+                compile_flavour("tensorrt", &headers, &cuda, &[]);
+                defines.push("DUOVEC_WITH_TENSORRT");
+            }
+            if let Some(headers) = search(&root, &TENSORRT_10) {
+                compile_flavour("tensorrt_10", &headers, &cuda, &renamed("10"));
+                defines.push("DUOVEC_WITH_TENSORRT_10");
+            }
+            if defines.is_empty() {
+                fail_to_find(&TENSORRT);
+            }
         }
         if cfg!(feature = "tensorrt-rtx") {
             let headers = find(&root, &TENSORRT_RTX);
-            // The tables of virtual functions differ between the flavours, the names do not: the
-            // linker would merge them.
-            let renamed = [
-                ("DUOVEC_RTX", "1"),
-                ("nvinfer1", "nvinfer1_rtx"),
-                ("nvonnxparser", "nvonnxparser_rtx"),
-            ];
-            compile_flavour("rtx", &headers, &cuda, &renamed);
+            let defined = [&renamed("rtx")[..], &[("DUOVEC_RTX", "1".to_owned())]].concat();
+            compile_flavour("rtx", &headers, &cuda, &defined);
+            defines.push("DUOVEC_WITH_TENSORRT_RTX");
         }
+        compile_bridge(&cuda, &defines);
         run_bindgen(&root);
     }
 
+    /// The vendor's namespaces under other names: the tables of virtual functions differ between
+    /// flavours and major versions, the names do not, so the linker would merge them.
+    fn renamed(ending: &str) -> [(&'static str, String); 2] {
+        ["nvinfer1", "nvonnxparser"].map(|name| (name, format!("{name}_{ending}")))
+    }
+
     fn find(root: &Path, headers: &Headers) -> PathBuf {
+        search(root, headers).unwrap_or_else(|| fail_to_find(headers))
+    }
+
+    /// The first folder of that version: the one that the variable names, or one of the usual
+    /// places.
+    fn search(root: &Path, headers: &Headers) -> Option<PathBuf> {
         println!("cargo::rerun-if-env-changed={}", headers.variable);
         let suits = |folder: &PathBuf| {
             let text = std::fs::read_to_string(folder.join(headers.file)).unwrap_or_default();
             text.lines().any(|line| {
-                line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(headers.version)
+                let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+                headers.versions.iter().any(|version| line.starts_with(version))
             })
         };
         if let Some(named) = env::var_os(headers.variable) {
-            let folder = PathBuf::from(named);
-            if suits(&folder) {
-                return folder;
-            }
-            fail(&format!(
-                "{} names {}, which has no {} of {}",
-                headers.variable,
-                folder.display(),
-                headers.file,
-                headers.what
-            ));
+            return Some(PathBuf::from(named)).filter(suits);
         }
         let fetched = root.join(headers.fetched);
         println!("cargo::rerun-if-changed={}", fetched.join(headers.file).display());
-        let mut places = headers.system.iter().map(PathBuf::from).chain([fetched]);
-        places.find(suits).unwrap_or_else(|| {
-            fail(&format!(
-                "the headers of {} are not here: set {} to the folder of {}, or run \
-                 scripts/fetch_tensorrt.sh",
-                headers.what, headers.variable, headers.file
-            ))
-        })
+        headers.system.iter().map(PathBuf::from).chain([fetched]).find(suits)
+    }
+
+    fn fail_to_find(headers: &Headers) -> ! {
+        let Headers { what, variable, file, .. } = headers;
+        match env::var_os(variable) {
+            Some(named) => fail(&format!(
+                "{variable} names {}, which has no {file} of {what}",
+                PathBuf::from(named).display()
+            )),
+            None => fail(&format!(
+                "the headers of {what} are not here: set {variable} to the folder of {file}, or \
+                 run scripts/fetch_tensorrt.sh"
+            )),
+        }
     }
 
     fn fail(message: &str) -> ! {
@@ -199,28 +226,35 @@ mod native {
             .flag("-Werror")
     }
 
-    fn compile_bridge(cuda: &Path) {
+    fn compile_bridge(cuda: &Path, defines: &[&str]) {
         let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
-        build.flag("-isystem").flag(cuda.as_os_str());
+        include_vendor(&mut build, cuda);
         build.files(NEUTRAL_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
-        if cfg!(feature = "tensorrt") {
-            build.define("DUOVEC_WITH_TENSORRT", None);
-        }
-        if cfg!(feature = "tensorrt-rtx") {
-            build.define("DUOVEC_WITH_TENSORRT_RTX", None);
+        for define in defines {
+            build.define(define, None);
         }
         strict(&mut build).compile("duovec_bridge");
     }
 
-    fn compile_flavour(name: &str, headers: &Path, cuda: &Path, defines: &[(&str, &str)]) {
+    /// Warnings of the vendor's headers are not ours. A folder that the compiler searches anyway
+    /// must not be named: it would come before the compiler's own, which then finds no stdlib.h.
+    fn include_vendor(build: &mut cc::Build, folder: &Path) {
+        let usual = ["/usr/include", "/usr/local/include", "/usr/include/x86_64-linux-gnu"];
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        if !usual.iter().any(|usual| folder == Path::new(usual)) {
+            build.flag("-isystem").flag(folder.as_os_str());
+        }
+    }
+
+    fn compile_flavour(name: &str, headers: &Path, cuda: &Path, defines: &[(&str, String)]) {
         let mut build = cc::Build::new();
         build.files(FLAVOUR_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
         build.define("DUOVEC_FLAVOUR", name);
         for (macro_name, value) in defines {
-            build.define(macro_name, *value);
+            build.define(macro_name, value.as_str());
         }
         for folder in [headers, cuda] {
-            build.flag("-isystem").flag(folder.as_os_str());
+            include_vendor(&mut build, folder);
         }
         strict(&mut build).compile(&format!("duovec_{name}"));
     }

@@ -26,8 +26,8 @@ class FlavourBackend final : public Backend {
         return std::make_unique<LoadedEngine>(library_, request);
     }
 
-    double measure_ceiling(std::int32_t device, std::string const& cuda_directory) const override {
-        return tensor_ceiling(*library_, device, cuda_directory);
+    double measure_ceiling(std::int32_t device, std::string const& cuda_file) const override {
+        return tensor_ceiling(*library_, device, cuda_file);
     }
 
  private:

@@ -1,8 +1,8 @@
 // What a flavour of TensorRT can do, in words that name neither the flavour nor its headers.
 //
 // Each flavour's sources are compiled with their own headers into their own namespace and hand out
-// one Backend; the bridge knows this file alone. So both flavours live in one binary although
-// their class tables differ.
+// one Backend; the bridge knows this file alone. So both flavours, and two major versions of one,
+// live in one binary although their class tables differ.
 //
 // Thread safety: a Backend may be used from all threads; its builds run one after the other. An
 // Engine may be used from all threads; a Session belongs to the thread that opened it.
@@ -124,8 +124,8 @@ struct EngineRequest {
     bool host_code_allowed = false;
     /// CUDA's number of the GPU.
     std::int32_t device = 0;
-    /// Folder of the CUDA runtime; the loader looks for it when it is empty.
-    std::string cuda_directory;
+    /// The CUDA runtime, as the loader finds it.
+    std::string cuda_file;
 };
 
 /// What a session is to be ready for.
@@ -221,13 +221,15 @@ class Backend {
 
     /// Half-precision operations a second of large matrix products on an idle GPU; takes seconds
     /// and 400 MB of its memory. Throws as load does.
-    virtual double measure_ceiling(std::int32_t device,
-                                   std::string const& cuda_directory) const = 0;
+    virtual double measure_ceiling(std::int32_t device, std::string const& cuda_file) const = 0;
 };
 
 /// Each opens the flavour's libraries in `directory`, or where the loader looks when it is empty.
 /// There is one log sink for the whole process: the last one given.
 namespace tensorrt {
+std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink);
+}
+namespace tensorrt_10 {
 std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink);
 }
 namespace rtx {

@@ -1,5 +1,6 @@
 #include "bridge.h"
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -137,24 +138,39 @@ Fusion fusion_of(duovec::Fusion fusion) {
     return Fusion::Unknown;
 }
 
-std::shared_ptr<Backend const> open_backend(Flavour flavour, std::string const& directory) {
-    switch (flavour) {
-        case Flavour::TensorRt:
+struct Opener {
+    Flavour flavour;
+    std::shared_ptr<Backend const> (*open)(std::string const& directory, LogSink sink);
+};
+
+/// What this program was built for, the newest major version of a flavour first.
+constexpr std::initializer_list<Opener> kOpeners = {
 #ifdef DUOVEC_WITH_TENSORRT
-            return tensorrt::open_backend(directory, log_to_rust);
-#else
-            break;
+    {Flavour::TensorRt, tensorrt::open_backend},
 #endif
-        case Flavour::TensorRtRtx:
+#ifdef DUOVEC_WITH_TENSORRT_10
+    {Flavour::TensorRt, tensorrt_10::open_backend},
+#endif
 #ifdef DUOVEC_WITH_TENSORRT_RTX
-            return rtx::open_backend(directory, log_to_rust);
-#else
-            break;
+    {Flavour::TensorRtRtx, rtx::open_backend},
 #endif
+};
+
+std::shared_ptr<Backend const> open_backend(Flavour flavour, std::string const& directory) {
+    std::string problems;
+    for (Opener const& opener : kOpeners) {
+        if (opener.flavour != flavour) {
+            continue;
+        }
+        try {
+            return opener.open(directory, log_to_rust);
+        } catch (Error const& error) {
+            problems += (problems.empty() ? "" : "; ") + std::string(error.what());
+        }
     }
-    static_cast<void>(directory);
-    static_cast<void>(log_to_rust);
-    throw Error(ErrorKind::kLibrary, "this program was built without this flavour of TensorRT");
+    throw Error(ErrorKind::kLibrary, problems.empty()
+                                         ? "this program was built without this flavour of TensorRT"
+                                         : problems);
 }
 
 }  // namespace
@@ -209,12 +225,12 @@ std::shared_ptr<Engine> Library::load(EngineRequest const& from,
     request.hidden_size = from.hidden_size;
     request.host_code_allowed = from.host_code_allowed;
     request.device = from.device;
-    request.cuda_directory = std::string(from.cuda_directory);
+    request.cuda_file = std::string(from.cuda_file);
     return std::make_shared<Engine>(backend_->load(request));
 }
 
-double Library::measure_ceiling(std::int32_t device, rust::Str cuda_directory) const {
-    return backend_->measure_ceiling(device, std::string(cuda_directory));
+double Library::measure_ceiling(std::int32_t device, rust::Str cuda_file) const {
+    return backend_->measure_ceiling(device, std::string(cuda_file));
 }
 
 Engine::Engine(std::shared_ptr<duovec::Engine const> engine) : engine_(std::move(engine)) {}

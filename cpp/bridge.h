@@ -113,7 +113,7 @@ class Library {
     std::unique_ptr<Plan> build_plan(BuildRequest const& request, Observer const& observer) const;
     std::shared_ptr<Engine> load(EngineRequest const& request,
                                  rust::Slice<std::uint8_t const> plan) const;
-    double measure_ceiling(std::int32_t device, rust::Str cuda_directory) const;
+    double measure_ceiling(std::int32_t device, rust::Str cuda_file) const;
 
  private:
     std::shared_ptr<Backend const> backend_;

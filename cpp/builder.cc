@@ -16,9 +16,6 @@ namespace {
 
 /// A mask or an id tensor that no layer reads: the plan would compute something else.
 constexpr std::string_view kLostInput = "Unused Input";
-/// kSTRONGLY_TYPED: precision is the graph's own. Releases before 11 need it, later ones know
-/// nothing else and have deprecated the name.
-constexpr std::uint32_t kStronglyTyped = 1U;
 
 [[noreturn]] void fail(Diagnostics const& diagnostics, ErrorKind kind, std::string const& what) {
     throw Error(diagnostics.kind(kind), what + ": " + diagnostics.errors("it gives no reason"));
@@ -104,7 +101,7 @@ class Build {
     Build(Library const& library, BuildRequest const& request, BuildObserver& observer)
         : request_(request), monitor_(observer), builder_(library.create_builder(logger())) {
         builder_->setErrorRecorder(&diagnostics_);
-        network_.reset(builder_->createNetworkV2(kStronglyTyped));
+        network_.reset(builder_->createNetworkV2(strongly_typed()));
         config_.reset(builder_->createBuilderConfig());
         if (network_ == nullptr || config_ == nullptr) {
             fail(diagnostics_, ErrorKind::kDevice, "the builder cannot start");

@@ -16,8 +16,6 @@ constexpr std::int64_t kSize = 8192;
 /// Products of one run, each of the last one's result.
 constexpr int kProducts = 4;
 constexpr int kRuns = 5;
-/// See builder.cc.
-constexpr std::uint32_t kStronglyTyped = 1U;
 constexpr std::size_t kBytes = kSize * kSize * sizeof(std::uint16_t);
 constexpr double kOperations = 2.0 * kProducts * kSize * kSize * kSize;
 
@@ -39,7 +37,7 @@ std::unique_ptr<nvinfer1::IHostMemory> build(Library const& library, Diagnostics
     auto const builder = library.create_builder(logger());
     builder->setErrorRecorder(&diagnostics);
     std::unique_ptr<nvinfer1::INetworkDefinition> const network(
-        builder->createNetworkV2(kStronglyTyped));
+        builder->createNetworkV2(strongly_typed()));
     std::unique_ptr<nvinfer1::IBuilderConfig> const config(builder->createBuilderConfig());
     nvinfer1::Dims const shape{2, {kSize, kSize}};
     auto const input = [&](char const* name) {
@@ -72,11 +70,10 @@ void fill(void* memory) {
 
 }  // namespace
 
-double tensor_ceiling(Library const& library, std::int32_t device,
-                      std::string const& cuda_directory) {
+double tensor_ceiling(Library const& library, std::int32_t device, std::string const& cuda_file) {
     Diagnostics diagnostics;
     auto const plan = build(library, diagnostics);
-    Cuda const cuda(cuda_directory);
+    Cuda const cuda(cuda_file);
     cuda.use(device);
     CudaFunctions const& call = cuda.call();
     auto const runtime = library.create_runtime(logger());

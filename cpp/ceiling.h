@@ -13,7 +13,6 @@
 namespace duovec::DUOVEC_FLAVOUR {
 
 /// Floating-point operations a second. Throws Error as Backend::load does.
-double tensor_ceiling(Library const& library, std::int32_t device,
-                      std::string const& cuda_directory);
+double tensor_ceiling(Library const& library, std::int32_t device, std::string const& cuda_file);
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -5,9 +5,6 @@
 namespace duovec {
 namespace {
 
-/// Of the headers' major version: structures differ in others.
-constexpr char const* kFile = "libcudart.so.13";
-
 template <typename Function>
 void find(void* library, char const* name, std::string const& path, Function& function) {
     function = reinterpret_cast<Function>(dlsym(library, name));
@@ -55,8 +52,7 @@ ErrorKind kind_of(cudaError_t status) {
     }
 }
 
-Cuda::Cuda(std::string const& directory) {
-    std::string const path = directory.empty() ? kFile : directory + "/" + kFile;
+Cuda::Cuda(std::string const& path) {
     // Never closed: its threads outlive any owner.
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

@@ -16,7 +16,8 @@
 
 #include "error.h"
 
-/// Every function that is called; a library that lacks one of them is refused.
+/// Every function that is called; a library that lacks one of them is refused. All are in CUDA 12.0
+/// too, with the same arguments.
 #define DUOVEC_CUDA_FUNCTIONS(X)     \
     X(cudaEventCreateWithFlags)      \
     X(cudaEventDestroy)              \
@@ -55,9 +56,9 @@ ErrorKind kind_of(cudaError_t status);
 
 class Cuda {
  public:
-    /// Opens libcudart.so.13 in `directory`, or where the loader looks when it is empty. Throws
+    /// Opens that file; a name without a folder is looked for by the loader. Throws
     /// Error(kLibrary).
-    explicit Cuda(std::string const& directory);
+    explicit Cuda(std::string const& path);
 
     CudaFunctions const& call() const noexcept { return functions_; }
 

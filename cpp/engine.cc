@@ -149,7 +149,7 @@ void check_plan_profiles(ICudaEngine const& engine, EngineRequest const& request
 
 LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest const& request)
     : library_(std::move(library)),
-      cuda_(request.cuda_directory),
+      cuda_(request.cuda_file),
       device_(request.device),
       profiles_(request.profiles),
       names_(request) {

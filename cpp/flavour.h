@@ -1,14 +1,16 @@
 // The flavour that this translation unit is compiled for: its headers, namespace and names.
 //
-// The build gives -DDUOVEC_FLAVOUR=tensorrt, or -DDUOVEC_FLAVOUR=rtx with -DDUOVEC_RTX=1 and the
-// vendor's namespaces renamed (-Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx). All code
-// that sees a vendor type is in namespace duovec::DUOVEC_FLAVOUR, so that the linker can merge
-// nothing across flavours. Only sources of a flavour may include this file.
+// The build gives -DDUOVEC_FLAVOUR=tensorrt with the headers of TensorRT 11, tensorrt_10 with those
+// of 10, or rtx with those of TensorRT-RTX and -DDUOVEC_RTX=1. The vendor's namespaces are renamed
+// for the last two (-Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx, and _10), since the
+// class tables differ although all names are equal. All code that sees a vendor type is in
+// namespace duovec::DUOVEC_FLAVOUR, so that the linker can merge nothing across flavours. Only
+// sources of a flavour may include this file.
 
 #pragma once
 
 #ifndef DUOVEC_FLAVOUR
-#error "a source of a flavour needs -DDUOVEC_FLAVOUR=tensorrt or rtx"
+#error "a source of a flavour needs -DDUOVEC_FLAVOUR=tensorrt, tensorrt_10 or rtx"
 #endif
 
 #include <NvInfer.h>
@@ -23,11 +25,26 @@ constexpr Flavour kFlavour = Flavour::kTensorRtRtx;
 constexpr char const* kProduct = "TensorRT-RTX";
 constexpr char const* kRuntimeFile = "libtensorrt_rtx.so.1";
 constexpr char const* kParserFile = "libtensorrt_onnxparser_rtx.so.1";
+// Its tables lost entries between 1.3 and 1.7, so a release fits its own headers only.
+constexpr std::int32_t kOldestMinor = NV_TENSORRT_MINOR;
+constexpr std::int32_t kNewestMinor = NV_TENSORRT_MINOR;
 #else
+// Within these majors tables only grow (tests/tensorrt/class_tables.py compares them), and nothing
+// is called that the oldest minor lacks.
 constexpr Flavour kFlavour = Flavour::kTensorRt;
 constexpr char const* kProduct = "TensorRT";
+constexpr std::int32_t kNewestMinor = 99;
+#if NV_TENSORRT_MAJOR == 10
+constexpr char const* kRuntimeFile = "libnvinfer.so.10";
+constexpr char const* kParserFile = "libnvonnxparser.so.10";
+constexpr std::int32_t kOldestMinor = 1;
+#elif NV_TENSORRT_MAJOR == 11
 constexpr char const* kRuntimeFile = "libnvinfer.so.11";
 constexpr char const* kParserFile = "libnvonnxparser.so.11";
+constexpr std::int32_t kOldestMinor = 0;
+#else
+#error "these headers are of no major version that is known"
+#endif
 #endif
 
 }  // namespace duovec::DUOVEC_FLAVOUR

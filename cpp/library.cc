@@ -13,9 +13,9 @@ namespace {
 constexpr std::uintptr_t kLowestAddress = 65536;
 
 std::string wanted() {
-    return std::string(kProduct) + " " + std::to_string(NV_TENSORRT_MAJOR) + "." +
-           std::to_string(NV_TENSORRT_MINOR) + " or a later " + std::to_string(NV_TENSORRT_MAJOR) +
-           ".x";
+    std::string const major = std::to_string(NV_TENSORRT_MAJOR) + ".";
+    std::string const oldest = std::string(kProduct) + " " + major + std::to_string(kOldestMinor);
+    return kOldestMinor == kNewestMinor ? oldest : oldest + " or a later " + major + "x";
 }
 
 void* open_file(std::string const& directory, char const* file) {
@@ -51,6 +51,11 @@ Version read_version(void* handle) {
     return {number / 10000, number / 100 % 100, number % 100, build == nullptr ? 0 : build()};
 }
 
+/// What a program says that was compiled with this version's own headers.
+std::int32_t constant_of(Version const& version) {
+    return version.major * 10000 + version.minor * 100 + version.patch;
+}
+
 template <typename Object>
 std::unique_ptr<Object> checked(void* pointer, char const* what) {
     if (reinterpret_cast<std::uintptr_t>(pointer) < kLowestAddress) {
@@ -62,11 +67,20 @@ std::unique_ptr<Object> checked(void* pointer, char const* what) {
 
 }  // namespace
 
+std::uint32_t strongly_typed() {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    constexpr auto kFlag = nvinfer1::NetworkDefinitionCreationFlag::kSTRONGLY_TYPED;
+#pragma GCC diagnostic pop
+    return 1U << static_cast<std::uint32_t>(kFlag);
+}
+
 Library::Library(std::string directory)
     : directory_(std::move(directory)), handle_(open_file(directory_, kRuntimeFile)) {
     // The libraries accept any constant of their headers, so the version is compared here.
     version_ = read_version(handle_);
-    if (version_.major != NV_TENSORRT_MAJOR || version_.minor < NV_TENSORRT_MINOR) {
+    bool const known = version_.minor >= kOldestMinor && version_.minor <= kNewestMinor;
+    if (version_.major != NV_TENSORRT_MAJOR || !known) {
         throw Error(ErrorKind::kLibrary,
                     std::string(kRuntimeFile) + " is version " + std::to_string(version_.major) +
                         "." + std::to_string(version_.minor) + "." +
@@ -77,13 +91,13 @@ Library::Library(std::string directory)
 std::unique_ptr<nvinfer1::IBuilder> Library::create_builder(nvinfer1::ILogger& logger) const {
     auto* const create =
         require<void*(void*, std::int32_t)>(handle_, "createInferBuilder_INTERNAL");
-    return checked<nvinfer1::IBuilder>(create(&logger, NV_TENSORRT_VERSION), "builder");
+    return checked<nvinfer1::IBuilder>(create(&logger, constant_of(version_)), "builder");
 }
 
 std::unique_ptr<nvinfer1::IRuntime> Library::create_runtime(nvinfer1::ILogger& logger) const {
     auto* const create =
         require<void*(void*, std::int32_t)>(handle_, "createInferRuntime_INTERNAL");
-    return checked<nvinfer1::IRuntime>(create(&logger, NV_TENSORRT_VERSION), "runtime");
+    return checked<nvinfer1::IRuntime>(create(&logger, constant_of(version_)), "runtime");
 }
 
 std::unique_ptr<nvonnxparser::IParser> Library::create_parser(nvinfer1::INetworkDefinition& network,

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,12 +15,15 @@
 
 namespace duovec::DUOVEC_FLAVOUR {
 
+/// For createNetworkV2: precision is the graph's own. TensorRT 11 knows nothing else and has
+/// deprecated the name; in 10 it is another bit, and without it a graph would run in f32.
+std::uint32_t strongly_typed();
+
 class Library {
  public:
     /// Opens the runtime library in `directory`, or where the loader looks when it is empty.
-    /// Throws Error(kLibrary) when it is missing, or when its version does not suit the headers:
-    /// within one major version the class tables only grow, so a library of the same major and of
-    /// at least the headers' minor version is accepted.
+    /// Throws Error(kLibrary) when it is missing, or when its version is none that the headers are
+    /// right for (kOldestMinor and kNewestMinor of flavour.h).
     explicit Library(std::string directory);
 
     Version version() const noexcept { return version_; }

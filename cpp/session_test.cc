@@ -261,7 +261,7 @@ TEST(without_driver_or_device_it_says_so) {
     auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
     auto const error = failure([&] { LoadedEngine(library, third); });
     CHECK(failed_with(error, ErrorKind::kDevice, "there is no GPU 2: the driver shows 2"));
-    third.cuda_directory = "/nonexistent";
+    third.cuda_file = "/nonexistent/libcudart.so.13";
     auto const missing = failure([&] { LoadedEngine(library, third); });
     CHECK(failed_with(missing, ErrorKind::kLibrary, "cannot open /nonexistent/libcudart.so.13"));
 }

@@ -32,7 +32,7 @@ libraries=()
 case " $* " in
     *" --tensorrt-library-dir"* | *" --flavour tensorrt "* | *" --flavour=tensorrt "*) ;;
     *)
-        ldconfig -p 2>/dev/null | grep -qE 'libtensorrt_rtx\.so\.1|libnvinfer\.so\.11' ||
+        ldconfig -p 2>/dev/null | grep -qE 'libtensorrt_rtx\.so\.1|libnvinfer\.so\.1[01]' ||
             libraries=(--tensorrt-library-dir "$THIRD_PARTY/tensorrt-rtx/lib"
                 --cuda-library-dir "$THIRD_PARTY/cuda/lib")
         ;;

@@ -26,6 +26,7 @@ use tempfile::TempDir;
 const PACKAGES: &str = "DUOVEC_TEST_TENSORRT_PACKAGES";
 const LIBRARIES: &str = "DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR";
 const CUDA_LIBRARIES: &str = "DUOVEC_TEST_CUDA_LIBRARY_DIR";
+const CUDA_12_LIBRARIES: &str = "DUOVEC_TEST_CUDA_12_LIBRARY_DIR";
 /// A real package, such as the default one; its graph is large enough to be interrupted.
 const REAL_PACKAGE: &str = "DUOVEC_PACKAGE";
 
@@ -319,10 +320,16 @@ fn only_one_build_changes_a_package() {
 }
 
 #[test]
-fn the_cuda_runtime_answers_with_and_without_a_driver() {
-    let cuda = Cuda::open(Some(&folder(CUDA_LIBRARIES))).expect("the script fetched it");
-    let runtime = cuda.runtime_version().expect("it knows its version");
-    assert!(runtime.to_string().starts_with("13."), "{runtime}");
+fn the_cuda_runtimes_answer_with_and_without_a_driver() {
+    for (variable, version) in [(CUDA_LIBRARIES, "13."), (CUDA_12_LIBRARIES, "12.0")] {
+        let cuda = Cuda::open(Some(&folder(variable))).expect("the script fetched it");
+        let runtime = cuda.runtime_version().expect("it knows its version");
+        assert!(runtime.to_string().starts_with(version), "{runtime}");
+        answers(&cuda);
+    }
+}
+
+fn answers(cuda: &Cuda) {
     match (cuda.driver_version().expect("it needs no driver"), cuda.devices()) {
         (None, Ok(devices)) => assert!(devices.is_empty(), "{devices:?}"),
         (None, Err(error)) => assert!(error.to_string().contains("driver"), "{error}"),
@@ -339,7 +346,8 @@ fn the_cuda_runtime_answers_with_and_without_a_driver() {
 #[test]
 fn the_ceilings_matrices_build_and_ask_for_a_gpu() {
     let library = Library::open(Flavour::TensorRtRtx, Some(&folder(LIBRARIES))).expect("fetched");
-    match library.measure_ceiling(0, Some(&folder(CUDA_LIBRARIES))) {
+    let cuda = Cuda::open(Some(&folder(CUDA_LIBRARIES))).expect("the script fetched it");
+    match library.measure_ceiling(0, cuda.file()) {
         // The plan was built, or the GPU would not be asked for.
         Err(error) => assert!(error.to_string().contains("cannot count the GPUs"), "{error}"),
         Ok(flops) => assert!(flops > 1e12, "{flops}"),

@@ -92,7 +92,7 @@ inline EngineRequest request(std::string const& plan) {
     request.dense = "dense";
     request.token_weights = "token_weights";
     request.hidden_size = kHidden;
-    request.cuda_directory = DUOVEC_TEST_STANDINS;
+    request.cuda_file = std::string(DUOVEC_TEST_STANDINS) + "/libcudart.so.13";
     return request;
 }
 

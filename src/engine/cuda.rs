@@ -29,18 +29,29 @@ mod bindings {
 }
 
 use bindings::{
-    CudaRuntime, cudaDeviceProp, cudaError_cudaErrorNoDevice, cudaError_cudaSuccess, cudaError_t,
+    CudaRuntime, cudaDeviceAttr, cudaDeviceAttr_cudaDevAttrComputeCapabilityMajor,
+    cudaDeviceAttr_cudaDevAttrComputeCapabilityMinor,
+    cudaDeviceAttr_cudaDevAttrMultiProcessorCount, cudaDeviceProp, cudaError_cudaErrorNoDevice,
+    cudaError_cudaSuccess, cudaError_t,
 };
 
-/// The library of the headers' major version; structures differ in others.
-const FILE: &str = "libcudart.so.13";
+/// What can be opened, newest first. All that is called is in both and takes the same arguments.
+const FILES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
+
+/// A device's properties with room for those of other versions, which have more of them. Name and
+/// memory, which alone are read, are at the same place in all.
+#[repr(C)]
+struct Properties {
+    known: cudaDeviceProp,
+    room: [u8; 4096],
+}
 
 /// Why CUDA cannot be used.
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CudaError {
-    #[error("cannot open {path} (CUDA 13's runtime): {reason}")]
-    Open { path: String, reason: String },
+    #[error("cannot open the runtime of CUDA 13 or 12: {0}")]
+    Open(String),
     #[error("{call} failed: {name}, {text}")]
     Call { call: &'static str, name: String, text: String },
 }
@@ -83,23 +94,49 @@ pub struct DeviceMemory {
 pub struct Cuda {
     // Never closed: threads of the library may outlive every owner.
     runtime: &'static CudaRuntime,
+    file: String,
 }
 
 impl Cuda {
-    /// Opens `libcudart.so.13` in `directory`, or where the system's loader looks.
+    /// Opens the newest runtime in `directory`, or where the system's loader looks, that the
+    /// driver is new enough for: CUDA 13's, else CUDA 12's.
     ///
     /// # Errors
-    /// When it is not there, or lacks a function. Neither a driver nor a GPU is needed for this.
+    /// When there is none, or it lacks a function. Neither a driver nor a GPU is needed for this.
     pub fn open(directory: Option<&Path>) -> Result<Self, CudaError> {
-        let path = directory.map_or_else(|| FILE.into(), |folder| folder.join(FILE));
+        let mut problems = Vec::new();
+        let mut newest = None;
+        for file in FILES {
+            match Self::open_file(directory, file) {
+                Ok(cuda) if cuda.suits_the_driver() => return Ok(cuda),
+                Ok(cuda) => newest = newest.or(Some(cuda)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        newest.ok_or_else(|| CudaError::Open(problems.join("; ")))
+    }
+
+    fn open_file(directory: Option<&Path>, file: &str) -> Result<Self, String> {
+        let path = directory.map_or_else(|| file.into(), |folder| folder.join(file));
         // SAFETY: `CudaRuntime::new` runs the library's initializers, which do nothing else than
-        // prepare its tables; the bindings are of the same major version by its file name.
+        // prepare its tables; the bindings are right for both major versions, as `FILES` says.
         let opened = unsafe { CudaRuntime::new(&path) };
-        let runtime = opened.map_err(|error| CudaError::Open {
-            path: path.display().to_string(),
-            reason: error.to_string(),
-        })?;
-        Ok(Self { runtime: Box::leak(Box::new(runtime)) })
+        let file = path.display().to_string();
+        let runtime = opened.map_err(|error| format!("{file}: {error}"))?;
+        Ok(Self { runtime: Box::leak(Box::new(runtime)), file })
+    }
+
+    /// A driver takes runtimes of its own major version and earlier ones. Without a driver all suit.
+    pub fn suits_the_driver(&self) -> bool {
+        match (self.driver_version(), self.runtime_version()) {
+            (Ok(Some(driver)), Ok(runtime)) => driver.0 / 1000 >= runtime.0 / 1000,
+            _ => true,
+        }
+    }
+
+    /// The file that was opened, as the loader was asked for it.
+    pub fn file(&self) -> &str {
+        &self.file
     }
 
     /// All usable GPUs; empty without one.
@@ -150,28 +187,37 @@ impl Cuda {
     }
 
     fn device(&self, index: c_int) -> Result<CudaDevice, CudaError> {
-        let mut properties = std::mem::MaybeUninit::<cudaDeviceProp>::zeroed();
-        // SAFETY: `cudaGetDeviceProperties` fills one structure of the headers' layout, which is
-        // the library's since both are of the same major version.
+        let mut properties = std::mem::MaybeUninit::<Properties>::zeroed();
+        // SAFETY: `cudaGetDeviceProperties` fills one structure at the given address; there is room
+        // for that of any version.
         let status =
-            unsafe { self.runtime.cudaGetDeviceProperties(properties.as_mut_ptr(), index) };
+            unsafe { self.runtime.cudaGetDeviceProperties(properties.as_mut_ptr().cast(), index) };
         self.check("cudaGetDeviceProperties", status)?;
         // SAFETY: all bytes are initialized (zeroed above, then filled), and the structure has
         // only numbers and arrays of numbers, for which every pattern is a value.
-        let properties = unsafe { properties.assume_init() };
+        let Properties { known, .. } = unsafe { properties.assume_init() };
         let name: Vec<u8> =
-            properties.name.iter().map(|&c| c.cast_unsigned()).take_while(|&c| c != 0).collect();
-        let unsigned = |number: c_int| u32::try_from(number).unwrap_or(0);
+            known.name.iter().map(|&c| c.cast_unsigned()).take_while(|&c| c != 0).collect();
         Ok(CudaDevice {
             index: usize::try_from(index).unwrap_or(0),
             name: String::from_utf8_lossy(&name).into_owned(),
             capability: ComputeCapability {
-                major: unsigned(properties.major),
-                minor: unsigned(properties.minor),
+                major: self.attribute(cudaDeviceAttr_cudaDevAttrComputeCapabilityMajor, index)?,
+                minor: self.attribute(cudaDeviceAttr_cudaDevAttrComputeCapabilityMinor, index)?,
             },
-            memory_bytes: properties.totalGlobalMem as u64,
-            multiprocessors: unsigned(properties.multiProcessorCount),
+            memory_bytes: known.totalGlobalMem as u64,
+            multiprocessors: self
+                .attribute(cudaDeviceAttr_cudaDevAttrMultiProcessorCount, index)?,
         })
+    }
+
+    fn attribute(&self, attribute: cudaDeviceAttr, device: c_int) -> Result<u32, CudaError> {
+        let mut value: c_int = 0;
+        // SAFETY: `cudaDeviceGetAttribute` writes one int to the given address.
+        let status =
+            unsafe { self.runtime.cudaDeviceGetAttribute(&raw mut value, attribute, device) };
+        self.check("cudaDeviceGetAttribute", status)?;
+        Ok(u32::try_from(value).unwrap_or(0))
     }
 
     fn check(&self, call: &'static str, status: cudaError_t) -> Result<(), CudaError> {
@@ -211,7 +257,9 @@ mod tests {
     fn a_missing_runtime_is_named() {
         let folder = Path::new("/nonexistent");
         let error = Cuda::open(Some(folder)).err().expect("there is none");
-        assert!(error.to_string().contains("/nonexistent/libcudart.so.13"), "{error}");
+        for file in FILES {
+            assert!(error.to_string().contains(&format!("/nonexistent/{file}")), "{error}");
+        }
     }
 
     #[test]

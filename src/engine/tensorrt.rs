@@ -100,7 +100,7 @@ impl TensorRtEngine {
             let bytes = package
                 .read_plan(fitting)
                 .map_err(|error| EngineError::BadPackage(error.to_string()))?;
-            let request = engine_request(manifest, fitting, device.index, options);
+            let request = engine_request(manifest, fitting, device.index, &cuda);
             let engine = library.load(&request, &bytes).map_err(fault)?;
             devices.push(Device { index: device.index, name: device.name.clone(), engine });
             // Buckets and precision must be the same for all of a server's workers.
@@ -299,9 +299,8 @@ fn engine_request(
     manifest: &Manifest,
     entry: &PlanEntry,
     device: usize,
-    options: &TensorRtOptions,
+    cuda: &Cuda,
 ) -> EngineRequest {
-    let folder = options.cuda_library_dir.as_ref();
     let weights = manifest.outputs.token_weights.as_ref();
     EngineRequest {
         profiles: entry.profiles.iter().map(Into::into).collect(),
@@ -312,7 +311,7 @@ fn engine_request(
         hidden_size: size(manifest.hidden_size),
         host_code_allowed: entry.version_compatible,
         device: size(device),
-        cuda_directory: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
+        cuda_file: cuda.file().to_owned(),
     }
 }
 

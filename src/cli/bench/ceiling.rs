@@ -32,6 +32,7 @@ impl Bench<'_> {
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
     pub(super) fn ceiling(&self, loaded: &Loaded) -> anyhow::Result<CeilingReport> {
         use crate::engine::EngineKind;
+        use crate::engine::cuda::Cuda;
         use crate::engine::tensorrt::ffi::{Flavour, Library};
         let kind = loaded.chosen.engine.info().kind;
         let flavour = match kind {
@@ -44,7 +45,8 @@ impl Bench<'_> {
         let config = &self.config.engine.tensorrt;
         let library = Library::open(flavour, config.library_dir.as_deref())?;
         let device = config.devices.first().copied().unwrap_or(0);
-        let flops = library.measure_ceiling(device, config.cuda_library_dir.as_deref())?;
+        let cuda = Cuda::open(config.cuda_library_dir.as_deref())?;
+        let flops = library.measure_ceiling(device, cuda.file())?;
         let flops_per_token = flops_per_token(loaded);
         Ok(CeilingReport { teraflops: flops / 1e12, flops_per_token })
     }

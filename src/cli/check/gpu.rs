@@ -2,7 +2,7 @@
 
 use crate::config::{Config, EngineChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::engine::tensorrt::choose::{Target, fitting, stale};
+use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale};
 use crate::engine::tensorrt::ffi::{Library, Version};
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
@@ -107,8 +107,15 @@ fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
         Err(error) => findings.say(verdict, "library cuda", &error.to_string()),
     }
     match cuda.driver_version() {
-        Ok(Some(version)) => {
+        Ok(Some(version)) if cuda.suits_the_driver() => {
             findings.say(Verdict::Well, "driver", &format!("for CUDA up to {version}"));
+        }
+        Ok(Some(version)) => {
+            let text = format!(
+                "for CUDA up to {version}, which is older than the runtime: install a newer \
+                 driver, or CUDA 12's runtime (libcudart.so.12) when the driver is for that"
+            );
+            findings.say(verdict, "driver", &text);
         }
         Ok(None) => findings.say(verdict, "driver", "none; a GPU needs NVIDIA's driver"),
         Err(error) => findings.say(verdict, "driver", &error.to_string()),
@@ -167,4 +174,17 @@ fn check_device(
         }
     }
     findings.say(verdict, &subject, &texts.join("; "));
+    for plan in &package.manifest().plans {
+        let opened = libraries.iter().find(|(flavour, _)| *flavour == plan.flavour);
+        let Some(&(flavour, version)) = opened else { continue };
+        let precision = config.engine.precision;
+        let target = Target { flavour, version, device, precision };
+        let subject = format!("plan {} on device {}", plan.file, device.index);
+        match misfit(plan, package.manifest(), &target) {
+            None => findings.say(Verdict::Well, &subject, "it fits library and GPU"),
+            Some(problem) => {
+                findings.say(Verdict::NotNeeded, &subject, &format!("it {problem}"));
+            }
+        }
+    }
 }

@@ -118,7 +118,8 @@ mod bridge {
         /// Version-compatible plans bring code that runs on the host.
         host_code_allowed: bool,
         device: i32,
-        cuda_directory: String,
+        /// The CUDA runtime's library.
+        cuda_file: String,
     }
 
     /// The types of a plan's tensors.
@@ -181,7 +182,7 @@ mod bridge {
         ) -> Result<UniquePtr<Plan>>;
         fn load(self: &Library, request: &EngineRequest, plan: &[u8]) -> Result<SharedPtr<Engine>>;
 
-        fn measure_ceiling(self: &Library, device: i32, cuda_directory: &str) -> Result<f64>;
+        fn measure_ceiling(self: &Library, device: i32, cuda_file: &str) -> Result<f64>;
 
         /// A plan on its device.
         type Engine;
@@ -320,14 +321,9 @@ impl Library {
     }
 
     /// Half-precision operations a second of large matrix products on an idle GPU. Takes seconds.
-    pub fn measure_ceiling(
-        &self,
-        device: usize,
-        cuda_directory: Option<&Path>,
-    ) -> Result<f64, BridgeError> {
-        let folder = cuda_directory.map(|folder| folder.display().to_string());
+    pub fn measure_ceiling(&self, device: usize, cuda_file: &str) -> Result<f64, BridgeError> {
         let device = i32::try_from(device).unwrap_or(i32::MAX);
-        Ok(self.handle.measure_ceiling(device, &folder.unwrap_or_default())?)
+        Ok(self.handle.measure_ceiling(device, cuda_file)?)
     }
 }
 
