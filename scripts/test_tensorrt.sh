@@ -29,16 +29,69 @@ step() {
 
 COMPILE=(c++ -std=c++20 -g -O1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden -Icpp
     -isystem third_party/cuda/include -pthread)
+FLAVOURS=(tensorrt tensorrt_10 rtx)
+# Sources of a flavour, as build.rs has them, and the neutral ones that tests need.
+OF_FLAVOUR=(backend builder ceiling diagnostics engine library network session)
+NEUTRAL=(cuda fusion layout profile progress)
 
-# flavour_arguments NAME: what a source of the flavour is compiled with, in ARGUMENTS.
-flavour_arguments() {
+# flavour NAME: HEADERS and ARGUMENTS that its sources are compiled with, LIBRARY that it opens,
+# STANDINS as the folder of its stand-ins below that of all.
+flavour() {
+    STANDINS=.
     case $1 in
-        tensorrt) ARGUMENTS=(-DDUOVEC_FLAVOUR=tensorrt -isystem third_party/headers/tensorrt) ;;
+        tensorrt) HEADERS=tensorrt LIBRARY=libnvinfer.so.11 ARGUMENTS=() ;;
+        tensorrt_10)
+            HEADERS=tensorrt-10 LIBRARY=libnvinfer.so.10 STANDINS=10
+            ARGUMENTS=(-Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10)
+            ;;
         rtx)
-            ARGUMENTS=(-DDUOVEC_FLAVOUR=rtx -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx
-                -Dnvonnxparser=nvonnxparser_rtx -isystem third_party/headers/tensorrt-rtx)
+            HEADERS=tensorrt-rtx LIBRARY=libtensorrt_rtx.so.1
+            ARGUMENTS=(-DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx)
             ;;
     esac
+    ARGUMENTS+=("-DDUOVEC_FLAVOUR=$1" -isystem "third_party/headers/$HEADERS")
+}
+
+# later COMMAND...: to be run by all_at_once, which runs as many commands side by side as there are
+# cores and fails when one does.
+later() {
+    printf '%q ' "$@" >>"$WORK/commands"
+    printf '\n' >>"$WORK/commands"
+}
+
+all_at_once() {
+    local result=0
+    xargs -d '\n' -n 1 -P "$(nproc)" bash -c <"$WORK/commands" || result=$?
+    rm "$WORK/commands"
+    return "$result"
+}
+
+# objects FOLDER FLAGS... -- NAMES...: an object of each of cpp/NAME.cc in FOLDER, later.
+objects() {
+    local folder=$1 name flags=()
+    shift
+    while [ "$1" != -- ]; do
+        flags+=("$1")
+        shift
+    done
+    shift
+    mkdir -p "$folder"
+    for name in "$@"; do
+        later "${COMPILE[@]}" "${flags[@]}" -c "cpp/$name.cc" -o "$folder/${name//\//-}.o"
+    done
+}
+
+# program FOLDER SANITIZERS NAME PARTS... -- FLAGS...: links objects and runs the program, later.
+program() {
+    local folder=$1 sanitizers=$2 name=$3 parts=()
+    shift 3
+    while [ "$1" != -- ]; do
+        parts+=("$folder/${1//\//-}.o")
+        shift
+    done
+    shift
+    later bash -c '"${@:2}" -o "$1" -ldl && "$1"' - "$folder/$name" c++ -pthread \
+        "-fsanitize=$sanitizers" "$@" "${parts[@]}"
 }
 
 # version_number HEADERS: as getInferLibVersion() gives it, without the patch.
@@ -47,69 +100,85 @@ version_number() {
         END { print major * 10000 + minor * 100 }' "$1/NvInferVersion.h"
 }
 
-# make_stubs FOLDER FILE NUMBER: libraries that say they are of versions around NUMBER.
+# make_stubs FOLDER FILE NUMBER: libraries that say they are of versions like NUMBER.
 make_stubs() {
-    local folder=$1 file=$2 number=$3 name
-    local -A versions=([same]=$number [later_minor]=$((number + 100))
-        [earlier_minor]=$((number - 100)) [later_major]=$((number + 10000)))
-    for name in "${!versions[@]}"; do
-        mkdir -p "$folder/$name"
-        c++ -shared -fPIC "-DSTUB_VERSION=${versions[$name]}" cpp/testing/stub_library.cc \
-            -o "$folder/$name/$file" || return
-    done
-    mkdir -p "$folder/foreign"
-    c++ -shared -fPIC cpp/testing/stub_library.cc -o "$folder/foreign/$file"
+    local folder=$1 file=$2 number=$3
+    mkdir -p "$folder/same" "$folder/later_major" "$folder/foreign"
+    c++ -shared -fPIC "-DSTUB_VERSION=$number" cpp/testing/stub_library.cc \
+        -o "$folder/same/$file" &&
+        c++ -shared -fPIC "-DSTUB_VERSION=$((number + 10000))" cpp/testing/stub_library.cc \
+            -o "$folder/later_major/$file" &&
+        c++ -shared -fPIC cpp/testing/stub_library.cc -o "$folder/foreign/$file"
 }
 
-# run_test SANITIZERS NAME ARGUMENTS...: compiles a test program and runs it.
-run_test() {
-    local sanitizers=$1 name=$2
-    shift 2
-    "${COMPILE[@]}" "-fsanitize=$sanitizers" -fno-sanitize-recover=all "$@" -o "$WORK/$name" -ldl &&
-        "$WORK/$name"
+# Our sources against every release whose headers are here; all tables must have grown only. What
+# cannot be fetched is taken from the folders in DUOVEC_TEST_HEADERS (oldest first, with colons).
+compile_with_all_headers() {
+    local folder name release previous=() folders=(third_party/headers/tensorrt-11.0
+        third_party/headers/tensorrt third_party/headers/tensorrt-10)
+    if [ -n "${DUOVEC_TEST_HEADERS:-}" ]; then
+        mapfile -t -d : previous < <(printf %s "$DUOVEC_TEST_HEADERS")
+    else
+        say "left out: TensorRT 10 before 10.16 (headers in DUOVEC_TEST_HEADERS are compiled too)"
+    fi
+    "$PYTHON" tests/tensorrt/class_tables.py "${folders[0]}" "${folders[1]}" || return
+    for folder in "${previous[@]}"; do
+        "$PYTHON" tests/tensorrt/class_tables.py "$folder" third_party/headers/tensorrt-10 || return
+    done
+    for folder in "${folders[@]}" "${previous[@]}"; do
+        release=$(basename "$folder")
+        for name in "${OF_FLAVOUR[@]}"; do
+            later "${COMPILE[@]}" -fsyntax-only -DDUOVEC_FLAVOUR=tensorrt -isystem "$folder" \
+                "cpp/$name.cc"
+        done
+        say "headers: $release"
+    done
+    all_at_once
 }
 
 pure_tests() {
     local both=address,undefined
-    run_test $both profile cpp/profile.cc cpp/profile_test.cc &&
-        run_test $both layout cpp/layout.cc cpp/layout_test.cc &&
-        run_test $both fusion cpp/fusion.cc cpp/profile.cc cpp/fusion_test.cc &&
-        run_test $both progress cpp/progress.cc cpp/progress_test.cc
+    objects "$WORK/pure" "-fsanitize=$both" -fno-sanitize-recover=all -- \
+        fusion layout profile progress fusion_test layout_test profile_test progress_test
+    all_at_once || return
+    program "$WORK/pure" $both fusion_ fusion profile fusion_test --
+    program "$WORK/pure" $both layout_ layout layout_test --
+    program "$WORK/pure" $both profile_ profile profile_test --
+    program "$WORK/pure" $both progress_ progress progress_test --
+    all_at_once
 }
 
-# flavour_tests NAME FILE HEADERS
-flavour_tests() {
-    local stubs="$WORK/stubs-$1" both=address,undefined
-    flavour_arguments "$1"
-    make_stubs "$stubs" "$2" "$(version_number "third_party/headers/$3")" || return
-    run_test $both "library-$1" "${ARGUMENTS[@]}" "-DDUOVEC_TEST_STUBS=\"$stubs\"" \
-        cpp/library.cc cpp/diagnostics.cc cpp/library_test.cc &&
-        run_test $both "diagnostics-$1" "${ARGUMENTS[@]}" \
-            cpp/diagnostics.cc cpp/diagnostics_test.cc &&
-        run_test thread "diagnostics-threads-$1" "${ARGUMENTS[@]}" \
-            cpp/diagnostics.cc cpp/diagnostics_test.cc
-}
-
-# standin_tests SANITIZERS: the stand-ins, then engine and session of each flavour on them.
+# standin_tests SANITIZERS FLAVOURS...: the stand-ins and, on them, what each flavour opens, builds
+# and runs.
 standin_tests() {
-    local sanitizers=$1 name
-    local libraries="$WORK/standins-$1"
+    local sanitizers=$1 name folder libraries="$WORK/standins-$1"
+    local flags=("-fsanitize=$sanitizers" -fno-sanitize-recover=all)
+    shift
     make_standins "$libraries" "-fsanitize=$sanitizers" || return
-    for name in tensorrt rtx; do
-        flavour_arguments "$name"
-        ARGUMENTS+=("-DDUOVEC_TEST_STANDINS=\"$libraries\"")
-        run_test "$sanitizers" "standin-$name" "${ARGUMENTS[@]}" cpp/testing/standin_test.cc &&
-            run_test "$sanitizers" "contract-$name" "${ARGUMENTS[@]}" \
-                cpp/testing/standin_contract_test.cc &&
-            run_test "$sanitizers" "session-$name" "${ARGUMENTS[@]}" -Wl,--wrap=_Znwm \
-                -Wl,--version-script=cpp/testing/own_symbols.map cpp/cuda.cc \
-                cpp/diagnostics.cc cpp/engine.cc cpp/layout.cc cpp/library.cc cpp/profile.cc \
-                cpp/session.cc cpp/session_test.cc &&
-            run_test "$sanitizers" "builder-$name" "${ARGUMENTS[@]}" cpp/builder.cc cpp/cuda.cc \
-                cpp/diagnostics.cc cpp/engine.cc cpp/fusion.cc cpp/layout.cc cpp/library.cc \
-                cpp/network.cc cpp/profile.cc cpp/progress.cc cpp/session.cc \
-                cpp/builder_test.cc || return
+    for name in "$@"; do
+        flavour "$name"
+        make_stubs "$WORK/stubs-$name" "$LIBRARY" \
+            "$(version_number "third_party/headers/$HEADERS")" || return
+        objects "$WORK/$sanitizers-$name" "${flags[@]}" "${ARGUMENTS[@]}" \
+            "-DDUOVEC_TEST_STANDINS=\"$libraries/$STANDINS\"" \
+            "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$name\"" -- builder diagnostics engine library \
+            network session "${NEUTRAL[@]}" library_test diagnostics_test session_test builder_test testing/standin_test \
+            testing/standin_contract_test
     done
+    all_at_once || return
+    for name in "$@"; do
+        folder="$WORK/$sanitizers-$name"
+        program "$folder" "$sanitizers" standin testing/standin_test --
+        program "$folder" "$sanitizers" contract testing/standin_contract_test --
+        program "$folder" "$sanitizers" library library diagnostics library_test --
+        program "$folder" "$sanitizers" diagnostics_ diagnostics diagnostics_test --
+        program "$folder" "$sanitizers" session_ cuda diagnostics engine layout library profile \
+            session session_test -- -Wl,--wrap=_Znwm \
+            -Wl,--version-script=cpp/testing/own_symbols.map
+        program "$folder" "$sanitizers" builder_ builder cuda diagnostics engine fusion layout \
+            library network profile progress session builder_test --
+    done
+    all_at_once
 }
 
 planted_mistakes() {
@@ -119,24 +188,31 @@ planted_mistakes() {
 # archive NAME: of the last build.
 archive() {
     local -a found
-    mapfile -t found < <(ls -t "${CARGO_TARGET_DIR:-target}/$PROFILE"/build/duovec-*/out/"$1")
+    mapfile -t found < <(ls -t "${CARGO_TARGET_DIR:-target}"/debug/build/duovec-*/out/"$1")
     printf '%s\n' "${found[0]}"
 }
 
-# What one flavour defines must not be found in the other: the linker would merge it.
+# What one flavour defines must not be found in another: the linker would merge it.
 flavours_share_nothing() {
-    nm -C "$(archive libduovec_tensorrt.a)" >"$WORK/tensorrt.symbols" &&
-        nm -C "$(archive libduovec_rtx.a)" >"$WORK/rtx.symbols" || return
+    local name
+    for name in "${FLAVOURS[@]}"; do
+        nm -C "$(archive "libduovec_$name.a")" >"$WORK/$name.symbols" || return
+    done
     grep -q 'nvinfer1::' "$WORK/tensorrt.symbols" || return
+    grep -q 'nvinfer1_10::' "$WORK/tensorrt_10.symbols" || return
     grep -q 'nvinfer1_rtx::' "$WORK/rtx.symbols" || return
-    ! grep -E 'nvinfer1_rtx|nvonnxparser_rtx|duovec::rtx::' "$WORK/tensorrt.symbols" &&
-        ! grep -E 'nvinfer1::|nvonnxparser::|duovec::tensorrt::' "$WORK/rtx.symbols"
+    ! grep -E '_(rtx|10)::|duovec::rtx::' "$WORK/tensorrt.symbols" &&
+        ! grep -E '(nvinfer1|nvonnxparser|tensorrt|rtx)::' "$WORK/tensorrt_10.symbols" &&
+        ! grep -E '(nvinfer1|nvonnxparser|tensorrt|_10)::' "$WORK/rtx.symbols"
 }
+
+build_binary() { cargo build --locked --quiet --features "$FEATURES"; }
 
 # The binary must start on a machine without any of NVIDIA's libraries.
 nothing_is_linked() {
-    ! ldd "$BINARY" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' &&
-        "$BINARY" build-engine --help >/dev/null
+    local binary="${CARGO_TARGET_DIR:-target}/debug/duovec"
+    ! ldd "$binary" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' &&
+        "$binary" build-engine --help >/dev/null
 }
 
 make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
@@ -155,23 +231,24 @@ step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
 step "c++: format" third_party/clang-format/clang-format --dry-run --Werror \
     cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
 step "c++: tests of the pure parts" pure_tests
-step "c++: tests of the data-centre flavour" flavour_tests tensorrt libnvinfer.so.11 tensorrt
-step "c++: tests of the RTX flavour" flavour_tests rtx libtensorrt_rtx.so.1 tensorrt-rtx
-step "c++: engine and session under ASan and UBSan" standin_tests address,undefined
-step "c++: engine and session under TSan" standin_tests thread
+step "c++: all releases' headers" compile_with_all_headers
+step "c++: every flavour under ASan and UBSan" standin_tests address,undefined \
+    "${FLAVOURS[@]}"
+step "c++: both flavours under TSan" standin_tests thread tensorrt rtx
 step "make the stand-in libraries" make_standins "$WORK/standins"
 step "c++: planted mistakes are caught" planted_mistakes
 step "rust: clippy" \
     cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
 step "rust: clippy, data-centre flavour alone" \
     cargo clippy --locked --quiet --no-default-features --features tensorrt -- -D warnings
-step "build the binary with both flavours" ensure_tensorrt_binary
+step "build the binary with all flavours" build_binary
 step "flavours share nothing" flavours_share_nothing
 step "nothing of NVIDIA's is linked" nothing_is_linked
 step "make random packages" make_packages
 export DUOVEC_TEST_TENSORRT_PACKAGES="$WORK/packages"
 export DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR="$ROOT/third_party/tensorrt-rtx/lib"
 export DUOVEC_TEST_CUDA_LIBRARY_DIR="$ROOT/third_party/cuda/lib"
+export DUOVEC_TEST_CUDA_12_LIBRARY_DIR="$ROOT/third_party/cuda-12/lib"
 step "rust: unit tests" cargo test --locked --features "$FEATURES" --lib -- engine:: package::
 export DUOVEC_TEST_STANDIN_DIR="$WORK/standins"
 step "the server on stand-ins" cargo test --locked --features "$FEATURES" --test tensorrt_serve
