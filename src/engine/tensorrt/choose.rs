@@ -16,9 +16,11 @@ pub const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (
 /// Where a plan is to run, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
+    /// Of the plan.
     pub flavour: PlanFlavour,
     /// Of the library that was opened.
     pub version: Version,
+    /// Its GPU.
     pub device: &'a CudaDevice,
     /// The plan's own must be the one that is named.
     pub precision: PrecisionChoice,
