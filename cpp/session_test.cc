@@ -225,6 +225,21 @@ TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {
 }
 
 #ifdef DUOVEC_RTX
+TEST(kernels_are_compiled_once_for_all_sessions) {
+    auto const engine = load();
+    long const before = count("compile");
+    {
+        auto const session = engine->open_session(wanted(kAllGraphs));
+        warm_up(*session);
+        CHECK(count("compile") - before == 5);
+        auto const other = engine->open_session(wanted(kAllGraphs));
+        warm_up(*other);
+    }
+    auto const later = engine->open_session(wanted(kAllGraphs));
+    warm_up(*later);
+    CHECK(count("compile") - before == 5);
+}
+
 namespace {
 
 std::string warned;

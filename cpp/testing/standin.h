@@ -97,7 +97,8 @@ extern "C" {
 #pragma GCC visibility push(default)
 /// Objects that were created and not destroyed.
 long duovec_standin_live();
-/// How often something succeeded: enqueue, graph_launch, capture, malloc, host_alloc, copy.
+/// How often something succeeded: enqueue, graph_launch, capture, malloc, host_alloc, copy,
+/// compile.
 long duovec_standin_count(char const* what);
 /// Adds faults, as DUOVEC_STANDIN_FAULTS names them; an empty text clears all.
 void duovec_standin_fault(char const* spec);

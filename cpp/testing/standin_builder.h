@@ -20,16 +20,6 @@
 
 namespace duovec::standin {
 
-class HostMemory final : public TrapHostMemory {
- public:
-    explicit HostMemory(std::string bytes) : bytes_(std::move(bytes)) {}
-    void* data() const noexcept override { return const_cast<char*>(bytes_.data()); }
-    std::size_t size() const noexcept override { return bytes_.size(); }
-
- private:
-    std::string bytes_;
-};
-
 class NetworkTensor final : public TrapTensor {
  public:
     NetworkTensor(std::string name, DataType type, Dims dims)

@@ -316,6 +316,12 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     if (user_managed && scratch_needed() > 0 && scratch_ == nullptr) {
         return fail("the strategy is kUSER_MANAGED: setDeviceMemoryV2 should be called before");
     }
+#ifdef DUOVEC_RTX
+    std::string const kernel = std::to_string(shape.rows) + "x" + std::to_string(shape.length);
+    if (compiles_ && !capturing && !primed_ && (cache_ == nullptr || cache_->add(kernel))) {
+        add_count("compile");
+    }
+#endif
     Operation const run = operation(shape);
 #ifdef DUOVEC_RTX
     // The words of libtensorrt_rtx.so.1 (1.7.1.116).

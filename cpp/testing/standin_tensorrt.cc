@@ -4,6 +4,7 @@
 #include "testing/standin_tensorrt.h"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 
 namespace duovec::standin {
@@ -170,6 +171,41 @@ ExecutionContextAllocationStrategy RuntimeConfig::getExecutionContextAllocationS
 }
 
 #ifdef DUOVEC_RTX
+namespace {
+
+std::string const kCacheHeader =
+    "stand-in kernels of " + std::to_string(NV_TENSORRT_VERSION) + "\n";
+constexpr std::string_view kCacheEnd = "end\n";
+
+}  // namespace
+
+IHostMemory* RuntimeCache::serialize() const noexcept {
+    std::string text = kCacheHeader;
+    for (std::string const& kernel : kernels_) {
+        text += kernel + "\n";
+    }
+    return new Owner<IHostMemory, HostMemory>(text.append(kCacheEnd));
+}
+
+bool RuntimeCache::deserialize(void const* blob, std::size_t size) noexcept {
+    std::string const text(static_cast<char const*>(blob), size);
+    if (!text.starts_with(kCacheHeader) || !text.ends_with(kCacheEnd)) {
+        return false;
+    }
+    std::istringstream lines(text.substr(kCacheHeader.size()));
+    for (std::string line; std::getline(lines, line) && line + "\n" != kCacheEnd;) {
+        kernels_.insert(line);
+    }
+    return true;
+}
+
+bool RuntimeCache::reset() noexcept {
+    kernels_.clear();
+    return true;
+}
+
+bool RuntimeCache::add(std::string const& kernel) { return kernels_.insert(kernel).second; }
+
 IRuntimeCache* RuntimeConfig::createRuntimeCache() const noexcept {
     return new Owner<IRuntimeCache, RuntimeCache>();
 }
@@ -316,8 +352,17 @@ IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
 #ifdef DUOVEC_RTX
     bool const lazy = config->getDynamicShapesKernelSpecializationStrategy() ==
                       DynamicShapesKernelSpecializationStrategy::kLAZY;
-    if (made != nullptr && lazy && is_set("lazy_kernels_round")) {
-        static_cast<Owner<IExecutionContext, Context>*>(made)->implementation().round();
+    if (made == nullptr) {
+        return nullptr;
+    }
+    Context& context = static_cast<Owner<IExecutionContext, Context>*>(made)->implementation();
+    if (lazy && is_set("lazy_kernels_round")) {
+        context.round();
+    }
+    if (!lazy) {
+        auto* const cache =
+            static_cast<Owner<IRuntimeCache, RuntimeCache>*>(config->getRuntimeCache());
+        context.specialize(cache == nullptr ? nullptr : &cache->implementation());
     }
 #endif
     return made;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,8 +95,31 @@ class Runtime final : public TrapRuntime {
 };
 
 #ifdef DUOVEC_RTX
-class RuntimeCache final : public TrapRuntimeCache {};
+/// What has been compiled for which shapes. As bytes it begins with the library's version; those of
+/// another version are not taken, nor those that are cut short.
+class RuntimeCache final : public TrapRuntimeCache {
+ public:
+    IHostMemory* serialize() const noexcept override;
+    bool deserialize(void const* blob, std::size_t size) noexcept override;
+    bool reset() noexcept override;
+
+    /// Whether this was new.
+    bool add(std::string const& kernel);
+
+ private:
+    std::set<std::string> kernels_;
+};
 #endif
+
+class HostMemory final : public TrapHostMemory {
+ public:
+    explicit HostMemory(std::string bytes) : bytes_(std::move(bytes)) {}
+    void* data() const noexcept override { return const_cast<char*>(bytes_.data()); }
+    std::size_t size() const noexcept override { return bytes_.size(); }
+
+ private:
+    std::string bytes_;
+};
 
 class RuntimeConfig final : public TrapRuntimeConfig {
  public:
@@ -172,6 +196,10 @@ class Context final : public TrapExecutionContext {
 
     /// From now on its kernels round in another way than those of other contexts.
     void round() { rounds_ = true; }
+#ifdef DUOVEC_RTX
+    /// From now on it compiles kernels before the first run of a shape, unless the cache has them.
+    void specialize(RuntimeCache* cache) { compiles_ = true, cache_ = cache; }
+#endif
 
     void setName(char const* name) noexcept override;
     char const* getName() const noexcept override;
@@ -230,6 +258,10 @@ class Context final : public TrapExecutionContext {
     /// Whether it ran since the last change, so that its run can be captured.
     bool primed_ = false;
     bool rounds_ = false;
+#ifdef DUOVEC_RTX
+    bool compiles_ = false;
+    RuntimeCache* cache_ = nullptr;
+#endif
 };
 
 /// Aborts when the device is lost: nothing of TensorRT's may be destroyed then.
