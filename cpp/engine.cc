@@ -206,6 +206,18 @@ void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
     refuse(reason);
 }
 
+#ifdef DUOVEC_RTX
+std::vector<std::uint8_t> LoadedEngine::kernels() const {
+    std::lock_guard const lock(kernels_mutex_);
+    return kernels_;
+}
+
+void LoadedEngine::keep_kernels(std::span<std::uint8_t const> kernels) const {
+    std::lock_guard const lock(kernels_mutex_);
+    kernels_.assign(kernels.begin(), kernels.end());
+}
+#endif
+
 std::unique_ptr<Session> LoadedEngine::open_session(SessionRequest const& request) const {
     return std::make_unique<StreamSession>(*this, request);
 }

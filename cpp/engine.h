@@ -1,14 +1,16 @@
 // A deserialized plan on one device: what all its sessions share.
 //
-// Thread safety: immutable once loaded, but for whether its device is lost. Ownership: it holds the
-// vendor's runtime and engine, which are destroyed after every context made from them; sessions
-// must not outlive it. Preconditions: the library outlives it.
+// Thread safety: immutable once loaded, but for whether its device is lost and for kernels.
+// Ownership: it holds the vendor's runtime and engine, which are destroyed after every context made
+// from them; sessions must not outlive it. Preconditions: the library outlives it.
 
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <vector>
 
 #include "cuda.h"
@@ -38,6 +40,13 @@ class LoadedEngine final : public Engine {
     void lose() const noexcept { lost_ = true; }
     bool is_lost() const noexcept { return lost_; }
 
+#ifdef DUOVEC_RTX
+    /// Kernels that sessions have compiled, in the library's own form; empty before the first.
+    std::vector<std::uint8_t> kernels() const;
+    /// They are what the next session begins with.
+    void keep_kernels(std::span<std::uint8_t const> kernels) const;
+#endif
+
  private:
 #ifdef DUOVEC_RTX
     void check_header(std::span<std::uint8_t const> plan);
@@ -55,6 +64,10 @@ class LoadedEngine final : public Engine {
     std::unique_ptr<nvinfer1::ICudaEngine> engine_;
     TensorElements elements_;
     mutable std::atomic<bool> lost_ = false;
+#ifdef DUOVEC_RTX
+    mutable std::mutex kernels_mutex_;
+    mutable std::vector<std::uint8_t> kernels_;
+#endif
 };
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -43,6 +43,35 @@ StreamSession::~StreamSession() {
 #endif
 }
 
+#ifdef DUOVEC_RTX
+void StreamSession::open_kernel_cache(nvinfer1::IRuntimeConfig& config) {
+    if (kernel_cache_ == nullptr) {
+        kernel_cache_.reset(config.createRuntimeCache());
+        std::vector<std::uint8_t> const kernels = engine_.kernels();
+        // What the library does not take, it compiles.
+        if (kernel_cache_ != nullptr && !kernels.empty()) {
+            static_cast<void>(kernel_cache_->deserialize(kernels.data(), kernels.size()));
+        }
+    }
+    // Without the cache every context compiles its kernels anew, and is right all the same.
+    if (kernel_cache_ != nullptr) {
+        static_cast<void>(config.setRuntimeCache(*kernel_cache_));
+    }
+}
+
+void StreamSession::keep_kernels() const {
+    bool const warming =
+        std::ranges::any_of(buckets_, [](auto const& bucket) { return bucket.second.wants_graph; });
+    if (warming || kernel_cache_ == nullptr) {
+        return;
+    }
+    std::unique_ptr<nvinfer1::IHostMemory> const memory(kernel_cache_->serialize());
+    if (memory != nullptr) {
+        engine_.keep_kernels({static_cast<std::uint8_t const*>(memory->data()), memory->size()});
+    }
+}
+#endif
+
 void StreamSession::Retire::operator()(nvinfer1::IExecutionContext* context) const noexcept {
     // An enqueue that failed may have started a part of its work.
     if (session->cuda_.call().cudaStreamSynchronize(session->stream_.get()) != cudaSuccess) {
@@ -107,13 +136,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
     config->setExecutionContextAllocationStrategy(Strategy::kUSER_MANAGED);
     config->setDynamicShapesKernelSpecializationStrategy(
         kernels == Kernels::kBeforeTheRun ? Specialization::kEAGER : Specialization::kLAZY);
-    if (kernel_cache_ == nullptr) {
-        kernel_cache_.reset(config->createRuntimeCache());
-    }
-    // Without the cache every context compiles its kernels anew, and is right all the same.
-    if (kernel_cache_ != nullptr) {
-        static_cast<void>(config->setRuntimeCache(*kernel_cache_));
-    }
+    open_kernel_cache(*config);
     Context context(engine.createExecutionContext(config.get()), {this});
 #else
     static_cast<void>(kernels);
@@ -161,6 +184,9 @@ RunTimes StreamSession::run() {
     try {
         if (staged_->wants_graph) {
             try_capture(*staged_);
+#ifdef DUOVEC_RTX
+            keep_kernels();
+#endif
         }
         return execute();
     } catch (Error const& error) {

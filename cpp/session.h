@@ -71,6 +71,11 @@ class StreamSession final : public Session {
     void add_buckets(SessionRequest const& request);
     void allocate();
     Context create_context(std::size_t profile, Kernels kernels);
+#ifdef DUOVEC_RTX
+    void open_kernel_cache(nvinfer1::IRuntimeConfig& config);
+    /// For later sessions, once all graphs are captured.
+    void keep_kernels() const;
+#endif
     void bind(nvinfer1::IExecutionContext& context, Bucket const& bucket);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
