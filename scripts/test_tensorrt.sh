@@ -162,8 +162,8 @@ standin_tests() {
         objects "$WORK/$sanitizers-$name" "${flags[@]}" "${ARGUMENTS[@]}" \
             "-DDUOVEC_TEST_STANDINS=\"$libraries/$STANDINS\"" \
             "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$name\"" -- builder diagnostics engine library \
-            network session "${NEUTRAL[@]}" library_test diagnostics_test session_test builder_test testing/standin_test \
-            testing/standin_contract_test
+            network session "${NEUTRAL[@]}" library_test diagnostics_test session_test \
+            builder_test testing/standin_test testing/standin_contract_test
     done
     all_at_once || return
     for name in "$@"; do

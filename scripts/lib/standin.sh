@@ -5,8 +5,8 @@
 STANDIN_COMPILE=(c++ -std=c++20 -g -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
     -fvisibility=hidden -ffp-contract=off -Icpp -isystem third_party/cuda/include)
 
-# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each flavour its library and
-# its parser's. Those of TensorRT 10 lie in FOLDER/10, beside links to the others.
+# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each flavour its library
+# and its parser's. Those of TensorRT 10 lie in FOLDER/10, beside links to the others.
 make_standins() {
     local folder=$1 traps result=0
     shift

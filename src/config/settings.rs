@@ -160,7 +160,7 @@ settings! {
             commands: &[Check, Bench, BuildEngine];
         /// `None` searches the system.
         cuda_library_dir: read(Option<PathBuf>, read::path, ""),
-            "cuda-library-dir", "DIR", "folder of libcudart.so.13 or .12; empty searches the system",
+            "cuda-library-dir", "DIR", "folder of libcudart.so; empty searches the system",
             commands: &[Check, Bench, BuildEngine];
         /// A graph spares the time that launching a model's hundred kernels takes, which larger
         /// batches hide behind computing.

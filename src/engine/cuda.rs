@@ -126,7 +126,7 @@ impl Cuda {
         Ok(Self { runtime: Box::leak(Box::new(runtime)), file })
     }
 
-    /// A driver takes runtimes of its own major version and earlier ones. Without a driver all suit.
+    /// A driver takes runtimes of its own major version and earlier ones; without one all suit.
     pub fn suits_the_driver(&self) -> bool {
         match (self.driver_version(), self.runtime_version()) {
             (Ok(Some(driver)), Ok(runtime)) => driver.0 / 1000 >= runtime.0 / 1000,
