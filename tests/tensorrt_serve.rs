@@ -113,7 +113,7 @@ impl Package {
     fn command(&self, subcommand: &str, engine: &str, faults: &str) -> Command {
         let mut command = duovec();
         if subcommand == "serve" {
-            command.args(["serve", "--package"]);
+            command.args(["serve", "--token-input", "model", "--package"]);
         } else {
             command.arg(subcommand);
         }
