@@ -127,8 +127,11 @@ fn with_words(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, ModelPacka
     };
     write("tokenizer.json", &bytes);
     write("manifest.json", manifest.to_string().as_bytes());
-    let model = original.directory().join("model.onnx");
-    std::os::unix::fs::symlink(model, folder.path().join("model.onnx")).expect("it can be linked");
+    let files = manifest["files"].as_object().expect("it is a map");
+    for graph in files.keys().filter(|name| name.ends_with(".onnx")) {
+        let (from, to) = (original.directory().join(graph), folder.path().join(graph));
+        std::os::unix::fs::symlink(from, to).expect("it can be linked");
+    }
     let package = ModelPackage::open(folder.path()).expect("it is whole");
     (folder, package)
 }
