@@ -145,6 +145,7 @@ impl Batch {
     ///
     /// # Panics
     /// When a slice is not `bucket.tokens()` long: the session allocated it for another bucket.
+    #[cfg(any(test, feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
     pub(crate) fn fill<N: Copy + From<i32>>(
         &self,
         pad_token_id: u32,
