@@ -90,6 +90,8 @@ program() {
         shift
     done
     shift
+    # The inner shell expands them.
+    # shellcheck disable=SC2016
     later bash -c '"${@:2}" -o "$1" -ldl && "$1"' - "$folder/$name" c++ -pthread \
         "-fsanitize=$sanitizers" "$@" "${parts[@]}"
 }
