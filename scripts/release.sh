@@ -50,7 +50,7 @@ fill_tree() {
     ln -s "$(basename "$tree"/lib/duovec/openvino/libopenvino_c.so.*)" \
         "$tree/lib/duovec/openvino/libopenvino_c.so"
     mkdir "$tree/share/duovec/$PACKAGE_NAME"
-    cp "$DUOVEC_PACKAGE"/{manifest.json,model.onnx,tokenizer.json} \
+    cp "$DUOVEC_PACKAGE"/* \
         "$tree/share/duovec/$PACKAGE_NAME/"
     cp LICENSE README.md CHANGELOG.md SECURITY.md "$tree/share/doc/duovec/"
     cp -r "$PARTS"/. "$tree/share/doc/duovec/"
