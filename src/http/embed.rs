@@ -105,7 +105,7 @@ async fn work(
     let reading = body::read(announced, payload, limit, |body| {
         let length = body.len() as u64;
         if length > announced {
-            permit.hold(length).map_err(|_| ApiError::bytes_exceeded())?;
+            hold(&mut permit, length)?;
         }
         if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
     });
@@ -123,6 +123,11 @@ async fn work(
     let written = state.clock.now();
     let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
     Ok(Answer { body, items, tokens, timeline })
+}
+
+/// Holds `bytes` from now on; refuses when other requests take the room.
+fn hold(permit: &mut Permit, bytes: u64) -> Result<(), ApiError> {
+    permit.hold(bytes).map_err(|_| ApiError::bytes_exceeded())
 }
 
 const fn input_limits(config: &HttpConfig) -> InputLimits {
@@ -180,8 +185,7 @@ async fn parse(
             Packing::Gzip => {
                 let mut scanner = ItemScanner::new(limits);
                 body::unpack(&bytes, max_body_bytes, |body| {
-                    let length = (bytes.len() + body.len()) as u64;
-                    permit.hold(length).map_err(|_| ApiError::bytes_exceeded())?;
+                    hold(&mut permit, (bytes.len() + body.len()) as u64)?;
                     scanner.scan(body)
                 })?
             }
