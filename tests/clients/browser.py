@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from server import end_process
+
 TIMEOUT_S = 20
 NAMES = ["chromium", "chromium-browser", "google-chrome"]
 
@@ -150,9 +152,4 @@ def opened(program: str, profile: Path) -> Iterator[Page]:
     finally:
         os.close(to_browser)
         os.close(from_browser)
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process, 20)

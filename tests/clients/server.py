@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -75,6 +76,16 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+
+
+def end_process(process: subprocess.Popen[Any], timeout_s: float) -> None:
+    """Ends a program with SIGTERM, or with SIGKILL when it takes longer than `timeout_s`."""
+    process.terminate()
+    try:
+        process.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from server import ROOT
+from server import ROOT, end_process
 
 TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
 UNPACKED = TOOLS / "debian"
@@ -63,12 +63,7 @@ def running(command: list[str | Path], log: Path, ready: Callable[[], bool]) -> 
         wait_for(ready, log, process)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process, END_TIMEOUT_S)
 
 
 def wait_for(ready: Callable[[], bool], log: Path, process: subprocess.Popen[bytes]) -> None:
