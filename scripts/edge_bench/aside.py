@@ -73,7 +73,9 @@ def aside(work: Work, *arguments: Any) -> Iterator[Ended]:
     try:
         _receive(ours, "up", UP_TIMEOUT_S)
         yield ended
-        ours.send("stop")
+        # A load that failed is gone already; why is still to be read.
+        with contextlib.suppress(BrokenPipeError):
+            ours.send("stop")
         ended.found, ended.cores = _receive(ours, "ended", END_TIMEOUT_S)
         process.join(END_TIMEOUT_S)
     finally:
