@@ -74,13 +74,6 @@ class Faults:
 
     async def keys(self) -> None:
         """A key is taken away and another one added; both are tried."""
-        connection = Connection(self.address)
-        try:
-            await self._exchange(connection)
-        finally:
-            connection.close()
-
-    async def _exchange(self, connection: Connection) -> None:
         last = 0
         while True:
             # A file that is written in place is empty for a moment, and an empty one revokes all.
@@ -92,7 +85,12 @@ class Faults:
             expected = {f"turn-{last}": 200, f"turn-{last - 1}": 401}
             for key, status in expected.items():
                 head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n"
-                answer = await connection.ask(head.encode())
+                # One that waits for the next key may be closed by the server in between.
+                connection = Connection(self.address)
+                try:
+                    answer = await connection.ask(head.encode())
+                finally:
+                    connection.close()
                 now = asyncio.get_running_loop().time()
                 if answer.status != status and now > self.tally.unavailable_until:
                     self.tally.problem(f"key {key} got {answer.status}, expected {status}")
