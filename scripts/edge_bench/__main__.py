@@ -14,7 +14,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/edge_bench.sh",
         description="Measures single texts beside floods, huge bodies, deep checks and slow "
-        "clients, each against the same server undisturbed. About seven minutes by default.",
+        "clients, each against the same server undisturbed. About eight minutes by default.",
     )
     parser.add_argument("--only", action="append", choices=SECTIONS, help="may be repeated")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load, default 20")
