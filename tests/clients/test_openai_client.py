@@ -90,6 +90,19 @@ def test_errors_arrive_as_the_clients_own_exceptions(client: openai.OpenAI) -> N
     assert wrong.value.param == "dimensions"
 
 
+def test_both_vectors_can_be_asked_for_with_the_clients_own_post(client: openai.OpenAI) -> None:
+    """Routes that OpenAI does not have keep the client's keys, retries and errors."""
+    body = {"input": ["The cat sleeps."], "input_type": "passage", "sparse_format": "dict"}
+    answer = client.post("/embeddings:both", body=body, cast_to=object)
+    (item,) = json.loads(json.dumps(answer))["data"]
+    fields = {"extra_body": {"input_type": "passage"}}
+    (dense,) = embed(client, ["The cat sleeps."], encoding_format="float", **fields)
+    assert item["embedding"] == pytest.approx(dense, abs=1e-6)
+    assert item["sparse_values"] and all(value > 0 for value in item["sparse_values"].values())
+    with pytest.raises(openai.BadRequestError, match="sparse_format"):
+        client.post("/embeddings:both", body=body | {"sparse_format": "no"}, cast_to=object)
+
+
 def test_models_are_listed(client: openai.OpenAI) -> None:
     """The list has the resident model and nothing else."""
     assert [model.id for model in client.models.list()] == ["multilingual-e5-small"]
