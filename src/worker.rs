@@ -191,3 +191,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
+
+#[cfg(test)]
+mod tests;
