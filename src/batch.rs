@@ -9,6 +9,7 @@ use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 
 pub mod cost;
 pub mod plan;
+pub(crate) mod warm_up;
 
 /// Which requests go first. Interactive items do; bulk items have a guaranteed share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl Deref for TokenIds {
     }
 }
 
-/// A shape that the engine has warmed up: `rows` texts, each padded to `length` tokens.
+/// A shape that batches are padded to: `rows` texts, each padded to `length` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
     /// Texts of the batch, padding rows included.

@@ -170,8 +170,14 @@ pub trait Engine: Send + Sync {
         buckets.to_vec()
     }
 
+    /// Whether a session compiles a shape when it first runs it, which takes too long for a
+    /// request. Else a first run takes some milliseconds more than later ones.
+    fn compiles_shapes(&self) -> bool {
+        true
+    }
+
     /// Opens what one worker needs to run `buckets`, which are supported. A session compiles
-    /// nothing for them once it has run each. Called on the worker's own thread, which keeps the
+    /// nothing for a shape once it has run it. Called on the worker's own thread, which keeps the
     /// session.
     fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError>;
 
@@ -205,6 +211,6 @@ pub trait Session {
         None
     }
 
-    /// Every bucket has run; from now on a run should allocate nothing.
+    /// The worker takes jobs from now on; what it was to run before has run.
     fn warmed_up(&mut self) {}
 }

@@ -11,6 +11,7 @@ pub mod dense;
 pub mod limits;
 mod locks;
 pub mod metrics;
+pub mod progress;
 #[cfg(test)]
 mod seeds;
 pub mod sparse;

@@ -37,6 +37,15 @@ pub const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
 /// See [`GPU_WORKLOAD_TOKENS`].
 pub const GPU_WORKLOAD_BATCHES: [usize; 3] = [512, 2048, 8192];
 
+/// Texts of up to so many tokens are common: their shapes are warmed up before the server is ready.
+pub const COMMON_LENGTH: usize = 512;
+/// How long a worker's common shapes may hold up the start. A shape that is met later costs its
+/// first run some milliseconds; only a slow model has so many slow shapes, whose runs take longer
+/// than that anyway.
+pub const COMMON_TIME: Duration = Duration::from_secs(8);
+/// The longest run with which a worker that idles warms up a shape: a request may come meanwhile.
+pub const IDLE_RUN_MAX: Duration = Duration::from_secs(2);
+
 /// A request of at most so many items and tokens is interactive when it does not say: a question
 /// with its variants, or one text; together they fit one batch of the CPU.
 pub const INTERACTIVE_ITEMS: usize = 8;

@@ -226,12 +226,23 @@ impl Readings {
     }
 }
 
-/// Bytes of the process's resident memory; `None` where the system does not tell.
-pub(crate) fn resident_bytes() -> Option<u64> {
+/// Memory of the process that is in the machine's, files that are mapped included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MemoryFigures {
+    pub(crate) resident_bytes: u64,
+    /// The most so far.
+    pub(crate) peak_bytes: u64,
+}
+
+/// As Linux tells it; `None` elsewhere.
+pub(crate) fn memory() -> Option<MemoryFigures> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kibibytes * 1024)
+    };
+    Some(MemoryFigures { resident_bytes: bytes("VmRSS:")?, peak_bytes: bytes("VmHWM:")? })
 }
 
 fn options(metric: &Metric) -> Opts {

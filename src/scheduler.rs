@@ -6,7 +6,7 @@
 //! | called by | event | the machine says | what the caller gets |
 //! |---|---|---|---|
 //! | the service: `submit` | `Submit` | `Accept` 0..2, `WakeOne` | a `Ticket`; a worker wakes |
-//! | worker 0: `next_job` | `AskForWork` | `Run` 0 and 1 | a `Job` |
+//! | worker 0: `next_work` | `AskForWork` | `Run` 0 and 1 | a `Job` |
 //! | worker 0: `Job::complete` | `BatchDone` | | its rows; the ticket resolves |
 //! | the service: `submit` | `Submit` | `Accept` 2..4 | a `Ticket`; the worker is busy |
 //! | the ticket's drop | `Cancel` 2..4 | | the items have left the queue |
@@ -25,7 +25,7 @@ use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, Priority, TokenIds, Vectors};
 use crate::clock::{Clock, Moment};
 use crate::engine::StageTimes;
-use crate::limits::{MaxAgeMs, QueueCapacity, Workers};
+use crate::limits::{IDLE_RUN_MAX, MaxAgeMs, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
@@ -111,6 +111,17 @@ pub struct Snapshot {
     /// Time of all batches so far, by stage.
     pub(crate) stages: StageTimes,
 }
+
+/// What a worker is to do next.
+pub(crate) enum Work {
+    /// Items of requests.
+    Run(Job),
+    /// The shape that it asked for; it says when that has ended.
+    WarmUp,
+}
+
+/// How often a worker that wants to warm up looks whether it may.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Items whose requests are to be told why they get no rows; done outside of the lock.
 type Ended = Vec<(QueuedItem, RunError)>;
@@ -261,7 +272,7 @@ impl Scheduler {
         self.apply(&Event::Cancel { items });
     }
 
-    /// The worker has a session and every bucket has run.
+    /// The worker has a session, and what it was to run before jobs has run.
     pub(crate) fn worker_opened(&self, worker: usize) {
         self.apply(&Event::WorkerOpened { worker });
     }
@@ -281,29 +292,67 @@ impl Scheduler {
         self.0.state.lock().is_closed()
     }
 
-    /// Blocks a worker's thread until there is work; `None` when there will be none any more.
-    pub(crate) fn next_job(&self, worker: usize) -> Option<Job> {
+    /// Blocks a worker's thread until there is work; `None` when there will be none any more. It
+    /// may warm up the shape `spare` once all workers have idled for as long as that is going to
+    /// take: a request that comes meanwhile waits for no longer than they have waited for one.
+    pub(crate) fn next_work(&self, worker: usize, spare: Option<Bucket>) -> Option<Work> {
+        let asked = self.now();
         let mut state = self.0.state.lock();
         loop {
             if state.is_closed() {
                 return None;
             }
-            let actions = state.handle(self.0.clock.now(), &Event::AskForWork { worker });
-            if actions.is_empty() {
-                self.0.work.wait(&mut state);
+            let actions = state.handle(self.now(), &Event::AskForWork { worker });
+            if !actions.is_empty() {
+                drop(state);
+                let (job, ended) = self.carry_out(actions);
+                self.answer_ended(ended);
+                if let Some(job) = job {
+                    return Some(Work::Run(job));
+                }
+                state = self.0.state.lock();
                 continue;
             }
-            drop(state);
-            let (job, ended) = self.carry_out(actions);
-            self.answer_ended(ended);
-            if job.is_some() {
-                return job;
+            let Some(bucket) = spare else {
+                self.0.work.wait(&mut state);
+                continue;
+            };
+            // Before the cost is known other workers are measuring it, undisturbed.
+            let span = state.measured_time(bucket).map(|time| time.min(IDLE_RUN_MAX));
+            let left = match (span, state.quiet_since()) {
+                (Some(span), Some(quiet)) => {
+                    span.saturating_sub(self.now().since(quiet.max(asked)))
+                }
+                _ => LOOK_INTERVAL,
+            };
+            if left.is_zero() {
+                state.handle(self.now(), &Event::WarmUp { worker, bucket });
+                return Some(Work::WarmUp);
             }
-            state = self.0.state.lock();
+            self.0.work.wait_for(&mut state, left);
         }
     }
 
-    /// Every shape that a batch may have. A worker has run each of them before it takes a job.
+    /// The job of a worker that warms nothing up.
+    #[cfg(test)]
+    fn next_job(&self, worker: usize) -> Option<Job> {
+        self.next_work(worker, None).and_then(|work| match work {
+            Work::Run(job) => Some(job),
+            Work::WarmUp => None,
+        })
+    }
+
+    /// The worker's warm-up of a shape is over.
+    pub(crate) fn warm_up_ended(&self, worker: usize) {
+        self.apply(&Event::BatchDone { worker, failed: &[] });
+    }
+
+    /// Predicted time of one run.
+    pub(crate) fn predict(&self, bucket: Bucket) -> Duration {
+        self.0.state.lock().predict(bucket)
+    }
+
+    /// Every shape that a batch may have.
     pub fn buckets(&self) -> &[Bucket] {
         &self.0.buckets
     }

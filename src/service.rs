@@ -15,6 +15,7 @@ use crate::limits::{MaxBatchTokens, MaxItemBytes};
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
+use crate::progress::Progress;
 pub use crate::scheduler::Refusal;
 use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
@@ -103,6 +104,7 @@ pub struct EmbeddingService {
     resident: OnceLock<Arc<ResidentModel>>,
     figures: OnceLock<Figures>,
     deep_check: SharedCheck,
+    progress: Arc<Progress>,
 }
 
 impl EmbeddingService {
@@ -124,6 +126,7 @@ impl EmbeddingService {
             resident: OnceLock::new(),
             figures: OnceLock::new(),
             deep_check: SharedCheck::default(),
+            progress: Arc::default(),
         }
     }
 
@@ -207,6 +210,11 @@ impl EmbeddingService {
         self.metrics.as_ref().map(|metrics| metrics.text(readings::readings(self)))
     }
 
+    /// Where those who load the model say how far they are.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
     /// Where the process is in its life; takes no lock.
     pub(crate) fn phase(&self) -> Phase {
         self.phase.get()
@@ -241,16 +249,18 @@ impl EmbeddingService {
     pub(crate) fn health(&self) -> HealthReport {
         let running = self.run_report();
         let workers = running.as_ref().map_or_else(WorkerCounts::default, |r| r.snapshot.workers);
-        let (card, phase) = (self.card.get(), self.phase());
+        let (card, phase, now) = (self.card.get(), self.phase(), self.clock.now());
         let failure = self.failure.get().filter(|_| phase == Phase::Failed);
         HealthReport {
             status: Status::of(phase, workers),
             model: card.map(|card| card.id.clone()),
             max_input_tokens: card.map(|card| card.max_input_tokens),
-            uptime: self.clock.now().since(self.started),
+            uptime: now.since(self.started),
+            now,
             failure: failure.cloned().or_else(|| {
                 (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
             }),
+            progress: self.progress.step(),
             running,
         }
     }

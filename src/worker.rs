@@ -3,28 +3,33 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
-use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
-use crate::batch::{Batch, Bucket, TokenIds};
+use crate::batch::cost::Times;
+use crate::batch::warm_up::WarmUpPlan;
+use crate::batch::{Batch, Bucket};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
-use crate::scheduler::{JobItem, Scheduler};
+use crate::progress::Progress;
+use crate::scheduler::{Job, JobItem, Scheduler, Work};
 
 pub mod pool;
 mod second_try;
 pub mod tuning;
+mod warm_up;
+
+use warm_up::WarmedUp;
 
 /// After this many failed runs in a row the session is not trusted any more.
 const FAILURES_MAX: u32 = 3;
 
-/// Ids of warm-up texts: the special tokens, which every vocabulary has.
-const WARM_UP_IDS: u32 = 4;
-
 /// What a worker's thread tells the pool.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
-    /// Every bucket has run; the times are of runs that compiled nothing.
-    Ready { worker: usize, measured: Times },
+    /// The worker takes jobs; so many shapes are left for when it idles.
+    Ready { worker: usize, measured: Times, left: usize },
+    /// So many of them need no run any more; one was run, or they were passed over.
+    Idled { worker: usize, done: usize, measured: Option<(Bucket, Duration)> },
     /// The thread has ended.
     Ended { worker: usize, end: WorkerEnd },
 }
@@ -48,6 +53,8 @@ pub(super) struct Worker {
     pub engine: Arc<dyn Engine>,
     pub scheduler: Scheduler,
     pub clock: Arc<dyn Clock>,
+    pub(crate) plan: WarmUpPlan,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) events: Sender<WorkerEvent>,
 }
 
@@ -68,32 +75,19 @@ impl Worker {
             Ok(session) => session,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
-        let measured = match self.warm_up(&mut *session, &mut output) {
-            Ok(measured) => measured,
+        let WarmedUp { measured, mut left } = match self.warm_up(&mut *session, &mut output) {
+            Ok(warmed_up) => warmed_up,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
+        session.warmed_up();
         self.scheduler.worker_opened(self.index);
-        let _ = self.events.send(WorkerEvent::Ready { worker: self.index, measured });
+        let ready = WorkerEvent::Ready { worker: self.index, measured, left: left.len() };
+        let _ = self.events.send(ready);
         let mut failures = 0;
-        while let Some(job) = self.scheduler.next_job(self.index) {
-            let error = match run(&mut *session, job.bucket, &job.items, &mut output) {
-                Ok(()) => {
-                    self.scheduler.record_run(&job, job.bucket, &job.items, output.times);
-                    let mut rows = second_try::rows(&job.items, &output);
-                    self.rescue(&mut *session, &job.items, &mut rows);
-                    job.complete(rows);
-                    None
-                }
-                Err(EngineError::OutOfMemory(reason)) => {
-                    tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
-                    let (rows, error) = self.run_halves(&mut *session, &job, &mut output);
-                    job.complete(rows);
-                    error
-                }
-                Err(error) => {
-                    job.fail(&error.to_string());
-                    Some(error)
-                }
+        while let Some(work) = self.scheduler.next_work(self.index, left.front().copied()) {
+            let error = match work {
+                Work::Run(job) => self.run_job(&mut *session, job, &mut output),
+                Work::WarmUp => self.warm_up_next(&mut *session, &mut left, &mut output).err(),
             };
             failures = if error.is_some() { failures + 1 } else { 0 };
             if let Some(end) = error.and_then(|error| self.end_after(error, failures)) {
@@ -101,6 +95,34 @@ impl Worker {
             }
         }
         WorkerEnd::Dismissed
+    }
+
+    /// Runs a job and answers its requests; the error is that of the session.
+    fn run_job(
+        &self,
+        session: &mut dyn Session,
+        job: Job,
+        output: &mut BatchOutput,
+    ) -> Option<EngineError> {
+        match run(session, job.bucket, &job.items, output) {
+            Ok(()) => {
+                self.scheduler.record_run(&job, job.bucket, &job.items, output.times);
+                let mut rows = second_try::rows(&job.items, output);
+                self.rescue(session, &job.items, &mut rows);
+                job.complete(rows);
+                None
+            }
+            Err(EngineError::OutOfMemory(reason)) => {
+                tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
+                let (rows, error) = self.run_halves(session, &job, output);
+                job.complete(rows);
+                error
+            }
+            Err(error) => {
+                job.fail(&error.to_string());
+                Some(error)
+            }
+        }
     }
 
     /// Whether the session is given up after this error, the last of `failures` in a row.
@@ -120,48 +142,6 @@ impl Worker {
             }
         }
     }
-
-    /// Runs every bucket, so that nothing is compiled in a request; then measures some of them.
-    fn warm_up(
-        &self,
-        session: &mut dyn Session,
-        output: &mut BatchOutput,
-    ) -> Result<Times, EngineError> {
-        let buckets = self.scheduler.buckets();
-        self.time(buckets, session, output)?;
-        session.warmed_up();
-        let sample = sample(buckets);
-        let mut best = self.time(&sample, session, output)?;
-        for _ in 1..SAMPLE_RUNS {
-            keep_shortest(&mut best, &self.time(&sample, session, output)?);
-        }
-        Ok(best)
-    }
-
-    fn time(
-        &self,
-        buckets: &[Bucket],
-        session: &mut dyn Session,
-        output: &mut BatchOutput,
-    ) -> Result<Times, EngineError> {
-        let mut measured = Vec::with_capacity(buckets.len());
-        for &bucket in buckets {
-            if self.scheduler.is_closed() {
-                break;
-            }
-            let batch = warm_up_batch(bucket)?;
-            let start = self.clock.now();
-            session.run(&batch, output)?;
-            measured.push((bucket, self.clock.now().since(start)));
-        }
-        Ok(measured)
-    }
-}
-
-fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
-    let ids: Vec<u32> = (0..WARM_UP_IDS).cycle().take(bucket.length).collect();
-    Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])
-        .map_err(|error| EngineError::BadPackage(format!("a bucket cannot be filled: {error}")))
 }
 
 /// Runs items as one batch; a panic of the session is an error of the session.

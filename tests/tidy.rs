@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
 const LAYERS: &[&[&str]] = &[
     &["config", "clock", "metrics", "locks"],
-    &["limits"],
+    &["limits", "progress"],
     &["batch", "sparse", "dense"],
     &["package", "traces"],
     &["engine", "tokenize"],

@@ -16,7 +16,8 @@ const ROWS: [usize; 18] =
 
 /// Every shape that a model of `max_length` tokens is run with, ascending by length and rows.
 ///
-/// Lengths step by 8 to 96, by 16 to 192, by 32 to 256, then by 64. A batch stays within both
+/// Lengths step by 8 to 96, by 16 to 192, by 32 to 256, by 64 to 1024, then by at most a sixteenth
+/// of themselves. A batch stays within both
 /// limits, but one row may always run; the most rows within them are always among the choices.
 pub fn bucket_ladder(
     max_length: usize,
@@ -41,7 +42,8 @@ fn lengths(max_length: usize) -> Vec<usize> {
             ..96 => 8,
             96..192 => 16,
             192..256 => 32,
-            _ => 64,
+            // A sixteenth of the power of two below: 64 from 1024, 128 from 2048.
+            _ => (1 << length.ilog2() >> 4).max(64),
         };
     }
     lengths.push(max_length);

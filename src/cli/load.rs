@@ -13,6 +13,7 @@ use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
+use crate::progress::{Progress, Stage};
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 
@@ -48,10 +49,12 @@ pub(super) fn load(
     config: &Config,
     measuring: Measuring,
     clock: &Arc<dyn Clock>,
+    progress: &Progress,
 ) -> anyhow::Result<Loaded> {
+    progress.enter(Stage::Verify, 0, clock.now());
     let package = ModelPackage::open(&config.package)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
-    let loader = Loader { config, package: &package, measuring, clock };
+    let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;
     Ok(Loaded { package, tokenizer, chosen })
@@ -62,6 +65,7 @@ struct Loader<'a> {
     package: &'a ModelPackage,
     measuring: Measuring,
     clock: &'a Arc<dyn Clock>,
+    progress: &'a Progress,
 }
 
 impl Loader<'_> {
@@ -96,8 +100,16 @@ impl Loader<'_> {
         let rows = self.config.queue.max_batch_rows;
         let ways = Ways::of(self.config, kind, self.measuring);
         let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
-        let opener = self.opener(kind, ladder(ways.largest()))?;
-        let found = ways.best(ladder, opener, &**self.clock)?;
+        self.enter(Stage::ReadModel);
+        let mut opener = self.opener(kind, ladder(ways.largest()))?;
+        let open = |split| {
+            self.enter(Stage::Compile);
+            let engine = opener(split)?;
+            self.enter(Stage::Measure);
+            Ok(engine)
+        };
+        let found = ways.best(ladder, open, &**self.clock)?;
+        drop(opener);
         let ChosenWay { engine, buckets, split, max_batch_tokens, measured } = found;
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
@@ -112,6 +124,10 @@ impl Loader<'_> {
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
         let engine = engine.into();
         Ok(Chosen { engine, buckets, workers, max_batch_tokens, reason, measured })
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.progress.enter(stage, 0, self.clock.now());
     }
 
     /// What loads the engine with a split of threads, as often as it is called. It may be asked to

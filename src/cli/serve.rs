@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::health::Phase;
 use crate::http::{self, Entrance};
+use crate::metrics::memory;
 use crate::package::ModelPackage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
@@ -22,7 +23,7 @@ use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
 use crate::tokenize::OpenAiEncoding;
-use crate::worker::pool::WorkerPool;
+use crate::worker::pool::{PoolConfig, WorkerPool};
 
 use super::drain::Drain;
 use super::load::{Chosen, Measuring, load};
@@ -243,7 +244,8 @@ fn start(
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
-    let loaded = load(config, Measuring::Measure, &clock)?;
+    let progress = service.progress();
+    let loaded = load(config, Measuring::Measure, &clock, &progress)?;
     if let Some(encoding) = OpenAiEncoding::of(config.token_input) {
         encoding.load();
     }
@@ -255,14 +257,15 @@ fn start(
         workers,
     };
     let scheduler = Scheduler::new(scheduler_config, buckets, Arc::clone(&clock));
-    let buckets = scheduler.buckets().len();
     let opened = clock.now();
     let shared = Arc::clone(&clock);
-    let pool =
-        WorkerPool::start(Arc::clone(&engine), scheduler.clone(), shared, workers, config.watchdog);
+    let pool_config =
+        PoolConfig { workers, watchdog: config.watchdog, warm_up: config.engine.warm_up, progress };
+    let pool = WorkerPool::start(Arc::clone(&engine), scheduler.clone(), shared, pool_config);
     pool.wait_ready().context("a worker cannot be opened")?;
     let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
+    let memory = memory().unwrap_or_default();
     let model = loaded.package.manifest().model_id.clone();
     service.install(ResidentModel {
         package: loaded.package,
@@ -283,12 +286,17 @@ fn start(
         workers = workers.get(),
         threads_per_worker = info.threads_per_session,
         max_batch_tokens = max_batch_tokens.get(),
-        buckets,
+        resident_mib = mebibytes(memory.resident_bytes),
+        peak_mib = mebibytes(memory.peak_bytes),
         warm_up_ms = millis(warm_up),
         load_ms = millis(whole),
         "ready"
     );
     Ok(pool)
+}
+
+const fn mebibytes(bytes: u64) -> u64 {
+    bytes >> 20
 }
 
 fn millis(span: Duration) -> u64 {

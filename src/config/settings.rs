@@ -125,6 +125,17 @@ settings! {
             "optimize-for", "GOAL",
             "latency or throughput: what decides where workers, their threads or the size of \
             batches are auto";
+        warm_up: choice(WarmUp {
+            /// Shapes of up to 512 tokens of a text, for some seconds; others while workers idle.
+            Common = "common",
+            /// Every shape, however long that takes.
+            All = "all",
+            /// No shape, neither before nor after.
+            None = "none",
+        }),
+            "warm-up", "SHAPES",
+            "common, all or none: the shapes of batches that are run before the server is ready; \
+            with common the others follow while it idles. All where an engine compiles shapes";
         /// `None` is the engine's own number, or measured.
         workers: number_or_auto(Workers, 1..=256, "workers", 1),
             "workers", "N",

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::batch::cost::{SAMPLE_RUNS, sample};
 use crate::batch::{Batch, Bucket};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 
@@ -85,9 +84,10 @@ impl Gate {
 pub struct FakeScript {
     /// Time of every run.
     pub run_time: Duration,
-    /// Holds runs of buckets that were warmed up.
+    /// Holds the runs of workers that take jobs.
     pub gate: Option<Arc<Gate>>,
-    /// Faults by the number of the run, counted over all sessions from 0, warm-up left out.
+    /// Faults by the number of the run, counted over all sessions from 0; runs before a worker
+    /// takes jobs are left out.
     pub faults: HashMap<u64, ScriptedFault>,
     /// How many of the first sessions cannot be opened.
     pub failing_opens: u64,
@@ -143,7 +143,11 @@ impl Engine for FakeEngine {
         &self.info
     }
 
-    fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
+    fn compiles_shapes(&self) -> bool {
+        false
+    }
+
+    fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         let open = self.shared.opens.fetch_add(1, Ordering::SeqCst);
         assert!(open >= self.shared.script.panicking_opens, "scripted: the opening panics");
         if open < self.shared.script.failing_opens {
@@ -152,7 +156,7 @@ impl Engine for FakeEngine {
         Ok(Box::new(FakeSession {
             hidden_size: self.info.hidden_size,
             shared: Arc::clone(&self.shared),
-            warm_up_left: buckets.len() + SAMPLE_RUNS * sample(buckets).len(),
+            takes_jobs: false,
         }))
     }
 }
@@ -160,8 +164,8 @@ impl Engine for FakeEngine {
 struct FakeSession {
     hidden_size: usize,
     shared: Arc<FakeShared>,
-    /// Runs until the worker has warmed up; the script is for runs behind them.
-    warm_up_left: usize,
+    /// The script is for runs from then on.
+    takes_jobs: bool,
 }
 
 impl FakeSession {
@@ -201,10 +205,8 @@ impl FakeSession {
 
 impl Session for FakeSession {
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
-        let warm_up = self.warm_up_left > 0;
-        self.warm_up_left = self.warm_up_left.saturating_sub(1);
         self.compute(batch, output);
-        if warm_up {
+        if !self.takes_jobs {
             return Ok(());
         }
         match self.follow_script()? {
@@ -213,6 +215,10 @@ impl Session for FakeSession {
             Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
         }
         Ok(())
+    }
+
+    fn warmed_up(&mut self) {
+        self.takes_jobs = true;
     }
 
     fn rescue(

@@ -2,8 +2,8 @@
 //!
 //! One compiled model with as many streams as there are workers holds the weights once. Each
 //! stream prepares a shape when it first runs it, 5 ms of a run of 9 to 50 ms on one core. A single
-//! stream runs in the worker's own thread; of several, OpenVINO takes one that is free. Warm-up
-//! runs all shapes on all workers side by side, so that each stream has met nearly all of them.
+//! stream runs in the worker's own thread; of several, OpenVINO takes one that is free. All workers
+//! warm up side by side, so that each stream has met nearly all of the shapes that are run then.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -186,6 +186,10 @@ impl OpenVinoEngine {
 impl Engine for OpenVinoEngine {
     fn info(&self) -> &EngineInfo {
         &self.info
+    }
+
+    fn compiles_shapes(&self) -> bool {
+        false
     }
 
     fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {

@@ -40,6 +40,10 @@ pub(super) struct Health<'a> {
     /// What the server runs with and measured; its fields are the engine's.
     #[schema(value_type = Object, additional_properties = true)]
     tuning: Tuning<'a>,
+    /// What is loaded or warmed up; absent when all of it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    progress: Option<LoadProgress>,
     /// Why the status is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -51,6 +55,19 @@ pub(super) struct Workers {
     live: usize,
     total: usize,
     busy: usize,
+}
+
+/// How far a start is. Requests are taken during `warm_up_idle`.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LoadProgress {
+    #[schema(pattern = "^(verify|read_model|compile|measure|warm_up|warm_up_idle)$")]
+    stage: &'static str,
+    /// Time since it began.
+    elapsed_s: f64,
+    /// Shapes of batches that were run.
+    shapes_done: usize,
+    /// Shapes to run; 0 for stages that run none.
+    shapes: usize,
 }
 
 /// The process lives.
@@ -129,6 +146,12 @@ fn describe(report: &HealthReport) -> Health<'_> {
         max_input_tokens: report.max_input_tokens,
         uptime_s: report.uptime.as_secs_f64(),
         tuning: Tuning::of(running),
+        progress: report.progress.map(|step| LoadProgress {
+            stage: step.stage.name(),
+            elapsed_s: report.now.since(step.begun).as_secs_f64(),
+            shapes_done: step.done,
+            shapes: step.total,
+        }),
         failure: report.failure.as_deref(),
     }
 }

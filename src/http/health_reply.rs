@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::engine::StageTimes;
+use crate::metrics::memory;
 use crate::scheduler::Counts;
 use crate::scheduler::Snapshot;
 use crate::service::RunReport;
@@ -37,6 +38,8 @@ pub(super) struct TuningFields<'a> {
     buckets: usize,
     bucket_lengths: Vec<usize>,
     warm_up_ms: f64,
+    memory_resident_bytes: u64,
+    memory_peak_bytes: u64,
     cost_model: CostFields,
     mean_batch_ms: MeanBatch,
     items: ItemCounts,
@@ -107,6 +110,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
     let figures = engine_figures.iter().map(|(name, value)| (name.as_str(), *value));
     let batch_tokens = resident.max_batch_tokens.as_usize();
     let measured = resident.tuned.measured.iter().map(|one| MeasuredSplit::of(one, batch_tokens));
+    let memory = memory().unwrap_or_default();
     let counts = &snapshot.counts;
     let incidents = resident.scheduler.incidents();
     let (real, padded) = (counts.tokens_real, counts.tokens_padded);
@@ -127,6 +131,8 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         buckets: buckets.len(),
         bucket_lengths,
         warm_up_ms: millis(resident.warm_up),
+        memory_resident_bytes: memory.resident_bytes,
+        memory_peak_bytes: memory.peak_bytes,
         cost_model: CostFields::of(snapshot),
         mean_batch_ms: MeanBatch::of(&snapshot.stages, counts.batches),
         items: ItemCounts::of(counts),

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError};
+use std::time::Duration;
 
 use shuttle::scheduler::RandomScheduler;
 use shuttle::sync as shuttled;
@@ -96,6 +97,16 @@ impl Condvar {
                 *guard = Some(unpoisoned(condvar.wait(held)));
             }
             _ => unreachable!("a lock and its condition are made in the same place"),
+        }
+    }
+
+    /// Threads that run in many orders have no clock: they wait until they are woken.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        match (self, guard) {
+            (Self::Real(condvar), MutexGuard::Real(guard)) => {
+                condvar.wait_for(guard, timeout);
+            }
+            (_, guard) => self.wait(guard),
         }
     }
 

@@ -50,12 +50,14 @@ pub enum Event<'a, T = ()> {
     Check { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
     /// Nobody wants the items of this range any more.
     Cancel { items: Range<Sequence> },
-    /// A worker has a session that is warmed up.
+    /// A worker has a session and takes jobs.
     WorkerOpened { worker: usize },
     /// A worker has no session any more.
     WorkerLost { worker: usize },
     /// A worker has nothing to do.
     AskForWork { worker: usize },
+    /// A worker that found nothing to do runs this shape; it is busy until `BatchDone`.
+    WarmUp { worker: usize, bucket: Bucket },
     /// A worker's batch ran, or parts of it; the items of `failed` have no rows to be used.
     BatchDone { worker: usize, failed: &'a [Sequence] },
     /// A worker's batch gave nothing.
@@ -162,6 +164,8 @@ pub struct SchedulerState<T = ()> {
     correction: f64,
     admission: Admission,
     counts: Counts,
+    /// When a batch last began or ended.
+    active: Moment,
 }
 
 impl<T: Clone> SchedulerState<T> {
@@ -181,6 +185,7 @@ impl<T: Clone> SchedulerState<T> {
             correction: 1.0,
             admission: Admission::default(),
             counts: Counts::default(),
+            active: Moment::START,
         }
     }
 
@@ -206,6 +211,13 @@ impl<T: Clone> SchedulerState<T> {
             }
             Event::WorkerLost { worker } => self.lose_worker(*worker),
             Event::AskForWork { worker } => self.start_batch(now, *worker),
+            Event::WarmUp { worker, bucket } => {
+                let (items, predicted_us) = (Vec::new(), self.cost.predict_us(*bucket));
+                let state = &mut self.workers[*worker];
+                state.idle = false;
+                state.running = Some(RunningBatch { items, started: now, predicted_us });
+                Vec::new()
+            }
             Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed),
             Event::BatchFailed { worker } => {
                 self.fail_batch(*worker);
@@ -231,6 +243,22 @@ impl<T: Clone> SchedulerState<T> {
     /// The cost model, its median error when it was fitted, and its running correction.
     pub const fn cost(&self) -> (CostModel, Option<f64>, f64) {
         (self.cost, self.cost_error, self.correction)
+    }
+
+    /// Predicted time of one run.
+    pub(super) fn predict(&self, bucket: Bucket) -> Duration {
+        self.cost.predict(bucket).mul_f64(self.correction)
+    }
+
+    /// The same, once it rests on something that was measured.
+    pub(super) fn measured_time(&self, bucket: Bucket) -> Option<Duration> {
+        self.cost_error.map(|_| self.predict(bucket))
+    }
+
+    /// Since when no worker runs anything; `None` while one does.
+    pub(super) fn quiet_since(&self) -> Option<Moment> {
+        let runs = self.workers.iter().any(|worker| worker.running.is_some());
+        (!runs).then_some(self.active)
     }
 
     /// Items that wait, checks left out.
@@ -395,6 +423,7 @@ impl<T: Clone> SchedulerState<T> {
         let part = interactive as f64 / real.max(1) as f64;
         self.admission.spend(now, predicted_us * self.correction * part);
         self.workers[worker].running = Some(RunningBatch { items, started: now, predicted_us });
+        self.active = now;
         actions.push(Action::Run { worker, bucket, items: contents });
         if !self.waiting.is_empty() {
             actions.extend(self.wake());

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ResidentModel;
+use crate::clock::Moment;
 use crate::config::TokenInput;
 use crate::health::Status;
+use crate::progress::Step;
 use crate::scheduler::Snapshot;
 
 /// Everything that `/health` tells.
@@ -16,6 +18,9 @@ pub(crate) struct HealthReport {
     /// Absent until the manifest has been read.
     pub max_input_tokens: Option<usize>,
     pub(crate) uptime: Duration,
+    pub(crate) now: Moment,
+    /// Absent when nothing is loaded or warmed up any more.
+    pub(crate) progress: Option<Step>,
     /// Why the model cannot be run, for the operator; only with `Status::Failed`.
     pub failure: Option<String>,
     /// Absent while loading.

@@ -2,7 +2,7 @@
 
 use crate::engine::GpuFigures;
 use crate::health::Status;
-use crate::metrics::{Readings, names, resident_bytes};
+use crate::metrics::{Readings, memory, names};
 use crate::scheduler::{Incidents, Snapshot};
 use crate::service::{EmbeddingService, ResidentModel};
 
@@ -28,8 +28,8 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     let uptime = service.clock.now().since(service.started);
     readings.put(&names::UPTIME, &[(&[], uptime.as_secs_f64())]);
     readings.put(&names::BUILD_INFO, &[(&[env!("CARGO_PKG_VERSION")], 1.0)]);
-    if let Some(bytes) = resident_bytes() {
-        readings.put(&names::RESIDENT_MEMORY, &[(&[], bytes as f64)]);
+    if let Some(memory) = memory() {
+        readings.put(&names::RESIDENT_MEMORY, &[(&[], memory.resident_bytes as f64)]);
     }
     readings
 }

@@ -9,11 +9,14 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit};
+use crate::batch::warm_up::WarmUpPlan;
 use crate::clock::{Clock, Moment};
-use crate::config::{OnStuck, WatchdogConfig};
+use crate::config::{OnStuck, WarmUp, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
+use crate::progress::{Progress, Stage};
 use crate::scheduler::Scheduler;
 use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 
@@ -23,6 +26,30 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How often the pool looks up when nothing is reported.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the log says how far the warm-up is.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How a pool is run.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// One thread with one session for each.
+    pub workers: Workers,
+    /// What is done about batches that do not end.
+    pub watchdog: WatchdogConfig,
+    /// What is run before the first job.
+    pub warm_up: WarmUp,
+    /// Where the pool says how far it is.
+    pub progress: Arc<Progress>,
+}
+
+impl PoolConfig {
+    /// Defaults for so many workers.
+    pub fn new(workers: Workers) -> Self {
+        let (watchdog, warm_up) = (WatchdogConfig::default(), WarmUp::Common);
+        Self { workers, watchdog, warm_up, progress: Arc::default() }
+    }
+}
 
 /// What the pool's thread tells the outside.
 struct PoolStatus {
@@ -48,9 +75,11 @@ struct PoolThread {
     clock: Arc<dyn Clock>,
     events: Sender<WorkerEvent>,
     status: Arc<PoolStatus>,
+    config: PoolConfig,
+    plan: WarmUpPlan,
     slots: Vec<Slot>,
     measured: Times,
-    watchdog: WatchdogConfig,
+    logged: Moment,
 }
 
 /// One worker's place.
@@ -58,6 +87,8 @@ struct PoolThread {
 struct Slot {
     running: bool,
     ready: bool,
+    /// Shapes that it is to run when it idles.
+    left: usize,
     /// Replacements since it was last ready.
     failures: u32,
     /// When the next thread is to be started.
@@ -70,25 +101,27 @@ impl WorkerPool {
         engine: Arc<dyn Engine>,
         scheduler: Scheduler,
         clock: Arc<dyn Clock>,
-        workers: Workers,
-        watchdog: WatchdogConfig,
+        config: PoolConfig,
     ) -> Self {
         let (events, inbox) = channel();
+        let workers = config.workers.as_usize();
         let status = Arc::new(PoolStatus {
             start_result: Mutex::new(None),
             start_changed: Condvar::new(),
             failed: watch::Sender::new(None),
-            threads: watch::Sender::new(workers.as_usize()),
+            threads: watch::Sender::new(workers),
         });
         let pool_thread = PoolThread {
+            plan: plan(&*engine, &scheduler, config.warm_up),
             engine,
             scheduler: scheduler.clone(),
+            logged: clock.now(),
             clock,
             events,
             status: Arc::clone(&status),
-            slots: vec![Slot::default(); workers.as_usize()],
+            slots: vec![Slot::default(); workers],
             measured: Vec::new(),
-            watchdog,
+            config,
         };
         let spawned = thread::Builder::new()
             .name("duovec-pool".to_owned())
@@ -161,12 +194,21 @@ impl PoolThread {
     }
 
     fn run(mut self, inbox: &Receiver<WorkerEvent>) {
+        let shapes = self.slots.len() * self.plan.first.len();
+        self.config.progress.enter(Stage::WarmUp, shapes, self.clock.now());
         for worker in 0..self.slots.len() {
             self.spawn(worker);
         }
         loop {
             match inbox.recv_timeout(self.poll_timeout()) {
-                Ok(WorkerEvent::Ready { worker, measured }) => self.worker_ready(worker, measured),
+                Ok(WorkerEvent::Ready { worker, measured, left }) => {
+                    self.slots[worker].left = left;
+                    self.worker_ready(worker, measured);
+                }
+                Ok(WorkerEvent::Idled { worker, done, measured }) => {
+                    self.slots[worker].left -= done;
+                    self.worker_idled(done, measured);
+                }
                 Ok(WorkerEvent::Ended { worker, end }) => self.worker_ended(worker, end),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -180,13 +222,21 @@ impl PoolThread {
             } else {
                 self.restart_due();
                 self.give_up_stuck();
+                self.log_progress();
             }
         }
     }
 
     fn spawn(&mut self, worker: usize) {
+        let mut plan = self.plan.clone();
+        if worker > 0 {
+            // One run of a long shape shows what it costs.
+            plan.later.clear();
+        }
         let thread = Worker {
             index: worker,
+            plan,
+            progress: Arc::clone(&self.config.progress),
             engine: Arc::clone(&self.engine),
             scheduler: self.scheduler.clone(),
             clock: Arc::clone(&self.clock),
@@ -210,7 +260,7 @@ impl PoolThread {
     }
 
     fn stuck_after(&self) -> Option<Duration> {
-        let millis = self.watchdog.stuck_after.get();
+        let millis = self.config.watchdog.stuck_after.get();
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
@@ -221,7 +271,7 @@ impl PoolThread {
         for worker in self.scheduler.give_up_stuck(limit) {
             let reason = format!("worker {worker} has run one batch for {} ms", limit.as_millis());
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
-            if self.watchdog.on_stuck == OnStuck::Exit {
+            if self.config.watchdog.on_stuck == OnStuck::Exit {
                 self.scheduler.close();
                 self.status.failed.send_replace(Some(reason));
             }
@@ -246,16 +296,53 @@ impl PoolThread {
         // Workers warm up side by side, so the last one to be ready measured the least contention.
         self.measured = measured;
         if self.slots.iter().all(|slot| slot.ready) && self.status.is_starting() {
-            if let Some(fit) = fit(&self.measured) {
-                self.scheduler.set_cost(fit);
+            self.fit_cost();
+            match self.left() {
+                0 => self.config.progress.finish(),
+                left => self.config.progress.enter(Stage::WarmUpIdle, left, self.clock.now()),
             }
             self.status.set_start_result(Ok(()));
         }
     }
 
+    /// A worker that was idle has run a shape, or passed some over.
+    fn worker_idled(&mut self, done: usize, measured: Option<(Bucket, Duration)>) {
+        (0..done).for_each(|_| self.config.progress.advance());
+        if let Some(measured) = measured {
+            self.measured.push(measured);
+            self.fit_cost();
+        }
+        if self.left() == 0 {
+            tracing::info!("the shapes that were left are warmed up");
+            self.config.progress.finish();
+        }
+    }
+
+    fn left(&self) -> usize {
+        self.slots.iter().map(|slot| slot.left).sum()
+    }
+
+    fn fit_cost(&self) {
+        if let Some(fit) = fit(&self.measured) {
+            self.scheduler.set_cost(fit);
+        }
+    }
+
+    fn log_progress(&mut self) {
+        let now = self.clock.now();
+        if !self.status.is_starting() || now.since(self.logged) < LOG_INTERVAL {
+            return;
+        }
+        self.logged = now;
+        if let Some(step) = self.config.progress.step() {
+            let elapsed_s = now.since(step.begun).as_secs();
+            tracing::info!(shapes = step.total, done = step.done, elapsed_s, "warming up");
+        }
+    }
+
     fn worker_ended(&mut self, worker: usize, end: WorkerEnd) {
-        self.slots[worker].running = false;
-        self.slots[worker].ready = false;
+        let slot = &mut self.slots[worker];
+        (slot.running, slot.ready, slot.left) = (false, false, 0);
         match end {
             WorkerEnd::Dismissed => {}
             WorkerEnd::Poisoned(reason) => {
@@ -290,6 +377,15 @@ impl PoolThread {
         let wait_ms = wait.as_millis();
         tracing::error!(worker, reason, wait_ms, "a worker failed and will be replaced");
     }
+}
+
+/// What each worker warms up; all shapes where the engine compiles them.
+fn plan(engine: &dyn Engine, scheduler: &Scheduler, choice: WarmUp) -> WarmUpPlan {
+    let choice = match choice {
+        WarmUp::Common if engine.compiles_shapes() => WarmUp::All,
+        choice => choice,
+    };
+    WarmUpPlan::new(scheduler.buckets(), choice)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use super::{catch_panic, warm_up_batch};
+use super::catch_panic;
+use super::warm_up::warm_up_batch;
 use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::clock::Clock;

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use duovec::batch::TokenIds;
+use duovec::clock::Moment;
 use duovec::config::HttpConfig;
 use duovec::health::DeepReport;
+use duovec::progress::Stage;
 use futures_util::future::{FutureExt, join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -73,6 +75,25 @@ fn health_follows_the_phase() {
     let answer = server.get("/health");
     assert_eq!(status(&answer), (503, json!("failed")));
     assert!(answer.json()["failure"].is_string());
+}
+
+#[test]
+fn health_tells_how_far_a_start_is() {
+    let server = Server::loading(HttpConfig::default());
+    let progress = server.service().progress();
+    let told = || server.get("/health").json()["progress"].clone();
+    assert_eq!(told(), Value::Null);
+    progress.enter(Stage::WarmUp, 8, Moment::START);
+    progress.advance();
+    let told_parts = told();
+    assert_eq!(told_parts["stage"], "warm_up");
+    assert_eq!((&told_parts["shapes"], &told_parts["shapes_done"]), (&json!(8), &json!(1)));
+    assert!(told_parts["elapsed_s"].is_f64());
+    server.become_ready();
+    progress.enter(Stage::WarmUpIdle, 3, Moment::START);
+    assert_eq!(told()["stage"], "warm_up_idle");
+    progress.finish();
+    assert_eq!(told(), Value::Null);
 }
 
 #[test]

@@ -12,16 +12,14 @@ use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::bucket_ladder;
 use duovec::batch::{TokenIds, Vectors};
 use duovec::clock::{Clock, RealClock};
-use duovec::config::{
-    Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput, WatchdogConfig,
-};
+use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
 use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
-use duovec::worker::pool::WorkerPool;
+use duovec::worker::pool::{PoolConfig, WorkerPool};
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::Value;
@@ -107,8 +105,8 @@ impl Model {
         let scheduler = Scheduler::new(config, buckets, Arc::clone(clock));
         let clock = Arc::clone(clock);
         let shared = Arc::clone(&engine) as Arc<dyn Engine>;
-        let watchdog = WatchdogConfig::default();
-        let pool = WorkerPool::start(shared, scheduler.clone(), clock, config.workers, watchdog);
+        let pool_config = PoolConfig::new(config.workers);
+        let pool = WorkerPool::start(shared, scheduler.clone(), clock, pool_config);
         pool.wait_ready().expect("the workers open");
         let resident = ResidentModel {
             tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special, None)

@@ -51,6 +51,7 @@ impl<T: Clone> SchedulerState<T> {
     ) -> Vec<Action<T>> {
         self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        self.active = now;
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
         if running.predicted_us > 0.0 {
             let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);

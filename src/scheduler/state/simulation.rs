@@ -223,7 +223,7 @@ impl World {
         if self.random.u32(0..5) == 0 {
             self.state.handle(self.now, &Event::BatchFailed { worker });
         } else {
-            let failed = if self.random.bool() { &items[..1] } else { &[] };
+            let failed = if self.random.bool() { &items[..items.len().min(1)] } else { &[] };
             self.state.handle(self.now, &Event::BatchDone { worker, failed });
         }
         for item in items {
@@ -244,7 +244,10 @@ impl World {
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();
         assert_eq!(ran.is_empty(), !others && !checks, "there is work {self}");
-        let Some(&lead) = ran.first() else { return };
+        let Some(&lead) = ran.first() else {
+            self.warm_up(worker);
+            return;
+        };
         if self.items[&lead].check_of.is_some() {
             let since = self.since_check[worker].replace(0);
             assert!(!others || since.is_none_or(|since| since >= 7), "too often {self}");
@@ -263,6 +266,15 @@ impl World {
         if let Some(oldest) = oldest {
             assert_eq!(lead, oldest, "{oldest} is over the age bound and waits {self}");
             self.led_by_age += 1;
+        }
+    }
+
+    /// A worker that found nothing to do may run a shape that no item waits for.
+    fn warm_up(&mut self, worker: usize) {
+        if !self.draining && self.random.u32(0..4) == 0 {
+            let bucket = Bucket { rows: 1, length: 512 };
+            self.state.handle(self.now, &Event::WarmUp { worker, bucket });
+            self.running[worker] = Some(Vec::new());
         }
     }
 

@@ -59,8 +59,8 @@ impl TestPool {
             workers: Workers::new(workers).expect("in range"),
         };
         let scheduler = Scheduler::new(config, buckets, Arc::clone(&clock));
-        let (shared, handle) = (Arc::clone(&clock), scheduler.clone());
-        let workers = WorkerPool::start(engine, handle, shared, config.workers, watchdog);
+        let config = PoolConfig { watchdog, ..PoolConfig::new(config.workers) };
+        let workers = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), config);
         Self { scheduler, workers, clock }
     }
 

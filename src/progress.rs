@@ -1,0 +1,79 @@
+//! What a start is doing and how far it is: told by those who load, read by `/health`.
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+
+/// One thing after the other that a start does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The package's files are read and compared with its manifest.
+    Verify,
+    /// The engine reads the graph.
+    ReadModel,
+    /// The engine prepares the graph for this machine.
+    Compile,
+    /// Ways of running the model are measured.
+    Measure,
+    /// Common shapes are run, before the server is ready.
+    WarmUp,
+    /// Other shapes are run whenever a worker idles.
+    WarmUpIdle,
+}
+
+impl Stage {
+    /// The word of `/health` and of the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Verify => "verify",
+            Self::ReadModel => "read_model",
+            Self::Compile => "compile",
+            Self::Measure => "measure",
+            Self::WarmUp => "warm_up",
+            Self::WarmUpIdle => "warm_up_idle",
+        }
+    }
+}
+
+/// How far a stage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What is being done.
+    pub stage: Stage,
+    /// Since when.
+    pub begun: Moment,
+    /// Shapes that were run.
+    pub done: usize,
+    /// Shapes to run; 0 for stages that run none.
+    pub total: usize,
+}
+
+/// Where the start is; shared by all who take part in it.
+#[derive(Debug, Default)]
+pub struct Progress(Mutex<Option<Step>>);
+
+impl Progress {
+    /// A stage begins, with `total` shapes to run.
+    pub fn enter(&self, stage: Stage, total: usize, now: Moment) {
+        *self.0.lock() = Some(Step { stage, begun: now, done: 0, total });
+        tracing::info!(stage = stage.name(), shapes = total, "a stage of the start begins");
+    }
+
+    /// One more shape was run.
+    pub fn advance(&self) {
+        let mut step = self.0.lock();
+        if let Some(step) = step.as_mut() {
+            step.done += 1;
+        }
+    }
+
+    /// There is nothing left to do.
+    pub fn finish(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// The stage and how far it is; `None` before the first and after the last.
+    pub(crate) fn step(&self) -> Option<Step> {
+        *self.0.lock()
+    }
+}

@@ -1,0 +1,109 @@
+//! The runs of a worker that no request waits for: before it takes jobs, and while it idles.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Worker, WorkerEvent};
+use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
+use crate::batch::{Batch, Bucket, TokenIds};
+use crate::clock::Moment;
+use crate::engine::{BatchOutput, EngineError, Session};
+use crate::limits::IDLE_RUN_MAX;
+
+/// Ids of warm-up texts: the special tokens, which every vocabulary has.
+const WARM_UP_IDS: u32 = 4;
+
+/// What a worker's warm-up has given.
+pub(super) struct WarmedUp {
+    /// Times of some of the shapes.
+    pub(super) measured: Times,
+    /// Shapes that are left for when the worker idles.
+    pub(super) left: VecDeque<Bucket>,
+}
+
+impl Worker {
+    /// Runs the first shapes of the plan as far as there is time, then measures some of those.
+    pub(super) fn warm_up(
+        &self,
+        session: &mut dyn Session,
+        output: &mut BatchOutput,
+    ) -> Result<WarmedUp, EngineError> {
+        let plan = &self.plan;
+        let end = plan.first_time.map(|time| self.clock.now() + time);
+        let mut ran = Times::with_capacity(plan.first.len());
+        for &bucket in &plan.first {
+            let Some(time) = self.time(bucket, end, session, output)? else { break };
+            ran.push((bucket, time));
+            self.progress.advance();
+        }
+        let left = plan.first[ran.len()..].iter().chain(&plan.later).copied().collect();
+        ran.sort_unstable_by_key(|(bucket, _)| (bucket.length, bucket.rows));
+        let buckets: Vec<Bucket> = ran.iter().map(|(bucket, _)| *bucket).collect();
+        let sample = sample(&buckets);
+        // First runs count too: on a slow model their extra milliseconds are little.
+        ran.retain(|(bucket, _)| sample.contains(bucket));
+        for _ in 0..SAMPLE_RUNS {
+            let mut again = Times::with_capacity(sample.len());
+            for &bucket in &sample {
+                let Some(time) = self.time(bucket, end, session, output)? else { break };
+                again.push((bucket, time));
+            }
+            keep_shortest(&mut ran, &again);
+        }
+        Ok(WarmedUp { measured: ran, left })
+    }
+
+    /// Runs the next shape of those that are left. When it would take too long, or there is no
+    /// memory for it, it is passed over, and so are those behind it, which are longer.
+    pub(super) fn warm_up_next(
+        &self,
+        session: &mut dyn Session,
+        left: &mut VecDeque<Bucket>,
+        output: &mut BatchOutput,
+    ) -> Result<(), EngineError> {
+        let Some(&bucket) = left.front() else { return Ok(()) };
+        let is_slow = self.scheduler.predict(bucket) > IDLE_RUN_MAX;
+        let ran = if is_slow { Ok(None) } else { self.time(bucket, None, session, output) };
+        self.scheduler.warm_up_ended(self.index);
+        let (done, measured) = match ran {
+            Ok(Some(time)) => (1, Some((bucket, time))),
+            Ok(None) => (left.len(), None),
+            Err(EngineError::OutOfMemory(reason)) => {
+                let Bucket { rows, length } = bucket;
+                tracing::warn!(
+                    rows,
+                    length,
+                    reason,
+                    "there is no memory for a batch of this shape"
+                );
+                (left.len(), None)
+            }
+            Err(error) => return Err(error),
+        };
+        left.drain(..done);
+        let _ = self.events.send(WorkerEvent::Idled { worker: self.index, done, measured });
+        Ok(())
+    }
+
+    /// Time of one run; `None` when it cannot begin before `end`, or nobody wants it any more.
+    fn time(
+        &self,
+        bucket: Bucket,
+        end: Option<Moment>,
+        session: &mut dyn Session,
+        output: &mut BatchOutput,
+    ) -> Result<Option<Duration>, EngineError> {
+        let start = self.clock.now();
+        if end.is_some_and(|end| start >= end) || self.scheduler.is_closed() {
+            return Ok(None);
+        }
+        session.run(&warm_up_batch(bucket)?, output)?;
+        Ok(Some(self.clock.now().since(start)))
+    }
+}
+
+pub(super) fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
+    let ids: Vec<u32> = (0..WARM_UP_IDS).cycle().take(bucket.length).collect();
+    Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])
+        .map_err(|error| EngineError::BadPackage(format!("a bucket cannot be filled: {error}")))
+}
