@@ -57,6 +57,21 @@ fn a_request_that_would_be_late_is_refused_until_there_is_room() {
 }
 
 #[test]
+fn a_request_that_needs_more_time_than_it_has_is_told_so_at_once() {
+    let server = Server::ready();
+    server.predict(Duration::from_secs(60));
+    for path in [DENSE, SPARSE, BOTH] {
+        let answer = server.post_bytes(path, TEXT);
+        let error = answer.error();
+        let param = Some("x-request-timeout-ms");
+        error.is(400, "invalid_request_error", "request_timeout_too_short", param);
+        assert!(answer.json()["error"]["message"].as_str().is_some_and(|m| m.contains("60 s")));
+        assert_eq!(answer.header("retry-after"), None, "it would be the same again");
+        server.post_with(path, &[("x-request-timeout-ms", "61000")], TEXT).ok();
+    }
+}
+
+#[test]
 fn interactive_requests_do_not_wait_for_bulk_requests() {
     let server = Server::ready();
     server.predict(Duration::from_millis(100));
