@@ -45,6 +45,9 @@ pub const COMMON_LENGTH: usize = 512;
 pub const COMMON_TIME: Duration = Duration::from_secs(8);
 /// The longest run with which a worker that idles warms up a shape: a request may come meanwhile.
 pub const IDLE_RUN_MAX: Duration = Duration::from_secs(2);
+/// A batch is stuck when it has run for so many times its predicted time, and no sooner than
+/// `worker-stuck-ms`: one text of thousands of tokens takes a large model half a minute.
+pub const STUCK_FACTOR: f64 = 4.0;
 
 /// A request of at most so many items and tokens is interactive when it does not say: a question
 /// with its variants, or one text; together they fit one batch of the CPU.

@@ -352,6 +352,12 @@ impl Scheduler {
         self.0.state.lock().predict(bucket)
     }
 
+    /// Time that the engine needs for these items when nothing disturbs it, by what was measured;
+    /// `None` as long as nothing was.
+    pub(crate) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
+        self.0.state.lock().least_time(tokens)
+    }
+
     /// Every shape that a batch may have.
     pub fn buckets(&self) -> &[Bucket] {
         &self.0.buckets

@@ -187,8 +187,8 @@ settings! {
         /// The largest batch of the slowest model takes seconds.
         stuck_after: number(WorkerStuckMs, 0..=3_600_000, "milliseconds", 30_000),
             "worker-stuck-ms", "MS",
-            "a batch that runs for longer is answered with 503 and fails readiness; 0 waits for \
-            ever";
+            "a batch that runs for longer, and for four times as long as predicted, is answered \
+            with 503 and fails readiness; 0 waits for ever";
         on_stuck: choice(OnStuck {
             /// Readiness fails until the batch ends after all.
             Wait = "false",

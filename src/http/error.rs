@@ -90,6 +90,8 @@ codes! {
         "the head of the request did not come in time";
     BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
         "the body did not come in time";
+    RequestTimeoutTooShort: "request_timeout_too_short", BAD_REQUEST, "invalid_request_error",
+        "the model needs more time for the input than the request has, however idle the server is";
     InvalidBody: "invalid_body", BAD_REQUEST, "invalid_request_error",
         "the body ended early or cannot be unpacked";
     SparseNotAvailable: "sparse_not_available", BAD_REQUEST, "invalid_request_error",
@@ -234,6 +236,17 @@ impl ApiError {
         Self::new(Code::DeadlineExceeded, message)
     }
 
+    /// The model alone takes longer than `timeout`.
+    fn timeout_too_short(needed: Duration, timeout: Duration) -> Self {
+        let message = format!(
+            "the model needs about {} s for the input and the request has {} ms; allow more time \
+             with the header x-request-timeout-ms, or send less text",
+            needed.as_secs_f64().ceil(),
+            timeout.as_millis()
+        );
+        Self::of(Code::RequestTimeoutTooShort, "x-request-timeout-ms", message)
+    }
+
     /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
@@ -375,6 +388,7 @@ impl ApiError {
                 Code::SparseNotAvailable,
                 "the model gives no sparse vectors; use POST /v1/embeddings",
             ),
+            EmbedError::TimeTooShort { needed } => Self::timeout_too_short(needed, timeout),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {

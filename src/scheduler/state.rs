@@ -16,6 +16,7 @@ use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BatchPlan, BucketTable, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
+use crate::limits::STUCK_FACTOR;
 
 mod admission;
 mod checks;
@@ -303,13 +304,16 @@ impl<T: Clone> SchedulerState<T> {
         self.workers.iter().filter(|worker| worker.stuck).count()
     }
 
-    /// Workers whose batch has run for `limit` or longer and who are not known to be stuck.
+    /// Workers whose batch has run for `limit` or longer, and for several times what it should, and
+    /// who are not known to be stuck.
     pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
-        let started = |worker: &WorkerState| worker.running.as_ref().map(|run| run.started);
-        let overdue = |&worker: &usize| {
-            started(&self.workers[worker]).is_some_and(|started| now.since(started) >= limit)
+        let overdue = |run: &RunningBatch| {
+            let due = Duration::from_secs_f64(run.predicted_us * self.correction / 1e6);
+            now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR))
         };
-        (0..self.workers.len()).filter(overdue).collect()
+        let is_overdue =
+            |&worker: &usize| self.workers[worker].running.as_ref().is_some_and(overdue);
+        (0..self.workers.len()).filter(is_overdue).collect()
     }
 
     /// Whether nothing waits and nothing runs.

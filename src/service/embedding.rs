@@ -70,8 +70,13 @@ impl EmbeddingService {
         options: &EmbedOptions,
         tokenized: &[Tokenized],
     ) -> Result<Ticket, EmbedError> {
-        let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
-        let by_size = Priority::of(tokenized.len(), tokens);
+        let tokens: Vec<usize> = tokenized.iter().map(|item| item.ids.len()).collect();
+        let left = options.deadline.since(self.clock.now());
+        // Nobody can answer it in time, however often it comes back.
+        if let Some(needed) = resident.scheduler.least_time(&tokens).filter(|&time| time > left) {
+            return Err(EmbedError::TimeTooShort { needed });
+        }
+        let by_size = Priority::of(tokens.len(), tokens.iter().sum());
         let priority = Some(self.priority(options.priority, by_size));
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
         let (vectors, deadline) = (options.vectors, options.deadline);

@@ -1,5 +1,7 @@
 //! What the application is asked, what it answers, and how it refuses.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::batch::{Priority, Vectors};
@@ -112,6 +114,11 @@ pub(crate) enum EmbedError {
     NoPrompt(InputType),
     #[error("the model has no sparse head")]
     SparseNotAvailable,
+    #[error("the engine needs {needed:?} for the input, which is more than the request's time")]
+    TimeTooShort {
+        /// On workers that run nothing else.
+        needed: Duration,
+    },
     #[error("the deadline passed")]
     DeadlineExceeded,
     /// The text is for the log, not for the client.

@@ -269,7 +269,8 @@ impl PoolThread {
     fn give_up_stuck(&mut self) {
         let Some(limit) = self.stuck_after() else { return };
         for worker in self.scheduler.give_up_stuck(limit) {
-            let reason = format!("worker {worker} has run one batch for {} ms", limit.as_millis());
+            let reason =
+                format!("worker {worker} has run one batch for {} ms or more", limit.as_millis());
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
             if self.config.watchdog.on_stuck == OnStuck::Exit {
                 self.scheduler.close();

@@ -221,12 +221,19 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Time of a request on workers of its own.
     fn own_time(&self, tokens: &[usize]) -> Duration {
+        micros(self.own_us(tokens) * self.correction)
+    }
+
+    /// The same on a machine that does nothing else; `None` before anything was measured. What
+    /// disturbs the workers of late is left out: it may be over before the request runs.
+    pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
+        self.cost_error.map(|_| micros(self.own_us(tokens)))
+    }
+
+    fn own_us(&self, tokens: &[usize]) -> f64 {
         let all_us: f64 = tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
         let longest = tokens.iter().copied().max().unwrap_or(0);
-        micros(
-            (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
-                * self.correction,
-        )
+        (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
     }
 
     /// The same for a request whose items are not known yet: as if its texts were the longest ones.
