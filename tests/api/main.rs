@@ -17,6 +17,7 @@ mod log;
 mod malformed;
 mod metrics;
 mod models;
+mod nim;
 mod package;
 mod requests;
 #[path = "../fuzz/runner.rs"]
