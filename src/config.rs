@@ -83,6 +83,10 @@ impl Config {
             );
             found.push(("max-request-timeout-ms", problem));
         }
+        if http.speaks(Dialect::Nim) && !http.speaks(Dialect::OpenAi) {
+            let problem = "nim is words on the routes of openai: add openai, or leave nim out";
+            found.push(("dialects", problem.to_owned()));
+        }
         if let Some(TlsFiles { cert, key }) = &http.tls {
             let (cert, key) = (!cert.as_os_str().is_empty(), !key.as_os_str().is_empty());
             if cert != key {

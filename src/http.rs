@@ -44,6 +44,7 @@ mod error;
 mod health;
 mod health_reply;
 mod models;
+mod nim;
 mod openapi;
 mod payload;
 mod record;

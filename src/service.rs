@@ -143,6 +143,7 @@ impl EmbeddingService {
             max_input_tokens: manifest.max_input_tokens,
             dimensions: manifest.dimensions(),
             has_sparse: manifest.sparse.is_some(),
+            prompts: prompts(manifest),
             created_unix_s: self.created_unix_s,
         });
     }
@@ -309,4 +310,11 @@ impl EmbeddingService {
             (Phase::Loading | Phase::Ready, _) => Err(Refusal::Loading),
         }
     }
+}
+
+/// What texts can be used for, as far as the model tells uses apart.
+fn prompts(manifest: &Manifest) -> Vec<InputType> {
+    let prompts = &manifest.prompts;
+    let query = prompts.query.as_ref().map(|_| InputType::Query);
+    query.into_iter().chain(prompts.passage.as_ref().map(|_| InputType::Passage)).collect()
 }

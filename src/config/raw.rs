@@ -90,7 +90,7 @@ impl RawConfig {
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
     ) -> Self {
-        let defaults = SETTINGS.iter().map(|s| (s.name, RawValue::unset(s.default)));
+        let defaults = SETTINGS.iter().map(|setting| (setting.name, default(setting)));
         let mut raw = Self { values: defaults.collect(), problems: Vec::new() };
         if let Some(path) = file {
             raw.read_file(path);
@@ -169,6 +169,15 @@ impl RawConfig {
                 Ok((setting, values)) => self.set(setting, values, Origin::File(path.to_owned())),
                 Err(problem) => self.note(format!("{place}, {key}"), problem),
             }
+        }
+    }
+}
+
+fn default(setting: &Setting) -> RawValue {
+    match setting.takes {
+        Takes::One => RawValue::unset(setting.default),
+        Takes::ListInOneFlag | Takes::ListOfFlags => {
+            RawValue { values: split(setting.default).collect(), origin: Origin::Default }
         }
     }
 }

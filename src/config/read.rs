@@ -30,7 +30,10 @@ pub(super) fn http_threads(typed: &RawValue) -> Read<HttpThreads> {
 }
 
 pub(super) fn word<T: Words>(typed: &RawValue) -> Read<T> {
-    let text = typed.text();
+    one_word(typed.text())
+}
+
+fn one_word<T: Words>(text: &str) -> Read<T> {
     let named = T::WORDS.iter().find(|(word, _)| *word == text);
     named.map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
@@ -67,6 +70,23 @@ pub(super) fn list(typed: &RawValue) -> Read<Vec<String>> {
         return wrong("a value is empty; give it, or leave it out");
     }
     Ok(values)
+}
+
+/// Words of a list, each once and at least one. A default is one text, with commas in it.
+pub(super) fn words<T: Words + PartialEq>(typed: &RawValue) -> Read<Vec<T>> {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    for text in list(typed)?.iter().flat_map(|value| value.split(',')) {
+        match one_word(text) {
+            Ok(word) if !found.contains(&word) => found.push(word),
+            Ok(_) => problems.push(format!("'{text}' is named twice")),
+            Err(unknown) => problems.extend(unknown),
+        }
+    }
+    if found.is_empty() && problems.is_empty() {
+        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        problems.push(format!("name at least one of {}", words.join(", ")));
+    }
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
 
 /// CUDA's numbers of GPUs.

@@ -281,6 +281,12 @@ settings! {
         /// actix-server panics over 512.
         threads: number_by(read::http_threads, "auto", HttpThreads, 1..=512, "threads"),
             "http-threads", "N", "threads that parse, tokenize and write; auto is one a core";
+        /// NIM's words are sent to OpenAI's routes.
+        dialects: read(Vec<Dialect>, read::words, "openai,nim"),
+            "dialects", "LIST",
+            "families of clients whose routes and words are understood: openai, nim; nim needs \
+            openai",
+            takes: Takes::ListInOneFlag;
         docs: choice(DocsRoutes {
             Serve = "true",
             /// They are answered like any unknown route.
@@ -350,6 +356,23 @@ settings! {
         level: read(String, read::log_level, "info"),
             "log-level", "LEVEL", "error, warn, info, debug, trace, or tracing directives",
             commands: &[Check, Bench, BuildEngine];
+    }
+}
+
+choice!(
+    /// A family of clients, with words and routes of its own.
+    Dialect {
+        /// `/v1/embeddings` and the routes beside it.
+        OpenAi = "openai",
+        /// NVIDIA NIM's words on those routes, and a few routes of its own.
+        Nim = "nim",
+    }
+);
+
+impl HttpConfig {
+    /// Whether the clients of `dialect` are understood.
+    pub fn speaks(&self, dialect: Dialect) -> bool {
+        self.dialects.contains(&dialect)
     }
 }
 

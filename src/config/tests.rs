@@ -8,7 +8,7 @@ use std::path::Path;
 use super::raw::RawConfig;
 use super::settings::SETTINGS;
 use super::{
-    Config, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
+    Config, Dialect, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
 };
 use crate::limits::Workers;
 
@@ -256,5 +256,24 @@ fn names_of_settings_are_unique_and_spelled_alike() {
     for setting in SETTINGS {
         assert!(setting.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'));
         assert_eq!(setting.variable(), format!("DUOVEC_{}", setting.key().to_uppercase()));
+    }
+}
+
+#[test]
+fn dialects_are_words_each_named_once() {
+    let dialects = |typed: &str| {
+        let config = resolve(&[("dialects", typed)], &[], None);
+        config.map(|config| config.http.dialects).map_err(|problems| problems.join("\n"))
+    };
+    assert_eq!(dialects("openai"), Ok(vec![Dialect::OpenAi]));
+    assert_eq!(dialects("nim, openai"), Ok(vec![Dialect::Nim, Dialect::OpenAi]));
+    for (typed, problem) in [
+        ("", "--dialects: name at least one of openai, nim"),
+        ("openai,cohere", "--dialects: 'cohere' is none of openai, nim"),
+        ("openai,openai", "--dialects: 'openai' is named twice"),
+        ("nim", "--dialects: nim is words on the routes of openai"),
+    ] {
+        let found = dialects(typed).expect_err(typed);
+        assert!(found.starts_with(problem), "{found}");
     }
 }

@@ -32,8 +32,8 @@ use futures_util::FutureExt;
 use super::connection::unread;
 use super::error::{ApiError, Code};
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, health, models, openapi};
-use crate::config::{DocsRoutes, HttpConfig};
+use super::{State, cors, docs, embed, health, models, nim, openapi};
+use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
 use crate::service::Vectors;
 
@@ -53,7 +53,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    const fn keyed(name: &'static str) -> Self {
+    pub(super) const fn keyed(name: &'static str) -> Self {
         Self { name, needs_key: true, is_polled: false }
     }
 
@@ -61,7 +61,7 @@ impl Endpoint {
         Self { name, needs_key: false, is_polled: false }
     }
 
-    const fn polled(name: &'static str) -> Self {
+    pub(super) const fn polled(name: &'static str) -> Self {
         Self { name, needs_key: false, is_polled: true }
     }
 }
@@ -94,6 +94,24 @@ pub(super) fn application(
 
 /// The router tries them in this order.
 fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
+    if config.speaks(Dialect::OpenAi) {
+        embedding_routes(app);
+    }
+    if config.speaks(Dialect::Nim) {
+        nim::routes(app);
+    }
+    let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
+    app.service(get("/health", Endpoint::polled("/health"), health::report))
+        .service(get("/health/live", Endpoint::polled("/health/live"), health::live))
+        .service(get("/health/deep", Endpoint::polled("/health/deep"), health::deep))
+        .service(get("/metrics", metrics, health::metrics));
+    if config.docs == DocsRoutes::Serve {
+        app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
+            .configure(docs::routes);
+    }
+}
+
+fn embedding_routes(app: &mut ServiceConfig) {
     for (path, vectors) in [
         ("/v1/embeddings", Vectors::Dense),
         ("/v1/sparse-embeddings", Vectors::Sparse),
@@ -104,17 +122,11 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
         let handler = move |state, request, body| embed::embed(state, request, body, vectors);
         app.service(post(path, Endpoint::keyed(path), handler));
     }
-    let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
-    app.service(get("/health", Endpoint::polled("/health"), health::report))
-        .service(get("/health/live", Endpoint::polled("/health/live"), health::live))
-        .service(get("/health/deep", Endpoint::polled("/health/deep"), health::deep))
-        .service(get("/metrics", metrics, health::metrics))
-        .service(get("/v1/models", Endpoint::keyed("/v1/models"), models::list))
-        .service(get(MODEL, Endpoint::keyed("/v1/models/{id}"), models::one));
-    if config.docs == DocsRoutes::Serve {
-        app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
-            .configure(docs::routes);
-    }
+    app.service(get("/v1/models", Endpoint::keyed("/v1/models"), models::list)).service(get(
+        MODEL,
+        Endpoint::keyed("/v1/models/{id}"),
+        models::one,
+    ));
 }
 
 fn post<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource

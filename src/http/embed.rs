@@ -112,8 +112,7 @@ async fn work(
     let bytes = rt::time::timeout(body_timeout, reading);
     let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
     let (request, mut permit) = parse(state, bytes, head.packing, permit).await?;
-    let truncate = state.config.truncate;
-    let (request, form) = request.validate(vectors, &head.asked, truncate, &state.service)?;
+    let (request, form) = request.validate(vectors, &head.asked, &state.config, &state.service)?;
     let parsed = state.clock.now();
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;

@@ -371,7 +371,7 @@ impl ApiError {
                 "input",
                 format!(
                     "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
-                     send \"truncate\": true"
+                     let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
                 ),
             ),
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(

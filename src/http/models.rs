@@ -1,5 +1,7 @@
 //! `/v1/models` and `/v1/models/{id}`.
 
+use std::borrow::Cow;
+
 use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
 use serde::Serialize;
@@ -8,24 +10,33 @@ use utoipa::ToSchema;
 use super::State;
 use super::error::{ApiError, OK};
 use super::payload::unknown_model;
+use crate::config::{Dialect, HttpConfig};
 use crate::health::Phase;
-use crate::service::{EmbeddingService, ModelCard, Refusal};
+use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
 
-/// The resident model, as a list.
+/// What clients of LiteLLM and the like put in front of a model's name.
+const PROVIDER: &str = "openai/";
+
+/// What NIM's clients put behind a model's name, for want of a field for it.
+const PROMPTS: [(&str, InputType); 2] =
+    [("-query", InputType::Query), ("-passage", InputType::Passage)];
+
+/// The resident model, under each of its names with a prompt too.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ModelList)]
 pub(super) struct ModelList<'a> {
     #[schema(pattern = "^list$")]
     object: &'static str,
-    #[schema(min_items = 1, max_items = 1)]
-    data: [Model<'a>; 1],
+    #[schema(min_items = 1)]
+    data: Vec<Model<'a>>,
 }
 
 /// A model.
 // OpenAI's four fields first, then ours.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Model<'a> {
-    id: &'a str,
+    #[schema(value_type = String)]
+    id: Cow<'a, str>,
     #[schema(pattern = "^model$")]
     object: &'static str,
     /// When the server started, in seconds since 1970.
@@ -42,22 +53,46 @@ pub(super) struct Model<'a> {
     sparse: bool,
 }
 
-/// The resident model as a list of one.
+/// The resident model; its own name comes first.
 pub(super) async fn list(state: Data<State>) -> Result<HttpResponse, ApiError> {
-    let data = [model(card(&state.service)?)];
+    let card = card(&state.service)?;
+    let with_prompt = PROMPTS
+        .iter()
+        .map(|(_, prompt)| *prompt)
+        .filter(|prompt| state.config.speaks(Dialect::Nim) && card.prompts.contains(prompt));
+    let names = std::iter::once(InputType::Default).chain(with_prompt);
+    let data = names.map(|prompt| model(card, prompt)).collect();
     Ok(HttpResponse::build(OK).json(ModelList { object: "list", data }))
 }
 
-/// The resident model by its id or an alias.
+/// The resident model by its id or an alias, with or without a prompt.
 pub(super) async fn one(state: Data<State>, name: Path<String>) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
-    if !state.service.knows_model(&name) {
-        return Err(unknown_model(&state.service));
-    }
-    Ok(HttpResponse::build(OK).json(model(card)))
+    let prompt = prompt_of(&name, &state.config, &state.service);
+    let prompt = prompt.ok_or_else(|| unknown_model(&state.service))?;
+    Ok(HttpResponse::build(OK).json(model(card, prompt)))
 }
 
-fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
+/// Which prompt a model's name asks for; `None` when the model is not served here.
+pub(super) fn prompt_of(
+    name: &str,
+    config: &HttpConfig,
+    service: &EmbeddingService,
+) -> Option<InputType> {
+    let knows = |name: &str| {
+        service.knows_model(name)
+            || name.strip_prefix(PROVIDER).is_some_and(|name| service.knows_model(name))
+    };
+    if knows(name) {
+        return Some(InputType::Default);
+    }
+    let mut prompts = PROMPTS.into_iter().filter(|_| config.speaks(Dialect::Nim));
+    let asked = prompts.find(|(suffix, _)| name.strip_suffix(suffix).is_some_and(knows));
+    asked.map(|(_, prompt)| prompt)
+}
+
+/// The card of the resident model, as soon as it is loaded.
+pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
     let phase = service.phase();
     let card = service.model_card().filter(|_| phase != Phase::Loading);
     card.ok_or_else(|| {
@@ -69,9 +104,10 @@ fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
     })
 }
 
-fn model(card: &ModelCard) -> Model<'_> {
+fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
+    let suffix = PROMPTS.iter().find(|(_, of)| *of == prompt).map(|(suffix, _)| *suffix);
     Model {
-        id: &card.id,
+        id: suffix.map_or(Cow::from(&card.id), |suffix| format!("{}{suffix}", card.id).into()),
         object: "model",
         created: card.created_unix_s,
         owned_by: "duovec",

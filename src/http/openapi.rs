@@ -185,7 +185,7 @@ const READ_CODES: [Code; 5] =
     [Code::InvalidApiKey, Code::InternalError, Code::Loading, Code::Draining, Code::NoWorker];
 
 fn models() -> PathItem {
-    let success = success(&models::ModelList::name(), "the resident model, and nothing else");
+    let success = success(&models::ModelList::name(), "the resident model");
     let summary = "The resident model, as a list";
     let operation = operation("list_models", "models", summary, success, &READ_CODES);
     PathItem::new(HttpMethod::Get, with_key(operation))

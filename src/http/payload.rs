@@ -13,10 +13,11 @@ use serde_path_to_error::Segment;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Code};
+use super::models;
 use super::reply::{DenseFormat, Form, SparseFormat};
-use crate::config::{TokenInput, TruncateDefault};
+use crate::config::{Dialect, HttpConfig, TokenInput, TruncateDefault};
 use crate::service::{
-    self, EmbedOptions, EmbedRequest, EmbeddingService, Input, OverLong, RequestHead, Vectors,
+    EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, OverLong, RequestHead, Vectors,
 };
 use crate::sparse::Selection;
 
@@ -56,7 +57,7 @@ pub(super) struct EmbeddingRequest {
     input_type: Option<InputTypeField>,
     /// Whether an over-long item is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
-    truncate: Option<bool>,
+    truncate: Option<Truncate>,
     /// The form of lexical weights.
     #[serde(default, deserialize_with = "scalar")]
     #[schema(default = "indices")]
@@ -74,14 +75,32 @@ pub(super) struct EmbeddingRequest {
     sparse_min_weight: Option<f32>,
 }
 
-/// What texts are used for; document is another word for passage.
+/// Whether an over-long item is cut.
 #[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(untagged)]
+enum Truncate {
+    Plain(bool),
+    Word(TruncateWord),
+}
+
+/// NIM's words: refuse, and cut at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+enum TruncateWord {
+    None,
+    End,
+}
+
+/// What texts are used for; the words with "document" are others for passage.
+#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 #[schema(as = InputType)]
 enum InputTypeField {
     Query,
     Passage,
     Document,
+    SearchQuery,
+    SearchDocument,
 }
 
 /// Which tokenizer token ids are of: the served model's, or OpenAI's, whose ids stand for a text.
@@ -100,8 +119,14 @@ const FIELDS: [(&str, &str); 11] = [
     ("encoding_format", "\"float\" or \"base64\""),
     ("dimensions", WHOLE_NUMBER),
     ("user", ""),
-    ("input_type", "\"query\" or \"passage\" or \"document\""),
-    ("truncate", "true or false"),
+    (
+        "input_type",
+        "\"query\" or \"passage\" or \"document\" or \"search_query\" or \"search_document\"",
+    ),
+    (
+        "truncate",
+        "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not possible)",
+    ),
     ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
     ("sparse_top_k", WHOLE_NUMBER),
     ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
@@ -149,30 +174,17 @@ impl EmbeddingRequest {
         self,
         vectors: Vectors,
         head: &RequestHead,
-        truncate: TruncateDefault,
+        config: &HttpConfig,
         service: &EmbeddingService,
     ) -> Result<(EmbedRequest, Form), ApiError> {
         if self.input.is_empty() {
             let message = "input is missing; send a text, a list of texts, or token ids";
             return Err(ApiError::of(Code::InvalidInput, "input", message));
         }
-        if self.model.is_some_and(|model| !service.knows_model(&model)) {
-            return Err(unknown_model(service));
-        }
-        let truncate = self.truncate.unwrap_or(match truncate {
-            TruncateDefault::Truncate => true,
-            TruncateDefault::Refuse => false,
-        });
         let options = EmbedOptions {
             vectors,
-            input_type: match self.input_type {
-                None => service::InputType::Default,
-                Some(InputTypeField::Query) => service::InputType::Query,
-                Some(InputTypeField::Passage | InputTypeField::Document) => {
-                    service::InputType::Passage
-                }
-            },
-            over_long: if truncate { OverLong::Truncate } else { OverLong::Refuse },
+            input_type: self.input_type(config, service)?,
+            over_long: self.over_long(config)?,
             token_input: self.token_encoding.map(|encoding| match encoding {
                 TokenEncoding::Model => TokenInput::Model,
                 TokenEncoding::Cl100kBase => TokenInput::Cl100kBase,
@@ -191,6 +203,47 @@ impl EmbeddingRequest {
             sparse: self.sparse_format.unwrap_or_default(),
         };
         Ok((EmbedRequest { inputs: self.input, options }, form))
+    }
+
+    /// What the texts are used for, as `input_type` or the model's name says.
+    fn input_type(
+        &self,
+        config: &HttpConfig,
+        service: &EmbeddingService,
+    ) -> Result<InputType, ApiError> {
+        let by_name = match &self.model {
+            None => InputType::Default,
+            Some(model) => {
+                models::prompt_of(model, config, service).ok_or_else(|| unknown_model(service))?
+            }
+        };
+        let by_field = match self.input_type {
+            None => return Ok(by_name),
+            Some(InputTypeField::Query | InputTypeField::SearchQuery) => InputType::Query,
+            Some(
+                InputTypeField::Passage | InputTypeField::Document | InputTypeField::SearchDocument,
+            ) => InputType::Passage,
+        };
+        if by_name != InputType::Default && by_name != by_field {
+            let message = "the end of the model's name asks for another prompt; leave input_type \
+                           out, or send the name without its end";
+            return Err(ApiError::of(Code::InvalidValue, "input_type", message));
+        }
+        Ok(by_field)
+    }
+
+    fn over_long(&self, config: &HttpConfig) -> Result<OverLong, ApiError> {
+        let truncate = match self.truncate {
+            None => config.truncate == TruncateDefault::Truncate,
+            Some(Truncate::Plain(truncate)) => truncate,
+            Some(Truncate::Word(word)) if config.speaks(Dialect::Nim) => word == TruncateWord::End,
+            Some(Truncate::Word(_)) => {
+                let message = "truncate must be true or false here, or left out; words are NIM's, \
+                               which --dialects leaves out";
+                return Err(ApiError::of(Code::InvalidValue, "truncate", message));
+            }
+        };
+        Ok(if truncate { OverLong::Truncate } else { OverLong::Refuse })
     }
 }
 
@@ -314,13 +367,15 @@ mod tests {
         assert!(FIELDS.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
         let mut enums = Vec::new();
         EmbeddingRequest::schemas(&mut enums);
-        assert_eq!(enums.len(), 4);
+        let mut named = 0;
         for (name, schema) in enums {
             let schema = serde_json::to_value(schema).expect("it is JSON");
-            let words = schema["enum"].as_array().expect("there are words");
+            let Some(words) = schema["enum"].as_array() else { continue };
             let takes = words.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
-            assert!(FIELDS.iter().any(|field| field.1 == takes), "{name} takes {takes}");
+            assert!(FIELDS.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
+            named += 1;
         }
+        assert_eq!(named, 5);
     }
 
     #[test]

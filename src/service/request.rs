@@ -142,6 +142,8 @@ pub(crate) struct ModelCard {
     /// Ascending; the hidden size is the last.
     pub dimensions: Vec<usize>,
     pub has_sparse: bool,
+    /// Texts can have one of them in front.
+    pub prompts: Vec<InputType>,
     /// Seconds since the Unix epoch at which the process began to load the model.
     pub created_unix_s: u64,
 }

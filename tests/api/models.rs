@@ -9,7 +9,6 @@ use crate::support::{ALIAS, CUT, HIDDEN, MAX_TOKENS, MODEL, Server};
 fn the_list_has_openais_shape_and_our_facts() {
     let body = Server::ready().get("/v1/models").ok();
     assert_eq!(body["object"], "list");
-    assert_eq!(body["data"].as_array().map(Vec::len), Some(1));
     let model = &body["data"][0];
     assert_eq!(model["id"], MODEL);
     assert_eq!(model["object"], "model");

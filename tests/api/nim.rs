@@ -1,6 +1,6 @@
 //! What clients of NVIDIA NIM send and ask, besides OpenAI's convention.
 
-use duovec::config::HttpConfig;
+use duovec::config::{Dialect, HttpConfig};
 use serde_json::{Value, json};
 
 use crate::support::{ALIAS, BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server};
@@ -122,4 +122,21 @@ fn probes_of_nim_are_answered() {
     assert_eq!(metadata["modelInfo"][0]["shortName"], MODEL);
     assert_eq!(metadata["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(metadata["licenseInfo"]["name"], "Apache-2.0");
+}
+
+#[test]
+fn turned_off_its_words_are_refused_and_its_routes_unknown() {
+    let dialects = vec![Dialect::OpenAi];
+    let server = Server::with(HttpConfig { dialects, ..HttpConfig::default() });
+    for path in ["/v1/health/live", "/v1/health/ready", "/v1/metadata"] {
+        server.get(path).error().is(404, "not_found_error", "not_found", None);
+    }
+    for word in ["NONE", "END"] {
+        let error = server.post(DENSE, &body("text", word)).error();
+        error.is(400, "invalid_request_error", "invalid_value", Some("truncate"));
+        assert!(error.message.contains("--dialects"), "{}", error.message);
+    }
+    let named = json!({"input": "text", "model": format!("{MODEL}-query")});
+    server.post(DENSE, &named).error().is(404, "not_found_error", "model_not_found", Some("model"));
+    assert_eq!(server.get("/v1/models").ok()["data"].as_array().map(Vec::len), Some(1));
 }

@@ -104,6 +104,17 @@ def test_both_vectors_can_be_asked_for_with_the_clients_own_post(client: openai.
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:
-    """The list has the resident model and nothing else."""
-    assert [model.id for model in client.models.list()] == ["multilingual-e5-small"]
-    assert client.models.retrieve("multilingual-e5-small").object == "model"
+    """The list has the resident model, first by its own name."""
+    name = "multilingual-e5-small"
+    models = [model.id for model in client.models.list()]
+    assert models == [name, name + "-query", name + "-passage"]
+    assert client.models.retrieve(name).object == "model"
+
+
+def test_a_models_name_chooses_the_prompt(client: openai.OpenAI) -> None:
+    """The client has no field for it."""
+    for kind in ("query", "passage"):
+        name, more = f"multilingual-e5-small-{kind}", {"extra_body": {"input_type": kind}}
+        by_name = client.embeddings.create(model=name, input="Where is the cat?")
+        (by_field,) = embed(client, ["Where is the cat?"], **more)
+        assert cosine(by_name.data[0].embedding, by_field) == pytest.approx(1, abs=1e-6)

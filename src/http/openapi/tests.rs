@@ -49,6 +49,7 @@ fn the_model_narrows_what_is_accepted() {
         max_input_tokens: 16,
         dimensions: vec![8, 4],
         has_sparse: true,
+        prompts: Vec::new(),
         created_unix_s: 0,
     };
     let document = described(Some(&card));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{EmbeddingRequest, FIELDS, InputLimits};
 use crate::clock::{Moment, RealClock};
-use crate::config::{DoorConfig, TokenInput, TruncateDefault};
+use crate::config::{DoorConfig, HttpConfig, TokenInput};
 use crate::fuzz_runner::{damage, pick, run_for};
 use crate::http::error::{ApiError, Code};
 use crate::limits::{MaxItemBytes, MaxItems};
@@ -72,8 +72,8 @@ fn read(
 ) -> Result<EmbedRequest, ApiError> {
     let head = RequestHead { announced_bytes: 0, priority: None, deadline: Moment::default() };
     let request = EmbeddingRequest::parse(body, limits)?;
-    let truncate = TruncateDefault::Truncate;
-    request.validate(Vectors::Both, &head, truncate, service).map(|(request, _)| request)
+    let config = HttpConfig::default();
+    request.validate(Vectors::Both, &head, &config, service).map(|(request, _)| request)
 }
 
 /// A service that knows its model's name only.
@@ -115,13 +115,13 @@ fn field(rng: &mut Rng, name: &str) -> String {
     }
     let word = match name {
         "input" => return input(rng),
-        "truncate" => return rng.bool().to_string(),
+        "truncate" => return pick(rng, &["true", "false", "\"NONE\"", "\"END\""]).to_owned(),
         "dimensions" | "sparse_top_k" | "sparse_min_weight" => {
             return pick(rng, &NUMBERS).to_owned();
         }
-        "model" => pick(rng, &["tiny-test", "tiny"]),
+        "model" => pick(rng, &["tiny-test", "tiny", "tiny-query", "openai/tiny-passage"]),
         "encoding_format" => pick(rng, &["float", "base64"]),
-        "input_type" => pick(rng, &["query", "passage", "document"]),
+        "input_type" => pick(rng, &["query", "passage", "document", "search_query"]),
         "token_encoding" => pick(rng, &["model", "cl100k_base", "o200k_base"]),
         "sparse_format" => pick(rng, &["indices", "dict", "tokens", "pgvector"]),
         _ => return value(rng, 0),

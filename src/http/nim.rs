@@ -1,0 +1,79 @@
+//! The routes that NVIDIA NIM has beside OpenAI's: probes, and what is served.
+//!
+//! NIM's words in requests are read where OpenAI's are, in `payload` and `models`.
+
+use actix_web::HttpResponse;
+use actix_web::web::{Data, ServiceConfig};
+use serde::Serialize;
+
+use super::app::{Endpoint, get};
+use super::error::{ApiError, NOT_READY, OK};
+use super::{NO_STORE, State, models};
+
+/// What a probe reads.
+#[derive(Serialize)]
+struct Health<'a> {
+    object: &'static str,
+    message: &'a str,
+}
+
+/// What is served, and by which release.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    version: &'static str,
+    model_info: [ModelInfo<'a>; 1],
+    license_info: License,
+    /// Files that a container needs besides the model's; there are none.
+    asset_info: [&'static str; 0],
+    #[serde(rename = "repository_override")]
+    repository_override: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ModelInfo<'a> {
+    short_name: &'a str,
+    /// NIM's is an address with a revision.
+    model_url: String,
+}
+
+/// The server's own licence.
+#[derive(Serialize)]
+struct License {
+    name: &'static str,
+}
+
+/// Probes need no key, as those of `/health`.
+pub(super) fn routes(app: &mut ServiceConfig) {
+    app.service(get("/v1/health/live", Endpoint::polled("/v1/health/live"), live))
+        .service(get("/v1/health/ready", Endpoint::polled("/v1/health/ready"), ready))
+        .service(get("/v1/metadata", Endpoint::keyed("/v1/metadata"), metadata));
+}
+
+async fn live() -> HttpResponse {
+    let health = Health { object: "health-response", message: "Service is live." };
+    HttpResponse::build(OK).insert_header(NO_STORE).json(health)
+}
+
+async fn ready(state: Data<State>) -> HttpResponse {
+    let status = state.service.health().status;
+    let (code, message) = match status.takes_requests() {
+        true => (OK, "Service is ready.".to_owned()),
+        false => (NOT_READY, format!("Service is not ready: {}.", status.name())),
+    };
+    let health = Health { object: "health-response", message: &message };
+    HttpResponse::build(code).insert_header(NO_STORE).json(health)
+}
+
+async fn metadata(state: Data<State>) -> Result<HttpResponse, ApiError> {
+    let card = models::card(&state.service)?;
+    let model_url = format!("{}:{}", card.id, card.revision);
+    Ok(HttpResponse::build(OK).json(Metadata {
+        version: env!("CARGO_PKG_VERSION"),
+        model_info: [ModelInfo { short_name: &card.id, model_url }],
+        license_info: License { name: env!("CARGO_PKG_LICENSE") },
+        asset_info: [],
+        repository_override: "",
+    }))
+}
