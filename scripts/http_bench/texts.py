@@ -17,6 +17,8 @@ from debian_texts.passages import share
 from default_package.command import say
 from default_package.errors import PackageError
 
+from .dialect import Dialect
+
 PACKAGES = {"en": "manpages", "pt": "manpages-pt-br"}
 """Where a language's pages are, if not in `manpages-` and its own code."""
 LANGUAGES = ("de", "en", "es", "fr", "it", "ja", "pl", "pt", "ru", "zh")
@@ -113,10 +115,8 @@ def pieces(blocks: list[str], chance: random.Random) -> Iterator[str]:
             yield text
 
 
-def bodies(texts: list[str], each: int, encoding: str) -> list[dict]:
+def bodies(texts: list[str], each: int, dialect: Dialect) -> list[dict]:
     """Request bodies that hold every text once, `each` at a time, the last one filled up."""
     endless = itertools.cycle(texts)
     groups = [list(itertools.islice(endless, each)) for _ in range(math.ceil(len(texts) / each))]
-    return [
-        {"input": group if each > 1 else group[0], "encoding_format": encoding} for group in groups
-    ]
+    return [dialect.body(group if each > 1 else group[0]) for group in groups]

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from http_bench import figures, latency, picture, report, scenarios, servers, single, texts, wrk
+from http_bench import (
+    dialect,
+    figures,
+    latency,
+    picture,
+    report,
+    scenarios,
+    servers,
+    single,
+    texts,
+    wrk,
+)
+from http_bench.dialect import BASE64, FLOATS, Target
 from http_bench.open_loop import Answer
 from http_bench.rows import Row, overload_row, single_row, unexpected
 
@@ -29,26 +41,26 @@ class StandIn:
         self.urls: list[str] = []
 
     def run(self, url: str, clients: int, seconds: float, bodies: Path) -> wrk.Found:
-        self.urls.append(url.removesuffix(servers.ROUTE))
+        self.urls.append(url.removesuffix(dialect.ROUTE))
         requests = len(self.urls)
         return wrk.Found(requests, seconds, 0, 0, {1000 * requests: requests})
 
 
 def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
-    urls = {scenarios.DEFAULT: "http://a", scenarios.THROUGHPUT: "http://b"}
+    targets = {scenarios.DEFAULT: Target("http://a"), scenarios.THROUGHPUT: Target("http://b")}
     stand_in = StandIn()
     driver = scenarios.Driver(stand_in, ["a", "b"], tmp_path, 0.5)  # type: ignore[arg-type]
-    rows = driver.in_turn(urls, 4, 32, twice=True)
+    rows = driver.in_turn(targets, 4, 32, 2)
     assert stand_in.urls == ["http://a", "http://b", "http://b", "http://a"]
-    assert [(row.server, row.load) for row in rows] == [(name, "closed 4 x 32") for name in urls]
+    assert [(row.server, row.load) for row in rows] == [(name, "closed 4 x 32") for name in targets]
     # A drift that is steady, as here, is not in the means.
     assert [row.texts_per_s for row in rows] == [2.5 * 32, 2.5 * 32]
     rounds = [row.more["rounds_texts_per_s"] for row in rows]
     assert rounds == [[1 * 32, 4 * 32], [2 * 32, 3 * 32]]
     assert rows[0].spread == {"p50": 4.0, "p90": 4.0, "p99": 4.0, "max": 4.0}
 
-    once = driver.in_turn(urls, 16, 1, twice=False)
-    assert stand_in.urls[4:] == list(urls.values())
+    once = driver.in_turn(targets, 16, 1, 1)
+    assert stand_in.urls[4:] == [target.url for target in targets.values()]
     assert [len(row.more["rounds_texts_per_s"]) for row in once] == [1, 1]
 
 
@@ -189,9 +201,9 @@ def test_table_is_aligned_and_dashes_what_was_not_seen() -> None:
 
 
 def test_bodies_hold_every_text_and_fill_the_last_one_up() -> None:
-    made = texts.bodies(["a", "b", "c"], 2, "base64")
+    made = texts.bodies(["a", "b", "c"], 2, BASE64)
     assert [body["input"] for body in made] == [["a", "b"], ["c", "a"]]
-    assert texts.bodies(["a"], 1, "float") == [{"input": "a", "encoding_format": "float"}]
+    assert texts.bodies(["a"], 1, FLOATS) == [{"input": "a", "encoding_format": "float"}]
 
 
 def test_sample_has_the_lengths_of_all_texts() -> None:
