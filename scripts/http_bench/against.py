@@ -1,0 +1,126 @@
+"""Another server and ours in turn, with the same texts and loads; one table with ratios."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from debian_texts import packages
+from default_package.command import say
+from default_package.errors import PackageError
+
+from . import neighbour, report, servers, texts, vectors
+from .compared import HEAD, WORDS, Pair, lines
+from .dialect import BASE64, FLOATS, TEI, Dialect, Target
+from .rows import unexpected
+from .scenarios import DEFAULT, Driver
+from .wrk import Wrk
+
+LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
+"""Clients and texts of each request. Other servers take 32 texts of a request by default."""
+NOISY = ((1, 1), (16, 1), (4, 32))
+"""Those that run once more beside the neighbour."""
+OTHER = "the other"
+
+
+def run(typed: argparse.Namespace) -> None:
+    """Measures, prints, writes."""
+    cache = packages.default_cache().parent
+    wrk = Wrk.found(cache)
+    every = texts.load(typed.texts, cache)
+    asked, own_dialect = dialects(typed.dialect, typed.model)
+    other = Target(typed.against, asked)
+    # Before ours is started: that takes a while, and a wrong address is soon told.
+    vectors.ask(other, every[: vectors.LOOKED_AT])
+    with (
+        tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder,
+        servers.duovec(typed.arguments) as server,
+    ):
+        own = Target(server.url, own_dialect)
+        outcome = Outcome(typed, {DEFAULT: own, OTHER: other})
+        outcome.head(servers.health(server), every)
+        outcome.measure(Driver(wrk, every, Path(folder), typed.seconds))
+    outcome.write(typed.out)
+    outcome.check()
+
+
+def dialects(name: str, model: str | None) -> tuple[Dialect, Dialect]:
+    """How the other server is asked, and how ours is: for vectors of the same form."""
+    asked, own = (TEI, FLOATS) if name == "tei" else (BASE64, BASE64)
+    if model is not None:
+        fields = {**asked.fields, "model": model}
+        asked = dataclasses.replace(asked, name=f"{asked.name}, with a model", fields=fields)
+    return asked, own
+
+
+class Outcome:
+    """Everything that was seen."""
+
+    def __init__(self, typed: argparse.Namespace, targets: dict[str, Target]) -> None:
+        self._typed, self._targets = typed, targets
+        self.heading: list[str] = []
+        self.pairs: list[Pair] = []
+        self.cores: list[float] = []
+        """What the neighbour had, each time."""
+
+    def head(self, health: dict[str, Any], every: list[str]) -> None:
+        """What runs where, and whether both servers give the same vectors."""
+        typed = self._typed
+        some = every[: vectors.LOOKED_AT]
+        own, other = (vectors.ask(target, some) for target in self._targets.values())
+        asked = self._targets[OTHER].dialect
+        self.heading = [
+            f"{os.cpu_count()} cores; {len(every)} texts; in turn, rounds of {typed.seconds:g} s: "
+            f"{typed.rounds}; load and both servers on the same machine",
+            f"{report.chosen({DEFAULT: health})}, {health['tuning']['precision']}",
+            f"{OTHER}: POST {typed.against}{asked.route}; {vectors.likeness(own, other)}",
+        ]
+        if typed.small:
+            self.heading.append("a small run shows that everything works; its figures say nothing")
+
+    def measure(self, driver: Driver) -> None:
+        """All loads, some of them once more beside the neighbour, at once: a machine drifts."""
+        for target in self._targets.values():
+            driver.warm(target)
+        for load in LOADS:
+            self._pair(driver, *load, noisy=False)
+            if load in NOISY:
+                say("a neighbour takes one core for half of the time")
+                with neighbour.beside() as beside:
+                    self._pair(driver, *load, noisy=True)
+                self.cores.append(beside.cores)
+
+    def _pair(self, driver: Driver, clients: int, each: int, *, noisy: bool) -> None:
+        own, other = driver.in_turn(self._targets, clients, each, self._typed.rounds)
+        self.pairs.append(Pair(own, other, noisy))
+
+    def write(self, out: Path) -> None:
+        """Table on stdout and in a file, JSON."""
+        out.mkdir(parents=True, exist_ok=True)
+        cores = " and ".join(f"{cores:.2f}" for cores in self.cores)
+        head = [*self.heading, f"the neighbour had {cores} of a core"]
+        text = "\n\n".join([*head, report.table(HEAD, lines(self.pairs), WORDS)])
+        print(text, flush=True)
+        stored = {
+            "machine": platform.platform(),
+            "heading": head,
+            "loads": [pair.stored() for pair in self.pairs],
+        }
+        (out / "against.md").write_text(text + "\n", encoding="utf-8")
+        written = json.dumps(report.finite(stored), indent=1)
+        (out / "against.json").write_text(written, encoding="utf-8")
+        say(f"wrote {out}")
+
+    def check(self) -> None:
+        """Fails when ours failed under any load. What the other one refuses is in the table."""
+        found = unexpected([pair.own for pair in self.pairs], self._typed.small)
+        silent = [pair for pair in self.pairs if pair.other.requests == pair.other.errors]
+        found += [f"{OTHER} server gave no good answer to {pair.load}" for pair in silent]
+        if found:
+            raise PackageError("; ".join(found))

@@ -1,0 +1,105 @@
+"""The parts of scripts/bench_http.sh --against that touch no server."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import math
+import time
+from array import array
+
+import pytest
+
+from http_bench import against, compared, neighbour, texts, vectors
+from http_bench.__main__ import address
+from http_bench.compared import Pair
+from http_bench.dialect import TEI, Target
+from http_bench.rows import Row
+
+
+def row(server: str, clients: int, each: int, requests: int, ms: float = 10.0) -> Row:
+    spread = {"p50": ms, "p90": 2 * ms, "p99": 3 * ms, "max": 4 * ms}
+    found = Row(server, f"closed {clients} x {each}", clients, each, requests, 10.0, spread)
+    found.more["rounds_texts_per_s"] = [requests * each / 10.0 * part for part in (0.9, 1.1)]
+    return found
+
+
+def test_only_servers_of_this_machine_are_measured() -> None:
+    assert address("http://127.0.0.1:8081/") == "http://127.0.0.1:8081"
+    assert address("http://localhost:8081/v1") == "http://localhost:8081"
+    assert address("http://[::1]:8081") == "http://[::1]:8081"
+    for url in ["http://192.0.2.7:80", "http://example.org", "https://127.0.0.1", "127.0.0.1:80"]:
+        with pytest.raises(argparse.ArgumentTypeError, match="must be on this machine"):
+            address(url)
+
+
+def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
+    other, own = against.dialects("tei", None)
+    assert texts.bodies(["a", "b"], 2, other) == [{"inputs": ["a", "b"], "truncate": True}]
+    assert texts.bodies(["a"], 1, other) == [{"inputs": "a", "truncate": True}]
+    assert texts.bodies(["a"], 1, own) == [{"input": "a", "encoding_format": "float"}]
+    assert Target("http://a", other).address == "http://a/embed"
+    other, own = against.dialects("openai", "m")
+    assert other.body("a") == {"input": "a", "encoding_format": "base64", "model": "m"}
+    assert own.body("a") == {"input": "a", "encoding_format": "base64"}
+    # Bodies are kept in files by this name.
+    assert other.name != own.name
+
+
+def test_ratios_above_one_are_in_our_favour() -> None:
+    quiet = Pair(row("duovec", 4, 32, 300), row("other", 4, 32, 100, ms=40.0), noisy=False)
+    noisy = Pair(row("duovec", 4, 32, 240), row("other", 4, 32, 50, ms=80.0), noisy=True)
+    found = compared.lines([quiet, noisy])
+    assert [line[:2] for line in found] == [
+        ["4 clients x 32 texts", "texts/s"],
+        ["", "p50 ms"],
+        ["", "p99 ms"],
+        ["4 clients x 32 texts, neighbour", "texts/s"],
+        ["", "p50 ms"],
+        ["", "p99 ms"],
+        ["", "rate kept"],
+    ]
+    assert [line[4] for line in found] == ["3.00", "4.00", "4.00", "4.80", "8.00", "8.00", "1.60"]
+    assert found[0][5] == "3.00 to 3.00"
+    assert found[-1][2:4] == ["80.0 %", "50.0 %"]
+
+
+def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
+    silent = row("other", 1, 1, 0)
+    silent.spread = dict.fromkeys(silent.spread, math.nan)
+    silent.more["rounds_texts_per_s"] = [math.nan, math.nan]
+    found = compared.lines([Pair(row("duovec", 1, 1, 10), silent, noisy=False)])
+    assert [line[3:] for line in found] == [["-", "-", ""]] * 3
+    assert found[0][0] == "1 client x 1 text"
+    refused = row("other", 64, 1, 100)
+    refused.errors = refused.refused = 40
+    found = compared.lines([Pair(row("duovec", 64, 1, 100), refused, noisy=False)])
+    assert found[-1] == ["", "failed", "0", "40", "", ""]
+    assert found[0][4] == "1.67", "only good answers count"
+
+
+def test_vectors_are_read_in_every_form() -> None:
+    written = base64.b64encode(array("f", [1.0, 0.5]).tobytes()).decode()
+    as_openai = {"data": [{"index": 0, "embedding": written}, {"index": 1, "embedding": [2, 3]}]}
+    assert [list(vector) for vector in vectors._read(as_openai)] == [[1.0, 0.5], [2.0, 3.0]]
+    assert vectors._read([[1, 2], [3, 4]]) == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_another_model_is_told_from_ours() -> None:
+    own = [[1.0, 0.0], [0.6, 0.8]]
+    assert vectors.likeness(own, [[2.0, 0.0], [0.6, 0.8]]).startswith("the same vectors")
+    assert vectors.likeness(own, [[1.0, 0.0], [0.8, -0.6]]).startswith("OTHER VECTORS")
+    assert vectors.likeness(own, [[1.0, 0.0], [0.0, 0.0]]).startswith("OTHER VECTORS")
+    assert vectors.likeness(own, [[1.0], [1.0]]).startswith("ANOTHER MODEL")
+
+
+def test_the_neighbour_takes_a_core_half_of_the_time_at_most_and_ends() -> None:
+    start = time.monotonic()
+    with neighbour.beside() as beside:
+        time.sleep(0.5)
+    assert 0 < beside.cores < 0.7
+    assert time.monotonic() - start < neighbour.END_TIMEOUT_S
+
+
+def test_tei_is_not_asked_for_base64() -> None:
+    assert "encoding_format" not in TEI.body("a")

@@ -1,0 +1,88 @@
+"""scripts/bench_http.sh --against, with a second duovec and with a server of TEI's shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tei_server
+from server import ROOT, running
+
+TINY = str(ROOT / "tests/fixtures/tiny")
+TIMEOUT_S = 240
+
+
+def engine(run_ms: int) -> list[str]:
+    """One worker that takes so long for each batch of one text."""
+    few = ["--workers", "1", "--max-batch-rows", "1", "--max-batch-tokens", "64"]
+    return ["--engine", "fake", "--fake-run-ms", str(run_ms), *few]
+
+
+def bench(url: str, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, with a server of ours that takes 2 ms for each text."""
+    command = [sys.executable, "-m", "http_bench", "--small", "--texts", "40", "--against", url]
+    paths = [str(ROOT / "scripts"), str(ROOT / "tests/clients")]
+    return subprocess.run(
+        [*command, "--out", str(out), *more, "--", *engine(2)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "DUOVEC_PACKAGE": TINY},
+    )
+
+
+def loads(out: Path) -> list[dict[str, Any]]:
+    """What was measured."""
+    found: list[dict[str, Any]] = json.loads((out / "against.json").read_text())["loads"]
+    return found
+
+
+def test_a_second_duovec_that_is_slower_is_seen_to_be_slower(tmp_path: Path) -> None:
+    with running("--package", TINY, *engine(20)) as other:
+        done = bench(other.url + "/v1", tmp_path, "--model", "tiny")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    assert "the same vectors as ours" in done.stdout
+    found = loads(tmp_path)
+    assert [load["load"] for load in found] == [
+        "1 client x 1 text",
+        "1 client x 1 text, neighbour",
+        "16 clients x 1 text",
+        "16 clients x 1 text, neighbour",
+        "64 clients x 1 text",
+        "4 clients x 32 texts",
+        "4 clients x 32 texts, neighbour",
+    ]
+    for load in found:
+        # Ten times, less what both take beside the run, and what a busy machine adds.
+        assert load["duovec"]["texts_per_s"] > 1.3 * load["other"]["texts_per_s"], load
+        assert load["duovec"]["errors"] == load["other"]["errors"] == 0
+    kept = [line for line in done.stdout.splitlines() if "rate kept" in line]
+    assert len(kept) == 3
+
+
+def test_a_server_of_teis_shape_is_measured_with_its_own_dialect(tmp_path: Path) -> None:
+    with tei_server.serving() as url:
+        done = bench(url, tmp_path, "--dialect", "tei")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    assert f"POST {url}/embed; ANOTHER MODEL: vectors of 32 numbers" in done.stdout
+    for load in loads(tmp_path):
+        assert load["other"]["requests"] > 0 and load["other"]["errors"] == 0, load
+        assert load["duovec"]["requests"] > 0 and load["duovec"]["errors"] == 0, load
+
+
+def test_a_wrong_dialect_ends_with_one_sentence_before_anything_is_measured(tmp_path: Path) -> None:
+    with tei_server.serving() as url:
+        done = bench(url, tmp_path / "out")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {url}/v1/embeddings answered 404")
+    assert last.endswith("is the address right, and --dialect?")
+    assert not (tmp_path / "out").exists()
