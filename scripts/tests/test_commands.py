@@ -19,6 +19,8 @@ COMMANDS = [
     for place in ("*.py", "*.sh", "research/*.py")
     for path in sorted(SCRIPTS.glob(place))
 ]
+PLACES = ("scripts", "clients/*", "examples/*", "tests/*")
+LISTS = [path for place in PLACES for path in SCRIPTS.parent.glob(f"{place}/requirements*.txt")]
 LINES_MAX = 250
 # No site-packages, neither those of an environment nor the user's.
 BARE = [sys.executable, "-S", "-s"]
@@ -80,6 +82,17 @@ def test_lists_are_read_with_extras_and_remarks(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("\n".join([*lines, "no-such-package==1"]))
     assert environment.missing(path) == ["pytest==0.1", "no-such-package==1"]
+
+
+def test_lists_that_have_the_same_package_name_the_same_version() -> None:
+    versions: dict[str, set[str]] = {}
+    for path in LISTS:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, _, version = line.partition("#")[0].strip().partition("==")
+            if version:
+                versions.setdefault(name.partition("[")[0], set()).add(version)
+    assert len(LISTS) > 3 and len(versions) > 20
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
