@@ -116,6 +116,7 @@ fi
 # It replaces the package, so it must not run beside tests that read it.
 step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
 step "set up a browser" ensure_browser
+step "set up clients of Node" ensure_node_clients
 # Its C++ runs beside the compiler here; its Rust finds everything built.
 beside "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 beside "dependencies" check_dependencies

@@ -162,6 +162,27 @@ ensure_browser() {
     fi
 }
 
+# Those of docs/clients.md that run on Node.
+NODE_CLIENTS=(openai@7.55.0 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 @langchain/openai@1.6.0
+    @langchain/core@1.2.13)
+
+fill_node_clients() {
+    mkdir -p "$NEW"
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "${NODE_CLIENTS[@]}"
+}
+
+# ensure_node_clients: their folder in DUOVEC_NODE_CLIENTS; their tests are skipped without it.
+ensure_node_clients() {
+    local folder log="$CACHE/node-clients.log"
+    folder="$CACHE/node-clients-$(sha256sum <<<"${NODE_CLIENTS[*]}" | cut -c1-16)"
+    if [ ! -e "$folder" ] && ! (made_whole "$folder" fill_node_clients) >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        say "clients of Node cannot be had: their tests will be skipped (Debian's package: npm)"
+        return
+    fi
+    export DUOVEC_NODE_CLIENTS="$folder"
+}
+
 # ensure_binary FEATURES: the optimized binary in BINARY.
 ensure_binary() {
     say "building the $PROFILE binary (a few minutes the first time)"
