@@ -48,7 +48,7 @@ check_style() {
     "$PYTHON" -m ruff format --check scripts tests clients examples deploy || return
     "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
         clients/python/src clients/python/tests/*.py || return
-    "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh .ci/run
+    "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run
 }
 
 # build_tests: all of them; lists the names and paths of their programs for run_tests.
@@ -81,6 +81,7 @@ test_clients() {
     step "the Python client against the real binary" \
         "$PYTHON" -m pytest -q -rs clients/python/tests
     step "a fleet: proxies, Prometheus, Kubernetes" scripts/test_fleet.sh
+    step "a corpus on a Ray cluster" examples/ray/test.sh
 }
 
 test_load_and_conformance() {

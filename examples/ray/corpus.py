@@ -1,0 +1,131 @@
+"""Parts of a corpus in Parquet: planning, reading, adding vectors, writing. Nothing of Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from duovec import Paired
+
+VECTORS = ("dense", "sparse_indices", "sparse_values")
+JOB_FILE = "job.json"
+LONGEST_CHARS = 250_000
+"""Below the bytes that a server takes, and far beyond the tokens that a model reads."""
+
+Both = Callable[[list[str]], Paired]
+"""Both vectors of each text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a row group."""
+
+    file: str
+    group: int
+    first: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """Of its file in the output."""
+        return f"{Path(self.file).stem}.{self.group:05}.{self.first:09}.parquet"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done to each part."""
+
+    out: str
+    text: str
+    input_type: str
+    command: tuple[str, ...]
+    """Starts a server, but for its socket."""
+
+
+def read(part: Part) -> pa.Table:
+    """The part's rows."""
+    group = pq.ParquetFile(part.file).read_row_group(part.group)
+    return group.slice(part.first, part.rows)
+
+
+def with_vectors(rows: pa.Table, column: str, both: Both) -> pa.Table:
+    """The rows with both vectors; a row without a text has none."""
+    texts = rows[column].to_pylist()
+    missing = pa.array([text is None for text in texts])
+    dense, sparse = both([(text or "")[:LONGEST_CHARS] for text in texts])
+    ends = np.cumsum([0, *map(len, sparse)], dtype=np.int32)
+    indices, weights = ([getattr(one, name) for one in sparse] for name in ("indices", "values"))
+    arrays = [
+        pa.FixedSizeListArray.from_arrays(dense.reshape(-1), dense.shape[1], mask=missing),
+        pa.ListArray.from_arrays(ends, np.concatenate(indices), mask=missing),
+        pa.ListArray.from_arrays(ends, np.concatenate(weights), mask=missing),
+    ]
+    for name, array in zip(VECTORS, arrays, strict=True):
+        rows = rows.append_column(name, array)
+    return rows
+
+
+def write_whole(table: pa.Table, path: Path) -> None:
+    """The file is there when it is whole, also when two actors write it at once."""
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        pq.write_table(table, unfinished, compression="zstd")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def sweep(out: Path) -> None:
+    """Remove what actors that were killed have begun to write."""
+    for unfinished in out.glob(".*.parquet.*"):
+        unfinished.unlink(missing_ok=True)
+
+
+def planned(files: list[str], text: str, part_rows: int) -> list[Part]:
+    """The parts of all files. Ends with a sentence where a file is not what it should be."""
+    parts: list[Part] = []
+    for file in sorted(files):
+        try:
+            found = pq.ParquetFile(file)
+        except (OSError, pa.ArrowException) as error:
+            sys.exit(f"{file} cannot be read as Parquet: {error}")
+        schema = found.schema_arrow
+        if text not in schema.names or not pa.types.is_unicode(schema.field(text).type):
+            sys.exit(f"{file} has no column {text!r} of texts; it has {', '.join(schema.names)}")
+        if taken := sorted(set(VECTORS) & set(schema.names)):
+            sys.exit(f"{file} has a column {taken[0]!r}, which the output needs: rename it")
+        for group in range(found.num_row_groups):
+            rows = found.metadata.row_group(group).num_rows
+            for first in range(0, rows, part_rows):
+                parts.append(Part(str(file), group, first, min(part_rows, rows - first)))
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        sys.exit("two input files have the same name, so their parts would, too: rename one")
+    return parts
+
+
+def claim(out: Path, about: dict[str, Any]) -> None:
+    """Say what the output is of, or end with a sentence where it is of something else."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / JOB_FILE
+    if not path.exists():
+        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for name, now in about.items():
+        if before.get(name) != now:
+            was = before.get(name)
+            sys.exit(
+                f"{out} belongs to another run, whose {name} was {was!r} and not {now!r}: "
+                "name another --out"
+            )

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Tests examples/ray on a real Ray cluster of two nodes on this machine. Ray is large (630 MB with
+# what it needs), so it has an environment of its own. Arguments go to pytest. DUOVEC_TEST_BINARY
+# names a binary that is there already.
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/setup.sh"
+answer_help "$@"
+cd "$ROOT"
+
+need_tools
+need_cache
+if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
+    ensure_binary default
+    export DUOVEC_TEST_BINARY="$BINARY"
+fi
+
+LISTS=(examples/ray/requirements.txt tests/ray/requirements.txt)
+RAY="$CACHE/ray-$( (python3 -V && cat "${LISTS[@]}") | sha256sum | cut -c1-16)"
+if [ ! -e "$RAY/bin/python" ]; then
+    need_disk "$CACHE" 1500 "the environment with Ray"
+    say "installing Ray into $RAY (about a minute, once)"
+    (made_whole "$RAY" fill_venv "${LISTS[@]}") || exit 1
+fi
+"$RAY/bin/python" -m pytest -q -rs tests/ray "$@"

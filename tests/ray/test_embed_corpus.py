@@ -1,0 +1,204 @@
+"""examples/ray/embed_corpus.py on a real Ray cluster of two nodes, one of which is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ray.cluster_utils import Cluster
+
+from duovec import Client
+from server import ROOT, running
+
+SCRIPT = ROOT / "examples/ray/embed_corpus.py"
+TINY = str(ROOT / "tests/fixtures/tiny")
+# One worker that takes 10 ms for each text: a part takes a quarter of a second.
+ENGINE = ["--engine", "fake", "--fake-run-ms", "10", "--workers", "1"]
+ENGINE += ["--max-batch-rows", "1", "--max-batch-tokens", "64"]
+FILES, GROUPS, GROUP_ROWS, PART_ROWS = 2, 3, 110, 25
+ROWS, PARTS = FILES * GROUPS * GROUP_ROWS, FILES * GROUPS * 5
+# A killed node is missed within a second and a half.
+SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
+END_TIMEOUT_S = 60
+DONE = re.compile(r"\d+ of \d+: ")
+# In the command line of every server that the test starts.
+MARK = f"mark-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Its head. Each node has room for one actor, as one with a single GPU has: the actor of a
+    node that is lost waits until another actor has nothing left to do."""
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two files with a column beside the texts; every seventh row has no text."""
+    folder, files = tmp_path_factory.mktemp("corpus"), []
+    for number in range(FILES):
+        first = number * GROUPS * GROUP_ROWS
+        ids = range(first, first + GROUPS * GROUP_ROWS)
+        texts = [None if at % 7 == 0 else f"the cat number {at} sleeps" for at in ids]
+        files.append(str(folder / f"{number}.parquet"))
+        table = pa.table({"id": list(ids), "text": texts})
+        pq.write_table(table, files[-1], row_group_size=GROUP_ROWS)
+    return files
+
+
+def command(files: list[str], out: Path, address: str, *more: str) -> list[str]:
+    binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
+    typed = [sys.executable, str(SCRIPT), *files, "--out", str(out), "--address", address]
+    typed += ["--duovec", binary, "--package", TINY, "--part-rows", str(PART_ROWS), *more]
+    return [*typed, "--", *ENGINE, "--model-aliases", MARK]
+
+
+def servers_left() -> list[int]:
+    """Processes of servers that the actors have started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if MARK.encode() in words and b"--unix-socket" in words and b"serve" in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(what: str, happened: Any) -> None:
+    end = time.monotonic() + END_TIMEOUT_S
+    while not happened():
+        assert time.monotonic() < end, f"{what}: it never happened"
+        time.sleep(0.05)
+
+
+def check_rows(out: Path) -> None:
+    """Every row is there once, as it was, with the vectors of its text."""
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("*.parquet"))])
+    rows = sorted(table.to_pylist(), key=lambda row: row["id"])
+    assert [row["id"] for row in rows] == list(range(ROWS))
+    assert table.schema.field("dense").type == pa.list_(pa.float32(), 8)
+    vectors = ("dense", "sparse_indices", "sparse_values")
+    assert all(row[name] is None for row in rows[::7] for name in vectors)
+    assert all(row["text"] is None for row in rows[::7])
+    with_text = [row for row in rows if row["text"] is not None]
+    with running("--package", TINY, "--engine", "fake") as server, Client(server.url) as client:
+        dense, sparse = client.both([row["text"] for row in with_text], input_type="passage")
+    np.testing.assert_allclose([row["dense"] for row in with_text], dense, atol=1e-6)
+    for row, expected in zip(with_text, sparse, strict=True):
+        assert row["text"] == f"the cat number {row['id']} sleeps"
+        assert row["sparse_indices"] == expected.indices.tolist()
+        assert row["sparse_values"] == pytest.approx(expected.values.tolist())
+
+
+def test_a_node_that_is_killed_loses_no_row_and_doubles_none(
+    cluster: Cluster, corpus: list[str], tmp_path: Path
+) -> None:
+    node, out = cluster.add_node(num_cpus=1), tmp_path / "out"
+    seen: set[str] = set()
+    with subprocess.Popen(
+        command(corpus, out, cluster.address), stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        lines = iter(driver.stdout)
+        assert next(lines) == f"{PARTS} of {PARTS} parts are to be made\n"
+        # Ray's own lines stand between them.
+        for line in filter(DONE.match, lines):
+            seen.add(line.split()[-1])
+            if len(seen) == 2:
+                break
+        assert len(seen) == 2, "both nodes work"
+        assert len(list(out.glob("*.parquet"))) < PARTS - 4, "it is in the middle"
+        cluster.remove_node(node, allow_graceful=False)
+        rest = list(lines)
+    assert driver.returncode == 0, rest
+    assert f"{ROWS} rows in {PARTS} parts in {out}\n" in rest
+    names = {path.name for path in out.iterdir()}
+    assert len(names) == PARTS + 1 and "job.json" in names, "nothing unfinished is left"
+    check_rows(out)
+    wait_for("all servers of actors end", lambda: not servers_left())
+
+    # What was made is left alone, and what is missing is made the same.
+    parts = sorted(out.glob("*.parquet"))
+    before = {path: path.stat().st_mtime_ns for path in parts}
+    bytes_before = parts[3].read_bytes()
+    parts[3].unlink()
+    done = subprocess.run(
+        command(corpus, out, cluster.address), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"1 of {PARTS} parts are to be made\n")
+    assert parts[3].read_bytes() == bytes_before
+    after = {path: path.stat().st_mtime_ns for path in parts}
+    assert {path for path in parts if before[path] != after[path]} == {parts[3]}
+
+
+def test_a_server_that_is_killed_is_started_again(
+    cluster: Cluster, corpus: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        command(corpus[:1], out, cluster.address), stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        lines = iter(driver.stdout)
+        next(line for line in lines if line.startswith("2 of "))
+        killed = servers_left()
+        assert killed
+        for pid in killed:
+            os.kill(pid, 9)
+        rest = list(lines)
+    assert driver.returncode == 0, rest
+    assert f"{ROWS // 2} rows in {PARTS // 2} parts in {out}\n" in rest
+    ids = [pq.read_table(path, columns=["id"])["id"].to_pylist() for path in out.glob("*.parquet")]
+    assert sorted(at for some in ids for at in some) == list(range(ROWS // 2))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--text", "body"], "has no column 'body' of texts; it has id, text"),
+        (["--text", "id"], "has no column 'id' of texts"),
+        (["--input-type", "query"], "whose input_type was 'passage' and not 'query'"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    corpus: list[str], tmp_path: Path, more: list[str], said: str
+) -> None:
+    (tmp_path / "job.json").write_text('{"text": "text", "input_type": "passage"}')
+    done = subprocess.run(
+        command(corpus, tmp_path, "nowhere", *more), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert said in line
+
+
+def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 this is no Parquet")
+    done = subprocess.run(
+        command([str(path)], tmp_path / "out", "nowhere"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"{path} cannot be read as Parquet:")
+    assert not (tmp_path / "out").exists()
