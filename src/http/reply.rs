@@ -119,9 +119,22 @@ pub(super) struct PairedEmbedding<'a> {
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum DenseVector<'a> {
-    /// encoding_format "float"
-    Float(&'a [f32]),
+    Float(#[schema(inline)] Decimals<'a>),
     Base64(#[schema(inline)] Base64<'a>),
+}
+
+/// encoding_format "float"
+#[derive(ToSchema)]
+#[schema(value_type = Vec<f32>)]
+pub(super) struct Decimals<'a>(&'a [f32]);
+
+impl Serialize for Decimals<'_> {
+    // In one place for all answers, so that the compiler has no reason to leave a call for each
+    // number in the loop: that took a third of the time to write it.
+    #[inline(never)]
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(json)
+    }
 }
 
 /// encoding_format "base64": little-endian f32
@@ -151,7 +164,7 @@ impl Serialize for SparseValues<'_> {
             SparseFormat::Indices => {
                 let mut object = json.serialize_struct("SparseValues", 2)?;
                 object.serialize_field("indices", &vector.indices)?;
-                object.serialize_field("values", &vector.values)?;
+                object.serialize_field("values", &Decimals(&vector.values))?;
                 object.end()
             }
             SparseFormat::Dict => json.collect_map(vector.pairs()),
@@ -242,7 +255,7 @@ pub(super) fn write<'a>(
     resident: &'a Resident<'a>,
 ) -> Vec<u8> {
     let dense = |item: &'a EmbeddedItem| match form.dense {
-        DenseFormat::Float => DenseVector::Float(&item.dense),
+        DenseFormat::Float => DenseVector::Float(Decimals(&item.dense)),
         DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
     };
     let sparse = |item: &'a EmbeddedItem| SparseValues {

@@ -1,6 +1,5 @@
 //! When the stages of a request with vectors ended.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -63,7 +62,13 @@ fn micros(span: Duration) -> u64 {
 
 /// Appends `name;dur=milliseconds`.
 fn put(text: &mut String, name: &str, micros: u64) {
-    write!(text, "{name};dur={}.{:03}", micros / 1000, micros % 1000).expect("a String takes all");
+    let mut digits = itoa::Buffer::new();
+    text.push_str(name);
+    text.push_str(";dur=");
+    text.push_str(digits.format(micros / 1000));
+    text.push('.');
+    // A leading digit keeps the zeros behind it.
+    text.push_str(&digits.format(1000 + micros % 1000)[1..]);
 }
 
 #[cfg(test)]

@@ -263,6 +263,10 @@ impl WaitingItems {
         now: Moment,
         max_age: Duration,
     ) -> Option<BatchCandidate> {
+        // Mostly the bulk items: the lengths of nothing are not looked through for each batch.
+        if queue.items == 0 {
+            return None;
+        }
         let leads = queue.by_class.iter().enumerate();
         let leads =
             leads.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class)));
