@@ -99,9 +99,9 @@ ROWS: dict[str, list[Graph]] = {
         ),
         Graph(
             "Waiting texts",
-            "By class; interactive ones go first.",
+            "By priority; interactive ones go first.",
             "short",
-            {"{{class}}": f"sum by (class) (duovec_queue_items{{{HERE}}})"},
+            {"{{priority}}": f"sum by (priority) (duovec_queue_items{{{HERE}}})"},
             stacked=True,
         ),
     ],

@@ -214,7 +214,7 @@ settings! {
         max_batch_rows: number(MaxBatchRows, 1..=4096, "rows", 64),
             "max-batch-rows", "N", "rows of one batch";
         max_age: number(MaxAgeMs, 1..=600_000, "milliseconds", 50),
-            "max-age-ms", "MS", "after this wait an item leads the next batch of its class";
+            "max-age-ms", "MS", "after this wait an item leads the next batch of its priority";
     }
 
     /// What a request is asked before anything is done for it.

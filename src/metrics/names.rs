@@ -150,8 +150,8 @@ metrics! {
     );
     QUEUE_ITEMS = gauge(
         "duovec_queue_items",
-        &["class"],
-        "Items that wait, by class: interactive or bulk",
+        &["priority"],
+        "Items that wait, by priority: interactive or bulk",
     );
     QUEUE_TOKENS = gauge(
         "duovec_queue_tokens",

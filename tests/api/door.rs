@@ -26,8 +26,8 @@ fn announce(server: &Server, path: &str, headers: &str, length: usize) -> String
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-/// Waiting items by class, interactive ones first.
-fn waiting_by_class(server: &Server) -> (u64, u64) {
+/// Waiting items by priority, interactive ones first.
+fn waiting_by_priority(server: &Server) -> (u64, u64) {
     let tuning: Value = server.get("/health").ok()["tuning"].clone();
     let count = |name: &str| tuning[name].as_u64().expect("a count");
     (count("queue_interactive"), count("queue_bulk"))
@@ -102,17 +102,17 @@ fn nobody_may_wait_longer_than_the_operator_allows() {
 }
 
 #[test]
-fn a_class_is_lowered_freely_and_not_raised() {
+fn a_priority_is_lowered_freely_and_not_raised() {
     let server = Server::ready();
     server.hold();
     let large = json!({"input": vec!["a"; 9]});
-    for (class, body, expected) in [
+    for (priority, body, expected) in [
         ("interactive", &large, (0, 9)),
         ("bulk", &large, (0, 9)),
         ("bulk", &json!({"input": "a"}), (0, 1)),
         ("interactive", &json!({"input": "a"}), (1, 0)),
     ] {
-        let headers = [("x-priority", class)];
+        let headers = [("x-priority", priority)];
         let (items, bytes) = (expected.0 + expected.1, body.to_string());
         thread::scope(|scope| {
             let mut stream = server.connect();
@@ -129,7 +129,7 @@ fn a_class_is_lowered_freely_and_not_raised() {
                 let _ = stream.read(&mut [0; 1]);
             });
             server.wait_waiting(items as usize);
-            assert_eq!(waiting_by_class(&server), expected, "{class} {items}");
+            assert_eq!(waiting_by_priority(&server), expected, "{priority} {items}");
         });
         server.wait_waiting(0);
     }
@@ -198,7 +198,7 @@ fn bytes_that_were_not_announced_are_counted_as_they_come() {
 }
 
 #[test]
-fn a_class_is_raised_where_the_operator_allows_it() {
+fn a_priority_is_raised_where_the_operator_allows_it() {
     let raised_priority = RaisedPriority::Obey;
     let server = Server::with_door(DoorConfig { raised_priority, ..DoorConfig::default() });
     server.hold();
@@ -210,7 +210,7 @@ fn a_class_is_raised_where_the_operator_allows_it() {
     );
     stream.write_all(format!("{head}{body}").as_bytes()).expect("it is open");
     server.wait_waiting(9);
-    assert_eq!(waiting_by_class(&server), (9, 0));
+    assert_eq!(waiting_by_priority(&server), (9, 0));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn many_texts_that_would_be_late_are_refused_before_they_are_tokenized() {
     server.predict(Duration::from_millis(100));
     server.hold();
     server.plug(80 * 64);
-    // The head does not tell the class, so the body is read; its nine texts make it bulk.
+    // The head does not tell the priority, so the body is read; its nine texts make it bulk.
     let texts = vec!["a ".repeat(10_000); 9];
     let headers = [("x-request-timeout-ms", "2000")];
     let body = json!({ "input": texts }).to_string();

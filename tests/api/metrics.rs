@@ -106,7 +106,7 @@ fn refusals_expiries_and_cancellations_are_counted() {
     let mut stream = server.connect();
     std::io::Write::write_all(&mut stream, format!("{head}{body}").as_bytes()).expect("it is sent");
     server.wait_waiting(1);
-    assert_eq!(scrape(&server)[r#"duovec_queue_items{class="interactive"}"#], 1.0);
+    assert_eq!(scrape(&server)[r#"duovec_queue_items{priority="interactive"}"#], 1.0);
     assert_eq!(scrape(&server)[r#"duovec_workers{state="busy"}"#], 2.0);
     drop(stream);
     wait_for(&server, "duovec_requests_cancelled_total", 1.0);
