@@ -200,10 +200,10 @@ impl Manifest {
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
         /// Read first: another format may have other fields.
         #[derive(Deserialize)]
-        struct Version {
+        struct FormatOnly {
             format_version: u32,
         }
-        let version: Version = serde_json::from_slice(json)?;
+        let version: FormatOnly = serde_json::from_slice(json)?;
         if version.format_version != FORMAT_VERSION {
             return Err(ManifestError::FormatVersion(version.format_version));
         }

@@ -78,9 +78,9 @@ struct SpecialToken {
 /// One step of the normalizer.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
-enum Step {
+enum NormalizerStep {
     Sequence {
-        normalizers: Vec<Step>,
+        normalizers: Vec<NormalizerStep>,
     },
     Precompiled {
         precompiled_charsmap: String,
@@ -117,10 +117,10 @@ impl TokenizerFile {
     /// The kind of the model: Unigram, WordPiece …
     fn model_kind(&self) -> Option<String> {
         #[derive(Deserialize)]
-        struct Kind {
+        struct ModelType {
             r#type: Option<String>,
         }
-        serde_json::from_str::<Kind>(self.model.get()).ok()?.r#type
+        serde_json::from_str::<ModelType>(self.model.get()).ok()?.r#type
     }
 
     /// None when the tokenizer is not of XLM-R's kind.
@@ -142,11 +142,11 @@ impl TokenizerFile {
         }
         let Ok(step) = serde_json::from_str(normalizer.get()) else { return Ok(None) };
         let steps = match step {
-            Step::Sequence { normalizers } => normalizers,
+            NormalizerStep::Sequence { normalizers } => normalizers,
             single => vec![single],
         };
         let (space, steps) = match steps.as_slice() {
-            [Step::Replace { pattern: Pattern::String(text), content }, rest @ ..] => {
+            [NormalizerStep::Replace { pattern: Pattern::String(text), content }, rest @ ..] => {
                 let mut characters = text.chars();
                 let (Some(character), None) = (characters.next(), characters.next()) else {
                     return Ok(None);
@@ -158,7 +158,7 @@ impl TokenizerFile {
             }
             all => (None, all),
         };
-        let [Step::Precompiled { precompiled_charsmap }, behind @ ..] = steps else {
+        let [NormalizerStep::Precompiled { precompiled_charsmap }, behind @ ..] = steps else {
             return Ok(None);
         };
         let (Some(spaces), Some(at_white_space)) = (spaces(behind), splits(pre_tokenizer)) else {
@@ -197,16 +197,16 @@ impl TokenizerFile {
 }
 
 /// None when they do more than that.
-fn spaces(steps: &[Step]) -> Option<Spaces> {
+fn spaces(steps: &[NormalizerStep]) -> Option<Spaces> {
     let joins = |pattern: &Pattern| matches!(pattern, Pattern::Regex(regex) if regex == " {2,}");
     match steps {
         [] => Some(Spaces::Stay),
-        [Step::Replace { pattern, content }] if joins(pattern) && content == " " => {
+        [NormalizerStep::Replace { pattern, content }] if joins(pattern) && content == " " => {
             Some(Spaces::Join)
         }
         [
-            Step::Strip { strip_left: false, strip_right: true },
-            Step::Replace { pattern, content },
+            NormalizerStep::Strip { strip_left: false, strip_right: true },
+            NormalizerStep::Replace { pattern, content },
         ] if joins(pattern) && content.chars().eq([META]) => Some(Spaces::StripAndJoin),
         _ => None,
     }
