@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Bench, Loaded, named, tokens_per_second, warm_session};
+use crate::batch::packing::{PackedBatch, pack};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
 use crate::engine::{BatchOutput, Engine, EngineKind, Session};
@@ -139,7 +140,7 @@ impl Bench<'_> {
         let workers = loaded.chosen.workers.as_usize();
         let mut ways = Vec::new();
         for &budget in budgets {
-            let batches = pack(items, &loaded.chosen.buckets, budget)?;
+            let batches = batches(items, &loaded.chosen.buckets, budget)?;
             let seconds = self.run_batches(engine, workers, &batches)?;
             let real: usize = items.iter().map(|ids| ids.len()).sum();
             let padded: usize = batches.iter().map(|batch| batch.bucket().tokens()).sum();
@@ -227,27 +228,14 @@ fn run_all(
     Ok(())
 }
 
-/// Sorted items in batches of at most `budget` padded tokens, the longest first, so that no worker
-/// ends with a long batch alone.
-fn pack(items: &[TokenIds], buckets: &[Bucket], budget: u64) -> anyhow::Result<Vec<Batch>> {
-    let fits = |bucket: &&Bucket, length: usize| {
-        bucket.length >= length && (bucket.rows == 1 || bucket.tokens() as u64 <= budget)
-    };
-    let mut batches = Vec::new();
-    let mut end = items.len();
-    while end > 0 {
-        let longest = items[end - 1].len();
-        let lengths = buckets.iter().filter(|bucket| fits(bucket, longest));
-        let length = lengths.clone().map(|bucket| bucket.length).min();
-        let of_length = lengths.filter(|bucket| Some(bucket.length) == length);
-        // The fewest rows that hold what is left, or the most there are.
-        let best = of_length.min_by_key(|bucket| (bucket.rows < end, bucket.rows.abs_diff(end)));
-        let bucket = *best.ok_or_else(|| anyhow!("no bucket holds {longest} tokens"))?;
-        let start = end.saturating_sub(bucket.rows);
-        batches.push(Batch::new(bucket, items[start..end].to_vec())?);
-        end = start;
-    }
-    Ok(batches)
+/// Sorted items in batches of at most `budget` padded tokens.
+fn batches(items: &[TokenIds], buckets: &[Bucket], budget: u64) -> anyhow::Result<Vec<Batch>> {
+    let lengths: Vec<usize> = items.iter().map(|ids| ids.len()).collect();
+    let budget = usize::try_from(budget).unwrap_or(usize::MAX);
+    let packed =
+        pack(&lengths, buckets, budget).ok_or_else(|| anyhow!("no bucket holds a text"))?;
+    let batch = |packed: PackedBatch| Batch::new(packed.bucket, items[packed.items].to_vec());
+    Ok(packed.into_iter().map(batch).collect::<Result<_, _>>()?)
 }
 
 /// A text a line, or JSON lines of a text or of an object with `text`.
@@ -269,40 +257,6 @@ fn read(file: &Path) -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::bucket_ladder;
-    use crate::limits::MaxBatchRows;
-
-    fn items(lengths: &[usize]) -> Vec<TokenIds> {
-        lengths.iter().map(|&length| TokenIds::new(&vec![5; length])).collect()
-    }
-
-    fn buckets() -> Vec<Bucket> {
-        let tokens = MaxBatchTokens::new(2048).expect("in range");
-        bucket_ladder(512, tokens, MaxBatchRows::DEFAULT)
-    }
-
-    #[test]
-    fn every_item_is_packed_once_within_the_budget() {
-        let lengths: Vec<usize> = (0..300).map(|at| 2 + at * at % 511).collect();
-        let mut sorted = items(&lengths);
-        sorted.sort_by_key(|ids| ids.len());
-        for budget in [256, 512, 2048] {
-            let batches = pack(&sorted, &buckets(), budget).expect("they fit");
-            let packed: usize = batches.iter().map(|batch| batch.items().len()).sum();
-            assert_eq!(packed, sorted.len());
-            let within = |batch: &Batch| {
-                batch.bucket().rows == 1 || batch.bucket().tokens() as u64 <= budget
-            };
-            assert!(batches.iter().all(within));
-        }
-    }
-
-    #[test]
-    fn equal_lengths_are_packed_without_padding() {
-        let batches = pack(&items(&[16; 64]), &buckets(), 512).expect("they fit");
-        assert!(batches.iter().all(|batch| batch.items().len() == batch.bucket().rows));
-        assert_eq!(batches.len(), 2);
-    }
 
     #[test]
     fn lines_are_texts_or_json() {
