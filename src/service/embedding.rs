@@ -11,7 +11,7 @@ use crate::config::TokenInput;
 use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket};
-use crate::sparse;
+use crate::sparse::{self, Selection};
 use crate::tokenize::Tokenized;
 
 impl EmbeddingService {
@@ -134,7 +134,13 @@ fn check_lengths(
 
 /// The prompt's name for what a text is used for. A model without any prompt takes every input
 /// type, so that clients need not know which models have prompts.
-fn prompt(manifest: &Manifest, input_type: InputType) -> Result<Option<PromptName>, EmbedError> {
+///
+/// # Errors
+/// `NoPrompt` when the model has prompts, and none for this use.
+pub(crate) fn prompt(
+    manifest: &Manifest,
+    input_type: InputType,
+) -> Result<Option<PromptName>, EmbedError> {
     let prompts = &manifest.prompts;
     let (name, text) = match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
@@ -166,19 +172,28 @@ fn assemble(
 ) -> EmbedReply {
     let manifest = resident.package.manifest();
     let dimensions = options.dimensions.unwrap_or(manifest.hidden_size);
-    let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
-    let item = |(item, rows): (&Tokenized, ItemRows)| {
-        let (ids, weights) = text_positions(item, &rows.weights);
-        EmbeddedItem {
-            dense: dense::cut(rows.dense, dimensions),
-            sparse: sparse::select(ids, weights, dropped, options.selection),
-            tokens: item.ids.len(),
-            truncated_from: item.is_truncated().then_some(item.full_count),
-        }
-    };
+    let item = |(item, rows)| embedded_item(manifest, item, rows, dimensions, options.selection);
     let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
     let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
     EmbedReply { items, prompt_tokens, milestones: Milestones::default() }
+}
+
+/// The vectors of one text, from its rows of a batch.
+pub(crate) fn embedded_item(
+    manifest: &Manifest,
+    item: &Tokenized,
+    rows: ItemRows,
+    dimensions: usize,
+    selection: Selection,
+) -> EmbeddedItem {
+    let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
+    let (ids, weights) = text_positions(item, &rows.weights);
+    EmbeddedItem {
+        dense: dense::cut(rows.dense, dimensions),
+        sparse: sparse::select(ids, weights, dropped, selection),
+        tokens: item.ids.len(),
+        truncated_from: item.is_truncated().then_some(item.full_count),
+    }
 }
 
 /// Ids and weights of the text alone: the prompt is ours, not the client's, and every text would
