@@ -45,6 +45,15 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+    let service = Arc::new(service(config, Arc::clone(&clock)));
+    // A wrong directory is said at once, before the port is taken.
+    service.announce(ModelPackage::read_manifest(&config.package)?.manifest());
+    let entrance = open(config)?;
+    http::block_on(run(config, service, clock, entrance))
+}
+
+/// A service without a model.
+pub(super) fn service(config: &Config, clock: Arc<dyn Clock>) -> EmbeddingService {
     let options = ServiceOptions {
         model_aliases: config.model_aliases.clone(),
         token_input: config.token_input,
@@ -52,11 +61,7 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
         door: config.door,
         metrics: config.http.metrics,
     };
-    let service = Arc::new(EmbeddingService::new(options, Arc::clone(&clock)));
-    // A wrong directory is said at once, before the port is taken.
-    service.announce(ModelPackage::read_manifest(&config.package)?.manifest());
-    let entrance = open(config)?;
-    http::block_on(run(config, service, clock, entrance))
+    EmbeddingService::new(options, clock)
 }
 
 fn open(config: &Config) -> anyhow::Result<Entrance> {
@@ -202,7 +207,8 @@ impl ProcessParts {
     }
 }
 
-fn pool_lost(reason: &str) -> anyhow::Error {
+/// Why the process ends when its workers cannot go on.
+pub(super) fn pool_lost(reason: &str) -> anyhow::Error {
     anyhow!("the model cannot be run any more: {reason}")
 }
 
@@ -238,7 +244,11 @@ fn spawn_loader(
     Ok(loading)
 }
 
-fn start(
+/// Loads the model, opens the workers and makes the service ready.
+///
+/// # Errors
+/// When the model cannot be loaded, or a worker cannot be opened.
+pub(super) fn start(
     config: &Config,
     service: &EmbeddingService,
     clock: Arc<dyn Clock>,

@@ -35,7 +35,6 @@ use super::record::{self, RequestContext};
 use super::{State, cors, docs, embed, health, models, nim, openapi};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
-use crate::service::Vectors;
 
 /// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
 /// not UTF-8, which actix decodes to the replacement character.
@@ -112,13 +111,7 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
 }
 
 fn embedding_routes(app: &mut ServiceConfig) {
-    for (path, vectors) in [
-        ("/v1/embeddings", Vectors::Dense),
-        ("/v1/sparse-embeddings", Vectors::Sparse),
-        ("/v1/embeddings:both", Vectors::Both),
-        // Some proxies cannot pass a path with a colon on.
-        ("/v1/embeddings/both", Vectors::Both),
-    ] {
+    for (path, vectors) in embed::EMBEDDING_ROUTES {
         let handler = move |state, request, body| embed::embed(state, request, body, vectors);
         app.service(post(path, Endpoint::keyed(path), handler));
     }

@@ -20,6 +20,15 @@ use crate::config::HttpConfig;
 use crate::limits::MaxRequestTimeoutMs;
 use crate::service::{EmbedReply, Permit, RequestHead, Vectors};
 
+/// The routes that embed, and what each gives.
+pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
+    ("/v1/embeddings", Vectors::Dense),
+    ("/v1/sparse-embeddings", Vectors::Sparse),
+    ("/v1/embeddings:both", Vectors::Both),
+    // Some proxies cannot pass a path with a colon on.
+    ("/v1/embeddings/both", Vectors::Both),
+];
+
 /// The header with which a client shortens or lengthens its request's time.
 const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
 
@@ -129,7 +138,7 @@ fn hold(permit: &mut Permit, bytes: u64) -> Result<(), ApiError> {
     permit.hold(bytes).map_err(|_| ApiError::bytes_exceeded())
 }
 
-const fn input_limits(config: &HttpConfig) -> InputLimits {
+pub(super) const fn input_limits(config: &HttpConfig) -> InputLimits {
     InputLimits { items: config.max_items, item_bytes: config.max_item_bytes }
 }
 
