@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use thiserror::Error;
 
 use crate::config::raw::RawConfig;
 use crate::config::settings::{self, SETTINGS, Setting, Takes};
@@ -16,12 +17,20 @@ mod bench;
 mod build_engine;
 mod check;
 mod drain;
+mod embed;
 mod load;
 mod resolved;
 mod serve;
 
 /// Exit code of a wrong command line or configuration; anything else that fails gives 1.
 const EXIT_USAGE: u8 = 2;
+/// Exit code of a run to the end that had to leave some of its rows or requests out.
+const EXIT_INCOMPLETE: u8 = 3;
+
+/// The output is whole, but for what could not be embedded.
+#[derive(Debug, Error)]
+#[error("{0}")]
+struct Incomplete(String);
 
 /// Runs what was typed; prints the reason of a failure on standard error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -47,6 +56,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let package = typed.get_one::<String>("PACKAGE").cloned();
             resolve(typed, package).and_then(|config| bench::bench(&config, typed))
         }
+        Some(("embed", typed)) => {
+            resolve(typed, None).and_then(|config| embed::embed(&config, typed))
+        }
         Some(("build-engine", typed)) => {
             resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
         }
@@ -57,8 +69,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // A full disk must not change the exit code; `eprintln` would panic.
             let _ = writeln!(io::stderr(), "duovec: {error:#}");
-            let usage = error.is::<ConfigError>();
-            ExitCode::from(if usage { EXIT_USAGE } else { 1 })
+            ExitCode::from(if error.is::<ConfigError>() {
+                EXIT_USAGE
+            } else if error.is::<Incomplete>() {
+                EXIT_INCOMPLETE
+            } else {
+                1
+            })
         }
     }
 }
@@ -94,6 +111,7 @@ pub(crate) fn command() -> Command {
             if checked { flag(setting) } else { only_printed(setting) }
         }));
     let bench = bench::command().arg(config.clone()).args(flags(settings::Command::Bench));
+    let embed = embed::command().arg(config.clone()).args(flags(settings::Command::Offline));
     let build = build_engine::command().arg(config).args(flags(settings::Command::BuildEngine));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
@@ -103,6 +121,7 @@ pub(crate) fn command() -> Command {
         .subcommand(serve)
         .subcommand(check)
         .subcommand(bench)
+        .subcommand(embed)
         .subcommand(build)
 }
 

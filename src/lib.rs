@@ -26,6 +26,8 @@ pub mod worker;
 // The application.
 pub mod health;
 pub mod service;
+// A corpus in one run.
+mod corpus;
 // The HTTP side.
 pub mod http;
 // The process.

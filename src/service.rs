@@ -34,6 +34,7 @@ mod tokenizing;
 use compute::ComputePool;
 use door::Door;
 pub(crate) use door::{Permit, RequestHead};
+pub(crate) use embedding::{embedded_item, prompt};
 use figures::Figures;
 pub(crate) use health_report::{HealthReport, RunReport};
 pub use request::Input;

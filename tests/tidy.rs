@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["scheduler"],
     &["worker", "health"],
     &["service"],
-    &["http"],
+    &["http", "corpus"],
     &["telemetry", "descriptors", "shutdown", "supervisor"],
     &["cli"],
     &["lib", "main"],

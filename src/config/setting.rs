@@ -20,6 +20,8 @@ pub enum Command {
     Check,
     Bench,
     BuildEngine,
+    /// Those that need no server: `embed`.
+    Offline,
 }
 
 /// A setting's value; else everything that is wrong with what was typed.

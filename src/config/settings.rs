@@ -11,7 +11,7 @@ use super::number::number;
 use super::raw::RawValue;
 use super::read;
 use super::secret::ApiKey;
-use super::setting::Command::{Bench, BuildEngine, Check};
+use super::setting::Command::{Bench, BuildEngine, Check, Offline};
 use super::setting::{Words, choice, kind, settings};
 use super::traces::{SampleRatio, TraceEndpoint};
 use numbers::*;
@@ -40,7 +40,8 @@ settings! {
         log: LogConfig,
     ] {
         package: read(PathBuf, read::package, "engines/multilingual-e5-small"),
-            "package", "DIR", "model package to serve";
+            "package", "DIR", "model package to serve",
+            commands: &[Offline];
         /// They are valid besides the manifest's.
         model_aliases: read(Vec<String>, read::list, ""),
             "model-aliases", "A,B", "further names that clients may send as `model`",
@@ -58,7 +59,7 @@ settings! {
             "token-input", "ENCODING",
             "what token ids as input are when a request does not say: model, cl100k_base or \
             o200k_base; reject refuses them",
-            commands: &[Check];
+            commands: &[Check, Offline];
         special_token_text: choice(SpecialTokenText {
             /// The special token, as in XLM-R's reference tokenizer.
             Special = "false",
@@ -67,12 +68,14 @@ settings! {
         }),
             "escape-special-tokens", "BOOL",
             "whether `<s>`, `</s>`, `<mask>` and the like in a text are plain text; false makes \
-            them the special tokens";
+            them the special tokens",
+            commands: &[Offline];
         /// `None` is what the manifest says.
         normalization: read(Option<Normalization>, read::word, "auto"),
             "tokenizer-normalization", "WAY",
             "auto, sentencepiece or huggingface: which way an XLM-R tokenizer reads unusual \
-            characters; auto is what the manifest says";
+            characters; auto is what the manifest says",
+            commands: &[Offline];
         drain_delay: number(DrainDelayMs, 0..=600_000, "milliseconds", 500),
             "drain-delay-ms", "MS",
             "time after SIGTERM in which /health says 503 and requests are still taken";
@@ -94,7 +97,7 @@ settings! {
         }),
             "engine", "ENGINE",
             "auto, openvino, tensorrt, tensorrt-rtx, or fake (no model; measures the server)",
-            commands: &[Check, Bench];
+            commands: &[Check, Bench, Offline];
         /// It is that of the matrix products.
         precision: choice(PrecisionChoice {
             /// The processor's half precision, when the canary agrees with f32; else f32.
@@ -106,7 +109,7 @@ settings! {
             "precision", "PRECISION",
             "auto, f32, bf16 or f16 arithmetic; auto takes the processor's half precision when \
             the canary agrees with f32, or a plan's own",
-            commands: &[Check, Bench];
+            commands: &[Check, Bench, Offline];
         rescue: choice(RescueChoice {
             /// The request of a row that is not finite fails.
             None = "none",
@@ -115,7 +118,8 @@ settings! {
         }),
             "rescue-precision", "PRECISION",
             "none, or f32: rows that are not finite in half precision are run again in it \
-            (OpenVINO; holds the weights once more)";
+            (OpenVINO; holds the weights once more)",
+            commands: &[Offline];
         optimize_for: choice(OptimizeFor {
             /// The time of a query that comes alone or with few others.
             Latency = "latency",
@@ -141,17 +145,18 @@ settings! {
             "workers", "N",
             "workers, each with one session; auto is measured at the start on a CPU, 1 with \
             threads-per-worker, and workers-per-device for each GPU",
-            commands: &[Bench];
+            commands: &[Bench, Offline];
         /// `None` shares the processor's cores.
         threads_per_worker: number_or_auto(ThreadsPerWorker, 1..=1024, "threads"),
             "threads-per-worker", "N", "processor threads of a worker; auto shares all cores",
-            commands: &[Check, Bench];
+            commands: &[Check, Bench, Offline];
         /// `None` searches the system.
         openvino_library_dir: read(Option<PathBuf>, read::path, ""),
             "openvino-library-dir", "DIR", "folder of libopenvino_c.so; empty searches the system",
-            commands: &[Check, Bench];
+            commands: &[Check, Bench, Offline];
         fake_run: number(FakeRunMs, 0..=3_600_000, "milliseconds", 0),
-            "fake-run-ms", "MS", "time of a run of the fake engine";
+            "fake-run-ms", "MS", "time of a run of the fake engine",
+            commands: &[Offline];
     }
 
     /// What decides how plans are run.
@@ -160,25 +165,26 @@ settings! {
         /// At least one, each once.
         devices: read(Vec<usize>, read::devices, "0"),
             "devices", "LIST", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1",
-            takes: Takes::ListInOneFlag, commands: &[Check, Bench];
+            takes: Takes::ListInOneFlag, commands: &[Check, Bench, Offline];
         /// While one copies, another computes.
         workers_per_device: number(WorkersPerDevice, 1..=64, "workers", 2),
-            "workers-per-device", "N", "workers of each GPU, each with one CUDA stream";
+            "workers-per-device", "N", "workers of each GPU, each with one CUDA stream",
+            commands: &[Offline];
         /// `None` searches the system.
         library_dir: read(Option<PathBuf>, read::path, ""),
             "tensorrt-library-dir", "DIR",
             "folder of TensorRT's or TensorRT-RTX's libraries; empty searches the system",
-            commands: &[Check, Bench, BuildEngine];
+            commands: &[Check, Bench, BuildEngine, Offline];
         /// `None` searches the system.
         cuda_library_dir: read(Option<PathBuf>, read::path, ""),
             "cuda-library-dir", "DIR", "folder of libcudart.so; empty searches the system",
-            commands: &[Check, Bench, BuildEngine];
+            commands: &[Check, Bench, BuildEngine, Offline];
         /// A graph spares the time that launching a model's hundred kernels takes, which larger
         /// batches hide behind computing.
         graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 1024),
             "cuda-graph-tokens", "N",
             "batches of up to so many padded tokens run from captured CUDA graphs; 0 captures none",
-            commands: &[Bench];
+            commands: &[Bench, Offline];
     }
 
     /// What is done about batches that do not end.
@@ -210,9 +216,10 @@ settings! {
             "max-batch-tokens", "N",
             "padded tokens (rows × length) of one batch; auto is measured at the start, up to \
             2048 on a CPU, 8192 on a GPU",
-            commands: &[Bench];
+            commands: &[Bench, Offline];
         max_batch_rows: number(MaxBatchRows, 1..=4096, "rows", 64),
-            "max-batch-rows", "N", "rows of one batch";
+            "max-batch-rows", "N", "rows of one batch",
+            commands: &[Offline];
         max_age: number(MaxAgeMs, 1..=600_000, "milliseconds", 50),
             "max-age-ms", "MS", "after this wait an item leads the next batch of its priority";
     }
@@ -250,7 +257,8 @@ settings! {
         /// The default is about 250,000 tokens; tokenizing it takes some 40 ms of one core.
         max_item_bytes: number(MaxItemBytes, 1..=1_073_741_824, "bytes", 1_048_576),
             "max-item-bytes", "N",
-            "bytes of one text, or of a list of token ids at four bytes each; more is answered 400";
+            "bytes of one text, or of a list of token ids at four bytes each; more is answered 400",
+            commands: &[Offline];
         max_body_bytes: number(MaxBodyBytes, 1024..=1_073_741_824, "bytes", 33_554_432),
             "max-body-bytes", "N", "bytes of one request body, unpacked";
         truncate: choice(TruncateDefault { Truncate = "true", Refuse = "false" }),
@@ -352,10 +360,10 @@ settings! {
     pub struct LogConfig at |config| &mut config.log, with [] {
         format: choice(LogFormat { Text = "text", Json = "json" }),
             "log-format", "FORMAT", "text or json",
-            commands: &[Check, Bench, BuildEngine];
+            commands: &[Check, Bench, BuildEngine, Offline];
         level: read(String, read::log_level, "info"),
             "log-level", "LEVEL", "error, warn, info, debug, trace, or tracing directives",
-            commands: &[Check, Bench, BuildEngine];
+            commands: &[Check, Bench, BuildEngine, Offline];
     }
 }
 

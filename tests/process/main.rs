@@ -1,6 +1,7 @@
 //! The real binary as its operator meets it: bad input at the start, signals, exit codes.
 
 mod configuration;
+mod corpus;
 mod drain;
 mod faults;
 mod lifecycle;

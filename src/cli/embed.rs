@@ -1,0 +1,208 @@
+//! `duovec embed`: a whole corpus into files of vectors, without HTTP.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command};
+
+use super::Incomplete;
+use super::load::{Chosen, Loaded, Measuring, load};
+use crate::batch::Vectors;
+use crate::clock::{Clock, RealClock};
+use crate::config::{Config, OptimizeFor};
+use crate::corpus::{
+    self, Asked, Columns, DenseFloat, InputFile, InputFormat, Job, Machine, OutputFormat, Progress,
+    Recipe, Target, Totals, WindowLimits,
+};
+use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
+use crate::progress;
+use crate::service::InputType;
+use crate::sparse::Selection;
+use crate::telemetry;
+
+mod progress_bar;
+
+/// Rows of a part when nobody says: enough to sort by length, seconds to minutes of work.
+const PART_ROWS: &str = "8192";
+/// Bytes of text after which a part ends before it has so many rows.
+const PART_BYTES: usize = 64 * 1024 * 1024;
+
+const VECTORS: [(&str, Vectors); 3] =
+    [("dense", Vectors::Dense), ("sparse", Vectors::Sparse), ("both", Vectors::Both)];
+const INPUT_TYPES: [(&str, InputType); 3] =
+    [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
+
+/// What can be typed besides the settings.
+pub(super) fn command() -> Command {
+    let value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let word = |name, help, words: Vec<&'static str>| {
+        value(name, "WORD", help).value_parser(PossibleValuesParser::new(words))
+    };
+    Command::new("embed")
+        .about("Embeds a corpus into files; started again after its end, it goes on where it was")
+        .arg(
+            Arg::new("INPUT")
+                .required(true)
+                .num_args(1..)
+                .help("files or patterns: .jsonl, .csv, .parquet, .txt; - is standard input"),
+        )
+        .arg(
+            value(
+                "out",
+                "PATH",
+                "a folder of parts, or a file that ends in .parquet, .jsonl or .npy",
+            )
+            .required(true),
+        )
+        .arg(word(
+            "input-format",
+            "what the files hold [default: by their names]",
+            words(&InputFormat::WORDS),
+        ))
+        .arg(word(
+            "format",
+            "what a folder's parts are [default: parquet]",
+            words(&OutputFormat::WORDS),
+        ))
+        .arg(
+            value("text-column", "NAME", "the column or field that is embedded")
+                .default_value("text"),
+        )
+        .arg(
+            value("keep", "A,B", "columns or fields that are written beside the vectors")
+                .value_delimiter(','),
+        )
+        .arg(word(
+            "vectors",
+            "which vectors [default: both, if the model has both]",
+            words(&VECTORS),
+        ))
+        .arg(
+            word(
+                "input-type",
+                "which of the model's prompts is put in front of texts",
+                words(&INPUT_TYPES),
+            )
+            .default_value("passage"),
+        )
+        .arg(value("dimensions", "N", "floats of a dense vector [default: the model's own]"))
+        .arg(
+            word("dense-type", "how they are stored", words(&DenseFloat::WORDS))
+                .default_value("f32"),
+        )
+        .arg(value("sparse-top-k", "N", "keep so many of the heaviest lexical weights"))
+        .arg(value("sparse-min-weight", "WEIGHT", "keep lexical weights at or above it"))
+        .arg(
+            value("part-rows", "N", "rows of a part; what an end costs at most")
+                .default_value(PART_ROWS),
+        )
+        .after_help(
+            "Rows that cannot be embedded go to a side file with the reason, and the exit code is \
+             3. Each setting is also a variable, as with `duovec serve`.",
+        )
+}
+
+/// Embeds, and shows how far it is.
+pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
+    telemetry::init(&config.log);
+    let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+    let job = job(config, typed)?;
+    let mut config = config.clone();
+    config.engine.optimize_for = OptimizeFor::Throughput;
+    // Another way of running could give other bytes.
+    if let Some(earlier) = job.target.earlier_run()? {
+        let engine = &mut config.engine;
+        engine.workers.get_or_insert(Workers::nearest(earlier.workers as u64));
+        if earlier.threads_per_worker > 0 {
+            let threads = ThreadsPerWorker::nearest(earlier.threads_per_worker as u64);
+            engine.threads_per_worker.get_or_insert(threads);
+        }
+        let tokens = MaxBatchTokens::nearest(earlier.batch_tokens as u64);
+        config.queue.max_batch_tokens.get_or_insert(tokens);
+    }
+    let loaded = load(&config, Measuring::Measure, &clock, &progress::Progress::default())?;
+    let recipe = recipe(&loaded, &job, typed)?;
+    let Chosen { engine, buckets, workers, .. } = loaded.chosen;
+    let machine = Machine {
+        engine,
+        buckets,
+        tokenizer: loaded.tokenizer,
+        workers: workers.as_usize(),
+        watchdog: config.watchdog,
+        clock: Arc::clone(&clock),
+    };
+    let progress = Progress::default();
+    let run = || corpus::embed(&job, &recipe, &machine, &progress);
+    let totals = progress_bar::show_while(&progress, &*clock, run)?;
+    report(&job, totals)
+}
+
+fn report(job: &Job, totals: Totals) -> anyhow::Result<()> {
+    let Totals { embedded, rejected, tokens } = totals;
+    tracing::info!(embedded, rejected, tokens, out = %job.target.path.display(), "embedded");
+    if rejected == 0 {
+        return Ok(());
+    }
+    let (rows, side) = (embedded + rejected, job.target.rejected_path());
+    let side = side.display();
+    Err(Incomplete(format!(
+        "{rejected} of {rows} rows could not be embedded; {side} has each with its reason"
+    ))
+    .into())
+}
+
+fn job(config: &Config, typed: &ArgMatches) -> anyhow::Result<Job> {
+    let texts = |name: &str| -> Vec<String> {
+        typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
+    };
+    let files =
+        InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
+    let out = PathBuf::from(typed.get_one::<String>("out").expect("clap asks for it"));
+    let target = Target::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
+    let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
+    let columns = Columns { text, kept: texts("keep") };
+    let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
+    let rows = rows.context("--part-rows: send a whole number above zero")?;
+    let limits = WindowLimits { rows, bytes: PART_BYTES };
+    let item_bytes_max = config.http.max_item_bytes.as_usize();
+    Ok(Job { files, columns, target, limits, item_bytes_max })
+}
+
+fn recipe(loaded: &Loaded, job: &Job, typed: &ArgMatches) -> anyhow::Result<Recipe> {
+    let manifest = loaded.package.manifest().clone();
+    let has_both = manifest.sparse.is_some() && job.target.format != OutputFormat::Npy;
+    let default = if has_both { Vectors::Both } else { Vectors::Dense };
+    let min_weight: Option<f32> = number(typed, "sparse-min-weight")?;
+    if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
+        bail!("--sparse-min-weight: use a number, zero or above");
+    }
+    let asked = Asked {
+        vectors: choice(typed, "vectors", &VECTORS).unwrap_or(default),
+        input_type: choice(typed, "input-type", &INPUT_TYPES).expect("it has a default"),
+        dimensions: number(typed, "dimensions")?,
+        selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
+        float: choice(typed, "dense-type", &DenseFloat::WORDS).expect("it has a default"),
+    };
+    let Chosen { buckets, max_batch_tokens, .. } = &loaded.chosen;
+    Ok(Recipe::new(manifest, asked, buckets.clone(), max_batch_tokens.as_usize())?)
+}
+
+fn words<T, const N: usize>(words: &[(&'static str, T); N]) -> Vec<&'static str> {
+    words.iter().map(|(word, _)| *word).collect()
+}
+
+fn choice<T: Copy>(typed: &ArgMatches, name: &str, words: &[(&str, T)]) -> Option<T> {
+    let word = typed.get_one::<String>(name)?;
+    words.iter().find(|(known, _)| known == word).map(|(_, value)| *value)
+}
+
+fn number<T: FromStr>(typed: &ArgMatches, name: &str) -> anyhow::Result<Option<T>> {
+    let Some(text) = typed.get_one::<String>(name) else { return Ok(None) };
+    let wrong = || format!("--{name}: '{text}' is no such number");
+    text.parse().ok().with_context(wrong).map(Some)
+}

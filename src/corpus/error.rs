@@ -1,0 +1,49 @@
+//! Why a corpus is not embedded to its end; each message says what, where and how to go on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What ended a run. Parts that were finished before stay good.
+#[derive(Debug, Error)]
+pub(crate) enum CorpusError {
+    /// The input is not what it should be.
+    #[error("cannot read {}: {problem}", .path.display())]
+    Input { path: PathBuf, problem: String },
+    /// The output cannot be written.
+    #[error("cannot write {}: {problem}; finished parts are kept: mend it and run the same \
+             command again, which goes on behind them", .path.display())]
+    Output { path: PathBuf, problem: String },
+    /// The output is not one that this run may go on with.
+    #[error("cannot go on with {}: {problem}", .path.display())]
+    Destination { path: PathBuf, problem: String },
+    /// What was asked for does not fit the model or the form of the output.
+    #[error("{0}")]
+    Options(String),
+    /// The model cannot be run any more.
+    #[error(
+        "the model cannot be run any more: {0}; finished parts are kept: run the same command \
+             again, which goes on behind them"
+    )]
+    Engine(String),
+}
+
+impl CorpusError {
+    pub(super) fn input(path: &Path, problem: impl ToString) -> Self {
+        Self::Input { path: path.to_owned(), problem: problem.to_string() }
+    }
+
+    pub(super) fn output(path: &Path, problem: impl ToString) -> Self {
+        Self::Output { path: path.to_owned(), problem: problem.to_string() }
+    }
+
+    pub(super) fn destination(path: &Path, problem: impl ToString) -> Self {
+        Self::Destination { path: path.to_owned(), problem: problem.to_string() }
+    }
+
+    /// What turns an error of the operating system into one of the output.
+    pub(super) fn writing(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
+        move |error| Self::output(path, error)
+    }
+}

@@ -1,0 +1,371 @@
+//! The rows of a corpus, from files or standard input, a few at a time.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_schema::DataType;
+use serde_json::Value;
+
+use super::error::CorpusError;
+use super::kept;
+
+mod bytes;
+mod csv_rows;
+mod json_rows;
+mod parquet_rows;
+
+use bytes::{Lines, Metered};
+use csv_rows::CsvRows;
+use json_rows::JsonRows;
+use parquet_rows::ParquetRows;
+
+/// Rows that are read at once.
+const CHUNK_ROWS: usize = 1024;
+/// Bytes of text from which a chunk ends before it has so many rows.
+const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
+/// The name of standard input.
+const STDIN: &str = "-";
+
+/// How the rows of a file are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputFormat {
+    /// An object or a text a line.
+    Jsonl,
+    /// Fields between commas, names in the first record.
+    Csv,
+    Parquet,
+    /// A text a line; an empty line is an empty text.
+    Lines,
+}
+
+impl InputFormat {
+    /// The words of the flag.
+    pub(crate) const WORDS: [(&'static str, Self); 4] = [
+        ("jsonl", Self::Jsonl),
+        ("csv", Self::Csv),
+        ("parquet", Self::Parquet),
+        ("lines", Self::Lines),
+    ];
+
+    fn of(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match ending.as_str() {
+            "jsonl" | "ndjson" => Self::Jsonl,
+            "csv" => Self::Csv,
+            "parquet" => Self::Parquet,
+            "txt" => Self::Lines,
+            _ => return None,
+        })
+    }
+}
+
+/// One file, or standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InputFile {
+    pub(crate) path: PathBuf,
+    pub(crate) format: InputFormat,
+}
+
+impl InputFile {
+    /// Files of these names and patterns, in the order typed, those of a pattern by name.
+    ///
+    /// # Errors
+    /// When a name or a pattern has no file, or nobody says what a file holds.
+    pub(crate) fn find(
+        typed: &[String],
+        format: Option<InputFormat>,
+    ) -> Result<Vec<Self>, CorpusError> {
+        let mut files = Vec::new();
+        for name in typed {
+            let path = Path::new(name);
+            if name == STDIN || path.exists() {
+                files.push(Self::new(path, format)?);
+                continue;
+            }
+            let fault = |problem: String| CorpusError::input(path, problem);
+            let found = glob::glob(name).map_err(|error| fault(error.to_string()))?;
+            let before = files.len();
+            for path in found {
+                let path = path.map_err(|error| fault(error.to_string()))?;
+                files.push(Self::new(&path, format)?);
+            }
+            if files.len() == before {
+                return Err(fault("there is no such file".to_owned()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn new(path: &Path, format: Option<InputFormat>) -> Result<Self, CorpusError> {
+        let unknown = || {
+            let problem = "nobody says what it holds; name it with --input-format: jsonl, csv, \
+                           parquet or lines";
+            CorpusError::input(path, problem)
+        };
+        let format = format.or_else(|| InputFormat::of(path)).ok_or_else(unknown)?;
+        if path == Path::new(STDIN) && format == InputFormat::Parquet {
+            let problem = "Parquet is not read from front to back; name a file";
+            return Err(CorpusError::input(path, problem));
+        }
+        Ok(Self { path: path.to_owned(), format })
+    }
+
+    /// Bytes of the file; 0 for standard input and what has no length.
+    fn length(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |found| found.len())
+    }
+}
+
+/// Which columns of the input are read. Plain lines have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// What is embedded.
+    pub(crate) text: String,
+    /// What is kept beside the vectors.
+    pub(crate) kept: Vec<String>,
+}
+
+/// One row: where it stands, and its text or why it has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) file: Arc<str>,
+    /// Of the file, from 1: a line of plain text and JSON lines, a row of CSV and Parquet.
+    pub(super) number: u64,
+    pub(super) text: Result<String, String>,
+}
+
+/// Rows that were read together.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) rows: Vec<Row>,
+    /// One for each kept column, as long as `rows`.
+    pub(super) kept: Vec<ArrayRef>,
+    /// Bytes of all files up to the end of these rows.
+    pub(super) position: u64,
+}
+
+/// A row as a file of lines has it.
+struct Record {
+    number: u64,
+    text: Result<String, String>,
+    /// One for each kept column.
+    kept: Vec<Value>,
+}
+
+/// A file that is read record by record.
+trait Records {
+    /// The next record; `None` at the end.
+    fn next(&mut self) -> Result<Option<Record>, CorpusError>;
+
+    /// Bytes that were read so far.
+    fn position(&self) -> u64;
+}
+
+enum Opened {
+    Records(Box<dyn Records>),
+    Parquet(Box<ParquetRows>),
+}
+
+/// All rows of all files.
+pub(super) struct Input {
+    files: VecDeque<InputFile>,
+    columns: Columns,
+    item_bytes_max: usize,
+    opened: Option<(InputFile, Opened)>,
+    /// Of the kept columns; known with the first rows.
+    kept_types: Option<Vec<DataType>>,
+    /// Bytes of the files that were read to their end.
+    read: u64,
+    length: u64,
+}
+
+impl Input {
+    /// Nothing is opened yet. A text of more than `item_bytes_max` bytes counts as wrong.
+    pub(super) fn new(files: &[InputFile], columns: Columns, item_bytes_max: usize) -> Self {
+        let length = files.iter().map(InputFile::length).sum();
+        let files = files.iter().cloned().collect();
+        Self { files, columns, item_bytes_max, opened: None, kept_types: None, read: 0, length }
+    }
+
+    /// Bytes of all files; 0 when it is not known.
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The next rows; `None` when all files are read.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or has not the columns that are asked for.
+    pub(super) fn next(&mut self) -> Result<Option<Chunk>, CorpusError> {
+        loop {
+            let (file, opened) = match self.opened.take() {
+                Some(opened) => opened,
+                None => match self.files.pop_front() {
+                    Some(file) => {
+                        let opened = open(&file, &self.columns)?;
+                        (file, opened)
+                    }
+                    None => return Ok(None),
+                },
+            };
+            let (chunk, opened) = match opened {
+                Opened::Records(mut records) => {
+                    (self.chunk_of(&file, &mut *records)?, Opened::Records(records))
+                }
+                Opened::Parquet(mut rows) => {
+                    let chunk = rows.next()?;
+                    if let Some(chunk) = &chunk {
+                        self.check_types(&file, chunk)?;
+                    }
+                    (chunk, Opened::Parquet(rows))
+                }
+            };
+            let Some(mut chunk) = chunk else {
+                self.read += file.length();
+                continue;
+            };
+            self.opened = Some((file, opened));
+            chunk.position += self.read;
+            for row in &mut chunk.rows {
+                self.check_size(row);
+            }
+            return Ok(Some(chunk));
+        }
+    }
+
+    fn chunk_of(
+        &mut self,
+        file: &InputFile,
+        records: &mut dyn Records,
+    ) -> Result<Option<Chunk>, CorpusError> {
+        let mut read = Vec::new();
+        let mut bytes = 0;
+        while read.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
+            let Some(record) = records.next()? else { break };
+            bytes += record.text.as_ref().map_or(0, String::len);
+            read.push(record);
+        }
+        if read.is_empty() {
+            return Ok(None);
+        }
+        let columns = self.columns.kept.len();
+        let infer = || {
+            let of = |column| kept::infer(read.iter().map(|record: &Record| &record.kept[column]));
+            (0..columns).map(of).collect()
+        };
+        let types: &Vec<DataType> = self.kept_types.get_or_insert_with(infer);
+        if types.iter().any(|kind| !matches!(kind, DataType::Utf8) && !is_of_json(kind)) {
+            let problem = "its kept columns have other types than those of the files before it";
+            return Err(CorpusError::input(&file.path, problem));
+        }
+        for record in &mut read {
+            check_kept(record, &self.columns.kept, types);
+        }
+        let column = |column: usize| {
+            let values: Vec<Value> =
+                read.iter_mut().map(|record| record.kept[column].take()).collect();
+            kept::array(&values, &types[column])
+        };
+        let kept = (0..columns).map(column).collect();
+        let name: Arc<str> = file.path.to_string_lossy().into();
+        let row = |Record { number, text, .. }| Row { file: Arc::clone(&name), number, text };
+        let rows = read.into_iter().map(row).collect();
+        Ok(Some(Chunk { rows, kept, position: records.position() }))
+    }
+
+    /// Columns of Parquet keep their types, so all files must have the same.
+    fn check_types(&mut self, file: &InputFile, chunk: &Chunk) -> Result<(), CorpusError> {
+        let here = || chunk.kept.iter().map(|column| column.data_type().clone()).collect();
+        let types: &Vec<DataType> = self.kept_types.get_or_insert_with(here);
+        for ((name, kind), column) in self.columns.kept.iter().zip(types).zip(&chunk.kept) {
+            if kind != column.data_type() {
+                let problem = format!(
+                    "its column `{name}` is of type {}, and of type {kind} in the files before \
+                     it; embed it on its own, or do not keep the column",
+                    column.data_type()
+                );
+                return Err(CorpusError::input(&file.path, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, row: &mut Row) {
+        let most = self.item_bytes_max;
+        if row.text.as_ref().is_ok_and(|text| text.len() > most) {
+            row.text = Err(format!("the text has more than {most} bytes (--max-item-bytes)"));
+        }
+    }
+}
+
+const fn is_of_json(kind: &DataType) -> bool {
+    matches!(kind, DataType::Boolean | DataType::Int64 | DataType::Float64)
+}
+
+/// A row whose kept value does not fit its column is wrong.
+fn check_kept(record: &mut Record, names: &[String], types: &[DataType]) {
+    let columns = names.iter().zip(types).zip(&record.kept);
+    let wrong = columns.into_iter().find(|((_, kind), value)| !kept::fits(value, kind));
+    if let Some(((name, kind), value)) = wrong
+        && record.text.is_ok()
+    {
+        let value: String = value.to_string().chars().take(40).collect();
+        let reason = format!("the field `{name}` is {value}, and its column is of type {kind}");
+        record.text = Err(reason);
+    }
+}
+
+fn open(file: &InputFile, columns: &Columns) -> Result<Opened, CorpusError> {
+    let path = &file.path;
+    if file.format == InputFormat::Parquet {
+        return Ok(Opened::Parquet(Box::new(ParquetRows::open(path, columns)?)));
+    }
+    let reader: Box<dyn std::io::Read> = if path == Path::new(STDIN) {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(|error| CorpusError::input(path, error))?)
+    };
+    let metered = Metered::new(reader);
+    Ok(Opened::Records(match file.format {
+        InputFormat::Csv => Box::new(CsvRows::open(path, metered, columns)?),
+        InputFormat::Jsonl => Box::new(JsonRows::new(path, Lines::new(metered), columns)),
+        InputFormat::Lines | InputFormat::Parquet => {
+            if let Some(name) = columns.kept.first() {
+                let problem = format!("plain lines have no column `{name}` to keep");
+                return Err(CorpusError::input(path, problem));
+            }
+            Box::new(PlainRows { path: path.clone(), lines: Lines::new(metered) })
+        }
+    }))
+}
+
+/// A text a line.
+struct PlainRows {
+    path: PathBuf,
+    lines: Lines,
+}
+
+impl Records for PlainRows {
+    fn next(&mut self) -> Result<Option<Record>, CorpusError> {
+        let line = self.lines.next().map_err(|error| CorpusError::input(&self.path, error))?;
+        let text = line.map(|line| line.and_then(|bytes| utf8(bytes).map(str::to_owned)));
+        let number = self.lines.number();
+        Ok(text.map(|text| Record { number, text, kept: Vec::new() }))
+    }
+
+    fn position(&self) -> u64 {
+        self.lines.position()
+    }
+}
+
+/// Bytes as text, or why they are none.
+fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    let wrong = |error: std::str::Utf8Error| format!("byte {} is not UTF-8", error.valid_up_to());
+    std::str::from_utf8(bytes).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Bytes of a file, counted, in lines and records of bounded size.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of one line or record, at most; a text has fewer by far.
+const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes read from the operating system at once.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// How far a file was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meter {
+    read: Arc<AtomicU64>,
+    /// What may be read before the record under way is too long.
+    limit: Arc<AtomicU64>,
+}
+
+impl Meter {
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// A record begins about here.
+    pub(super) fn begin_record(&self) {
+        let limit = self.read() + RECORD_BYTES_MAX;
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+}
+
+/// A reader that counts, and fails when a record does not end: a quote that is never closed would
+/// take a whole file into memory.
+pub(super) struct Metered {
+    inner: Box<dyn Read>,
+    meter: Meter,
+}
+
+impl Metered {
+    pub(super) fn new(inner: Box<dyn Read>) -> Self {
+        let meter = Meter::default();
+        meter.begin_record();
+        Self { inner, meter }
+    }
+
+    /// What it counts, for whoever has handed the reader over.
+    pub(super) fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+}
+
+impl Read for Metered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.meter.read() > self.meter.limit.load(Ordering::Relaxed) {
+            let problem = format!(
+                "a record that begins before byte {} has more than {RECORD_BYTES_MAX} bytes; a \
+                 closing quote may be missing",
+                self.meter.read() - RECORD_BYTES_MAX
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        let count = self.inner.read(buffer)?;
+        self.meter.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// A line's bytes without its end; else why they are not kept.
+pub(super) type Line<'a> = Result<&'a [u8], String>;
+
+/// Lines of a file; one that is too long is passed over without being kept in memory.
+pub(super) struct Lines {
+    reader: BufReader<Metered>,
+    meter: Meter,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Lines {
+    pub(super) fn new(metered: Metered) -> Self {
+        let meter = metered.meter();
+        let reader = BufReader::with_capacity(BUFFER_BYTES, metered);
+        Self { reader, meter, line: Vec::new(), number: 0 }
+    }
+
+    /// The next line; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.line.clear();
+        let mut length = 0;
+        let mut ended = false;
+        while !ended {
+            // A long line is passed over, whatever its length.
+            self.meter.begin_record();
+            let bytes = self.reader.fill_buf()?;
+            if bytes.is_empty() {
+                break;
+            }
+            let end = memchr::memchr(b'\n', bytes);
+            let part = end.map_or(bytes.len(), |end| end + 1);
+            if length + part as u64 <= RECORD_BYTES_MAX {
+                self.line.extend_from_slice(&bytes[..part]);
+            }
+            length += part as u64;
+            ended = end.is_some();
+            self.reader.consume(part);
+        }
+        if length == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        if length > RECORD_BYTES_MAX {
+            self.line = Vec::new();
+            return Ok(Some(Err(format!("the line has more than {RECORD_BYTES_MAX} bytes"))));
+        }
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        Ok(Some(Ok(line.strip_suffix(b"\r").unwrap_or(line))))
+    }
+
+    /// The number of the line that was read last, from 1.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes that were read from the file.
+    pub(super) fn position(&self) -> u64 {
+        self.meter.read() - self.reader.buffer().len() as u64
+    }
+}

@@ -1,0 +1,198 @@
+//! Files of every form, good and bad.
+
+use std::fs;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use tempfile::TempDir;
+
+use super::*;
+
+fn columns(kept: &[&str]) -> Columns {
+    Columns { text: "text".to_owned(), kept: kept.iter().map(|&name| name.to_owned()).collect() }
+}
+
+/// A folder with one file.
+fn file(name: &str, content: impl AsRef<[u8]>) -> (TempDir, Vec<InputFile>) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(name);
+    fs::write(&path, content).expect("written");
+    let files = InputFile::find(&[path.to_string_lossy().into_owned()], None).expect("it is there");
+    (folder, files)
+}
+
+fn read(files: &[InputFile], kept: &[&str]) -> Result<Vec<Chunk>, CorpusError> {
+    let mut input = Input::new(files, columns(kept), 100);
+    let mut chunks = Vec::new();
+    while let Some(chunk) = input.next()? {
+        chunks.push(chunk);
+    }
+    let end = chunks.last().map_or(0, |chunk| chunk.position);
+    assert_eq!(end, input.length(), "the position of the last row is the end of the input");
+    Ok(chunks)
+}
+
+fn texts(chunks: &[Chunk]) -> Vec<(u64, Result<&str, &str>)> {
+    let rows = chunks.iter().flat_map(|chunk| &chunk.rows);
+    rows.map(|row| (row.number, row.text.as_deref().map_err(String::as_str))).collect()
+}
+
+fn fault(name: &str, content: &str, kept: &[&str]) -> String {
+    let (_folder, files) = file(name, content);
+    read(&files, kept).map(drop).expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn plain_lines_are_texts_empty_ones_too() {
+    let (_folder, files) = file("a.txt", "one\n\ntwo\r\n\"three\"");
+    let chunks = read(&files, &[]).expect("it is whole");
+    let expected = [(1, Ok("one")), (2, Ok("")), (3, Ok("two")), (4, Ok("\"three\""))];
+    assert_eq!(texts(&chunks), expected);
+    let error = fault("a.txt", "one\n", &["id"]);
+    assert!(error.contains("no column `id`"), "{error}");
+}
+
+#[test]
+fn json_lines_are_objects_or_texts_and_blank_lines_are_nothing() {
+    let lines = "{\"text\": \"one\", \"id\": 7}\n\n\"two\"\n{\"id\": 8, \"text\": \"\"}\n";
+    let (_folder, files) = file("a.jsonl", lines);
+    let chunks = read(&files, &["id"]).expect("it is whole");
+    assert_eq!(texts(&chunks), [(1, Ok("one")), (3, Ok("two")), (4, Ok(""))]);
+    let ids: Vec<_> = chunks[0].kept[0].as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(ids, [Some(7), None, Some(8)]);
+}
+
+#[test]
+fn json_rows_that_are_wrong_say_why() {
+    let long = format!("{{\"text\": \"{}\"}}", "a".repeat(101));
+    let lines = [
+        "{\"text\": \"one\"}",
+        "{\"text\": 5}",
+        "{\"body\": \"x\"}",
+        "{\"text\": ",
+        "[1]",
+        "{\"text\": null}",
+        &long,
+    ];
+    let (_folder, files) = file("a.jsonl", lines.join("\n"));
+    let chunks = read(&files, &[]).expect("the file is whole");
+    let found = texts(&chunks);
+    assert_eq!(found[0], (1, Ok("one")));
+    let reasons = [
+        "the field `text` is a number",
+        "there is no field `text`",
+        "not valid JSON",
+        "neither an object nor a text",
+        "the field `text` is null",
+        "more than 100 bytes",
+    ];
+    for (row, reason) in found[1..].iter().zip(reasons) {
+        assert!(row.1.is_err_and(|seen| seen.contains(reason)), "{reason}: {row:?}");
+    }
+}
+
+#[test]
+fn a_kept_field_of_another_type_makes_its_row_wrong() {
+    let mut lines: String =
+        (0..CHUNK_ROWS).map(|id| format!("{{\"text\":\"a\",\"id\":{id}}}\n")).collect();
+    lines += "{\"text\": \"b\", \"id\": \"x\"}\n{\"text\": \"c\", \"id\": 5}\n";
+    let (_folder, files) = file("a.jsonl", lines);
+    let chunks = read(&files, &["id"]).expect("the file is whole");
+    let found = texts(&chunks);
+    assert_eq!(found.last(), Some(&(CHUNK_ROWS as u64 + 2, Ok("c"))));
+    let wrong = found[CHUNK_ROWS].1.expect_err("its id is a text");
+    assert!(wrong.contains("the field `id` is \"x\"") && wrong.contains("Int64"), "{wrong}");
+}
+
+#[test]
+fn a_field_that_no_row_has_is_a_mistake_of_the_command() {
+    let error = fault("a.jsonl", "{\"body\": \"one\", \"id\": 1}\n{\"body\": \"two\"}\n", &[]);
+    for word in ["a.jsonl", "`text`", "first 2 rows", "body, id"] {
+        assert!(error.contains(word), "{word}: {error}");
+    }
+    let error = fault("a.jsonl", "{\"text\": \"one\"}\n", &["id"]);
+    assert!(error.contains("`id`"), "{error}");
+}
+
+#[test]
+fn csv_has_quotes_and_names() {
+    let content = "\u{feff}id,text\n1,\"a, \"\"b\"\"\nc\"\n2,d\n3\n4,\"e\",f\n";
+    let (_folder, files) = file("a.csv", content);
+    let chunks = read(&files, &["id"]).expect("it is whole");
+    let found = texts(&chunks);
+    assert_eq!(found[..2], [(1, Ok("a, \"b\"\nc")), (2, Ok("d"))]);
+    assert!(found[2].1.is_err_and(|reason| reason.contains("1 fields, the first row 2")));
+    assert!(found[3].1.is_err_and(|reason| reason.contains("3 fields")));
+    assert_eq!(kept::text(&chunks[0].kept[0], 1), Some("2"));
+    let error = fault("a.csv", "id,body\n1,a\n", &[]);
+    assert!(error.contains("no column `text`; it has id, body"), "{error}");
+}
+
+#[test]
+fn bytes_that_are_not_utf_8_make_their_row_wrong() {
+    let bytes: [(&str, &[u8]); 3] = [
+        ("a.txt", b"one\nt\xffwo\nthree\n"),
+        ("a.jsonl", b"\"one\"\n\"t\xffwo\"\n\"three\"\n"),
+        ("a.csv", b"text\none\nt\xffwo\nthree\n"),
+    ];
+    for (name, bytes) in bytes {
+        let (_folder, files) = file(name, bytes);
+        let chunks = read(&files, &[]).expect("the file is whole");
+        let found = texts(&chunks);
+        assert_eq!((found[0].1, found[2].1), (Ok("one"), Ok("three")), "{name}");
+        assert!(found[1].1.is_err_and(|reason| reason.contains("is not UTF-8")), "{name}");
+    }
+}
+
+/// It would take the rest of the file into memory.
+#[test]
+fn a_quote_that_is_never_closed_ends_the_reading() {
+    let mut content = b"text\nsmall\n\"".to_vec();
+    content.resize(70 * 1024 * 1024, b'a');
+    let (_folder, files) = file("a.csv", content);
+    let mut input = Input::new(&files, columns(&[]), 100);
+    let error = input.next().map(drop).expect_err("the record does not end").to_string();
+    assert!(error.contains("closing quote"), "{error}");
+}
+
+#[test]
+fn a_line_that_is_too_long_is_passed_over() {
+    let mut content = b"one\n".to_vec();
+    content.resize(70 * 1024 * 1024, b'a');
+    content.extend_from_slice(b"\ntwo\n");
+    let (_folder, files) = file("a.txt", content);
+    let chunks = read(&files, &[]).expect("the file is whole");
+    let found = texts(&chunks);
+    assert_eq!((found[0], found[2]), ((1, Ok("one")), (3, Ok("two"))));
+    assert!(found[1].1.is_err());
+}
+
+#[test]
+fn names_and_patterns_are_files_in_their_order() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["b.jsonl", "a.jsonl", "c.csv", "d"] {
+        fs::write(folder.path().join(name), "").expect("written");
+    }
+    let find = |names: &[&str], format| {
+        let typed = |name: &&str| match *name {
+            "-" => "-".to_owned(),
+            name => folder.path().join(name).to_string_lossy().into_owned(),
+        };
+        let typed: Vec<String> = names.iter().map(typed).collect();
+        let name = |file: InputFile| file.path.file_name().map(|name| name.to_owned());
+        let found = InputFile::find(&typed, format).map_err(|error| error.to_string())?;
+        let names = found.into_iter().filter_map(name).map(|name| name.into_string());
+        Ok::<_, String>(names.collect::<Result<Vec<_>, _>>().expect("UTF-8"))
+    };
+    assert_eq!(
+        find(&["c.csv", "*.jsonl"], None),
+        Ok(vec!["c.csv".into(), "a.jsonl".into(), "b.jsonl".into()])
+    );
+    assert!(find(&["d"], None).is_err_and(|error| error.contains("--input-format")));
+    assert_eq!(find(&["d"], Some(InputFormat::Lines)), Ok(vec!["d".into()]));
+    assert!(find(&["x*"], None).is_err_and(|error| error.contains("no such file")));
+    assert!(
+        find(&["-"], Some(InputFormat::Parquet)).is_err_and(|error| error.contains("name a file"))
+    );
+    assert_eq!(find(&["-"], Some(InputFormat::Jsonl)), Ok(vec!["-".into()]));
+}

@@ -1,0 +1,170 @@
+//! Columns of the input that are kept beside the vectors, as Arrow's arrays.
+//!
+//! A column of Parquet keeps its type. One of JSON gets the type of the first rows: whole numbers,
+//! numbers, booleans, or text for everything else, where what is no text is kept as its JSON. CSV
+//! has texts only.
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array};
+use arrow_schema::DataType;
+use serde_json::Value;
+
+/// The type of a column whose first rows hold these values.
+pub(super) fn infer<'a>(values: impl Iterator<Item = &'a Value>) -> DataType {
+    let mut found = None;
+    for value in values {
+        let one = match value {
+            Value::Null => continue,
+            Value::Bool(_) => DataType::Boolean,
+            Value::Number(number) if number.is_i64() => DataType::Int64,
+            Value::Number(_) => DataType::Float64,
+            Value::String(_) | Value::Array(_) | Value::Object(_) => DataType::Utf8,
+        };
+        found = Some(match found {
+            None => one,
+            Some(before) if before == one => one,
+            Some(DataType::Int64 | DataType::Float64)
+                if matches!(one, DataType::Int64 | DataType::Float64) =>
+            {
+                DataType::Float64
+            }
+            Some(_) => DataType::Utf8,
+        });
+    }
+    found.unwrap_or(DataType::Utf8)
+}
+
+/// Whether a value can stand in a column of this type.
+pub(super) fn fits(value: &Value, kind: &DataType) -> bool {
+    match kind {
+        DataType::Boolean => value.is_boolean() || value.is_null(),
+        DataType::Int64 => value.is_i64() || value.is_null(),
+        DataType::Float64 => value.is_number() || value.is_null(),
+        _ => true,
+    }
+}
+
+/// The values as an array of this type, which is one of [`infer`]'s; those that do not fit are
+/// null.
+pub(super) fn array(values: &[Value], kind: &DataType) -> ArrayRef {
+    match kind {
+        DataType::Boolean => {
+            Arc::new(values.iter().map(Value::as_bool).collect::<BooleanArray>()) as ArrayRef
+        }
+        DataType::Int64 => Arc::new(values.iter().map(Value::as_i64).collect::<Int64Array>()),
+        DataType::Float64 => Arc::new(values.iter().map(Value::as_f64).collect::<Float64Array>()),
+        _ => {
+            let mut texts = StringBuilder::new();
+            for value in values {
+                match value {
+                    Value::Null => texts.append_null(),
+                    Value::String(text) => texts.append_value(text),
+                    other => texts.append_value(other.to_string()),
+                }
+            }
+            Arc::new(texts.finish())
+        }
+    }
+}
+
+/// Whether [`json`] can write values of this type.
+pub(super) fn has_json(kind: &DataType) -> bool {
+    kind.is_integer()
+        || matches!(
+            kind,
+            DataType::Boolean
+                | DataType::Float32
+                | DataType::Float64
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+        )
+}
+
+/// A value of a column as JSON; null for a type that has none here.
+pub(super) fn json(column: &dyn Array, row: usize) -> Value {
+    if column.is_null(row) {
+        return Value::Null;
+    }
+    match column.data_type() {
+        DataType::Boolean => column.as_boolean().value(row).into(),
+        DataType::Int8 => column.as_primitive::<Int8Type>().value(row).into(),
+        DataType::Int16 => column.as_primitive::<Int16Type>().value(row).into(),
+        DataType::Int32 => column.as_primitive::<Int32Type>().value(row).into(),
+        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).into(),
+        DataType::UInt8 => column.as_primitive::<UInt8Type>().value(row).into(),
+        DataType::UInt16 => column.as_primitive::<UInt16Type>().value(row).into(),
+        DataType::UInt32 => column.as_primitive::<UInt32Type>().value(row).into(),
+        DataType::UInt64 => column.as_primitive::<UInt64Type>().value(row).into(),
+        DataType::Float32 => column.as_primitive::<Float32Type>().value(row).into(),
+        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into(),
+        _ => text(column, row).map_or(Value::Null, Value::from),
+    }
+}
+
+/// Whether a column of this type has texts.
+pub(super) const fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// A text of a column; `None` where there is none.
+pub(super) fn text(column: &dyn Array, row: usize) -> Option<&str> {
+    if column.is_null(row) {
+        return None;
+    }
+    match column.data_type() {
+        DataType::Utf8 => Some(column.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => Some(column.as_string::<i64>().value(row)),
+        DataType::Utf8View => Some(column.as_string_view().value(row)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn kind(values: &Value) -> DataType {
+        infer(values.as_array().expect("a list").iter())
+    }
+
+    #[test]
+    fn a_column_has_the_type_that_holds_all_of_its_first_values() {
+        assert_eq!(kind(&json!([null, 1, -2])), DataType::Int64);
+        assert_eq!(kind(&json!([1, 0.5])), DataType::Float64);
+        assert_eq!(kind(&json!([true, null])), DataType::Boolean);
+        assert_eq!(kind(&json!([1, "a"])), DataType::Utf8);
+        assert_eq!(kind(&json!([true, 1])), DataType::Utf8);
+        assert_eq!(kind(&json!([u64::MAX])), DataType::Float64, "beyond a signed number");
+        assert_eq!(kind(&json!([null])), DataType::Utf8);
+    }
+
+    #[test]
+    fn values_read_back_as_they_were() {
+        for values in [json!([1, null, -7]), json!([0.5, 1.0]), json!([true, false, null])] {
+            let list = values.as_array().expect("a list");
+            let column = array(list, &kind(&values));
+            let back: Vec<Value> = (0..column.len()).map(|row| json(&column, row)).collect();
+            assert_eq!(Value::from(back), values);
+        }
+        let mixed = json!(["a", 1, {"b": null}]);
+        let column = array(mixed.as_array().expect("a list"), &kind(&mixed));
+        let texts: Vec<_> = (0..3).map(|row| text(&column, row)).collect();
+        assert_eq!(texts, [Some("a"), Some("1"), Some("{\"b\":null}")]);
+    }
+
+    #[test]
+    fn a_value_of_another_type_does_not_fit() {
+        assert!(!fits(&json!("a"), &DataType::Int64) && fits(&json!(3), &DataType::Float64));
+        assert!(!fits(&json!(0.5), &DataType::Int64) && fits(&Value::Null, &DataType::Boolean));
+        assert!(fits(&json!([1]), &DataType::Utf8));
+    }
+}

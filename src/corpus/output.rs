@@ -1,0 +1,120 @@
+//! Parts of the output: one form for each file type, written whole.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::CorpusError;
+use super::recipe::{DenseFloat, Label, Recipe};
+use super::window::Window;
+use super::work::Outcome;
+use crate::service::EmbeddedItem;
+
+mod jsonl;
+mod npy;
+mod parquet_file;
+
+/// How vectors are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    Parquet,
+    Jsonl,
+    /// Dense vectors alone, a row for each row of the input.
+    Npy,
+}
+
+impl OutputFormat {
+    /// The words of the flag, which are also the ends of files' names.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("parquet", Self::Parquet), ("jsonl", Self::Jsonl), ("npy", Self::Npy)];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Jsonl => "jsonl",
+            Self::Npy => "npy",
+        }
+    }
+
+    /// That of a file with this name; `None` for the name of a folder.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?;
+        Self::WORDS.into_iter().find(|(name, _)| *name == ending).map(|(_, format)| format)
+    }
+}
+
+/// Columns of the output besides the kept ones.
+pub(super) const OWN_COLUMNS: [&str; 6] =
+    ["row", "tokens", "truncated_from", "dense", "sparse_indices", "sparse_values"];
+
+/// What one part holds.
+pub(super) struct Part<'a> {
+    pub(super) window: &'a Window,
+    /// One for each row of the window.
+    pub(super) outcomes: &'a [Outcome],
+    pub(super) recipe: &'a Recipe,
+    pub(super) label: &'a Label,
+    /// Names of the kept columns.
+    pub(super) kept: &'a [String],
+}
+
+impl Part<'_> {
+    /// Rows that were embedded, with their places in the window.
+    fn embedded(&self) -> impl Iterator<Item = (usize, &EmbeddedItem)> {
+        self.outcomes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, outcome)| Some((at, outcome.as_ref().ok()?)))
+    }
+
+    /// Writes the part to `path`, down to the disk.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub(super) fn write(&self, format: OutputFormat, path: &Path) -> Result<(), CorpusError> {
+        match format {
+            OutputFormat::Parquet => parquet_file::write(self, path),
+            OutputFormat::Jsonl => stream(path, |out| jsonl::write(self, out)),
+            OutputFormat::Npy => stream(path, |out| npy::write(self, out)),
+        }
+    }
+}
+
+/// Writes all parts into one file.
+///
+/// # Errors
+/// When the disk does not take it, or a part cannot be read.
+pub(super) fn merge(
+    format: OutputFormat,
+    parts: &[PathBuf],
+    label: &Label,
+    path: &Path,
+) -> Result<(), CorpusError> {
+    match format {
+        OutputFormat::Parquet => parquet_file::merge(parts, label, path),
+        OutputFormat::Jsonl => stream(path, |out| {
+            parts.iter().try_for_each(|part| std::io::copy(&mut File::open(part)?, out).map(drop))
+        }),
+        OutputFormat::Npy => stream(path, |out| npy::merge(parts, out)),
+    }
+}
+
+/// Writes a file down to the disk.
+pub(super) fn stream(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<(), CorpusError> {
+    let fault = CorpusError::writing(path);
+    let mut out = BufWriter::new(File::create(path).map_err(&fault)?);
+    write(&mut out).map_err(&fault)?;
+    out.flush().map_err(&fault)?;
+    out.get_ref().sync_all().map_err(&fault)
+}
+
+/// A float as it is stored.
+fn stored(value: f32, float: DenseFloat) -> f32 {
+    match float {
+        DenseFloat::F32 => value,
+        DenseFloat::F16 => half::f16::from_f32(value).to_f32(),
+    }
+}

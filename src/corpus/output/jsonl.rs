@@ -1,0 +1,57 @@
+//! JSON lines: an object for each row that was embedded.
+
+use std::io::{self, Write};
+
+use arrow_array::ArrayRef;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::{Part, stored};
+use crate::corpus::kept;
+use crate::corpus::window::kept_rows;
+use crate::service::EmbeddedItem;
+
+pub(super) fn write(part: &Part<'_>, out: &mut impl Write) -> io::Result<()> {
+    let places: Vec<usize> = part.embedded().map(|(place, _)| place).collect();
+    let kept = kept_rows(part.window, &places).map_err(io::Error::other)?;
+    for (at, (place, item)) in part.embedded().enumerate() {
+        let row = part.window.first_row + place as u64;
+        serde_json::to_writer(&mut *out, &Line { part, kept: &kept, at, row, item })?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+struct Line<'a> {
+    part: &'a Part<'a>,
+    kept: &'a [ArrayRef],
+    /// Its place in the kept columns.
+    at: usize,
+    row: u64,
+    item: &'a EmbeddedItem,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let Self { part, kept, at, row, item } = self;
+        let mut map = json.serialize_map(None)?;
+        map.serialize_entry("row", row)?;
+        for (name, column) in part.kept.iter().zip(*kept) {
+            map.serialize_entry(name, &kept::json(column, *at))?;
+        }
+        map.serialize_entry("tokens", &item.tokens)?;
+        if let Some(tokens) = item.truncated_from {
+            map.serialize_entry("truncated_from", &tokens)?;
+        }
+        if part.recipe.vectors.dense() {
+            let float = part.recipe.float;
+            let dense: Vec<f32> = item.dense.iter().map(|&value| stored(value, float)).collect();
+            map.serialize_entry("dense", &dense)?;
+        }
+        if part.recipe.vectors.sparse() {
+            map.serialize_entry("sparse_indices", &item.sparse.indices)?;
+            map.serialize_entry("sparse_values", &item.sparse.values)?;
+        }
+        map.end()
+    }
+}
