@@ -13,6 +13,7 @@ use crate::config::raw::RawConfig;
 use crate::config::settings::{self, SETTINGS, Setting, Takes};
 use crate::config::{Config, ConfigError};
 
+mod batch;
 mod bench;
 mod build_engine;
 mod check;
@@ -58,6 +59,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Some(("embed", typed)) => {
             resolve(typed, None).and_then(|config| embed::embed(&config, typed))
+        }
+        Some(("batch", typed)) => {
+            resolve(typed, None).and_then(|config| batch::batch(&config, typed))
         }
         Some(("build-engine", typed)) => {
             resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
@@ -111,7 +115,9 @@ pub(crate) fn command() -> Command {
             if checked { flag(setting) } else { only_printed(setting) }
         }));
     let bench = bench::command().arg(config.clone()).args(flags(settings::Command::Bench));
-    let embed = embed::command().arg(config.clone()).args(flags(settings::Command::Offline));
+    let offline =
+        |command: Command| command.arg(config.clone()).args(flags(settings::Command::Offline));
+    let (embed, batch) = (offline(embed::command()), offline(batch::command()));
     let build = build_engine::command().arg(config).args(flags(settings::Command::BuildEngine));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
@@ -122,6 +128,7 @@ pub(crate) fn command() -> Command {
         .subcommand(check)
         .subcommand(bench)
         .subcommand(embed)
+        .subcommand(batch)
         .subcommand(build)
 }
 

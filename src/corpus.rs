@@ -37,7 +37,7 @@ use destination::Destination;
 pub(crate) use destination::{Target, Totals};
 pub(crate) use error::CorpusError;
 use input::Input;
-pub(crate) use input::{Columns, InputFile, InputFormat};
+pub(crate) use input::{Columns, InputFile, InputFormat, Lines};
 use lanes::{Lane, LaneOptions};
 pub(crate) use output::OutputFormat;
 use output::{OWN_COLUMNS, Part};

@@ -45,6 +45,7 @@ mod health;
 mod health_reply;
 mod models;
 mod nim;
+pub(crate) mod offline;
 mod openapi;
 mod payload;
 mod record;

@@ -20,7 +20,7 @@ pub enum Command {
     Check,
     Bench,
     BuildEngine,
-    /// Those that need no server: `embed`.
+    /// `embed` and `batch`.
     Offline,
 }
 

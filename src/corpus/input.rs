@@ -16,7 +16,8 @@ mod csv_rows;
 mod json_rows;
 mod parquet_rows;
 
-use bytes::{Lines, Metered};
+pub(crate) use bytes::Lines;
+use bytes::Metered;
 use csv_rows::CsvRows;
 use json_rows::JsonRows;
 use parquet_rows::ParquetRows;

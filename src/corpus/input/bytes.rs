@@ -66,10 +66,10 @@ impl Read for Metered {
 }
 
 /// A line's bytes without its end; else why they are not kept.
-pub(super) type Line<'a> = Result<&'a [u8], String>;
+pub(crate) type Line<'a> = Result<&'a [u8], String>;
 
 /// Lines of a file; one that is too long is passed over without being kept in memory.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     reader: BufReader<Metered>,
     meter: Meter,
     line: Vec<u8>,
@@ -77,6 +77,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Those of a file.
+    pub(crate) fn of(file: Box<dyn Read>) -> Self {
+        Self::new(Metered::new(file))
+    }
+
     pub(super) fn new(metered: Metered) -> Self {
         let meter = metered.meter();
         let reader = BufReader::with_capacity(BUFFER_BYTES, metered);
@@ -84,7 +89,7 @@ impl Lines {
     }
 
     /// The next line; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.line.clear();
         let mut length = 0;
         let mut ended = false;
@@ -117,7 +122,7 @@ impl Lines {
     }
 
     /// The number of the line that was read last, from 1.
-    pub(super) const fn number(&self) -> u64 {
+    pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
