@@ -1,0 +1,157 @@
+//! What a package's tokenizer makes of texts and of broken files.
+
+use super::*;
+use serde_json::json;
+
+fn tiny() -> (PathBuf, Manifest) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let package = ModelPackage::open(&directory).expect("the fixture is whole");
+    (package.tokenizer_path(), package.manifest().clone())
+}
+
+fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeError> {
+    let (path, mut manifest) = tiny();
+    change(&mut manifest);
+    TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None)
+}
+
+#[test]
+fn empty_and_blank_texts_are_two_special_tokens() {
+    let tokenizer = with(|_| {}).expect("it fits");
+    for text in ["", " ", "\t\n  "] {
+        let seen = tokenizer.tokenize(text, None, &|| true).expect("legal");
+        assert_eq!(*seen.ids, [0, 2], "{text:?}");
+        assert!(!seen.is_truncated());
+    }
+}
+
+#[test]
+fn a_prompt_is_counted_apart_from_the_text() {
+    let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
+    let tokenizer = tokenizer.expect("it fits");
+    let plain = tokenizer.tokenize("hello", None, &|| true).expect("legal");
+    let whole = tokenizer.tokenize("hello", Some(PromptName::Query), &|| true).expect("legal");
+    assert_eq!(whole.ids[1 + whole.prompt_tokens..], plain.ids[1..]);
+    let empty = tokenizer.tokenize("", Some(PromptName::Query), &|| true).expect("legal");
+    assert_eq!(empty.ids.len(), 2 + empty.prompt_tokens);
+    let none = tokenizer.tokenize("hello", Some(PromptName::Passage), &|| true).expect("legal");
+    assert_eq!(none, plain);
+}
+
+#[test]
+fn a_text_that_melts_into_the_prompt_does_not_lose_its_own_tokens() {
+    let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
+    let tokenizer = tokenizer.expect("it fits");
+    for text in ["\u{301}a", "\u{200b}", "\u{fe0f}x", "\u{20dd}"] {
+        let seen = tokenizer.tokenize(text, Some(PromptName::Query), &|| true).expect("legal");
+        assert!(seen.prompt_tokens + 2 <= seen.ids.len(), "{text:?}");
+    }
+}
+
+#[test]
+fn over_long_texts_keep_their_first_tokens_and_the_closing_token() {
+    let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
+    let long = tokenizer.tokenize("a b c d e f g h", None, &|| true).expect("legal");
+    assert!(long.is_truncated());
+    assert_eq!(long.ids.len(), 6);
+    assert_eq!((long.ids[0], long.ids[5]), (0, 2));
+    let start = tokenizer.tokenize("a b", None, &|| true).expect("legal");
+    assert_eq!(long.ids[..3], start.ids[..3]);
+    assert!(long.full_count > 8);
+}
+
+#[test]
+fn special_tokens_are_added_to_ids_only_when_absent() {
+    let tokenizer = with(|_| {}).expect("it fits");
+    for ids in [&[5, 6][..], &[0, 5, 6], &[5, 6, 2], &[0, 5, 6, 2]] {
+        assert_eq!(*tokenizer.wrap(ids).ids, [0, 5, 6, 2]);
+    }
+    for ids in [&[][..], &[0], &[2], &[0, 2]] {
+        assert_eq!(*tokenizer.wrap(ids).ids, [0, 2], "{ids:?}");
+    }
+}
+
+#[test]
+fn special_tokens_in_a_text_are_special_unless_they_are_escaped() {
+    let (path, manifest) = tiny();
+    let mask = (manifest.vocab_size - 1) as u32;
+    let ids = |special, text| {
+        let tokenizer = TextTokenizer::read(&path, &manifest, special, None).expect("it fits");
+        tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
+    };
+    assert_eq!(ids(SpecialTokenText::Special, "<mask>"), [0, mask, 2]);
+    assert_eq!(ids(SpecialTokenText::Special, "a<s></s>b")[2..4], [0, 2]);
+    for text in ["<mask>", "a <s> b", "<unk><pad>", "a</s>"] {
+        let plain = ids(SpecialTokenText::Plain, text);
+        assert!(plain[1..plain.len() - 1].iter().all(|id| (4..mask).contains(id)), "{text}");
+        assert_ne!(plain, ids(SpecialTokenText::Special, text));
+    }
+    // Their normal form is that of a special token, but they are none.
+    let wide = "\u{ff1c}mask\u{ff1e}";
+    for special in [SpecialTokenText::Special, SpecialTokenText::Plain] {
+        assert_eq!(ids(special, wide), ids(SpecialTokenText::Plain, "<mask>"));
+    }
+}
+
+#[test]
+fn the_setting_stands_above_the_manifest() {
+    let (path, mut manifest) = tiny();
+    // The library drops the second mark.
+    let text = "e\u{301}\u{323}";
+    let mut ids = |in_manifest, setting| {
+        manifest.tokenizer.normalization = in_manifest;
+        let special = SpecialTokenText::Special;
+        let tokenizer = TextTokenizer::read(&path, &manifest, special, setting);
+        let tokenizer = tokenizer.expect("it fits");
+        assert_eq!(
+            tokenizer.normalization(),
+            setting.or(in_manifest).unwrap_or(Normalization::Sentencepiece)
+        );
+        tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
+    };
+    let (own, library) = (Normalization::Sentencepiece, Normalization::Huggingface);
+    let (own_ids, library_ids) = (ids(None, None), ids(None, Some(library)));
+    assert_ne!(own_ids, library_ids);
+    assert_eq!(ids(Some(library), None), library_ids);
+    assert_eq!(ids(Some(library), Some(own)), own_ids);
+}
+
+#[test]
+fn a_tokenizer_of_another_vocabulary_is_refused() {
+    let error = with(|manifest| manifest.vocab_size += 1).expect_err("one is missing");
+    assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");
+    let error = with(|manifest| manifest.bos_token_id = 4).expect_err("another start");
+    assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_does_not_put_two_special_tokens_around_a_text_is_refused() {
+    let (path, manifest) = tiny();
+    let bytes = fs::read(&path).expect("the fixture is whole");
+    let original: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let changes: [(&str, serde_json::Value); 4] = [
+        ("/post_processor", json!(null)),
+        ("/post_processor/special_tokens", json!({})),
+        ("/post_processor/single", json!([{"Sequence": {"id": "A", "type_id": 0}}])),
+        ("/post_processor/special_tokens/<s>/ids", json!([4])),
+    ];
+    for (place, value) in changes {
+        let mut changed = original.clone();
+        *changed.pointer_mut(place).expect("it is there") = value;
+        let path = folder.path().join("tokenizer.json");
+        fs::write(&path, changed.to_string()).expect("it can be written");
+        let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None);
+        let error = error.expect_err(place);
+        assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{place}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_tokenizer_is_refused() {
+    let (_, manifest) = tiny();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None)
+        .expect_err("it is TOML");
+    assert!(error.to_string().contains("Cargo.toml"), "{error}");
+}
