@@ -41,17 +41,21 @@ const LARGE_BODY_BYTES: usize = 1024 * 1024;
 
 /// What the head of a request tells: how long it may take, what it is, and how its body comes.
 #[derive(Clone, Copy)]
-struct Head {
+pub(super) struct Head {
     arrival: Moment,
     /// Time of the request, counted from its arrival, its body included.
-    timeout: Duration,
+    pub(super) timeout: Duration,
     packing: Packing,
     /// What the service asks at the door.
-    asked: RequestHead,
+    pub(super) asked: RequestHead,
 }
 
 impl Head {
-    fn read(headers: &HeaderMap, config: &HttpConfig, arrival: Moment) -> Result<Self, ApiError> {
+    pub(super) fn read(
+        headers: &HeaderMap,
+        config: &HttpConfig,
+        arrival: Moment,
+    ) -> Result<Self, ApiError> {
         let timeout = timeout(headers, config)?;
         let priority = priority(headers)?;
         let packing = body::check_headers(headers, config.max_body_bytes)?;
@@ -61,7 +65,7 @@ impl Head {
     }
 
     /// What is left of the request's time; refuses when nothing is.
-    fn left(&self, now: Moment) -> Result<Duration, ApiError> {
+    pub(super) fn left(&self, now: Moment) -> Result<Duration, ApiError> {
         let left = self.asked.deadline.since(now);
         if left.is_zero() { Err(ApiError::deadline(self.timeout)) } else { Ok(left) }
     }
@@ -105,8 +109,28 @@ async fn work(
     head: Head,
     payload: web::Payload,
     vectors: Vectors,
-    mut permit: Permit,
+    permit: Permit,
 ) -> Result<Answer, ApiError> {
+    let (request, mut permit) = receive(state, head, payload, permit).await?;
+    let (request, form) = request.validate(vectors, &head.asked, &state.config, &state.service)?;
+    let parsed = state.clock.now();
+    let answer = state.service.embed(request, &mut permit).await;
+    let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
+    let milestones = answer.milestones;
+    let body = write(state, answer, vectors, form).await?;
+    let written = state.clock.now();
+    let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
+    Ok(Answer { body, items, tokens, timeline })
+}
+
+/// Reads and parses the body; gives the permit back, which holds its bytes.
+pub(super) async fn receive(
+    state: &State,
+    head: Head,
+    payload: web::Payload,
+    mut permit: Permit,
+) -> Result<(EmbeddingRequest, Permit), ApiError> {
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
@@ -120,17 +144,7 @@ async fn work(
     });
     let bytes = rt::time::timeout(body_timeout, reading);
     let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
-    let (request, mut permit) = parse(state, bytes, head.packing, permit).await?;
-    let (request, form) = request.validate(vectors, &head.asked, &state.config, &state.service)?;
-    let parsed = state.clock.now();
-    let answer = state.service.embed(request, &mut permit).await;
-    let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
-    let milestones = answer.milestones;
-    let body = write(state, answer, vectors, form).await?;
-    let written = state.clock.now();
-    let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
-    Ok(Answer { body, items, tokens, timeline })
+    parse(state, bytes, head.packing, permit).await
 }
 
 /// Holds `bytes` from now on; refuses when other requests take the room.
@@ -223,7 +237,7 @@ async fn write(
     if large { off_thread(state, work).await } else { Ok(work()) }
 }
 
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     state: &State,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
