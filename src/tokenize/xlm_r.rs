@@ -18,6 +18,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::AddedToken;
@@ -47,6 +48,14 @@ struct Added {
     token: AddedToken,
     /// Whether it is plain text all the same.
     is_text: bool,
+}
+
+/// A part of a text, by its bytes.
+enum Part {
+    /// Without special tokens.
+    Words(Range<usize>),
+    /// An added token that is written in the text; `end` is behind the white space that it takes.
+    Added { at: Range<usize>, end: usize, id: u32 },
 }
 
 /// Work space of a thread.
@@ -125,23 +134,45 @@ impl XlmR {
         found: &mut FoundIds,
         poll: &mut WantedPoll<'_>,
     ) -> Result<(), TokenizeError> {
+        for part in self.parts(text) {
+            match part {
+                Part::Words(at) => {
+                    let prompt_bytes = prompt_bytes.saturating_sub(at.start);
+                    self.encode_part(&text[at], prompt_bytes, found, poll)?;
+                }
+                Part::Added { at, end, id } => {
+                    found.expect_prompt(if end <= prompt_bytes { 1 } else { 0 });
+                    found.push(id, false, || 1);
+                    poll.spend(at.len())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a text between and at its special tokens; white space that such a token takes
+    /// away is in none.
+    fn parts(&self, text: &str) -> impl Iterator<Item = Part> {
         let mut start = 0;
-        for place in self.finder.find_iter(text) {
+        let places = self.finder.find_iter(text).map(Some).chain([None]);
+        let parts = places.flat_map(move |place| {
+            let Some(place) = place else {
+                return [Some(Part::Words(start..text.len())), None];
+            };
             let Added { id, token, is_text } = &self.added[place.pattern().as_usize()];
             if *is_text || place.start() < start {
-                continue;
+                return [None, None];
             }
             let before = &text[start..place.start()];
             let before = if token.lstrip { before.trim_end() } else { before };
-            self.encode_part(before, prompt_bytes.saturating_sub(start), found, poll)?;
+            let words = start..start + before.len();
             let behind = &text[place.end()..];
             let behind = if token.rstrip { behind.trim_start() } else { behind };
             start = text.len() - behind.len();
-            found.expect_prompt(if start <= prompt_bytes { 1 } else { 0 });
-            found.push(*id, false, || 1);
-            poll.spend(place.len())?;
-        }
-        self.encode_part(&text[start..], prompt_bytes.saturating_sub(start), found, poll)
+            let added = Part::Added { at: place.range(), end: start, id: *id };
+            [Some(Part::Words(words)), Some(added)]
+        });
+        parts.flatten()
     }
 
     /// Appends the ids of a text without special tokens.
