@@ -149,23 +149,24 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
     };
     let mut success = success(list_name(vectors), "the vectors, in the order of the input");
     success.headers.extend(timeline_headers());
-    let codes: Vec<Code> = Code::ALL
-        .iter()
-        .copied()
-        .filter(|code| match code {
-            // Those of other paths and methods, or of no route yet.
-            Code::NotFound
-            | Code::MethodNotAllowed
-            | Code::PreflightRefused
-            | Code::HeadTimeout => false,
-            Code::SparseNotAvailable => vectors.sparse(),
-            _ => true,
-        })
+    let codes: Vec<Code> = input_codes()
+        .filter(|code| *code != Code::SparseNotAvailable || vectors.sparse())
         .collect();
     let operation = operation(id, "embeddings", summary, success, &codes)
         .parameters(Some(request::urgency(facts.max_request_timeout)))
         .request_body(Some(request::body(&example)));
     PathItem::new(HttpMethod::Post, with_key(operation))
+}
+
+/// What a route that takes input may refuse it with; not the codes of other paths and methods, or
+/// of no route yet.
+fn input_codes() -> impl Iterator<Item = Code> {
+    Code::ALL.iter().copied().filter(|code| {
+        !matches!(
+            code,
+            Code::NotFound | Code::MethodNotAllowed | Code::PreflightRefused | Code::HeadTimeout
+        )
+    })
 }
 
 /// The headers that answers with vectors have besides.

@@ -99,6 +99,17 @@ impl EmbeddingService {
                 return Err(EmbedError::InvalidDimensions { requested, allowed });
             }
         }
+        self.check_inputs(resident, request)
+    }
+
+    /// Refuses token ids that are of no vocabulary, or of one that nobody named; gives the prompt
+    /// of the texts.
+    fn check_inputs(
+        &self,
+        resident: &ResidentModel,
+        request: &EmbedRequest,
+    ) -> Result<Option<PromptName>, EmbedError> {
+        let manifest = resident.package.manifest();
         for (index, input) in request.inputs.iter().enumerate() {
             let Input::TokenIds(ids) = input else { continue };
             match self.token_input(&request.options) {
