@@ -30,6 +30,7 @@ mod support;
 mod timing;
 mod tls;
 mod token_ids;
+mod tokenize;
 mod traces;
 mod trouble;
 mod unix_socket;
