@@ -1,5 +1,6 @@
 //! Text → token ids: prompts, special tokens, truncation, counts.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ mod found;
 mod library;
 mod normalizer;
 mod openai;
+mod span;
 mod unigram;
 mod xlm_r;
 
@@ -26,6 +28,7 @@ use file::TokenizerFile;
 use found::{FoundIds, WantedPoll};
 use library::LibraryTokenizer;
 pub(crate) use openai::OpenAiEncoding;
+pub use span::Span;
 use xlm_r::XlmR;
 
 /// Stands for a space in sentencepiece's pieces.
@@ -59,6 +62,38 @@ pub struct Tokenized {
     pub prompt_tokens: usize,
     /// Token count before the limit was applied.
     pub full_count: usize,
+    /// Where the tokens of the text itself stand in it: those behind the prompt and in front of the
+    /// last special token. Empty when nobody asked, and for token ids.
+    pub spans: Vec<Span>,
+}
+
+/// What becomes of a text's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenizeOptions {
+    /// What is put in front of the text.
+    pub prompt: Option<PromptName>,
+    /// Which tokens of a long text are kept.
+    pub keep: Keep,
+    /// Whether their places in the text are found too, which takes about as long again.
+    pub offsets: Offsets,
+}
+
+/// Which tokens of a long text are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The first ones, as many as the model takes.
+    ModelLimit,
+    /// Every one, for those who count tokens or cut texts.
+    All,
+}
+
+/// Whether the places of tokens are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offsets {
+    /// Ids alone.
+    Skip,
+    /// A [`Span`] for each token of the text.
+    Find,
 }
 
 impl Tokenized {
@@ -142,25 +177,50 @@ impl TextTokenizer {
         prompt: Option<PromptName>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Tokenized, TokenizeError> {
-        let prompt = prompt.and_then(|name| match name {
+        let options = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Skip };
+        self.tokenize_with(text, options, wanted)
+    }
+
+    /// Tokenizes a text as [`Self::tokenize`] does, in the way that `options` say.
+    ///
+    /// # Errors
+    /// Those of [`Self::tokenize`].
+    pub fn tokenize_with(
+        &self,
+        text: &str,
+        options: TokenizeOptions,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Tokenized, TokenizeError> {
+        let prompt = options.prompt.and_then(|name| match name {
             PromptName::Query => self.query.as_deref(),
             PromptName::Passage => self.passage.as_deref(),
         });
-        let mut found = FoundIds::new(self.limit - 2);
+        let prompt = prompt.unwrap_or_default();
+        let whole = match prompt {
+            "" => Cow::Borrowed(text),
+            prompt => Cow::Owned([prompt, text].concat()),
+        };
+        let found = FoundIds::new(match options.keep {
+            Keep::ModelLimit => self.limit - 2,
+            Keep::All => usize::MAX,
+        });
+        let mut found = match options.offsets {
+            Offsets::Skip => found,
+            Offsets::Find => found.with_lengths(),
+        };
         let mut poll = WantedPoll::new(wanted);
-        match prompt {
-            None => self.kind.encode(text, 0, &mut found, &mut poll)?,
-            Some(prompt) => {
-                let whole = [prompt, text].concat();
-                self.kind.encode(&whole, prompt.len(), &mut found, &mut poll)?;
-            }
-        }
-        let FoundIds { mut ids, count, prompt_tokens, .. } = found;
+        self.kind.encode(&whole, prompt.len(), &mut found, &mut poll)?;
+        let prompt_tokens = found.prompt_tokens.min(found.ids.len());
+        let mut spans = self.kind.spans(&whole, &found, &mut poll)?;
+        let prompt_characters = prompt.chars().count();
+        let spans = spans.drain(prompt_tokens.min(spans.len())..);
+        let spans = spans.map(|span| span.since(prompt_characters)).collect();
+        let FoundIds { mut ids, count, .. } = found;
         let [first, last] = self.around;
         ids.insert(0, first);
         ids.push(last);
-        let prompt_tokens = prompt_tokens.min(ids.len() - 2);
-        Ok(Tokenized { ids: TokenIds::new(&ids), prompt_tokens, full_count: count + 2 })
+        let ids = TokenIds::new(&ids);
+        Ok(Tokenized { ids, prompt_tokens, full_count: count + 2, spans })
     }
 
     /// Takes ids as they are; special tokens are added when absent.
@@ -179,7 +239,8 @@ impl TextTokenizer {
             wrapped.truncate(self.limit - 1);
             wrapped.push(last);
         }
-        Tokenized { ids: TokenIds::new(&wrapped), prompt_tokens: 0, full_count }
+        let (ids, spans) = (TokenIds::new(&wrapped), Vec::new());
+        Tokenized { ids, prompt_tokens: 0, full_count, spans }
     }
 
     /// Whose normalization the ids follow.
@@ -237,6 +298,20 @@ impl TokenizerKind {
         match self {
             Self::XlmR(own) => own.encode(text, prompt_bytes, found, poll),
             Self::Library(library) => library.encode(text, prompt_bytes, found, poll),
+        }
+    }
+
+    /// Where the kept tokens of a text stand; none when nobody asked.
+    fn spans(
+        &self,
+        text: &str,
+        found: &FoundIds,
+        poll: &mut WantedPoll<'_>,
+    ) -> Result<Vec<Span>, TokenizeError> {
+        match (&found.lengths, self) {
+            (None, _) => Ok(Vec::new()),
+            (Some(lengths), Self::XlmR(own)) => own.spans(text, lengths, poll),
+            (Some(_), Self::Library(library)) => library.spans(text, found.ids.len(), poll),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct FoundIds {
     prompt_characters: Option<usize>,
     /// Whether the last token is one of unknown characters, which more of them would join.
     is_unknown: bool,
+    /// How many characters of the normal form each kept token has; `None` when nobody asks.
+    pub(super) lengths: Option<Vec<usize>>,
 }
 
 impl FoundIds {
@@ -29,7 +31,13 @@ impl FoundIds {
             prompt_tokens: 0,
             prompt_characters: Some(0),
             is_unknown: false,
+            lengths: None,
         }
+    }
+
+    /// Keeps the lengths of the kept tokens too.
+    pub(super) fn with_lengths(self) -> Self {
+        Self { lengths: Some(Vec::new()), ..self }
     }
 
     /// Says how many characters of what comes next belong to the prompt.
@@ -39,7 +47,7 @@ impl FoundIds {
 
     /// Takes the next token. `characters` says how long it is in the normal form.
     #[inline]
-    pub(super) fn push(&mut self, id: u32, is_unknown: bool, characters: impl FnOnce() -> usize) {
+    pub(super) fn push(&mut self, id: u32, is_unknown: bool, characters: impl Fn() -> usize) {
         let is_longer = is_unknown && self.is_unknown;
         self.is_unknown = is_unknown;
         if !is_longer {
@@ -47,6 +55,14 @@ impl FoundIds {
                 self.ids.push(id);
             }
             self.count += 1;
+        }
+        if self.count <= self.kept_max
+            && let Some(lengths) = &mut self.lengths
+        {
+            match lengths.last_mut().filter(|_| is_longer) {
+                Some(length) => *length += characters(),
+                None => lengths.push(characters()),
+            }
         }
         if let Some(left) = self.prompt_characters {
             self.prompt_characters = left.checked_sub(characters());

@@ -10,6 +10,7 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::TokenizeError;
 use super::found::{FoundIds, WantedPoll};
+use super::span::Span;
 use crate::config::SpecialTokenText;
 
 /// Bytes of a text that BERT's tokenizer gets at once.
@@ -95,6 +96,35 @@ impl LibraryTokenizer {
             poll.spend(part.len())?;
         }
         Ok(())
+    }
+
+    /// Where the first `count` tokens of a text stand.
+    ///
+    /// # Errors
+    /// Those of [`Self::encode`].
+    pub(super) fn spans(
+        &self,
+        text: &str,
+        count: usize,
+        poll: &mut WantedPoll<'_>,
+    ) -> Result<Vec<Span>, TokenizeError> {
+        let mut spans = Vec::with_capacity(count);
+        let (mut start, mut characters) = (0, 0);
+        while start < text.len() && spans.len() < count {
+            let part = self.part(&text[start..]);
+            let encode = || self.tokenizer.encode_char_offsets(part, false);
+            let encoding = guarded(|| encode().map_err(|error| error.to_string()));
+            let encoding = encoding.map_err(TokenizeError::Text)?;
+            let within = encoding.get_offsets().iter();
+            let span =
+                |&(from, to): &(usize, usize)| Span::from(characters + from..characters + to);
+            spans.extend(within.map(span));
+            start += part.len();
+            characters += part.chars().count();
+            poll.spend(part.len())?;
+        }
+        spans.truncate(count);
+        Ok(spans)
     }
 
     /// What is tokenized at once: up to the first space behind some thousand bytes.

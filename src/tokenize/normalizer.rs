@@ -1,5 +1,6 @@
 //! Text → normal form, a stretch at a time: characters by the map, a `▁` in front of each word.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -86,6 +87,34 @@ impl Normalizer {
         }
         normal[..within].iter().filter(|byte| starts_character(**byte)).count()
     }
+
+    /// Tells of each character of a text's normal form which characters of the text it comes from,
+    /// until `take` says that it has enough. A `▁` that stands for a gap comes from none.
+    pub(super) fn sources(&self, text: &str, mut take: impl FnMut(Range<usize>) -> bool) {
+        let mut normalizing = Normalizing { run_max: 1, ..self.of(text) };
+        let (mut normal, mut start) = (Vec::new(), 0);
+        loop {
+            let (at, held) = (normalizing.at, normalizing.held.chars().count());
+            normal.clear();
+            if !normalizing.step(&mut normal) {
+                break;
+            }
+            let end = start + text[at..normalizing.at].chars().count();
+            let put = std::str::from_utf8(&normal).expect("characters are put whole");
+            for (position, character) in put.chars().enumerate() {
+                // A gap's mark is never the last one: it comes with what stands behind the gap.
+                let is_last = put.chars().nth(position + 1).is_none();
+                let is_gap = position < held || (character == META && !is_last);
+                if take(if is_gap { start..start } else { start..end }) {
+                    return;
+                }
+            }
+            start = end;
+        }
+        if normalizing.ends_with_gap() {
+            take(start..start);
+        }
+    }
 }
 
 /// Whether the map has a text that starts with this character and holds only ASCII, at least up to
@@ -166,10 +195,15 @@ impl Normalizing<'_> {
             self.step(normal);
         }
         let is_last = self.at == self.text.len();
-        if is_last && self.rules.gaps == Gaps::SpacesAndEnd && self.gap == Gap::Space {
+        if is_last && self.ends_with_gap() {
             push(normal, META);
         }
         (is_last, self.at - start)
+    }
+
+    /// Whether a mark of the gap behind the last word is still to come.
+    fn ends_with_gap(&self) -> bool {
+        self.rules.gaps == Gaps::SpacesAndEnd && self.gap == Gap::Space
     }
 
     /// Appends the normal form of the next text of the map, grapheme or character, or of a run of
@@ -367,6 +401,31 @@ mod tests {
             (Gaps::SpacesStripped, "▁a▁▁b▁c"),
         ] {
             assert_eq!(normal(Lookup::Longest, gaps, "▁a ▁b▁c"), expected, "{gaps:?}");
+        }
+    }
+
+    #[test]
+    fn each_character_comes_from_its_own_of_the_text() {
+        for (gaps, text, expected) in [
+            (Gaps::Spaces, "  ab \u{3000}c ", vec![2..2, 2..3, 3..4, 6..6, 6..7]),
+            // A ligature is two characters, three dots are one, and so is Hangul of three parts.
+            (Gaps::Spaces, "ﬁ...", vec![0..0, 0..1, 0..1, 1..4]),
+            (Gaps::Spaces, "\u{1112}\u{1161}\u{11ab}x", vec![0..0, 0..3, 3..4]),
+            (Gaps::Spaces, "▁a", vec![0..0, 0..1, 1..2]),
+            (Gaps::WhiteSpace, "▁a b", vec![0..1, 1..2, 3..3, 3..4]),
+            (Gaps::SpacesAndEnd, "a ", vec![0..0, 0..1, 2..2]),
+            (Gaps::SpacesStripped, "a\u{85}b", vec![0..0, 0..1, 2..2, 2..3]),
+            (Gaps::Spaces, "", vec![]),
+        ] {
+            let normalizer = Normalizer::new(Charsmap::of(MAP), Lookup::Longest, gaps);
+            let mut seen = Vec::new();
+            normalizer.sources(text, |source| {
+                seen.push(source);
+                false
+            });
+            assert_eq!(seen, expected, "{text:?}");
+            let characters = normal(Lookup::Longest, gaps, text).chars().count();
+            assert_eq!(seen.len(), characters, "{text:?}");
         }
     }
 

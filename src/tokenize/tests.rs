@@ -155,3 +155,54 @@ fn a_file_that_is_no_tokenizer_is_refused() {
         .expect_err("it is TOML");
     assert!(error.to_string().contains("Cargo.toml"), "{error}");
 }
+
+/// The stretches of a text where its tokens stand, a `-` for one that stands between two.
+fn stretches(tokenizer: &TextTokenizer, text: &str, prompt: Option<PromptName>) -> Vec<String> {
+    let options = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Find };
+    let seen = tokenizer.tokenize_with(text, options, &|| true).expect("legal");
+    let plain = tokenizer.tokenize(text, prompt, &|| true).expect("legal");
+    assert_eq!(plain, Tokenized { spans: Vec::new(), ..seen.clone() }, "{text:?}");
+    assert_eq!(seen.spans.len() + seen.prompt_tokens + 2, seen.ids.len(), "{text:?}");
+    let stretch = |span: &Span| match span.end - span.start {
+        0 => "-".to_owned(),
+        length => text.chars().skip(span.start).take(length).collect(),
+    };
+    seen.spans.iter().map(stretch).collect()
+}
+
+#[test]
+fn every_character_but_gaps_is_in_the_stretch_of_a_token() {
+    let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
+    let tokenizer = tokenizer.expect("it fits");
+    for (text, expected) in [
+        ("  the  cat ", "thecat"),
+        ("😀 猫が the ﬁ", "😀猫がtheﬁ"),
+        ("e\u{301}\u{323}x", "e\u{301}\u{323}x"),
+        ("\u{1112}\u{1161}\u{11ab} a", "\u{1112}\u{1161}\u{11ab}a"),
+        ("مرحبا", "مرحبا"),
+        ("a <mask>b", "a<mask>b"),
+        ("", ""),
+        (" ", ""),
+    ] {
+        for prompt in [None, Some(PromptName::Query)] {
+            let mut found = stretches(&tokenizer, text, prompt);
+            // A character that became several has several tokens.
+            found.dedup();
+            assert_eq!(found.concat().replace('-', ""), expected, "{text:?} {found:?}");
+        }
+    }
+}
+
+#[test]
+fn offsets_of_a_cut_text_are_those_of_its_first_tokens() {
+    let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
+    let text = "the the the the the the the";
+    let [cut, whole] = [Keep::ModelLimit, Keep::All].map(|keep| {
+        let options = TokenizeOptions { prompt: None, keep, offsets: Offsets::Find };
+        tokenizer.tokenize_with(text, options, &|| true).expect("legal")
+    });
+    assert_eq!((cut.ids.len(), whole.ids.len()), (6, whole.full_count));
+    assert_eq!(cut.spans, whole.spans[..4]);
+    assert_eq!(whole.spans.last().map(|span| span.end), Some(text.len()));
+    assert!(cut.is_truncated() && !whole.is_truncated());
+}

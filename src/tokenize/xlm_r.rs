@@ -1,6 +1,7 @@
 //! XLM-R's tokenizer: special tokens, words by sentencepiece's character map, Unigram pieces.
 //!
 //! It gives ids without offsets, so only one stretch of the normal form is in memory at a time.
+//! Offsets are found by a second walk over the text, when somebody asks for them.
 //!
 //! An example: the text `Ｔhe cat sleeps<mask>!`, whose first letter is full-width, behind the
 //! prompt `query: `, with the default package.
@@ -27,6 +28,7 @@ use super::TokenizeError;
 use super::file::{TokenizerFile, WordRules};
 use super::found::{FoundIds, WantedPoll};
 use super::normalizer::{Gaps, Lookup, Normalizer};
+use super::span::{Span, SpanCollector};
 use super::unigram::{self, Paths, Unigram};
 use crate::config::{Normalization, SpecialTokenText};
 
@@ -148,6 +150,45 @@ impl XlmR {
             }
         }
         Ok(())
+    }
+
+    /// Where the first tokens of a text stand, of which `lengths` has the characters in the normal
+    /// form.
+    ///
+    /// # Errors
+    /// `Unwanted`, as soon as nobody waits.
+    pub(super) fn spans(
+        &self,
+        text: &str,
+        lengths: &[usize],
+        poll: &mut WantedPoll<'_>,
+    ) -> Result<Vec<Span>, TokenizeError> {
+        let mut collector = SpanCollector::new(lengths);
+        let (mut bytes, mut characters) = (0, 0);
+        for part in self.parts(text) {
+            if collector.is_full() {
+                break;
+            }
+            let (Part::Words(at) | Part::Added { at, .. }) = &part;
+            let start = characters + text[bytes..at.start].chars().count();
+            let end = start + text[at.clone()].chars().count();
+            match &part {
+                Part::Words(at) => {
+                    // One character becomes one space, so that places stay as they are.
+                    let words = self.with_spaces(&text[at.clone()]);
+                    let mut spent = Ok(());
+                    self.normalizer.sources(&words, |source| {
+                        collector.take(start + source.start..start + source.end);
+                        spent = poll.spend(1);
+                        collector.is_full() || spent.is_err()
+                    });
+                    spent?;
+                }
+                Part::Added { .. } => collector.take(start..end),
+            }
+            (bytes, characters) = (at.end, end);
+        }
+        Ok(collector.into_spans())
     }
 
     /// The parts of a text between and at its special tokens; white space that such a token takes

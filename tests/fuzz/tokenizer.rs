@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use duovec::config::{Normalization, SpecialTokenText};
 use duovec::package::ModelPackage;
-use duovec::tokenize::TextTokenizer;
+use duovec::tokenize::{Keep, Offsets, TextTokenizer, TokenizeOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -139,6 +139,32 @@ fn any_text_has_the_ids_of_the_crate() {
             assert_eq!(seen.full_count, ids.len(), "form {form}: {text:?}");
             let kept = seen.ids.len() - 1;
             assert_eq!(seen.ids[..kept], ids[..kept], "form {form}: {text:?}");
+        }
+    });
+}
+
+#[test]
+fn the_tokens_of_any_text_stand_in_it_in_their_order() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let ways = forms(&original()).into_iter().flat_map(|form| {
+        let bytes = serde_json::to_vec(&form).expect("it is JSON");
+        let package = package(folder.path(), &bytes);
+        WAYS.map(|way| TextTokenizer::open(&package, SpecialTokenText::Special, way))
+    });
+    let ways: Vec<_> = ways.map(|tokenizer| tokenizer.expect("the tokenizer is read")).collect();
+    run_for("offsets", |rng| {
+        let text = text(rng);
+        for (way, tokenizer) in ways.iter().enumerate() {
+            for keep in [Keep::ModelLimit, Keep::All] {
+                let options = TokenizeOptions { prompt: None, keep, offsets: Offsets::Find };
+                let seen = tokenizer.tokenize_with(&text, options, &|| true);
+                let seen = seen.expect("it is tokenized");
+                assert_eq!(seen.spans.len() + 2, seen.ids.len(), "way {way}: {text:?}");
+                let in_order = seen.spans.is_sorted_by_key(|span| (span.start, span.end));
+                assert!(in_order, "way {way}: {text:?}: {:?}", seen.spans);
+                let end = seen.spans.last().map_or(0, |span| span.end);
+                assert!(end <= text.chars().count(), "way {way}: {text:?}");
+            }
         }
     });
 }
