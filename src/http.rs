@@ -53,6 +53,7 @@ mod reply;
 mod request_id;
 mod timeline;
 mod tls;
+mod tokenize;
 mod unix_socket;
 mod watched;
 

@@ -29,6 +29,7 @@ mod figures;
 mod health_report;
 mod readings;
 mod request;
+mod token_lists;
 mod tokenizing;
 
 use compute::ComputePool;

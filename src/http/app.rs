@@ -32,7 +32,7 @@ use futures_util::FutureExt;
 use super::connection::unread;
 use super::error::{ApiError, Code};
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, health, models, nim, openapi};
+use super::{State, cors, docs, embed, health, models, nim, openapi, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
 
@@ -115,6 +115,7 @@ fn embedding_routes(app: &mut ServiceConfig) {
         let handler = move |state, request, body| embed::embed(state, request, body, vectors);
         app.service(post(path, Endpoint::keyed(path), handler));
     }
+    app.service(post("/v1/tokenize", Endpoint::keyed("/v1/tokenize"), tokenize::tokenize));
     app.service(get("/v1/models", Endpoint::keyed("/v1/models"), models::list)).service(get(
         MODEL,
         Endpoint::keyed("/v1/models/{id}"),
@@ -149,8 +150,8 @@ fn resource(path: &str, endpoint: Endpoint, route: Route, methods: &'static str)
 /// What every path without a route is answered.
 async fn not_found() -> HttpResponse {
     let message = "there is no such route; the routes are POST /v1/embeddings, \
-                   /v1/sparse-embeddings, /v1/embeddings:both and GET /v1/models, /health, \
-                   /health/deep, /health/live, /metrics, each without a slash at its end";
+                   /v1/sparse-embeddings, /v1/embeddings:both, /v1/tokenize and GET /v1/models, \
+                   /health, /health/deep, /health/live, /metrics, each without a slash at its end";
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
 }
 

@@ -22,6 +22,7 @@ use super::error::{self, Code, NOT_READY, OK};
 use super::payload::EmbeddingRequest;
 use super::reply::{Embedding, List, PairedEmbedding, SparseEmbedding};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
+use super::tokenize::TokenLists;
 use super::{JSON, State, health, models};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
@@ -72,6 +73,7 @@ fn document(facts: &Facts<'_>) -> OpenApi {
         .path("/v1/embeddings", embed(Vectors::Dense, facts))
         .path("/v1/sparse-embeddings", embed(Vectors::Sparse, facts))
         .path("/v1/embeddings:both", embed(Vectors::Both, facts))
+        .path("/v1/tokenize", tokenize(facts))
         .path("/v1/models", models())
         .path("/v1/models/{id}", model())
         .path("/health", health())
@@ -97,6 +99,7 @@ fn components(facts: &Facts<'_>) -> Components {
     add_list::<Embedding<'_>>(Vectors::Dense, &mut schemas);
     add_list::<SparseEmbedding<'_>>(Vectors::Sparse, &mut schemas);
     add_list::<PairedEmbedding<'_>>(Vectors::Both, &mut schemas);
+    add::<TokenLists<'_>>(&mut schemas);
     add::<models::ModelList<'_>>(&mut schemas);
     add::<health::Health<'_>>(&mut schemas);
     add::<health::Deep<'_>>(&mut schemas);
@@ -167,6 +170,29 @@ fn input_codes() -> impl Iterator<Item = Code> {
             Code::NotFound | Code::MethodNotAllowed | Code::PreflightRefused | Code::HeadTimeout
         )
     })
+}
+
+fn tokenize(facts: &Facts<'_>) -> PathItem {
+    let success = success(&TokenLists::name(), "the tokens, in the order of the input");
+    let codes: Vec<Code> = input_codes()
+        // The model is not run, nothing is cut and nothing waits for a worker.
+        .filter(|code| {
+            !matches!(
+                code,
+                Code::SparseNotAvailable
+                    | Code::ContextLengthExceeded
+                    | Code::QueueFull
+                    | Code::NonFiniteOutput
+            )
+        })
+        .collect();
+    let summary = "Token ids, pieces and offsets; of the fields, input, model, input_type and \
+                   token_encoding count";
+    let example = json!({"input": "The cat sleeps."});
+    let operation = operation("tokenize", "embeddings", summary, success, &codes)
+        .parameters(Some(request::urgency(facts.max_request_timeout)))
+        .request_body(Some(request::body(&example)));
+    PathItem::new(HttpMethod::Post, with_key(operation))
 }
 
 /// The headers that answers with vectors have besides.

@@ -113,7 +113,7 @@ impl Permit {
     }
 
     /// The request's long texts wait to be tokenized.
-    fn begin_tokenizing(&mut self, text_bytes: u64) {
+    pub(super) fn begin_tokenizing(&mut self, text_bytes: u64) {
         self.door.text_bytes.fetch_add(text_bytes, Ordering::Relaxed);
         self.text_bytes += text_bytes;
     }

@@ -12,7 +12,7 @@ use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket};
 use crate::sparse::{self, Selection};
-use crate::tokenize::Tokenized;
+use crate::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
 
 impl EmbeddingService {
     /// Embeds every input of a request, in order. Dropping the future cancels what still waits;
@@ -30,8 +30,9 @@ impl EmbeddingService {
         let request = self.decode(request, permit).await?;
         self.admit_items(&resident, &request, permit)?;
         let EmbedRequest { inputs, options } = request;
+        let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Skip };
         let tokens =
-            tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, prompt).await?;
+            tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, reading).await?;
         check_lengths(&tokens, options.over_long, resident.package.manifest())?;
         let tokenized = self.clock.now();
         let ids: usize = tokens.iter().map(|item| size_of_val(&*item.ids)).sum();
@@ -104,7 +105,7 @@ impl EmbeddingService {
 
     /// Refuses token ids that are of no vocabulary, or of one that nobody named; gives the prompt
     /// of the texts.
-    fn check_inputs(
+    pub(super) fn check_inputs(
         &self,
         resident: &ResidentModel,
         request: &EmbedRequest,

@@ -9,8 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::compute::ComputePool;
 use super::{EmbedError, Input, ResidentModel};
 use crate::clock::Clock;
-use crate::package::manifest::PromptName;
-use crate::tokenize::{TextTokenizer, TokenizeError, Tokenized};
+use crate::tokenize::{TextTokenizer, TokenizeError, TokenizeOptions, Tokenized};
 
 /// Texts of up to this many bytes together are tokenized where they arrive, about 1 ms; handing
 /// them to another thread would cost more than it spares the other connections.
@@ -60,19 +59,19 @@ pub(super) async fn tokenize(
     compute: &ComputePool,
     pace: &Arc<Pace>,
     inputs: Vec<Input>,
-    prompt: Option<PromptName>,
+    options: TokenizeOptions,
 ) -> Result<Vec<Tokenized>, EmbedError> {
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
-        let one = |input: &Input| one(tokenizer, input, prompt, &|| true);
+        let one = |input: &Input| one(tokenizer, input, options, &|| true);
         return inputs.iter().map(one).collect();
     }
     let parts = stream::iter(split(inputs, PART_BYTES)).map(|part| {
         let (resident, pace) = (Arc::clone(resident), Arc::clone(pace));
         let work = compute.run(move |wanted| {
             let one = |input: &Input| match wanted.get() {
-                true => one(&resident.tokenizer, input, prompt, &|| wanted.get()),
+                true => one(&resident.tokenizer, input, options, &|| wanted.get()),
                 // Nobody reads this answer.
                 false => Err(EmbedError::DeadlineExceeded),
             };
@@ -106,7 +105,7 @@ pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
 fn one(
     tokenizer: &TextTokenizer,
     input: &Input,
-    prompt: Option<PromptName>,
+    options: TokenizeOptions,
     wanted: &dyn Fn() -> bool,
 ) -> Result<Tokenized, EmbedError> {
     match input {
@@ -116,7 +115,7 @@ fn one(
                 TokenizeError::Unwanted => EmbedError::DeadlineExceeded,
                 other => EmbedError::EngineFailed(other.to_string()),
             };
-            tokenizer.tokenize(text, prompt, wanted).map_err(failed)
+            tokenizer.tokenize_with(text, options, wanted).map_err(failed)
         }
         Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
     }

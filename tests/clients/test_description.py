@@ -54,6 +54,14 @@ def test_real_answers_are_of_the_described_forms(
         assert case.call_and_validate().status_code == 200, body
 
 
+def test_token_lists_are_of_the_described_form(description: schemathesis.BaseSchema) -> None:
+    """Texts, token ids, and a text that is longer than the model takes."""
+    for value in [*INPUTS, LONG]:
+        body = {"input": value, "token_encoding": "model"}
+        case = description["/v1/tokenize"]["POST"].Case(body=body, media_type="application/json")
+        assert case.call_and_validate().status_code == 200, body
+
+
 def test_refusals_are_of_the_described_forms(description: schemathesis.BaseSchema) -> None:
     """One request for each kind of mistake that a body can have."""
     bodies = [

@@ -17,6 +17,7 @@ ROUTES = [
     ("POST", "/v1/embeddings"),
     ("POST", "/v1/sparse-embeddings"),
     ("POST", "/v1/embeddings:both"),
+    ("POST", "/v1/tokenize"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{id}"),
     ("GET", "/health"),

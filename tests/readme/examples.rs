@@ -142,6 +142,12 @@ fn compare(shown: &Value, real: &Value, place: &str) -> Result<(), String> {
         (Value::String(shown), Value::String(real)) if is_word(place) && shown != real => {
             Err(format!("{place}: {shown} is shown, {real} is answered"))
         }
+        // Which tokens are of a prompt is the package's.
+        (Value::Null, Value::Array(_)) | (Value::Array(_), Value::Null)
+            if place.ends_with("/offsets") =>
+        {
+            Ok(())
+        }
         (shown, real) if kind(shown) == kind(real) => Ok(()),
         _ => Err(format!("{place}: {shown} is shown, {real} is answered")),
     }

@@ -1,0 +1,129 @@
+//! `/v1/tokenize`: the tokens of texts with their pieces and places.
+
+use std::sync::Arc;
+
+use actix_web::web::{self, Data};
+use actix_web::{HttpRequest, HttpResponse, rt};
+use serde::Serialize;
+use serde::ser::Serializer;
+use utoipa::ToSchema;
+
+use super::embed::{Head, off_thread, receive};
+use super::error::{ApiError, OK};
+use super::record::RequestContext;
+use super::{JSON, State};
+use crate::service::{EmbeddingService, Permit, Vectors};
+use crate::tokenize::Tokenized;
+
+/// Tokens from which writing should leave the connection's thread; about 5 ms of work.
+const MANY_TOKENS: usize = 64 * 1024;
+
+/// The tokens of a request's items, in the order of its input.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TokenLists<'a> {
+    #[schema(pattern = "^list$")]
+    object: &'static str,
+    data: Vec<TokenList<'a>>,
+    /// The model's id.
+    model: &'a str,
+    /// Of an item with more tokens, the last ones in front of the closing special token are not
+    /// run.
+    max_input_tokens: usize,
+}
+
+/// The tokens of an item: three lists of the same length.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TokenList<'a> {
+    #[schema(pattern = "^tokens$")]
+    object: &'static str,
+    /// The item's place in the input.
+    index: usize,
+    /// Token ids, special tokens and the prompt among them.
+    #[schema(value_type = Vec<u32>)]
+    ids: &'a [u32],
+    /// The vocabulary's pieces; ▁ marks the start of a word.
+    #[schema(value_type = Vec<String>)]
+    pieces: Pieces<'a>,
+    /// Where each token stands in the text as sent, in Unicode code points: its first one, and the
+    /// one behind its last. Null for special tokens around the text, the prompt, and token ids.
+    #[schema(value_type = Vec<Option<[usize; 2]>>)]
+    offsets: Places<'a>,
+}
+
+struct Pieces<'a> {
+    ids: &'a [u32],
+    service: &'a EmbeddingService,
+}
+
+impl Serialize for Pieces<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        // The service gives ids of its own vocabulary, so that each has a piece.
+        let piece = |&id: &u32| self.service.piece(id).unwrap_or_else(|| id.to_string());
+        json.collect_seq(self.ids.iter().map(piece))
+    }
+}
+
+struct Places<'a>(&'a Tokenized);
+
+impl Serialize for Places<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let Tokenized { ids, prompt_tokens, spans, .. } = self.0;
+        let place = |position: usize| {
+            let span = spans.get(position.checked_sub(1 + prompt_tokens)?)?;
+            Some([span.start, span.end])
+        };
+        json.collect_seq((0..ids.len()).map(place))
+    }
+}
+
+/// Answers one request. It waits for no worker.
+pub(super) async fn tokenize(
+    state: Data<State>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    state.service.check_available().map_err(ApiError::unavailable)?;
+    let arrival = RequestContext::of(&request).arrival;
+    let head = Head::read(request.headers(), &state.config, arrival)?;
+    let permit = state.service.admit_to_tokenize(&head.asked);
+    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let left = head.left(state.clock.now())?;
+    let answer = rt::time::timeout(left, work(&state, head, payload, permit)).await;
+    let body = answer.map_err(|_| ApiError::deadline(head.timeout))??;
+    Ok(HttpResponse::build(OK).content_type(JSON).body(body))
+}
+
+async fn work(
+    state: &State,
+    head: Head,
+    payload: web::Payload,
+    permit: Permit,
+) -> Result<Vec<u8>, ApiError> {
+    let (request, mut permit) = receive(state, head, payload, permit).await?;
+    let (config, service) = (&state.config, &state.service);
+    let (request, _) = request.validate(Vectors::Dense, &head.asked, config, service)?;
+    let lists = state.service.tokenize(request, &mut permit).await;
+    let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();
+    let service = Arc::clone(&state.service);
+    let work = move || write(&lists, &service);
+    if tokens < MANY_TOKENS { Ok(work()) } else { off_thread(state, work).await }
+}
+
+fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {
+    let card = service.model_card();
+    let data = lists.iter().enumerate().map(|(index, list)| TokenList {
+        object: "tokens",
+        index,
+        ids: &list.ids,
+        pieces: Pieces { ids: &list.ids, service },
+        offsets: Places(list),
+    });
+    let answer = TokenLists {
+        object: "list",
+        data: data.collect(),
+        model: card.map_or("", |card| &card.id),
+        max_input_tokens: card.map_or(0, |card| card.max_input_tokens),
+    };
+    serde_json::to_vec(&answer).expect("a Vec takes all bytes")
+}

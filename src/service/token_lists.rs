@@ -1,0 +1,60 @@
+//! The tokens of texts, for those who count them, cut texts, or want to see them.
+
+use super::door::Permit;
+use super::tokenizing::{self, INLINE_BYTES, PART_BYTES, split};
+use super::{EmbedError, EmbedRequest, EmbeddingService, Input, RequestHead};
+use crate::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
+
+/// Bytes that a token holds until its answer is written: its id and its place, in memory and as
+/// text, and its piece.
+const HELD_BYTES: u64 = 64;
+
+impl EmbeddingService {
+    /// Lets a request that the model is not run for in by its head: it waits for no worker, and
+    /// nothing is expected of the workers.
+    ///
+    /// # Errors
+    /// When the model is not there, or too many bytes are in flight.
+    pub(crate) fn admit_to_tokenize(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
+        self.available()?;
+        let mut permit = self.door.enter();
+        permit.hold(head.announced_bytes)?;
+        Ok(permit)
+    }
+
+    /// All tokens of every input, in order, as they would be run but for the model's limit. Of the
+    /// options only the prompt and what token ids are count. Dropping the future ends the work.
+    ///
+    /// # Errors
+    /// Those of the embedding of the same input that come before it is run.
+    pub(crate) async fn tokenize(
+        &self,
+        request: EmbedRequest,
+        permit: &mut Permit,
+    ) -> Result<Vec<Tokenized>, EmbedError> {
+        let resident = self.available()?;
+        let prompt = self.check_inputs(&resident, &request)?;
+        let is_text = matches!(request.inputs.first(), Some(Input::Text(_)));
+        let EmbedRequest { inputs, .. } = self.decode(request, permit).await?;
+        let mut bytes: u64 = inputs.iter().map(Input::bytes).sum();
+        permit.hold(bytes)?;
+        if bytes > INLINE_BYTES {
+            permit.begin_tokenizing(bytes);
+        }
+        // The text that ids stand for is not one that the client has.
+        let offsets = if is_text { Offsets::Find } else { Offsets::Skip };
+        let options = TokenizeOptions { prompt, keep: Keep::All, offsets };
+        let mut lists = Vec::with_capacity(inputs.len());
+        // A byte may become a token, so that what is held is looked at now and then.
+        for part in split(inputs, PART_BYTES) {
+            let (compute, pace) = (&self.compute, &self.pace);
+            let part = tokenizing::tokenize(&resident, compute, pace, part, options).await?;
+            let tokens: usize = part.iter().map(|item| item.ids.len()).sum();
+            bytes += tokens as u64 * HELD_BYTES;
+            permit.hold(bytes)?;
+            lists.extend(part);
+        }
+        permit.end_tokenizing(bytes);
+        Ok(lists)
+    }
+}
