@@ -31,6 +31,7 @@ use futures_util::FutureExt;
 
 use super::connection::unread;
 use super::error::{ApiError, Code};
+use super::payload::EmbeddingRequest;
 use super::record::{self, RequestContext};
 use super::{State, cors, docs, embed, health, models, nim, openapi, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
@@ -112,7 +113,9 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
 
 fn embedding_routes(app: &mut ServiceConfig) {
     for (path, vectors) in embed::EMBEDDING_ROUTES {
-        let handler = move |state, request, body| embed::embed(state, request, body, vectors);
+        let handler = move |state, request, body| {
+            embed::embed::<EmbeddingRequest>(state, request, body, vectors)
+        };
         app.service(post(path, Endpoint::keyed(path), handler));
     }
     app.service(post("/v1/tokenize", Endpoint::keyed("/v1/tokenize"), tokenize::tokenize));

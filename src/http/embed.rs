@@ -1,4 +1,4 @@
-//! The three embedding routes: bytes → request → service → bytes.
+//! The embedding routes: bytes → request → service → bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
-use super::payload::{EmbeddingRequest, InputLimits, ItemScanner};
+use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
 use super::record::{RequestContext, Served};
-use super::reply::{self, Form, MANY_NUMBERS};
+use super::reply::{self, Form, MANY_NUMBERS, Resident};
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
 use super::{JSON, State};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
 use crate::limits::MaxRequestTimeoutMs;
-use crate::service::{EmbedReply, Permit, RequestHead, Vectors};
+use crate::service::{EmbedReply, EmbedRequest, Permit, RequestHead, Vectors};
 
 /// The routes that embed, and what each gives.
 pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
@@ -38,6 +38,48 @@ const X_PRIORITY: &str = "x-priority";
 /// Bodies from this size are parsed on the threads for such work: the other connections would feel
 /// their milliseconds. Handing over a smaller one would cost more than it saves.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
+
+/// A request for vectors in the words of some family of clients.
+pub(super) trait Question: Body + Send + 'static {
+    /// How the answer is written.
+    type Form: Send + 'static;
+
+    /// What the service is asked.
+    ///
+    /// # Errors
+    /// When there is no input, or a field does not fit the model or the server.
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        state: &State,
+    ) -> Result<(EmbedRequest, Self::Form), ApiError>;
+
+    /// The body of the answer.
+    fn write(
+        reply: &EmbedReply,
+        vectors: Vectors,
+        form: Self::Form,
+        resident: &Resident<'_>,
+    ) -> Vec<u8>;
+}
+
+impl Question for EmbeddingRequest {
+    type Form = Form;
+
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        state: &State,
+    ) -> Result<(EmbedRequest, Form), ApiError> {
+        self.validate(vectors, head, &state.config, &state.service)
+    }
+
+    fn write(reply: &EmbedReply, vectors: Vectors, form: Form, resident: &Resident<'_>) -> Vec<u8> {
+        reply::write(reply, vectors, form, resident)
+    }
+}
 
 /// What the head of a request tells: how long it may take, what it is, and how its body comes.
 #[derive(Clone, Copy)]
@@ -72,7 +114,7 @@ impl Head {
 }
 
 /// Answers one request. What makes the body worthless is refused before the body is read.
-pub(super) async fn embed(
+pub(super) async fn embed<Q: Question>(
     state: Data<State>,
     request: HttpRequest,
     payload: web::Payload,
@@ -85,7 +127,7 @@ pub(super) async fn embed(
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     // One deadline over everything that follows: reading, parsing, waiting, running, writing.
     let left = head.left(state.clock.now())?;
-    let work = work(&state, head, payload, vectors, permit);
+    let work = work::<Q>(&state, head, payload, vectors, permit);
     let answer = rt::time::timeout(left, work).await;
     let Answer { body, items, tokens, timeline } =
         answer.map_err(|_| ApiError::deadline(head.timeout))??;
@@ -104,37 +146,37 @@ struct Answer {
     timeline: Timeline,
 }
 
-async fn work(
+async fn work<Q: Question>(
     state: &State,
     head: Head,
     payload: web::Payload,
     vectors: Vectors,
     permit: Permit,
 ) -> Result<Answer, ApiError> {
-    let (request, mut permit) = receive(state, head, payload, permit).await?;
-    let (request, form) = request.validate(vectors, &head.asked, &state.config, &state.service)?;
+    let (request, mut permit) = receive::<Q>(state, head, payload, permit).await?;
+    let (request, form) = request.ask(vectors, &head.asked, state)?;
     let parsed = state.clock.now();
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
     let milestones = answer.milestones;
-    let body = write(state, answer, vectors, form).await?;
+    let body = write::<Q>(state, answer, vectors, form).await?;
     let written = state.clock.now();
     let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
     Ok(Answer { body, items, tokens, timeline })
 }
 
 /// Reads and parses the body; gives the permit back, which holds its bytes.
-pub(super) async fn receive(
+pub(super) async fn receive<B: Body + Send + 'static>(
     state: &State,
     head: Head,
     payload: web::Payload,
     mut permit: Permit,
-) -> Result<(EmbeddingRequest, Permit), ApiError> {
+) -> Result<(B, Permit), ApiError> {
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
-    let mut scanner = ItemScanner::new(input_limits(&state.config));
+    let mut scanner = ItemScanner::new(input_limits(&state.config), B::INPUT);
     let reading = body::read(announced, payload, limit, |body| {
         let length = body.len() as u64;
         if length > announced {
@@ -190,49 +232,49 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
 }
 
 /// Gives the permit back: it holds the body's bytes as long as they are there.
-async fn parse(
+async fn parse<B: Body + Send + 'static>(
     state: &State,
     bytes: Vec<u8>,
     packing: Packing,
     mut permit: Permit,
-) -> Result<(EmbeddingRequest, Permit), ApiError> {
+) -> Result<(B, Permit), ApiError> {
     let (limits, max_body_bytes) = (input_limits(&state.config), state.config.max_body_bytes);
     if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
-        return Ok((EmbeddingRequest::parse(&bytes, limits)?, permit));
+        return Ok((payload::read(&bytes, limits)?, permit));
     }
     off_thread(state, move || {
         let bytes = match packing {
             Packing::Plain => bytes,
             // A few packed bytes may be many: their size tells nothing.
             Packing::Gzip => {
-                let mut scanner = ItemScanner::new(limits);
+                let mut scanner = ItemScanner::new(limits, B::INPUT);
                 body::unpack(&bytes, max_body_bytes, |body| {
                     hold(&mut permit, (bytes.len() + body.len()) as u64)?;
                     scanner.scan(body)
                 })?
             }
         };
-        Ok((EmbeddingRequest::parse(&bytes, limits)?, permit))
+        Ok((payload::read(&bytes, limits)?, permit))
     })
     .await?
 }
 
-async fn write(
+async fn write<Q: Question>(
     state: &State,
     answer: EmbedReply,
     vectors: Vectors,
-    form: Form,
+    form: Q::Form,
 ) -> Result<Vec<u8>, ApiError> {
     let large = reply::numbers(&answer) >= MANY_NUMBERS;
     let service = Arc::clone(&state.service);
     let work = move || {
         let card = service.model_card();
-        let resident = reply::Resident {
+        let resident = Resident {
             id: card.map_or("", |card| &card.id),
             vocab_size: card.map_or(0, |card| card.vocab_size),
             piece: &|id| service.piece(id),
         };
-        reply::write(&answer, vectors, form, &resident)
+        Q::write(&answer, vectors, form, &resident)
     };
     if large { off_thread(state, work).await } else { Ok(work()) }
 }

@@ -6,7 +6,7 @@ use actix_web::ResponseError;
 
 use super::embed::{EMBEDDING_ROUTES, input_limits};
 use super::error::{ApiError, Code, OK};
-use super::payload::EmbeddingRequest;
+use super::payload::{self, EmbeddingRequest};
 use super::reply;
 use crate::batch::Priority;
 use crate::config::HttpConfig;
@@ -64,7 +64,7 @@ async fn answer_or_refuse(
     let head = RequestHead { announced_bytes, priority: Some(Priority::Bulk), deadline };
     let refused = |error| ApiError::from_embed(error, timeout);
     let mut permit = service.admit(&head).map_err(refused)?;
-    let request = EmbeddingRequest::parse(body, input_limits(config))?;
+    let request: EmbeddingRequest = payload::read(body, input_limits(config))?;
     let (request, form) = request.validate(vectors, &head, config, service)?;
     let reply = service.embed(request, &mut permit).await.map_err(refused)?;
     let card = service.model_card();

@@ -7,7 +7,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, IntoDeserializer, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, IntoDeserializer, Visitor,
+};
 use serde_json::error::Category;
 use serde_path_to_error::Segment;
 use utoipa::ToSchema;
@@ -28,6 +30,43 @@ mod item_scanner;
 
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
+
+/// The body of a request in the words of some family of clients.
+pub(super) trait Body: DeserializeOwned {
+    /// The fields in the order of the documents, and what they take. The first one is read by
+    /// [`input::read`].
+    const FIELDS: &'static [(&'static str, &'static str)];
+    /// The field with the texts or token ids.
+    const INPUT: &'static str = Self::FIELDS[0].0;
+    /// A body that is right.
+    const EXAMPLE: &'static str;
+}
+
+/// Reads a body whose texts and token ids are within `limits`.
+pub(super) fn read<B: Body>(body: &[u8], limits: InputLimits) -> Result<B, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let at = error.valid_up_to();
+        invalid_json(format!("byte {at} of the body is not UTF-8; send UTF-8"))
+    })?;
+    if text.starts_with('\u{feff}') {
+        return Err(invalid_json("the body starts with a byte order mark; send UTF-8 without one"));
+    }
+    match text.trim_ascii_start().bytes().next() {
+        None => {
+            let example = B::EXAMPLE;
+            let message = format!("the body is empty; send a JSON object such as {example}");
+            return Err(invalid_json(message));
+        }
+        // serde takes a list for the values of a struct, and copies a string that it refuses.
+        Some(b'[' | b'"') => return Err(not_an_object::<B>()),
+        Some(_) => {}
+    }
+    input::set_limits(limits);
+    serde_json::from_str(text).map_err(|error: serde_json::Error| match error.classify() {
+        Category::Data => refusal::<B>(text),
+        Category::Syntax | Category::Eof | Category::Io => malformed(&error),
+    })
+}
 
 /// Null is the same as leaving a field out, except for input; unknown fields are ignored, a field
 /// that comes twice is refused. Whole numbers are written without fraction and exponent (1, not
@@ -112,62 +151,39 @@ enum TokenEncoding {
     O200kBase,
 }
 
-/// The fields in the order of the documents, and what those besides `input` and `user` take.
-const FIELDS: [(&str, &str); 11] = [
-    ("input", ""),
-    ("model", "a string"),
-    ("encoding_format", "\"float\" or \"base64\""),
-    ("dimensions", WHOLE_NUMBER),
-    ("user", ""),
-    (
-        "input_type",
-        "\"query\" or \"passage\" or \"document\" or \"search_query\" or \"search_document\"",
-    ),
-    (
-        "truncate",
-        "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not possible)",
-    ),
-    ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
-    ("sparse_top_k", WHOLE_NUMBER),
-    ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
-    ("sparse_min_weight", "a number, zero or above"),
-];
+impl Body for EmbeddingRequest {
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("input", "a text, a list of texts, or token ids"),
+        ("model", "a string"),
+        ("encoding_format", "\"float\" or \"base64\""),
+        ("dimensions", WHOLE_NUMBER),
+        ("user", ""),
+        (
+            "input_type",
+            "\"query\" or \"passage\" or \"document\" or \"search_query\" or \
+             \"search_document\"",
+        ),
+        (
+            "truncate",
+            "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not \
+             possible)",
+        ),
+        ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
+        ("sparse_top_k", WHOLE_NUMBER),
+        ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
+        ("sparse_min_weight", "a number, zero or above"),
+    ];
+    const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
+}
 
-const WHOLE_NUMBER: &str = "a whole number above zero, without fraction and exponent (1, not 1.0)";
+pub(super) const WHOLE_NUMBER: &str =
+    "a whole number above zero, without fraction and exponent (1, not 1.0)";
 
 /// Bytes of the longest string that a field other than `input` and `model` may hold; serde copies
 /// what it refuses.
 const LONGEST_WORD: usize = 64;
 
 impl EmbeddingRequest {
-    /// Reads a request whose `input` is within `limits`.
-    pub(super) fn parse(body: &[u8], limits: InputLimits) -> Result<Self, ApiError> {
-        let text = std::str::from_utf8(body).map_err(|error| {
-            let at = error.valid_up_to();
-            invalid_json(format!("byte {at} of the body is not UTF-8; send UTF-8"))
-        })?;
-        if text.starts_with('\u{feff}') {
-            return Err(invalid_json(
-                "the body starts with a byte order mark; send UTF-8 without one",
-            ));
-        }
-        match text.trim_ascii_start().bytes().next() {
-            None => {
-                let message =
-                    "the body is empty; send a JSON object such as {\"input\": \"a text\"}";
-                return Err(invalid_json(message));
-            }
-            // serde takes a list for the values of a struct, and copies a string that it refuses.
-            Some(b'[' | b'"') => return Err(not_an_object()),
-            Some(_) => {}
-        }
-        input::set_limits(limits);
-        serde_json::from_str(text).map_err(|error: serde_json::Error| match error.classify() {
-            Category::Data => refusal(text),
-            Category::Syntax | Category::Eof | Category::Io => malformed(&error),
-        })
-    }
-
     /// What the service is asked and how its answer is written; refuses a request without input or
     /// for another model.
     pub(super) fn validate(
@@ -178,8 +194,7 @@ impl EmbeddingRequest {
         service: &EmbeddingService,
     ) -> Result<(EmbedRequest, Form), ApiError> {
         if self.input.is_empty() {
-            let message = "input is missing; send a text, a list of texts, or token ids";
-            return Err(ApiError::of(Code::InvalidInput, "input", message));
+            return Err(missing::<Self>());
         }
         let options = EmbedOptions {
             vectors,
@@ -259,22 +274,28 @@ pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
 
 /// What is wrong in a body whose fields serde refused. The body is read once more to learn where:
 /// to follow the path in every request would make long lists take half as much time again.
-fn refusal(text: &str) -> ApiError {
+fn refusal<B: Body>(text: &str) -> ApiError {
     let mut json = serde_json::Deserializer::from_str(text);
-    let Err(error) = serde_path_to_error::deserialize::<_, EmbeddingRequest>(&mut json) else {
-        return not_an_object();
+    let Err(error) = serde_path_to_error::deserialize::<_, B>(&mut json) else {
+        return not_an_object::<B>();
     };
     match error.path().iter().next() {
-        Some(Segment::Map { key }) if key == "input" => input::refusal(error.path()),
-        Some(Segment::Map { key }) => wrong(key),
-        _ => duplicate(&error.inner().to_string()).unwrap_or_else(not_an_object),
+        Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path()),
+        Some(Segment::Map { key }) => wrong::<B>(key),
+        _ => duplicate::<B>(&error.inner().to_string()).unwrap_or_else(not_an_object::<B>),
     }
 }
 
+/// A body without texts and token ids.
+pub(super) fn missing<B: Body>() -> ApiError {
+    let (name, takes) = B::FIELDS[0];
+    ApiError::of(Code::InvalidInput, name, format!("{name} is missing; send {takes}"))
+}
+
 /// A field that does not hold what it takes.
-fn wrong(field: &str) -> ApiError {
-    let Some(&(name, takes)) = FIELDS.iter().find(|(name, _)| *name == field) else {
-        return not_an_object();
+fn wrong<B: Body>(field: &str) -> ApiError {
+    let Some(&(name, takes)) = B::FIELDS.iter().find(|(name, _)| *name == field) else {
+        return not_an_object::<B>();
     };
     let code = match name {
         "dimensions" => Code::InvalidDimensions,
@@ -284,14 +305,14 @@ fn wrong(field: &str) -> ApiError {
 }
 
 /// The field that comes twice when that is what serde says.
-fn duplicate(error: &str) -> Option<ApiError> {
+fn duplicate<B: Body>(error: &str) -> Option<ApiError> {
     let (field, _) = error.strip_prefix("duplicate field `")?.split_once('`')?;
-    let (name, _) = FIELDS.iter().find(|(name, _)| *name == field)?;
+    let (name, _) = B::FIELDS.iter().find(|(name, _)| *name == field)?;
     Some(ApiError::of(Code::DuplicateField, name, format!("{name} comes twice; send it once")))
 }
 
-fn not_an_object() -> ApiError {
-    invalid_json("the body must be one JSON object such as {\"input\": \"a text\"}")
+fn not_an_object<B: Body>() -> ApiError {
+    invalid_json(format!("the body must be one JSON object such as {}", B::EXAMPLE))
 }
 
 fn malformed(error: &serde_json::Error) -> ApiError {
@@ -303,7 +324,11 @@ fn invalid_json(message: impl Into<String>) -> ApiError {
 }
 
 /// Reads a word, a number or a boolean; null is `None`.
-fn scalar<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
+pub(super) fn scalar<'de, D, T>(json: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
     json.deserialize_any(Scalar(PhantomData))
 }
 
@@ -363,8 +388,9 @@ mod tests {
     fn messages_know_every_field_and_every_word() {
         let schema = serde_json::to_value(EmbeddingRequest::schema()).expect("it is JSON");
         let fields = schema["properties"].as_object().expect("there are fields");
-        assert_eq!(fields.len(), FIELDS.len());
-        assert!(FIELDS.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
+        let known = EmbeddingRequest::FIELDS;
+        assert_eq!(fields.len(), known.len());
+        assert!(known.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
         let mut enums = Vec::new();
         EmbeddingRequest::schemas(&mut enums);
         let mut named = 0;
@@ -372,7 +398,7 @@ mod tests {
             let schema = serde_json::to_value(schema).expect("it is JSON");
             let Some(words) = schema["enum"].as_array() else { continue };
             let takes = words.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
-            assert!(FIELDS.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
+            assert!(known.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
             named += 1;
         }
         assert_eq!(named, 5);
@@ -389,7 +415,8 @@ mod tests {
             let mut json = serde_json::Deserializer::from_str(&body);
             let error = EmbeddingRequest::deserialize(&mut json).expect_err("it is no word");
             assert!(error.to_string().starts_with("longer than every word"), "{field}: {error}");
-            let refused = EmbeddingRequest::parse(body.as_bytes(), limits).expect_err("the same");
+            let refused = read::<EmbeddingRequest>(body.as_bytes(), limits);
+            let refused = refused.expect_err("the same");
             assert_eq!(refused.param, Some(field));
         }
     }

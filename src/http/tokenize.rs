@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::embed::{Head, off_thread, receive};
 use super::error::{ApiError, OK};
+use super::payload::EmbeddingRequest;
 use super::record::RequestContext;
 use super::{JSON, State};
 use crate::service::{EmbeddingService, Permit, Vectors};
@@ -99,7 +100,7 @@ async fn work(
     payload: web::Payload,
     permit: Permit,
 ) -> Result<Vec<u8>, ApiError> {
-    let (request, mut permit) = receive(state, head, payload, permit).await?;
+    let (request, mut permit) = receive::<EmbeddingRequest>(state, head, payload, permit).await?;
     let (config, service) = (&state.config, &state.service);
     let (request, _) = request.validate(Vectors::Dense, &head.asked, config, service)?;
     let lists = state.service.tokenize(request, &mut permit).await;

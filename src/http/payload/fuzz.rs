@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::{EmbeddingRequest, FIELDS, InputLimits};
+use super::{Body, EmbeddingRequest, InputLimits};
 use crate::clock::{Moment, RealClock};
 use crate::config::{DoorConfig, HttpConfig, TokenInput};
 use crate::fuzz_runner::{damage, pick, run_for};
@@ -71,7 +71,7 @@ fn read(
     service: &EmbeddingService,
 ) -> Result<EmbedRequest, ApiError> {
     let head = RequestHead { announced_bytes: 0, priority: None, deadline: Moment::default() };
-    let request = EmbeddingRequest::parse(body, limits)?;
+    let request: EmbeddingRequest = super::read(body, limits)?;
     let config = HttpConfig::default();
     request.validate(Vectors::Both, &head, &config, service).map(|(request, _)| request)
 }
@@ -96,7 +96,8 @@ fn service() -> EmbeddingService {
 fn object(rng: &mut Rng) -> String {
     let mut fields = Vec::new();
     for _ in 0..rng.u8(..5) {
-        let (name, _) = FIELDS[rng.usize(..FIELDS.len())];
+        let known = EmbeddingRequest::FIELDS;
+        let (name, _) = known[rng.usize(..known.len())];
         fields.push(format!("\"{name}\":{}", field(rng, name)));
     }
     if rng.u8(..8) > 0 {

@@ -1,7 +1,7 @@
-//! Finds a text of `input` that is too large while its body still comes, so that the rest of the
+//! Finds an input text that is too large while its body still comes, so that the rest of the
 //! body is neither kept nor parsed.
 //!
-//! The scanner follows the structure of the JSON alone: which string is the key, where `input`
+//! The scanner follows the structure of the JSON alone: which string is the key, where the input
 //! begins, which of its items a string belongs to. It counts an escape such as `\u00e4` as one
 //! byte, so it never refuses what the parser would take. What it passes over is left to the parser,
 //! a malformed body too.
@@ -12,11 +12,11 @@ use super::InputLimits;
 use super::input::too_large;
 use crate::http::error::ApiError;
 
-const INPUT: &[u8] = b"input";
-
 /// Where in a body the scanner is.
 pub(in crate::http) struct ItemScanner {
     limits: InputLimits,
+    /// The field with the input.
+    field: &'static str,
     /// Bytes of the body that were looked at.
     scanned: usize,
     /// How many lists and objects are open.
@@ -28,16 +28,17 @@ pub(in crate::http) struct ItemScanner {
     digits: usize,
     /// Bytes of the string so far, as text.
     string_bytes: usize,
-    /// How the last string of the outermost object begins, one byte more than `input` has.
+    /// How the last string of the outermost object begins, one byte more than the field has.
     key: Vec<u8>,
     in_input: bool,
     item: usize,
 }
 
 impl ItemScanner {
-    pub(in crate::http) const fn new(limits: InputLimits) -> Self {
+    pub(in crate::http) const fn new(limits: InputLimits, field: &'static str) -> Self {
         Self {
             limits,
+            field,
             scanned: 0,
             depth: 0,
             in_string: false,
@@ -53,7 +54,7 @@ impl ItemScanner {
     /// Looks at what has come since the last call; `body` is the whole body so far.
     ///
     /// # Errors
-    /// When a text of `input` is too large; the message names the item.
+    /// When a text of the input is too large; the message names the item.
     pub(in crate::http) fn scan(&mut self, body: &[u8]) -> Result<(), ApiError> {
         if body.len() <= self.limits.item_bytes.as_usize() {
             // No text of it is too large. Most bodies end here.
@@ -96,7 +97,7 @@ impl ItemScanner {
                 let (text, behind) = rest.split_at(plain);
                 self.string_bytes += plain;
                 if self.depth == 1 {
-                    let room = (INPUT.len() + 1).saturating_sub(self.key.len());
+                    let room = (self.field.len() + 1).saturating_sub(self.key.len());
                     self.key.extend_from_slice(&text[..plain.min(room)]);
                 }
                 return behind;
@@ -116,7 +117,9 @@ impl ItemScanner {
             }
             b'[' | b'{' => self.depth += 1,
             b']' | b'}' => self.depth = self.depth.saturating_sub(1),
-            b':' if self.depth == 1 => (self.in_input, self.item) = (self.key == INPUT, 0),
+            b':' if self.depth == 1 => {
+                (self.in_input, self.item) = (self.key == self.field.as_bytes(), 0)
+            }
             b',' if self.depth == 1 => self.in_input = false,
             b',' if self.depth == 2 => self.item += 1,
             _ => {}
@@ -134,7 +137,7 @@ mod tests {
     fn found(body: &str, part: usize) -> Option<(Code, String)> {
         let item_bytes = MaxItemBytes::new(10).expect("in range");
         let limits = InputLimits { items: MaxItems::DEFAULT, item_bytes };
-        let mut scanner = ItemScanner::new(limits);
+        let mut scanner = ItemScanner::new(limits, "input");
         let ends = (1..=body.len()).filter(|end| end % part == 0 || *end == body.len());
         let mut refused = ends.map(|end| scanner.scan(&body.as_bytes()[..end]));
         let error = refused.find_map(Result::err)?;
