@@ -27,6 +27,7 @@ mod sparse;
 mod sparse_rules;
 mod storm;
 mod support;
+mod tei;
 mod timing;
 mod tls;
 mod token_ids;

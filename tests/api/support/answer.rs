@@ -38,7 +38,7 @@ impl Answer {
             assert!(self.body.is_empty());
         } else {
             assert_eq!(length, self.body.len());
-            assert!(!is_json || self.json().is_object());
+            assert!(!is_json || self.json().is_object() || self.json().is_array());
         }
     }
 

@@ -1,0 +1,216 @@
+//! What clients of text-embeddings-inference (TEI) send and read.
+
+use duovec::config::HttpConfig;
+use duovec::config::secret::ApiKey;
+use duovec::limits::{MaxItemBytes, MaxItems};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Answer, CUT, DENSE, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble, VOCAB,
+};
+
+const EMBED: &str = "/embed";
+const EMBED_SPARSE: &str = "/embed_sparse";
+
+/// The parts of TEI's error body, and the answer's status.
+#[track_caller]
+fn error(answer: &Answer) -> (u16, String, String) {
+    let body = answer.json();
+    let fields = body.as_object().expect("an object");
+    assert_eq!(fields.keys().map(String::as_str).collect::<Vec<_>>(), ["error", "error_type"]);
+    let text = |name: &str| body[name].as_str().expect("a text").to_owned();
+    (answer.status, text("error_type"), text("error"))
+}
+
+#[track_caller]
+fn is_refused(answer: &Answer, status: u16, kind: &str, cure: &str) {
+    let (found, found_kind, message) = error(answer);
+    assert_eq!((found, found_kind.as_str()), (status, kind), "{message}");
+    assert!(message.contains(cure), "{message}");
+}
+
+/// The vectors of an OpenAI answer, as TEI writes them.
+fn dense(server: &Server, body: &Value) -> Value {
+    let answer = server.post(DENSE, body).ok();
+    let items = answer["data"].as_array().expect("a list").iter();
+    items.map(|item| item["embedding"].clone()).collect()
+}
+
+#[test]
+fn embed_gives_the_vectors_of_the_other_routes_as_bare_lists() {
+    let server = Server::ready();
+    for inputs in [json!("one"), json!(["one", "", "two words"])] {
+        let expected = dense(&server, &json!({ "input": inputs }));
+        for path in [EMBED, "/"] {
+            let answer = server.post(path, &json!({ "inputs": inputs }));
+            assert_eq!(answer.ok(), expected, "{path}");
+            assert!(answer.header("server-timing").is_some());
+            assert!(answer.header("x-compute-tokens").is_some());
+        }
+    }
+}
+
+#[test]
+fn every_field_of_an_embed_request_is_obeyed() {
+    let server = Server::ready();
+    let ask = |key: &str, value: Value| json!({"inputs": ["two words"], key: value});
+    let plain = server.post(EMBED, &json!({"inputs": ["two words"]})).ok();
+    for (key, value) in [
+        ("normalize", json!(true)),
+        ("normalize", json!(false)),
+        ("truncate", json!(true)),
+        ("truncation_direction", json!("Right")),
+        ("truncation_direction", json!("right")),
+        ("prompt_name", Value::Null),
+        ("dimensions", json!(HIDDEN)),
+        ("parameters", json!({"wait_for_model": true})),
+    ] {
+        assert_eq!(server.post(EMBED, &ask(key, value.clone())).ok(), plain, "{key} {value}");
+    }
+    for (name, input_type) in [("query", "query"), ("passage", "passage"), ("document", "passage")]
+    {
+        let expected = json!({"input": ["two words"], "input_type": input_type});
+        let expected = dense(&server, &expected);
+        assert_eq!(server.post(EMBED, &ask("prompt_name", name.into())).ok(), expected, "{name}");
+    }
+    let cut = server.post(EMBED, &ask("dimensions", json!(CUT))).ok();
+    assert_eq!(cut[0].as_array().map(Vec::len), Some(CUT));
+    let whole = json!({"inputs": LONG_TEXT, "truncate": false});
+    is_refused(&server.post(EMBED, &whole), 400, "Validation", "truncate");
+}
+
+#[test]
+fn embed_sparse_lists_an_index_and_a_value_for_each_weight() {
+    let server = Server::ready();
+    let inputs = ["one two", ""];
+    let expected = server.post(SPARSE, &json!({ "input": inputs })).ok();
+    let found = server.post(EMBED_SPARSE, &json!({ "inputs": inputs })).ok();
+    for item in 0..2 {
+        let values = &expected["data"][item]["sparse_values"];
+        let pairs = found[item].as_array().expect("a list");
+        let column = |name: &str| pairs.iter().map(|pair| pair[name].clone()).collect::<Value>();
+        assert_eq!((&column("index"), &column("value")), (&values["indices"], &values["values"]));
+    }
+    assert_eq!(found[1], json!([]));
+}
+
+#[test]
+fn token_ids_are_those_of_the_model() {
+    let server = Server::with_token_input(duovec::config::Config::default().token_input);
+    let answer = server.post(EMBED, &json!({"inputs": [[100, 101], [102]]})).ok();
+    let ids = json!({"input": [[100, 101], [102]], "token_encoding": "model"});
+    assert_eq!(answer, dense(&server, &ids));
+    let unknown = json!({"inputs": [[100], [101, VOCAB]]});
+    is_refused(&server.post(EMBED, &unknown), 400, "Validation", "item 1, at position 1");
+}
+
+#[test]
+fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
+    let item_bytes = MaxItemBytes::new(64).expect("in range");
+    let max_items = MaxItems::new(3).expect("in range");
+    let config = HttpConfig { max_items, max_item_bytes: item_bytes, ..HttpConfig::default() };
+    let server = Server::with(config);
+    let long = "x".repeat(65);
+    let rows = [
+        ("", "the body is empty"),
+        ("{", "not valid JSON"),
+        ("[1]", r#"{"inputs": "a text"}"#),
+        ("{}", "inputs is missing; send a text"),
+        (r#"{"input":"a"}"#, "inputs is missing; send a text"),
+        (r#"{"inputs":null}"#, "inputs is missing; send a text"),
+        (r#"{"inputs":[]}"#, "inputs is an empty list; send an item"),
+        (r#"{"inputs":["a",1]}"#, "inputs[1] is a token id and input[0] is a text"),
+        (r#"{"inputs":"a","inputs":"b"}"#, "inputs comes twice"),
+        (r#"{"inputs":["a","b","c","d"]}"#, "more than 3 items"),
+        (&format!(r#"{{"inputs":["a","{long}"]}}"#), "item 1 is too large"),
+        (r#"{"inputs":"a","truncate":"END"}"#, "truncate must be true or false"),
+        (r#"{"inputs":"a","truncation_direction":"left"}"#, r#"must be "right""#),
+        (r#"{"inputs":"a","prompt_name":"s2p"}"#, r#"must be "query" or "passage""#),
+        (r#"{"inputs":"a","normalize":1}"#, "normalize must be true or false"),
+        (r#"{"inputs":"a","dimensions":0}"#, "dimensions must be"),
+        (r#"{"inputs":"a","dimensions":5}"#, "send one of 4, 8"),
+    ];
+    for path in [EMBED, "/"] {
+        for (body, cure) in &rows {
+            is_refused(&server.post_bytes(path, *body), 400, "Validation", cure);
+        }
+    }
+}
+
+#[test]
+fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
+    let server = Server::ready();
+    let rerank = json!({"query": "a", "texts": ["b"]});
+    let rows = [
+        ("/rerank", &rerank, "model is not a re-ranker model"),
+        ("/predict", &json!({"inputs": "a"}), "model is not a classifier model"),
+        ("/embed_all", &json!({"inputs": "a"}), "/embed"),
+    ];
+    for (path, body, message) in rows {
+        is_refused(&server.post(path, body), 424, "Backend", message);
+    }
+    let dense_only = Server::without_sparse();
+    let answer = dense_only.post(EMBED_SPARSE, &json!({"inputs": "a"}));
+    is_refused(&answer, 424, "Backend", "no sparse vectors");
+}
+
+#[test]
+fn faults_of_the_server_have_teis_form_too() {
+    let server = Server::loading(HttpConfig::default());
+    for path in [EMBED, "/", "/rerank"] {
+        let answer = server.post(path, &json!({"inputs": "a"}));
+        is_refused(&answer, 503, "Unhealthy", "being loaded");
+        assert!(answer.header("retry-after").is_some());
+    }
+    is_refused(&server.get("/info"), 503, "Unhealthy", "being loaded");
+    is_refused(&server.get("/ping"), 503, "Unhealthy", "loading");
+    server.become_ready();
+    server.prepare(Trouble::Engine);
+    let failed = server.post(EMBED, &json!({"inputs": "a"}));
+    is_refused(&failed, 500, "Backend", "x-request-id");
+    server.prepare(Trouble::QueueFull);
+    let full = server.post(EMBED, &json!({"inputs": "a"}));
+    is_refused(&full, 429, "Overloaded", "Retry-After");
+    assert!(full.header("retry-after").is_some());
+}
+
+#[test]
+fn keys_and_methods_are_asked_for_as_elsewhere() {
+    let api_keys = vec![ApiKey::new("key")];
+    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
+    let body = json!({"inputs": "a"});
+    for path in [EMBED, "/", EMBED_SPARSE, "/rerank", "/predict", "/embed_all"] {
+        let answer = server.post(path, &body);
+        is_refused(&answer, 401, "Validation", "Authorization: Bearer");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    }
+    is_refused(&server.get("/info"), 401, "Validation", "Authorization: Bearer");
+    server.get("/ping").ok();
+    let key = [("authorization", "Bearer key")];
+    server.post_with(EMBED, &key, body.to_string()).ok();
+    let wrong = server.send(Method::GET, EMBED, &key, Vec::new());
+    is_refused(&wrong, 405, "Validation", "use POST");
+    assert_eq!(wrong.header("allow"), Some("POST"));
+}
+
+#[test]
+fn info_tells_of_the_model_and_the_limits() {
+    let info = Server::ready().get("/info").ok();
+    assert_eq!(info["model_id"], MODEL);
+    assert_eq!(info["model_type"], json!({"embedding": {"pooling": "mean"}}));
+    assert_eq!(info["max_input_length"], MAX_TOKENS);
+    assert_eq!(info["max_client_batch_size"], MaxItems::DEFAULT.get());
+    assert_eq!(info["auto_truncate"], true);
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn its_requests_are_counted_by_their_routes() {
+    let server = Server::ready();
+    server.post(EMBED, &json!({"inputs": ["a", "b"]})).ok();
+    let metrics = server.get("/metrics").body;
+    let metrics = String::from_utf8(metrics).expect("it is text");
+    let line = r#"duovec_requests_total{route="/embed",status="200"} 1"#;
+    assert!(metrics.contains(line), "{metrics}");
+}
