@@ -51,6 +51,7 @@ mod payload;
 mod record;
 mod reply;
 mod request_id;
+mod tei;
 mod timeline;
 mod tls;
 mod tokenize;

@@ -290,10 +290,10 @@ settings! {
         threads: number_by(read::http_threads, "auto", HttpThreads, 1..=512, "threads"),
             "http-threads", "N", "threads that parse, tokenize and write; auto is one a core";
         /// NIM's words are sent to OpenAI's routes.
-        dialects: read(Vec<Dialect>, read::words, "openai,nim"),
+        dialects: read(Vec<Dialect>, read::words, "openai,nim,tei"),
             "dialects", "LIST",
-            "families of clients whose routes and words are understood: openai, nim; nim needs \
-            openai",
+            "families of clients whose routes and words are understood: openai, nim, which needs \
+            openai, and tei",
             takes: Takes::ListInOneFlag;
         docs: choice(DocsRoutes {
             Serve = "true",
@@ -374,6 +374,8 @@ choice!(
         OpenAi = "openai",
         /// NVIDIA NIM's words on those routes, and a few routes of its own.
         Nim = "nim",
+        /// The routes of text-embeddings-inference.
+        Tei = "tei",
     }
 );
 

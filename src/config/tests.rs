@@ -268,8 +268,8 @@ fn dialects_are_words_each_named_once() {
     assert_eq!(dialects("openai"), Ok(vec![Dialect::OpenAi]));
     assert_eq!(dialects("nim, openai"), Ok(vec![Dialect::Nim, Dialect::OpenAi]));
     for (typed, problem) in [
-        ("", "--dialects: name at least one of openai, nim"),
-        ("openai,cohere", "--dialects: 'cohere' is none of openai, nim"),
+        ("", "--dialects: name at least one of openai, nim, tei"),
+        ("openai,cohere", "--dialects: 'cohere' is none of openai, nim, tei"),
         ("openai,openai", "--dialects: 'openai' is named twice"),
         ("nim", "--dialects: nim is words on the routes of openai"),
     ] {

@@ -30,10 +30,10 @@ use actix_web::{
 use futures_util::FutureExt;
 
 use super::connection::unread;
-use super::error::{ApiError, Code};
+use super::error::{ApiError, Code, ErrorForm};
 use super::payload::EmbeddingRequest;
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, health, models, nim, openapi, tokenize};
+use super::{State, cors, docs, embed, health, models, nim, openapi, tei, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
 
@@ -50,19 +50,25 @@ pub(super) struct Endpoint {
     needs_key: bool,
     /// It is asked all day by machines, which is worth neither a trace nor an operator's attention.
     pub(super) is_polled: bool,
+    errors: ErrorForm,
 }
 
 impl Endpoint {
     pub(super) const fn keyed(name: &'static str) -> Self {
-        Self { name, needs_key: true, is_polled: false }
+        Self { needs_key: true, ..Self::open(name) }
     }
 
     pub(super) const fn open(name: &'static str) -> Self {
-        Self { name, needs_key: false, is_polled: false }
+        Self { name, needs_key: false, is_polled: false, errors: ErrorForm::OpenAi }
     }
 
     pub(super) const fn polled(name: &'static str) -> Self {
-        Self { name, needs_key: false, is_polled: true }
+        Self { is_polled: true, ..Self::open(name) }
+    }
+
+    /// The same with errors in another form.
+    pub(super) const fn refusing_as(self, errors: ErrorForm) -> Self {
+        Self { errors, ..self }
     }
 }
 
@@ -100,6 +106,9 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
     if config.speaks(Dialect::Nim) {
         nim::routes(app);
     }
+    if config.speaks(Dialect::Tei) {
+        tei::routes(app);
+    }
     let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
     app.service(get("/health", Endpoint::polled("/health"), health::report))
         .service(get("/health/live", Endpoint::polled("/health/live"), health::live))
@@ -126,7 +135,7 @@ fn embedding_routes(app: &mut ServiceConfig) {
     ));
 }
 
-fn post<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
+pub(super) fn post<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
 where
     H: Handler<A, Output: Responder + 'static>,
     A: FromRequest + 'static,
@@ -161,7 +170,8 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method(endpoint: Endpoint, methods: &'static str) -> HttpResponse {
     let message = format!("{} does not take this method; use {methods}", endpoint.name);
     let error = ApiError::new(Code::MethodNotAllowed, message);
-    HttpResponse::from_error(ApiError { allow: Some(methods), ..error })
+    let error = ApiError { allow: Some(methods), ..error };
+    HttpResponse::from_error(error.in_form(endpoint.errors))
 }
 
 /// The layer around each route.
@@ -175,9 +185,17 @@ async fn enter(
     if endpoint.needs_key
         && let Err(error) = state.keys.check(request.headers())
     {
-        return Ok(request.error_response(error));
+        return Ok(request.error_response(error.in_form(endpoint.errors)));
     }
-    answer_panic(request, next).await
+    let response = answer_panic(request, next).await?;
+    if endpoint.errors == ErrorForm::OpenAi {
+        return Ok(response);
+    }
+    let error = response.response().error().and_then(Error::as_error::<ApiError>).cloned();
+    Ok(match error {
+        Some(error) => response.error_response(error.in_form(endpoint.errors)),
+        None => response,
+    })
 }
 
 /// A panic must not take the connection, and with it the client's request id, away.

@@ -11,7 +11,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::JSON;
+use super::{JSON, tei};
 use crate::service::{EmbedError, InputType, Refusal};
 
 /// The answer holds what was asked for.
@@ -94,6 +94,8 @@ codes! {
         "the model needs more time for the input than the request has, however idle the server is";
     InvalidBody: "invalid_body", BAD_REQUEST, "invalid_request_error",
         "the body ended early or cannot be unpacked";
+    UnfitModel: "unfit_model", FAILED_DEPENDENCY, "invalid_request_error",
+        "the route is for models of another kind";
     SparseNotAvailable: "sparse_not_available", BAD_REQUEST, "invalid_request_error",
         "the model gives no lexical weights";
     InvalidApiKey: "invalid_api_key", UNAUTHORIZED, "authentication_error",
@@ -124,6 +126,13 @@ codes! {
         "the request's time is over";
 }
 
+/// Whose form the body of a refusal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ErrorForm {
+    OpenAi,
+    Tei,
+}
+
 /// A refusal: what the client reads, and what only the log says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiError {
@@ -138,18 +147,29 @@ pub(super) struct ApiError {
     pub(super) allow: Option<&'static str>,
     /// For the log alone.
     pub(super) cause: Option<String>,
+    pub(super) form: ErrorForm,
 }
 
 impl ApiError {
     /// An error that no single field is to blame for.
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { code, message, param: None, retry_after: None, allow: None, cause: None }
+        let form = ErrorForm::OpenAi;
+        Self { code, message, param: None, retry_after: None, allow: None, cause: None, form }
     }
 
     /// An error in the field or header `param`.
     pub(super) fn of(code: Code, param: &'static str, message: impl Into<String>) -> Self {
         Self { param: Some(param), ..Self::new(code, message) }
+    }
+
+    /// The same refusal in another form. TEI's routes are each for one kind of model.
+    pub(super) fn in_form(self, form: ErrorForm) -> Self {
+        let code = match (form, self.code) {
+            (ErrorForm::Tei, Code::SparseNotAvailable) => Code::UnfitModel,
+            (_, code) => code,
+        };
+        Self { code, form, ..self }
     }
 
     /// A fault of the server; `cause` goes to the log.
@@ -265,6 +285,9 @@ impl ApiError {
 
     /// The body of the answer.
     pub(super) fn to_json(&self) -> Vec<u8> {
+        if self.form == ErrorForm::Tei {
+            return tei::error_body(self);
+        }
         let body = Body {
             error: Parts {
                 message: &self.message,
@@ -382,7 +405,10 @@ impl ApiError {
             EmbedError::NoPrompt(input_type) => Self::of(
                 Code::InvalidValue,
                 "input_type",
-                format!("the model has no prompt for {}; leave input_type out", word(input_type)),
+                format!(
+                    "the model has no prompt for {}; leave out the field that asks for it",
+                    word(input_type)
+                ),
             ),
             EmbedError::SparseNotAvailable => Self::new(
                 Code::SparseNotAvailable,

@@ -167,7 +167,11 @@ fn input_codes() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| {
         !matches!(
             code,
-            Code::NotFound | Code::MethodNotAllowed | Code::PreflightRefused | Code::HeadTimeout
+            Code::NotFound
+                | Code::MethodNotAllowed
+                | Code::PreflightRefused
+                | Code::HeadTimeout
+                | Code::UnfitModel
         )
     })
 }

@@ -12,7 +12,6 @@ const TEXT: &str = r#"{"input":"text"}"#;
 fn unknown_routes_are_404_for_every_method() {
     let server = Server::ready();
     for path in [
-        "/",
         "/v1",
         "/v1/",
         "/v1/embeddings/",

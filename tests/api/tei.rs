@@ -1,7 +1,7 @@
 //! What clients of text-embeddings-inference (TEI) send and read.
 
-use duovec::config::HttpConfig;
 use duovec::config::secret::ApiKey;
+use duovec::config::{Dialect, HttpConfig};
 use duovec::limits::{MaxItemBytes, MaxItems};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
         (r#"{"input":"a"}"#, "inputs is missing; send a text"),
         (r#"{"inputs":null}"#, "inputs is missing; send a text"),
         (r#"{"inputs":[]}"#, "inputs is an empty list; send an item"),
-        (r#"{"inputs":["a",1]}"#, "inputs[1] is a token id and input[0] is a text"),
+        (r#"{"inputs":["a",1]}"#, "inputs[1] is a token id and the first item is a text"),
         (r#"{"inputs":"a","inputs":"b"}"#, "inputs comes twice"),
         (r#"{"inputs":["a","b","c","d"]}"#, "more than 3 items"),
         (&format!(r#"{{"inputs":["a","{long}"]}}"#), "item 1 is too large"),
@@ -213,4 +213,23 @@ fn its_requests_are_counted_by_their_routes() {
     let metrics = String::from_utf8(metrics).expect("it is text");
     let line = r#"duovec_requests_total{route="/embed",status="200"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
+fn turned_off_its_routes_are_unknown() {
+    let dialects = vec![Dialect::OpenAi, Dialect::Nim];
+    let server = Server::with(HttpConfig { dialects, ..HttpConfig::default() });
+    for path in [EMBED, EMBED_SPARSE, "/rerank", "/predict", "/embed_all"] {
+        let error = server.post(path, &json!({"inputs": "a"})).error();
+        error.is(404, "not_found_error", "not_found", None);
+    }
+    let root = server.post("/", &json!({"inputs": "a"})).error();
+    assert!(matches!(root.status, 404 | 405), "{root:?}");
+    let alone = HttpConfig { dialects: vec![Dialect::Tei], ..HttpConfig::default() };
+    let server = Server::with(alone);
+    server.post(EMBED, &json!({"inputs": "a"})).ok();
+    for path in [DENSE, SPARSE] {
+        let error = server.post(path, &json!({"input": "a"})).error();
+        error.is(404, "not_found_error", "not_found", None);
+    }
 }

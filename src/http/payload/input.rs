@@ -41,7 +41,7 @@ pub(super) fn set_limits(limits: InputLimits) {
 }
 
 /// Reads `input`; null gives no items, like an absent field.
-pub(super) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
+pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
     let value = Value { place: Place::Whole, limits: LIMITS.get() };
     Ok(match json.deserialize_any(value)? {
         Found::Items(items) => items,
@@ -134,7 +134,8 @@ impl Value {
             Place::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
             Place::Next(first) if kind != first => {
                 let (found, first) = (name(kind), name(first));
-                let message = format!("is {found} and input[0] is {first}; send items of one type");
+                let message =
+                    format!("is {found} and the first item is {first}; send items of one type");
                 Err(stop(Code::InvalidInput, message))
             }
             Place::Whole | Place::First | Place::Next(_) | Place::Within => Ok(()),

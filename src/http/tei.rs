@@ -1,0 +1,264 @@
+//! The routes of text-embeddings-inference (TEI), for clients that were written for it.
+//!
+//! A request goes the way of all others. Its fields, its answer and its errors have TEI's form; a
+//! status means here what it means on the other routes.
+
+use std::num::NonZeroUsize;
+
+use actix_web::web::{Data, ServiceConfig};
+use actix_web::{HttpResponse, Resource, guard};
+use serde::{Deserialize, Serialize};
+
+use super::app::{Endpoint, get, post};
+use super::embed::{self, Question};
+use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK};
+use super::payload::{Body, WHOLE_NUMBER, input, missing, scalar};
+use super::reply::Resident;
+use super::{NO_STORE, State, models};
+use crate::config::{TokenInput, TruncateDefault};
+use crate::package::manifest::Pooling;
+use crate::service::{
+    EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, Refusal, RequestHead,
+    Vectors,
+};
+use crate::sparse::Selection;
+
+/// Routes for models of other kinds, and why the resident one is not of that kind.
+const UNFIT: [(&str, &str); 3] = [
+    ("/embed_all", "the model gives one vector for each text, not for each token; use /embed"),
+    ("/predict", "model is not a classifier model; it embeds texts: use /embed"),
+    ("/rerank", "model is not a re-ranker model; it embeds texts: use /embed"),
+];
+
+/// The body of a request to `/embed`, `/embed_sparse` and `/`.
+#[derive(Debug, Deserialize)]
+struct EmbedBody {
+    #[serde(default, deserialize_with = "input::read")]
+    inputs: Vec<Input>,
+    #[serde(default, deserialize_with = "scalar")]
+    truncate: Option<bool>,
+    #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
+    _direction: Option<Direction>,
+    #[serde(default, deserialize_with = "scalar")]
+    prompt_name: Option<Prompt>,
+    /// The graph itself normalizes, so that there is no other vector to give.
+    #[serde(default, deserialize_with = "scalar", rename = "normalize")]
+    _normalize: Option<bool>,
+    #[serde(default, deserialize_with = "scalar")]
+    dimensions: Option<NonZeroUsize>,
+}
+
+/// Where an over-long text is cut. The tokenizer keeps its start.
+#[derive(Debug, Deserialize)]
+enum Direction {
+    #[serde(alias = "right")]
+    Right,
+}
+
+/// A prompt of the model.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Prompt {
+    Query,
+    Passage,
+    Document,
+}
+
+const PROMPTS: &str = "\"query\" or \"passage\" or \"document\"";
+
+impl Body for EmbedBody {
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("inputs", "a text, a list of texts, or token ids"),
+        ("truncate", "true or false"),
+        ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
+        ("prompt_name", PROMPTS),
+        ("normalize", "true or false (vectors have length one all the same)"),
+        ("dimensions", WHOLE_NUMBER),
+    ];
+    const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
+}
+
+impl Question for EmbedBody {
+    type Form = ();
+
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        state: &State,
+    ) -> Result<(EmbedRequest, ()), ApiError> {
+        if self.inputs.is_empty() {
+            return Err(missing::<Self>());
+        }
+        let by_default = state.config.truncate == TruncateDefault::Truncate;
+        let options = EmbedOptions {
+            over_long: match self.truncate.unwrap_or(by_default) {
+                true => OverLong::Truncate,
+                false => OverLong::Refuse,
+            },
+            dimensions: self.dimensions.map(NonZeroUsize::get),
+            ..options(vectors, self.prompt_name, head)
+        };
+        Ok((EmbedRequest { inputs: self.inputs, options }, ()))
+    }
+
+    fn write(reply: &EmbedReply, vectors: Vectors, (): (), _resident: &Resident<'_>) -> Vec<u8> {
+        let items = reply.items.iter();
+        let written = match vectors {
+            Vectors::Dense | Vectors::Both => {
+                serde_json::to_vec(&items.map(|item| &item.dense).collect::<Vec<_>>())
+            }
+            Vectors::Sparse => {
+                let weight = |(index, value)| Weight { index, value };
+                let weights = items.map(|item| item.sparse.pairs().map(weight).collect());
+                serde_json::to_vec(&weights.collect::<Vec<Vec<_>>>())
+            }
+        };
+        written.expect("it has string keys only")
+    }
+}
+
+/// What a request wants that says nothing but its prompt.
+fn options(vectors: Vectors, prompt: Option<Prompt>, head: &RequestHead) -> EmbedOptions {
+    EmbedOptions {
+        vectors,
+        input_type: match prompt {
+            None => InputType::Default,
+            Some(Prompt::Query) => InputType::Query,
+            Some(Prompt::Passage | Prompt::Document) => InputType::Passage,
+        },
+        over_long: OverLong::Truncate,
+        // TEI takes no ids but those of its model.
+        token_input: Some(TokenInput::Model),
+        dimensions: None,
+        selection: Selection::default(),
+        priority: head.priority,
+        deadline: head.deadline,
+    }
+}
+
+/// A lexical weight.
+#[derive(Serialize)]
+struct Weight {
+    index: u32,
+    value: f32,
+}
+
+/// The body of every refusal.
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: &'a str,
+    error_type: &'static str,
+}
+
+/// What is served, and within which limits.
+#[derive(Serialize)]
+struct Info<'a> {
+    model_id: &'a str,
+    model_sha: &'a str,
+    model_dtype: &'a str,
+    served_model_name: &'a str,
+    model_type: ModelType,
+    max_concurrent_requests: u64,
+    max_input_length: usize,
+    max_batch_tokens: u64,
+    max_batch_requests: Option<usize>,
+    max_client_batch_size: u64,
+    auto_truncate: bool,
+    tokenization_workers: u64,
+    version: &'static str,
+    sha: Option<&'static str>,
+    docker_label: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ModelType {
+    Embedding { pooling: &'static str },
+}
+
+/// The process takes requests.
+#[derive(Serialize)]
+struct Healthy {
+    status: &'static str,
+}
+
+/// Adds all routes; only `/ping` asks for no key.
+pub(super) fn routes(app: &mut ServiceConfig) {
+    app.service(embedding("/embed", Vectors::Dense))
+        .service(embedding("/embed_sparse", Vectors::Sparse))
+        // Its other methods are not TEI's.
+        .service(embedding("/", Vectors::Dense).guard(guard::Post()));
+    for (path, why) in UNFIT {
+        app.service(post(path, keyed(path), move |state: Data<State>| unfit(state, why)));
+    }
+    let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
+    app.service(get("/info", keyed("/info"), info)).service(get("/ping", ping_route, ping));
+}
+
+const fn keyed(path: &'static str) -> Endpoint {
+    Endpoint::keyed(path).refusing_as(ErrorForm::Tei)
+}
+
+fn embedding(path: &'static str, vectors: Vectors) -> Resource {
+    let handler =
+        move |state, request, body| embed::embed::<EmbedBody>(state, request, body, vectors);
+    post(path, keyed(path), handler)
+}
+
+async fn unfit(state: Data<State>, why: &'static str) -> Result<HttpResponse, ApiError> {
+    state.service.check_available().map_err(ApiError::unavailable)?;
+    Err(ApiError::new(Code::UnfitModel, why))
+}
+
+async fn info(state: Data<State>) -> Result<HttpResponse, ApiError> {
+    let card = models::card(&state.service)?;
+    let running = state.service.health().running;
+    let running = running.ok_or_else(|| ApiError::unavailable(Refusal::NoWorker))?;
+    let (resident, config) = (&running.resident, &state.config);
+    let pooling = match resident.package.manifest().pooling {
+        Pooling::Cls => "cls",
+        Pooling::Mean => "mean",
+    };
+    Ok(HttpResponse::build(OK).json(Info {
+        model_id: &card.id,
+        model_sha: &card.revision,
+        model_dtype: &resident.engine.info().precision,
+        served_model_name: &card.id,
+        model_type: ModelType::Embedding { pooling },
+        max_concurrent_requests: config.max_connections.get(),
+        max_input_length: card.max_input_tokens,
+        max_batch_tokens: resident.max_batch_tokens.get(),
+        max_batch_requests: None,
+        max_client_batch_size: config.max_items.get(),
+        auto_truncate: config.truncate == TruncateDefault::Truncate,
+        tokenization_workers: config.threads.get(),
+        version: env!("CARGO_PKG_VERSION"),
+        sha: None,
+        docker_label: None,
+    }))
+}
+
+async fn ping(state: Data<State>) -> HttpResponse {
+    let status = state.service.health().status;
+    let mut response = HttpResponse::build(if status.takes_requests() { OK } else { NOT_READY });
+    response.insert_header(NO_STORE);
+    if status.takes_requests() {
+        return response.json(Healthy { status: status.name() });
+    }
+    let error = &format!("unhealthy: {}", status.name());
+    response.json(ErrorBody { error, error_type: "Unhealthy" })
+}
+
+/// The body of a refusal, with TEI's word for its kind.
+pub(super) fn error_body(error: &ApiError) -> Vec<u8> {
+    let error_type = match (error.code, error.code.status_and_type().1) {
+        (Code::UnfitModel, _) => "Backend",
+        (Code::Loading | Code::Draining | Code::NoWorker, _) => "Unhealthy",
+        (_, "overloaded_error") => "Overloaded",
+        (_, "server_error") => "Backend",
+        _ => "Validation",
+    };
+    let body = ErrorBody { error: &error.message, error_type };
+    serde_json::to_vec(&body).expect("it has string keys only")
+}
