@@ -93,11 +93,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn read(
-        headers: &HeaderMap,
-        config: &HttpConfig,
-        arrival: Moment,
-    ) -> Result<Self, ApiError> {
+    fn read(headers: &HeaderMap, config: &HttpConfig, arrival: Moment) -> Result<Self, ApiError> {
         let timeout = timeout(headers, config)?;
         let priority = priority(headers)?;
         let packing = body::check_headers(headers, config.max_body_bytes)?;
@@ -107,7 +103,7 @@ impl Head {
     }
 
     /// What is left of the request's time; refuses when nothing is.
-    pub(super) fn left(&self, now: Moment) -> Result<Duration, ApiError> {
+    fn left(&self, now: Moment) -> Result<Duration, ApiError> {
         let left = self.asked.deadline.since(now);
         if left.is_zero() { Err(ApiError::deadline(self.timeout)) } else { Ok(left) }
     }
@@ -166,8 +162,33 @@ async fn work<Q: Question>(
     Ok(Answer { body, items, tokens, timeline })
 }
 
+/// Lets `work` answer a request that the model is not run for, within the request's time. It gets
+/// the body, the head, and what the request holds at the door.
+///
+/// # Errors
+/// When the request is refused before its body is read, its body is not of its form, its time is
+/// over, or `work` refuses it.
+pub(super) async fn without_model<B: Body + Send + 'static, T>(
+    state: &State,
+    request: &HttpRequest,
+    payload: web::Payload,
+    work: impl AsyncFnOnce(B, Head, &mut Permit) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    state.service.check_available().map_err(ApiError::unavailable)?;
+    let arrival = RequestContext::of(request).arrival;
+    let head = Head::read(request.headers(), &state.config, arrival)?;
+    let permit = state.service.admit_to_tokenize(&head.asked);
+    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let left = head.left(state.clock.now())?;
+    let answer = async {
+        let (body, mut permit) = receive::<B>(state, head, payload, permit).await?;
+        work(body, head, &mut permit).await
+    };
+    rt::time::timeout(left, answer).await.map_err(|_| ApiError::deadline(head.timeout))?
+}
+
 /// Reads and parses the body; gives the permit back, which holds its bytes.
-pub(super) async fn receive<B: Body + Send + 'static>(
+async fn receive<B: Body + Send + 'static>(
     state: &State,
     head: Head,
     payload: web::Payload,

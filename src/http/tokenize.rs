@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use actix_web::web::{self, Data};
-use actix_web::{HttpRequest, HttpResponse, rt};
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde::ser::Serializer;
 use utoipa::ToSchema;
 
-use super::embed::{Head, off_thread, receive};
+use super::embed::{Head, off_thread, without_model};
 use super::error::{ApiError, OK};
 use super::payload::EmbeddingRequest;
-use super::record::RequestContext;
 use super::{JSON, State};
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
@@ -83,32 +82,17 @@ pub(super) async fn tokenize(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    state.service.check_available().map_err(ApiError::unavailable)?;
-    let arrival = RequestContext::of(&request).arrival;
-    let head = Head::read(request.headers(), &state.config, arrival)?;
-    let permit = state.service.admit_to_tokenize(&head.asked);
-    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    let left = head.left(state.clock.now())?;
-    let answer = rt::time::timeout(left, work(&state, head, payload, permit)).await;
-    let body = answer.map_err(|_| ApiError::deadline(head.timeout))??;
+    let work = async |asked: EmbeddingRequest, head: Head, permit: &mut Permit| {
+        let (config, service) = (&state.config, Arc::clone(&state.service));
+        let (asked, _) = asked.validate(Vectors::Dense, &head.asked, config, &service)?;
+        let lists = service.tokenize(asked, permit).await;
+        let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+        let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();
+        let work = move || write(&lists, &service);
+        if tokens < MANY_TOKENS { Ok(work()) } else { off_thread(&state, work).await }
+    };
+    let body = without_model(&state, &request, payload, work).await?;
     Ok(HttpResponse::build(OK).content_type(JSON).body(body))
-}
-
-async fn work(
-    state: &State,
-    head: Head,
-    payload: web::Payload,
-    permit: Permit,
-) -> Result<Vec<u8>, ApiError> {
-    let (request, mut permit) = receive::<EmbeddingRequest>(state, head, payload, permit).await?;
-    let (config, service) = (&state.config, &state.service);
-    let (request, _) = request.validate(Vectors::Dense, &head.asked, config, service)?;
-    let lists = state.service.tokenize(request, &mut permit).await;
-    let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();
-    let service = Arc::clone(&state.service);
-    let work = move || write(&lists, &service);
-    if tokens < MANY_TOKENS { Ok(work()) } else { off_thread(state, work).await }
 }
 
 fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {
