@@ -233,3 +233,65 @@ fn turned_off_its_routes_are_unknown() {
         error.is(404, "not_found_error", "not_found", None);
     }
 }
+
+#[test]
+fn tokens_stand_where_they_are_in_the_text_as_sent() {
+    let server = Server::ready();
+    let tokens = server.post("/tokenize", &json!({"inputs": "one  two"})).ok();
+    let token = |id: u32, text: &str, start: Option<usize>| {
+        let stop = start.map(|start| start + text.len());
+        json!({"id": id, "text": text, "special": start.is_none(), "start": start, "stop": stop})
+    };
+    let word = |id, text, start| token(id, text, Some(start));
+    let words = [word(100, "one", 0), word(101, "two", 5)];
+    let all = [token(0, "<s>", None), words[0].clone(), words[1].clone(), token(2, "</s>", None)];
+    assert_eq!(tokens, json!([all]));
+    let bare = json!({"inputs": ["one  two", "", "ä two"], "add_special_tokens": false});
+    let bare = server.post("/tokenize", &bare).ok();
+    assert_eq!(bare[0], json!(words));
+    assert_eq!(bare[1], json!([]));
+    // In bytes.
+    assert_eq!(bare[2][1], word(101, "two", 3));
+    let prompt = json!({"inputs": "two", "prompt_name": "query", "add_special_tokens": false});
+    let prompt = server.post("/tokenize", &prompt).ok();
+    assert_eq!((&prompt[0][0]["text"], &prompt[0][0]["start"]), (&json!("query:"), &Value::Null));
+    assert_eq!(prompt[0][1], word(101, "two", 0));
+}
+
+#[test]
+fn ids_stand_for_the_text_that_was_tokenized() {
+    let server = Server::ready();
+    let decoded = |ids: Value| server.post("/decode", &json!({ "ids": ids })).ok();
+    assert_eq!(decoded(json!([0, 100, 101, 2])), json!(["one two"]));
+    assert_eq!(decoded(json!([[101], [], [0, 2]])), json!(["two", "", ""]));
+    let kept = json!({"ids": [0, 100, 2], "skip_special_tokens": false});
+    assert_eq!(server.post("/decode", &kept).ok(), json!(["<s> one </s>"]));
+    let unknown = server.post("/decode", &json!({"ids": [[100], [101, VOCAB]]}));
+    is_refused(&unknown, 400, "Validation", "item 1, at position 1");
+}
+
+#[test]
+fn tokens_and_ids_of_a_wrong_form_are_refused_with_a_cure() {
+    let server = Server::ready();
+    for (path, body, cure) in [
+        ("/tokenize", json!({}), "inputs is missing; send a text or a list of texts"),
+        ("/tokenize", json!({"inputs": [1, 2]}), "inputs must be a text or a list of texts"),
+        ("/tokenize", json!({"inputs": "a", "add_special_tokens": 1}), "true or false"),
+        ("/tokenize", json!({"inputs": "a", "prompt_name": "x"}), "must be \"query\""),
+        ("/decode", json!({}), "ids is missing; send a list of token ids"),
+        ("/decode", json!({"ids": "a"}), "ids must be a list of token ids"),
+        ("/decode", json!({"ids": ["a"]}), "ids must be a list of token ids"),
+        ("/decode", json!({"ids": [1, "a"]}), "ids[1] is a text"),
+        ("/decode", json!({"ids": [1], "skip_special_tokens": "no"}), "true or false"),
+    ] {
+        is_refused(&server.post(path, &body), 400, "Validation", cure);
+    }
+}
+
+#[test]
+fn tokens_are_told_while_every_worker_is_busy() {
+    let server = Server::ready();
+    server.prepare(Trouble::QueueFull);
+    server.post("/tokenize", &json!({"inputs": "one"})).ok();
+    server.post("/decode", &json!({"ids": [100]})).ok();
+}
