@@ -14,6 +14,7 @@ use crate::package::manifest::{Manifest, PromptName};
 
 mod aside;
 mod charsmap;
+mod decode;
 mod double_array;
 mod file;
 mod found;
@@ -24,6 +25,7 @@ mod span;
 mod unigram;
 mod xlm_r;
 
+pub(crate) use decode::SpecialPieces;
 use file::TokenizerFile;
 use found::{FoundIds, WantedPoll};
 use library::LibraryTokenizer;

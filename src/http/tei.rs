@@ -23,6 +23,8 @@ use crate::service::{
 };
 use crate::sparse::Selection;
 
+mod tokens;
+
 /// Routes for models of other kinds, and why the resident one is not of that kind.
 const UNFIT: [(&str, &str); 3] = [
     ("/embed_all", "the model gives one vector for each text, not for each token; use /embed"),
@@ -192,6 +194,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
     for (path, why) in UNFIT {
         app.service(post(path, keyed(path), move |state: Data<State>| unfit(state, why)));
     }
+    tokens::routes(app);
     let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
     app.service(get("/info", keyed("/info"), info)).service(get("/ping", ping_route, ping));
 }

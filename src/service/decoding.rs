@@ -1,11 +1,16 @@
-//! Token ids of OpenAI's tokenizers become texts before anything else is done with them.
+//! Token ids become texts: those of OpenAI's tokenizers before anything else is done with them, and
+//! those of the model for clients that ask what they stand for.
+
+use std::sync::Arc;
 
 use super::door::Permit;
 use super::tokenizing::{PART_BYTES, split};
 use super::{EmbedError, EmbedOptions, EmbedRequest, EmbeddingService, Input};
 use crate::config::TokenInput;
-use crate::limits::MaxItemBytes;
-use crate::tokenize::OpenAiEncoding;
+use crate::tokenize::{OpenAiEncoding, SpecialPieces};
+
+/// The text of the ids of an item, which the place in the request is told for errors.
+type Decoder = dyn Fn(usize, &[u32]) -> Result<String, EmbedError> + Send + Sync;
 
 impl EmbeddingService {
     /// What the token ids of a request are: the request's word, else the server's.
@@ -13,8 +18,7 @@ impl EmbeddingService {
         options.token_input.unwrap_or(self.options.token_input)
     }
 
-    /// Makes texts of token ids that are not the model's. It is done on the threads for such work:
-    /// the first request may have to read the vocabulary, and a few ids may be a long text.
+    /// Makes texts of token ids that are not the model's.
     ///
     /// # Errors
     /// When an id is unknown or an item stands for more than an item may have.
@@ -29,44 +33,83 @@ impl EmbeddingService {
             return Ok(request);
         };
         let EmbedRequest { inputs, options } = request;
-        let limit = self.options.max_item_bytes;
-        let mut texts = Vec::with_capacity(inputs.len());
+        let decoder = move |index, ids: &[u32]| {
+            encoding.decode(ids).map_err(|position| {
+                let id = ids[position];
+                EmbedError::TokenIdUnknown { index, position, id, encoding }
+            })
+        };
+        let texts = self.texts(inputs, Arc::new(decoder), permit).await?;
+        Ok(EmbedRequest { inputs: texts.into_iter().map(Input::Text).collect(), options })
+    }
+
+    /// The texts that token ids of the model stand for, in their order. `permit` counts no work for
+    /// the workers any more.
+    ///
+    /// # Errors
+    /// When an id is unknown or an item stands for more than an item may have.
+    pub(crate) async fn model_texts(
+        &self,
+        ids: Vec<Input>,
+        special: SpecialPieces,
+        permit: &mut Permit,
+    ) -> Result<Vec<String>, EmbedError> {
+        let resident = self.available()?;
+        permit.submitted();
+        let vocab_size = resident.package.manifest().vocab_size;
+        let decoder = move |index, ids: &[u32]| {
+            if let Some(position) = ids.iter().position(|&id| id as usize >= vocab_size) {
+                let id = ids[position];
+                return Err(EmbedError::TokenIdOutOfRange { index, position, id, vocab_size });
+            }
+            let text = resident.tokenizer.text(ids, special);
+            text.map_err(|error| EmbedError::EngineFailed(error.to_string()))
+        };
+        self.texts(ids, Arc::new(decoder), permit).await
+    }
+
+    /// It is done on the threads for such work: the first request may have to read a vocabulary,
+    /// and a few ids may be a long text.
+    async fn texts(
+        &self,
+        inputs: Vec<Input>,
+        decoder: Arc<Decoder>,
+        permit: &mut Permit,
+    ) -> Result<Vec<String>, EmbedError> {
+        let limit = self.options.max_item_bytes.get();
+        let mut texts: Vec<String> = Vec::with_capacity(inputs.len());
         // Both are in memory meanwhile, and ids may stand for far more bytes than they have.
         let mut bytes: u64 = inputs.iter().map(Input::bytes).sum();
         for part in split(inputs, PART_BYTES) {
-            let first = texts.len();
-            let work = self.compute.run(move |_| decode_part(encoding, &part, first, limit));
+            let (first, decoder) = (texts.len(), Arc::clone(&decoder));
+            let work = self.compute.run(move |_| decode_part(&*decoder, part, first, limit));
             let part = work.await.map_err(EmbedError::EngineFailed)??;
-            bytes += part.iter().map(Input::bytes).sum::<u64>();
+            bytes += part.iter().map(|text| text.len() as u64).sum::<u64>();
             permit.hold(bytes)?;
             texts.extend(part);
         }
-        Ok(EmbedRequest { inputs: texts, options })
+        Ok(texts)
     }
 }
 
 /// The texts of items of which the first is item `first` of the request.
 fn decode_part(
-    encoding: OpenAiEncoding,
-    part: &[Input],
+    decoder: &Decoder,
+    part: Vec<Input>,
     first: usize,
-    limit: MaxItemBytes,
-) -> Result<Vec<Input>, EmbedError> {
-    let text = |(index, input): (usize, &Input)| {
-        let index = first + index;
+    limit: u64,
+) -> Result<Vec<String>, EmbedError> {
+    let text = |(index, input)| {
         let ids = match input {
-            Input::Text(text) => return Ok(Input::Text(text.clone())),
+            Input::Text(text) => return Ok(text),
             Input::TokenIds(ids) => ids,
         };
-        let unknown = |position: usize| {
-            let id = ids[position];
-            EmbedError::TokenIdUnknown { index, position, id, encoding }
-        };
-        let text = encoding.decode(ids).map_err(unknown)?;
-        if text.len() as u64 > limit.get() {
-            return Err(EmbedError::DecodedItemTooLarge { index, limit: limit.get() });
+        let index = first + index;
+        let text = decoder(index, &ids)?;
+        match text.len() as u64 <= limit {
+            true => Ok(text),
+            false => Err(EmbedError::DecodedItemTooLarge { index, limit }),
         }
-        Ok(Input::Text(text))
     };
-    part.iter().enumerate().map(text).collect()
+    part.into_iter().enumerate().map(text).collect()
 }

@@ -9,6 +9,7 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::TokenizeError;
+use super::decode::SpecialPieces;
 use super::found::{FoundIds, WantedPoll};
 use super::span::Span;
 use crate::config::SpecialTokenText;
@@ -73,6 +74,15 @@ impl LibraryTokenizer {
 
     pub(super) fn piece(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
+    }
+
+    /// The text that ids stand for.
+    ///
+    /// # Errors
+    /// What the crate says.
+    pub(super) fn text(&self, ids: &[u32], special: SpecialPieces) -> Result<String, String> {
+        let text = self.tokenizer.decode(ids, special == SpecialPieces::LeaveOut);
+        text.map_err(|error| error.to_string())
     }
 
     /// Appends the ids of a text, of which the first bytes are a prompt.

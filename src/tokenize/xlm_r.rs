@@ -125,6 +125,11 @@ impl XlmR {
         &self.pieces
     }
 
+    /// Whether an id is that of a token such as `</s>`.
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.added.iter().any(|added| added.id == id && added.token.special)
+    }
+
     /// Appends the ids of a text, of which the first bytes are a prompt.
     ///
     /// # Errors
