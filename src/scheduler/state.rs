@@ -7,7 +7,7 @@
 //! Everything about an item is in one record, `Item`, from its acceptance to its end. `T` is what
 //! the caller keeps with it: the token ids and where the rows go in the server, nothing in tests.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BatchPlan, BucketTable, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
-use crate::limits::STUCK_FACTOR;
 
 mod admission;
 mod checks;
 mod counts;
 mod ending;
+mod workers;
 
 pub use admission::Announced;
 use admission::{Admission, NewRequest};
 pub use counts::Counts;
+use workers::{RunningBatch, WorkerState};
 
 /// What the state machine is bounded by.
 #[derive(Debug, Clone, Copy)]
@@ -126,26 +127,6 @@ impl<T> Item<T> {
         let &Self { tokens, priority, turn, .. } = self;
         WaitingItem { sequence, tokens, priority, turn }
     }
-}
-
-#[derive(Debug)]
-struct RunningBatch {
-    items: Vec<Sequence>,
-    started: Moment,
-    predicted_us: f64,
-}
-
-#[derive(Debug, Default)]
-struct WorkerState {
-    live: bool,
-    /// Its batch runs for too long; it lives again when the batch ends after all.
-    stuck: bool,
-    /// It asked for work and found none.
-    idle: bool,
-    running: Option<RunningBatch>,
-    checks: VecDeque<Sequence>,
-    /// Batches of other items that it runs before its next check while such items wait.
-    owed_batches: u32,
 }
 
 /// Everything the scheduler knows.
@@ -290,30 +271,6 @@ impl<T: Clone> SchedulerState<T> {
     /// How many items ended how.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// Workers with a session, and those of them that run a batch.
-    pub(crate) fn live_and_busy(&self) -> (usize, usize) {
-        let live = self.workers.iter().filter(|worker| worker.live);
-        let busy = live.clone().filter(|worker| worker.running.is_some());
-        (live.count(), busy.count())
-    }
-
-    /// Workers whose batch runs for too long.
-    pub fn stuck(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.stuck).count()
-    }
-
-    /// Workers whose batch has run for `limit` or longer, and for several times what it should, and
-    /// who are not known to be stuck.
-    pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
-        let overdue = |run: &RunningBatch| {
-            let due = Duration::from_secs_f64(run.predicted_us * self.correction / 1e6);
-            now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR))
-        };
-        let is_overdue =
-            |&worker: &usize| self.workers[worker].running.as_ref().is_some_and(overdue);
-        (0..self.workers.len()).filter(is_overdue).collect()
     }
 
     /// Whether nothing waits and nothing runs.
