@@ -5,7 +5,7 @@
 //!
 //! | called by | event | the machine says | what the caller gets |
 //! |---|---|---|---|
-//! | the service: `submit` | `Submit` | `Accept` 0..2, `WakeOne` | a `Ticket`; a worker wakes |
+//! | the service: `submit` | `Submit` | `Accept` 0..2, `Wake` | a `Ticket`; a worker wakes |
 //! | worker 0: `next_work` | `AskForWork` | `Run` 0 and 1 | a `Job` |
 //! | worker 0: `Job::complete` | `BatchDone` | | its rows; the ticket resolves |
 //! | the service: `submit` | `Submit` | `Accept` 2..4 | a `Ticket`; the worker is busy |
@@ -55,8 +55,18 @@ pub struct SchedulerConfig {
     pub queue_capacity: QueueCapacity,
     /// After this wait an item leads the next batch of its priority.
     pub max_age: MaxAgeMs,
-    /// How many there will be.
+    /// How many there will be, the wide one left out.
     pub workers: Workers,
+    /// Whether there will be one more, which has all cores and runs while no other does.
+    pub wide: bool,
+}
+
+impl SchedulerConfig {
+    /// Defaults for so many workers.
+    pub const fn new(workers: Workers) -> Self {
+        let (queue_capacity, max_age) = (QueueCapacity::DEFAULT, MaxAgeMs::DEFAULT);
+        Self { queue_capacity, max_age, workers, wide: false }
+    }
 }
 
 /// The items of a request.
@@ -106,6 +116,8 @@ pub struct Snapshot {
     pub(crate) cost_error: Option<f64>,
     /// Measured over predicted time of the batches of late.
     pub(crate) cost_correction: f64,
+    /// Cost of the wide worker, its correction, and the batches that it ran; absent without one.
+    pub(crate) wide: Option<(CostModel, f64, u64)>,
     /// How many items ended how, and what batches were made of.
     pub counts: Counts,
     /// Time of all batches so far, by stage.
@@ -130,10 +142,10 @@ type Ended = Vec<(QueuedItem, RunError)>;
 struct Inner {
     state: Mutex<SchedulerState<QueuedItem>>,
     buckets: Vec<Bucket>,
-    work: Condvar,
+    /// One for each worker.
+    work: Vec<Condvar>,
     empty: Notify,
     clock: Arc<dyn Clock>,
-    workers: usize,
     incidents: Incidents,
     stages: Mutex<StageTimes>,
     metrics: OnceLock<Arc<Metrics>>,
@@ -151,14 +163,15 @@ impl Scheduler {
             capacity: config.queue_capacity.as_usize(),
             max_age: Duration::from_millis(config.max_age.get()),
             workers,
+            wide: config.wide,
         };
+        let all = workers + usize::from(config.wide);
         Self(Arc::new(Inner {
             state: Mutex::new(SchedulerState::new(state_config, BucketTable::new(&buckets))),
             buckets,
-            work: Condvar::new(),
+            work: (0..all).map(|_| Condvar::new()).collect(),
             empty: Notify::new(),
             clock,
-            workers,
             incidents: Incidents::default(),
             stages: Mutex::new(StageTimes::default()),
             metrics: OnceLock::new(),
@@ -230,10 +243,11 @@ impl Scheduler {
             queue_bulk: state.queue_depth_of(Priority::Bulk),
             queue_tokens: state.queue_tokens(),
             predicted_wait: state.predicted_wait(now),
-            workers: WorkerCounts { live, total: self.0.workers, busy, stuck, restarts },
+            workers: WorkerCounts { live, total: self.0.work.len(), busy, stuck, restarts },
             cost,
             cost_error,
             cost_correction,
+            wide: state.wide(),
             counts: state.counts(),
             stages: *self.0.stages.lock(),
         }
@@ -242,6 +256,11 @@ impl Scheduler {
     /// Takes over the cost model that warm-up measured.
     pub fn set_cost(&self, fit: Fit) {
         self.0.state.lock().set_cost(fit);
+    }
+
+    /// The same for the wide worker.
+    pub(crate) fn set_wide_cost(&self, fit: Fit) {
+        self.0.state.lock().set_wide_cost(fit.model);
     }
 
     /// Takes nothing new; what was taken is still run.
@@ -314,7 +333,7 @@ impl Scheduler {
                 continue;
             }
             let Some(bucket) = spare else {
-                self.0.work.wait(&mut state);
+                self.0.work[worker].wait(&mut state);
                 continue;
             };
             // Before the cost is known other workers are measuring it, undisturbed.
@@ -329,7 +348,7 @@ impl Scheduler {
                 state.handle(self.now(), &Event::WarmUp { worker, bucket });
                 return Some(Work::WarmUp);
             }
-            self.0.work.wait_for(&mut state, left);
+            self.0.work[worker].wait_for(&mut state, left);
         }
     }
 
@@ -434,17 +453,17 @@ impl Scheduler {
                 }
                 Action::Expire { content, .. } => ended.push((content, RunError::Expired)),
                 Action::Abandon { content, .. } => ended.push((content, RunError::NoWorker)),
-                Action::WakeOne => {
-                    self.0.work.notify_one();
-                }
-                Action::WakeAll => {
-                    self.0.work.notify_all();
-                }
+                Action::Wake { worker } => wake(&self.0.work[worker]),
+                Action::WakeAll => self.0.work.iter().for_each(wake),
                 Action::Accept { .. } | Action::Refuse(_) => {}
             }
         }
         (job, ended)
     }
+}
+
+fn wake(condvar: &Condvar) {
+    condvar.notify_one();
 }
 
 /// The items of a request, and where its answer will arrive.

@@ -50,7 +50,7 @@ struct Planned {
 
 impl Planned {
     fn new() -> Self {
-        let config = StateConfig { capacity: 1_000_000, max_age: MAX_AGE, workers: 1 };
+        let config = StateConfig { capacity: 1_000_000, max_age: MAX_AGE, workers: 1, wide: false };
         let mut state = SchedulerState::new(config, BucketTable::new(&ladder()));
         state.handle(Moment::START, &Event::WorkerOpened { worker: 0 });
         Self { state, expired: Vec::new() }

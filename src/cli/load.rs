@@ -32,6 +32,8 @@ pub(super) struct Loaded {
 /// The engine, and how it is run.
 pub(super) struct Chosen {
     pub engine: Arc<dyn Engine>,
+    /// The same over all cores, for a text that is alone.
+    pub wide: Option<Arc<dyn Engine>>,
     /// Every shape that it is to run.
     pub buckets: Vec<Bucket>,
     pub workers: Workers,
@@ -100,17 +102,22 @@ impl Loader<'_> {
         let rows = self.config.queue.max_batch_rows;
         let ways = Ways::of(self.config, kind, self.measuring);
         let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
-        self.enter(Stage::ReadModel);
+        let compiles = kind == EngineKind::OpenVino;
+        if compiles {
+            self.enter(Stage::ReadModel);
+        }
         let mut opener = self.opener(kind, ladder(ways.largest()))?;
         let open = |split| {
-            self.enter(Stage::Compile);
+            if compiles {
+                self.enter(Stage::Compile);
+            }
             let engine = opener(split)?;
             self.enter(Stage::Measure);
             Ok(engine)
         };
         let found = ways.best(ladder, open, &**self.clock)?;
         drop(opener);
-        let ChosenWay { engine, buckets, split, max_batch_tokens, measured } = found;
+        let ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured } = found;
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
             tracing::info!(
@@ -122,8 +129,8 @@ impl Loader<'_> {
             );
         }
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
-        let engine = engine.into();
-        Ok(Chosen { engine, buckets, workers, max_batch_tokens, reason, measured })
+        let (engine, wide) = (engine.into(), wide.map(Arc::from));
+        Ok(Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured })
     }
 
     fn enter(&self, stage: Stage) {

@@ -259,18 +259,26 @@ pub(super) fn start(
     if let Some(encoding) = OpenAiEncoding::of(config.token_input) {
         encoding.load();
     }
-    let Chosen { engine, buckets, workers, max_batch_tokens, reason, measured } = loaded.chosen;
+    let Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured } =
+        loaded.chosen;
+    let wide_threads = wide.as_ref().map(|wide| wide.info().threads_per_session);
     let info = engine.info().clone();
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
         max_age: config.queue.max_age,
         workers,
+        wide: wide.is_some(),
     };
     let scheduler = Scheduler::new(scheduler_config, buckets, Arc::clone(&clock));
     let opened = clock.now();
     let shared = Arc::clone(&clock);
-    let pool_config =
-        PoolConfig { workers, watchdog: config.watchdog, warm_up: config.engine.warm_up, progress };
+    let pool_config = PoolConfig {
+        workers,
+        wide,
+        watchdog: config.watchdog,
+        warm_up: config.engine.warm_up,
+        progress,
+    };
     let pool = WorkerPool::start(Arc::clone(&engine), scheduler.clone(), shared, pool_config);
     pool.wait_ready().context("a worker cannot be opened")?;
     let now = clock.now();
@@ -282,7 +290,7 @@ pub(super) fn start(
         tokenizer: loaded.tokenizer,
         engine,
         engine_reason: reason,
-        tuned: Tuned { optimize_for: config.engine.optimize_for, measured },
+        tuned: Tuned { optimize_for: config.engine.optimize_for, measured, wide_threads },
         max_batch_tokens,
         scheduler,
         warm_up,
@@ -295,6 +303,7 @@ pub(super) fn start(
         device = info.device,
         workers = workers.get(),
         threads_per_worker = info.threads_per_session,
+        threads_wide = wide_threads,
         max_batch_tokens = max_batch_tokens.get(),
         resident_mib = mebibytes(memory.resident_bytes),
         peak_mib = mebibytes(memory.peak_bytes),

@@ -121,14 +121,17 @@ settings! {
             (OpenVINO; holds the weights once more)",
             commands: &[Offline];
         optimize_for: choice(OptimizeFor {
+            /// Both: a session over all cores for a text that is alone, one a core under load.
+            Both = "both",
             /// The time of a query that comes alone or with few others.
             Latency = "latency",
             /// Texts per second when there is always something to run.
             Throughput = "throughput",
         }),
             "optimize-for", "GOAL",
-            "latency or throughput: what decides where workers, their threads or the size of \
-            batches are auto";
+            "both, latency or throughput: what decides where workers, their threads or the size of \
+            batches are auto. On a CPU with several cores, both holds the model twice: once over \
+            all cores for a text that is alone, once with a worker a core for many";
         warm_up: choice(WarmUp {
             /// Shapes of up to 512 tokens of a text, for some seconds; others while workers idle.
             Common = "common",

@@ -150,13 +150,13 @@ fn the_usual_time_of_a_request_is_within_the_longest_one() {
 fn what_is_to_be_measured_is_not_a_number() {
     let engine = resolve(&[], &[], None).expect("valid").engine;
     assert_eq!((engine.workers, engine.threads_per_worker), (None, None));
-    assert_eq!(engine.optimize_for, OptimizeFor::Latency);
+    assert_eq!(engine.optimize_for, OptimizeFor::Both);
     let typed = [("workers", "2"), ("optimize-for", "throughput")];
     let engine = resolve(&typed, &[], None).expect("valid").engine;
     assert_eq!(engine.workers.map(Workers::get), Some(2));
     assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
     let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");
-    assert!(problems[0].contains("none of latency, throughput"), "{problems:?}");
+    assert!(problems[0].contains("none of both, latency, throughput"), "{problems:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Lane {
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::nearest(QueueCapacity::MAX),
             max_age: MaxAgeMs::nearest(MaxAgeMs::MAX),
-            workers: Workers::nearest(1),
+            ..SchedulerConfig::new(Workers::nearest(1))
         };
         // A shape is run sooner or later. What a worker measured while it idles would take the
         // place of the model that is set below.

@@ -29,6 +29,7 @@ pub(super) struct TuningFields<'a> {
     device: &'a str,
     precision: &'a str,
     threads_per_worker: usize,
+    wide_worker: Option<WideWorker>,
     profiles: &'a [String],
     tokenizer_normalization: &'static str,
     token_input: &'static str,
@@ -55,6 +56,17 @@ pub(super) struct TuningFields<'a> {
     tokens_real: u64,
     tokens_padded: u64,
     real_per_padded_token: f64,
+}
+
+/// The worker whose session has all cores.
+#[derive(Serialize)]
+struct WideWorker {
+    threads: usize,
+    batches: u64,
+    fixed_us: f64,
+    per_token_us: f64,
+    per_token_length_us: f64,
+    correction: f64,
 }
 
 /// One way of running the engine that was measured at the start.
@@ -122,6 +134,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         device: &engine.device,
         precision: &engine.precision,
         threads_per_worker: engine.threads_per_session,
+        wide_worker: WideWorker::of(resident.tuned.wide_threads, snapshot),
         profiles: &engine.profiles,
         tokenizer_normalization: resident.tokenizer.normalization().name(),
         token_input: token_input.name(),
@@ -148,6 +161,20 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         tokens_real: real,
         tokens_padded: padded,
         real_per_padded_token: if padded > 0 { real as f64 / padded as f64 } else { 1.0 },
+    }
+}
+
+impl WideWorker {
+    fn of(threads: Option<usize>, snapshot: &Snapshot) -> Option<Self> {
+        let (cost, correction, batches) = snapshot.wide?;
+        Some(Self {
+            threads: threads?,
+            batches,
+            fixed_us: cost.fixed_us,
+            per_token_us: cost.per_token_us,
+            per_token_length_us: cost.per_token_length_us,
+            correction,
+        })
     }
 }
 

@@ -118,15 +118,6 @@ impl Condvar {
             Self::Ordered(condvar) => condvar.notify_one(),
         }
     }
-
-    pub(crate) fn notify_all(&self) {
-        match self {
-            Self::Real(condvar) => {
-                condvar.notify_all();
-            }
-            Self::Ordered(condvar) => condvar.notify_all(),
-        }
-    }
 }
 
 fn unpoisoned<G>(result: LockResult<G>) -> G {

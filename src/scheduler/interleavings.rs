@@ -5,7 +5,7 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
-use super::tests::{LATER, scheduler_of};
+use super::tests::{LATER, scheduler_of, scheduler_with};
 use super::*;
 use crate::locks::ordered::in_many_orders;
 use crate::seeds::Seeds;
@@ -88,6 +88,28 @@ fn a_drain_answers_everything_in_every_order() {
             scheduler.drain();
             block_on(scheduler.drained());
             join(clients);
+            assert_all_ended(&scheduler);
+            scheduler.close();
+            join(workers);
+        });
+    }
+}
+
+#[test]
+fn a_wide_worker_and_others_answer_everything_in_every_order() {
+    let name = "a_wide_worker_and_others_answer_everything_in_every_order";
+    for seed in Seeds::new(name, 0..5) {
+        in_many_orders(seed, ORDERS, || {
+            let scheduler = scheduler_with(WORKERS, true);
+            let model = CostModel { fixed_us: 500.0, ..CostModel::default() };
+            scheduler.set_wide_cost(Fit { model, median_error: 0.0 });
+            let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
+            let workers = spawn_all(WORKERS + 1, move |worker| work(&of_workers, worker));
+            let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
+            // Nobody is told to leave before every answer has come.
+            join(clients);
+            scheduler.drain();
+            block_on(scheduler.drained());
             assert_all_ended(&scheduler);
             scheduler.close();
             join(workers);

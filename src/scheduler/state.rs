@@ -21,11 +21,13 @@ mod admission;
 mod checks;
 mod counts;
 mod ending;
+mod wide;
 mod workers;
 
 pub use admission::Announced;
 use admission::{Admission, NewRequest};
 pub use counts::Counts;
+use wide::Wide;
 use workers::{RunningBatch, WorkerState};
 
 /// What the state machine is bounded by.
@@ -35,8 +37,10 @@ pub struct StateConfig {
     pub capacity: usize,
     /// After this wait an item leads the next batch.
     pub max_age: Duration,
-    /// How many there will be.
+    /// How many there will be, the wide one left out.
     pub workers: usize,
+    /// Whether there will be one more, which is wide: see `wide`.
+    pub wide: bool,
 }
 
 /// What happened.
@@ -97,8 +101,10 @@ pub enum Action<T = ()> {
         item: Sequence,
         content: T,
     },
-    /// An idle worker should ask for work.
-    WakeOne,
+    /// This idle worker should ask for work.
+    Wake {
+        worker: usize,
+    },
     /// Every idle worker should ask for work.
     WakeAll,
 }
@@ -139,6 +145,7 @@ pub struct SchedulerState<T = ()> {
     /// The order in which waiting items expire, checks included.
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
+    wide: Option<Wide>,
     next: Sequence,
     phase: QueuePhase,
     cost: CostModel,
@@ -153,13 +160,14 @@ pub struct SchedulerState<T = ()> {
 impl<T: Clone> SchedulerState<T> {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, table: BucketTable) -> Self {
-        let cost = CostModel::default();
+        let (cost, all) = (CostModel::default(), config.workers + usize::from(config.wide));
         Self {
             config,
             waiting: WaitingItems::new(table, &cost),
             items: HashMap::new(),
             deadlines: BTreeSet::new(),
-            workers: (0..config.workers).map(|_| WorkerState::default()).collect(),
+            workers: (0..all).map(|_| WorkerState::default()).collect(),
+            wide: config.wide.then(|| Wide::new(config.workers)),
             next: 0,
             phase: QueuePhase::Open,
             cost,
@@ -191,12 +199,12 @@ impl<T: Clone> SchedulerState<T> {
                 self.workers[*worker].live = true;
                 Vec::new()
             }
-            Event::WorkerLost { worker } => self.lose_worker(*worker),
+            Event::WorkerLost { worker } => self.lose_worker(now, *worker),
             Event::AskForWork { worker } => self.start_batch(now, *worker),
             Event::WarmUp { worker, bucket } => {
-                let (items, predicted_us) = (Vec::new(), self.cost.predict_us(*bucket));
+                let (items, predicted_us) = (Vec::new(), self.predict_us(*worker, *bucket));
                 let state = &mut self.workers[*worker];
-                state.idle = false;
+                (state.idle, state.told) = (false, false);
                 state.running = Some(RunningBatch { items, started: now, predicted_us });
                 Vec::new()
             }
@@ -205,7 +213,7 @@ impl<T: Clone> SchedulerState<T> {
                 self.fail_batch(*worker);
                 Vec::new()
             }
-            Event::WorkerStuck { worker } => self.stop_stuck_worker(*worker),
+            Event::WorkerStuck { worker } => self.stop_stuck_worker(now, *worker),
             Event::Drain => {
                 self.phase = self.phase.max_with(QueuePhase::Draining);
                 Vec::new()
@@ -220,6 +228,19 @@ impl<T: Clone> SchedulerState<T> {
         self.waiting.set_cost(&fit.model);
         self.cost_error = Some(fit.median_error);
         self.correction = 1.0;
+    }
+
+    /// Takes over what was measured of the wide worker.
+    pub(crate) fn set_wide_cost(&mut self, cost: CostModel) {
+        if let Some(wide) = &mut self.wide {
+            (wide.cost, wide.correction) = (Some(cost), 1.0);
+        }
+    }
+
+    /// What is known of the wide worker: its cost, the correction of that, the batches that it ran.
+    pub(super) fn wide(&self) -> Option<(CostModel, f64, u64)> {
+        let wide = self.wide.as_ref()?;
+        Some((wide.cost?, wide.correction, wide.batches))
     }
 
     /// The cost model, its median error when it was fitted, and its running correction.
@@ -286,6 +307,7 @@ impl<T: Clone> SchedulerState<T> {
     fn submit(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Vec<Action<T>> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
+        self.note_crowd(now);
         let mut actions = match self.admit(now, new) {
             Ok(()) => vec![Action::Accept { items: self.accept(now, new, contents) }],
             Err(refused) => {
@@ -295,7 +317,9 @@ impl<T: Clone> SchedulerState<T> {
         };
         let accepted = matches!(actions[0], Action::Accept { .. });
         actions.extend(expired);
-        actions.extend(self.wake().filter(|_| accepted));
+        if accepted {
+            actions.extend(self.wake_for_waiting(now));
+        }
         actions
     }
 
@@ -362,10 +386,12 @@ impl<T: Clone> SchedulerState<T> {
 
     fn start_batch(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
-        self.workers[worker].idle = false;
-        let plan = self.next_check(worker).or_else(|| self.next_batch(now, worker));
+        (self.workers[worker].idle, self.workers[worker].told) = (false, false);
+        let plan = self.next_check(now, worker).or_else(|| self.next_batch(now, worker));
         let Some(BatchPlan { bucket, items }) = plan else {
             self.workers[worker].idle = true;
+            // What waits is for workers of the other way.
+            actions.extend(self.wake_for_waiting(now));
             return actions;
         };
         let (mut real, mut interactive) = (0, 0);
@@ -380,19 +406,24 @@ impl<T: Clone> SchedulerState<T> {
         self.counts.batches += 1;
         self.counts.tokens_real += real as u64;
         self.counts.tokens_padded += bucket.tokens() as u64;
-        let predicted_us = self.cost.predict_us(bucket);
+        let predicted_us = self.predict_us(worker, bucket);
         let part = interactive as f64 / real.max(1) as f64;
-        self.admission.spend(now, predicted_us * self.correction * part);
+        let spent_us = predicted_us * self.correction_of(worker) * part;
+        if let Some(wide) = self.wide.as_mut().filter(|wide| wide.worker == worker) {
+            wide.batches += 1;
+        }
+        self.admission.spend(now, spent_us);
         self.workers[worker].running = Some(RunningBatch { items, started: now, predicted_us });
         self.active = now;
         actions.push(Action::Run { worker, bucket, items: contents });
-        if !self.waiting.is_empty() {
-            actions.extend(self.wake());
-        }
+        actions.extend(self.wake_for_waiting(now));
         actions
     }
 
     fn next_batch(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {
+        if self.waiting.is_empty() || !self.may_start(now, worker) {
+            return None;
+        }
         let plan = self.waiting.take(now, self.config.max_age)?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
@@ -419,10 +450,6 @@ impl<T: Clone> SchedulerState<T> {
             waiting.into_iter().filter_map(|item| self.abandon(item)).collect();
         actions.push(Action::WakeAll);
         actions
-    }
-
-    fn wake(&self) -> Option<Action<T>> {
-        self.workers.iter().any(|worker| worker.live && worker.idle).then_some(Action::WakeOne)
     }
 }
 

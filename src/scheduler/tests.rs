@@ -10,12 +10,14 @@ pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
 /// No worker lives yet.
 pub(super) fn scheduler_of(workers: usize) -> Scheduler {
+    scheduler_with(workers, false)
+}
+
+/// The same with a wide worker besides.
+pub(super) fn scheduler_with(workers: usize, wide: bool) -> Scheduler {
     let buckets = vec![Bucket { rows: 1, length: 16 }, Bucket { rows: 4, length: 16 }];
-    let config = SchedulerConfig {
-        queue_capacity: QueueCapacity::DEFAULT,
-        max_age: MaxAgeMs::DEFAULT,
-        workers: Workers::new(workers as u64).expect("in range"),
-    };
+    let workers = Workers::new(workers as u64).expect("in range");
+    let config = SchedulerConfig { wide, ..SchedulerConfig::new(workers) };
     Scheduler::new(config, buckets, Arc::new(ManualClock::default()))
 }
 

@@ -31,10 +31,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How a pool is run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PoolConfig {
     /// One thread with one session for each.
     pub workers: Workers,
+    /// The same model for one more worker, whose session has all cores.
+    pub wide: Option<Arc<dyn Engine>>,
     /// What is done about batches that do not end.
     pub watchdog: WatchdogConfig,
     /// What is run before the first job.
@@ -47,7 +49,7 @@ impl PoolConfig {
     /// Defaults for so many workers.
     pub fn new(workers: Workers) -> Self {
         let (watchdog, warm_up) = (WatchdogConfig::default(), WarmUp::Common);
-        Self { workers, watchdog, warm_up, progress: Arc::default() }
+        Self { workers, wide: None, watchdog, warm_up, progress: Arc::default() }
     }
 }
 
@@ -79,6 +81,8 @@ struct PoolThread {
     plan: WarmUpPlan,
     slots: Vec<Slot>,
     measured: Times,
+    /// Of the wide worker.
+    measured_wide: Times,
     logged: Moment,
 }
 
@@ -104,7 +108,7 @@ impl WorkerPool {
         config: PoolConfig,
     ) -> Self {
         let (events, inbox) = channel();
-        let workers = config.workers.as_usize();
+        let workers = config.workers.as_usize() + usize::from(config.wide.is_some());
         let status = Arc::new(PoolStatus {
             start_result: Mutex::new(None),
             start_changed: Condvar::new(),
@@ -121,6 +125,7 @@ impl WorkerPool {
             status: Arc::clone(&status),
             slots: vec![Slot::default(); workers],
             measured: Vec::new(),
+            measured_wide: Vec::new(),
             config,
         };
         let spawned = thread::Builder::new()
@@ -196,7 +201,7 @@ impl PoolThread {
     fn run(mut self, inbox: &Receiver<WorkerEvent>) {
         let shapes = self.slots.len() * self.plan.first.len();
         self.config.progress.enter(Stage::WarmUp, shapes, self.clock.now());
-        for worker in 0..self.slots.len() {
+        for worker in 0..self.others() {
             self.spawn(worker);
         }
         loop {
@@ -207,7 +212,7 @@ impl PoolThread {
                 }
                 Ok(WorkerEvent::Idled { worker, done, measured }) => {
                     self.slots[worker].left -= done;
-                    self.worker_idled(done, measured);
+                    self.worker_idled(worker, done, measured);
                 }
                 Ok(WorkerEvent::Ended { worker, end }) => self.worker_ended(worker, end),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -228,8 +233,8 @@ impl PoolThread {
     }
 
     fn spawn(&mut self, worker: usize) {
-        let mut plan = self.plan.clone();
-        if worker > 0 {
+        let (mut plan, wide) = (self.plan.clone(), self.wide(worker));
+        if worker > 0 && wide.is_none() {
             // One run of a long shape shows what it costs.
             plan.later.clear();
         }
@@ -237,7 +242,7 @@ impl PoolThread {
             index: worker,
             plan,
             progress: Arc::clone(&self.config.progress),
-            engine: Arc::clone(&self.engine),
+            engine: Arc::clone(wide.unwrap_or(&self.engine)),
             scheduler: self.scheduler.clone(),
             clock: Arc::clone(&self.clock),
             events: self.events.clone(),
@@ -250,6 +255,16 @@ impl PoolThread {
                 self.worker_ended(worker, WorkerEnd::NotOpened(EngineError::NotAvailable(reason)));
             }
         }
+    }
+
+    /// Workers but the wide one, which is the last.
+    const fn others(&self) -> usize {
+        self.config.workers.as_usize()
+    }
+
+    /// The engine of the wide worker, when this is it.
+    fn wide(&self, worker: usize) -> Option<&Arc<dyn Engine>> {
+        self.config.wide.as_ref().filter(|_| worker == self.others())
     }
 
     fn poll_timeout(&self) -> Duration {
@@ -295,7 +310,18 @@ impl PoolThread {
         slot.ready = true;
         slot.failures = 0;
         // Workers warm up side by side, so the last one to be ready measured the least contention.
-        self.measured = measured;
+        if self.wide(worker).is_some() {
+            self.measured_wide = measured;
+        } else {
+            self.measured = measured;
+        }
+        let others = self.others();
+        let wide_is_next = self.slots.get(others).is_some_and(|wide| !wide.running && !wide.ready);
+        if wide_is_next && self.status.is_starting() && self.slots[..others].iter().all(|s| s.ready)
+        {
+            // It has the same cores, so it warms up when the others have.
+            self.spawn(others);
+        }
         if self.slots.iter().all(|slot| slot.ready) && self.status.is_starting() {
             self.fit_cost();
             match self.left() {
@@ -307,10 +333,12 @@ impl PoolThread {
     }
 
     /// A worker that was idle has run a shape, or passed some over.
-    fn worker_idled(&mut self, done: usize, measured: Option<(Bucket, Duration)>) {
+    fn worker_idled(&mut self, worker: usize, done: usize, measured: Option<(Bucket, Duration)>) {
         (0..done).for_each(|_| self.config.progress.advance());
         if let Some(measured) = measured {
-            self.measured.push(measured);
+            let is_wide = self.wide(worker).is_some();
+            let times = if is_wide { &mut self.measured_wide } else { &mut self.measured };
+            times.push(measured);
             self.fit_cost();
         }
         if self.left() == 0 {
@@ -326,6 +354,9 @@ impl PoolThread {
     fn fit_cost(&self) {
         if let Some(fit) = fit(&self.measured) {
             self.scheduler.set_cost(fit);
+        }
+        if let Some(fit) = fit(&self.measured_wide) {
+            self.scheduler.set_wide_cost(fit);
         }
     }
 

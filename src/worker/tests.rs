@@ -12,7 +12,7 @@ use crate::clock::{ManualClock, Moment};
 use crate::config::WarmUp;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, Session};
-use crate::limits::{COMMON_TIME, MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use crate::limits::{COMMON_TIME, MaxBatchRows, MaxBatchTokens, Workers};
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
@@ -92,11 +92,7 @@ impl Started {
             runs: Arc::clone(&runs),
         });
         let workers = Workers::new(workers).expect("in range");
-        let config = SchedulerConfig {
-            queue_capacity: QueueCapacity::DEFAULT,
-            max_age: MaxAgeMs::DEFAULT,
-            workers,
-        };
+        let config = SchedulerConfig::new(workers);
         let scheduler = Scheduler::new(config, buckets(), clock.clone());
         let config = PoolConfig { warm_up, ..PoolConfig::new(workers) };
         let progress = Arc::clone(&config.progress);

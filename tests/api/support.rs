@@ -15,7 +15,7 @@ use duovec::clock::{Clock, RealClock};
 use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
-use duovec::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use duovec::limits::{MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
@@ -97,8 +97,7 @@ impl Model {
         let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
-            max_age: MaxAgeMs::DEFAULT,
-            workers: Workers::new(WORKERS).expect("in range"),
+            ..SchedulerConfig::new(Workers::new(WORKERS).expect("in range"))
         };
         let max_batch_tokens = MaxBatchTokens::DEFAULT;
         let buckets = bucket_ladder(MAX_TOKENS, max_batch_tokens, MaxBatchRows::DEFAULT);
@@ -114,7 +113,11 @@ impl Model {
             package,
             engine,
             engine_reason: "fake was asked for".to_owned(),
-            tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
+            tuned: Tuned {
+                optimize_for: OptimizeFor::Latency,
+                measured: Vec::new(),
+                wide_threads: None,
+            },
             max_batch_tokens,
             scheduler: scheduler.clone(),
             warm_up: Duration::from_millis(1),

@@ -170,6 +170,29 @@ impl WaitingItems {
             .sum()
     }
 
+    /// Predicted time to run everything, each class on its own, by the planner's costs or by
+    /// others; and that of the largest batch that can be made of one class. In microseconds.
+    pub(crate) fn work_us(&self, cost: Option<&CostModel>) -> (f64, f64) {
+        let (mut all_us, mut largest_us) = (0.0, 0.0_f64);
+        for (place, class) in self.table.classes.iter().enumerate() {
+            let waiting = [&self.interactive, &self.bulk].map(|queue| queue.by_class[place].len());
+            let items: usize = waiting.iter().sum();
+            if items == 0 {
+                continue;
+            }
+            let time_us = |step: usize| {
+                let bucket = Bucket { rows: class.rows[step], length: class.length };
+                cost.map_or(self.costs_us[place][step], |cost| cost.predict_us(bucket))
+            };
+            let (full, rest) = (items / class.max_rows(), items % class.max_rows());
+            let full_us = if full > 0 { time_us(class.rows.len() - 1) } else { 0.0 };
+            let rest_us = if rest > 0 { time_us(class.step(rest)) } else { 0.0 };
+            all_us += full as f64 * full_us + rest_us;
+            largest_us = largest_us.max(full_us.max(rest_us));
+        }
+        (all_us, largest_us)
+    }
+
     /// Predicted time of one full batch of each length that waits, in microseconds.
     pub(crate) fn round_us(&self, priority: Priority) -> f64 {
         let classes = self.costs_us.iter().zip(&self.queue(priority).by_class);

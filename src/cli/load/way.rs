@@ -9,6 +9,7 @@ use crate::limits::{
     CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
     GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, Workers,
 };
+use crate::metrics::memory;
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 
@@ -24,6 +25,8 @@ pub(in crate::cli) enum Measuring {
 /// Everything that may be tried; no list is empty.
 pub(super) struct Ways {
     splits: Vec<Split>,
+    /// Is held besides the best split.
+    wide: Option<Split>,
     budgets: Vec<MaxBatchTokens>,
     workload: Workload,
     goal: OptimizeFor,
@@ -32,6 +35,8 @@ pub(super) struct Ways {
 /// The best of them.
 pub(super) struct ChosenWay {
     pub engine: Box<dyn Engine>,
+    /// For a text that is alone.
+    pub wide: Option<Box<dyn Engine>>,
     /// Every shape that it is to run.
     pub buckets: Vec<Bucket>,
     pub split: Split,
@@ -44,6 +49,7 @@ impl Ways {
     pub(crate) fn of(config: &Config, kind: EngineKind, measuring: Measuring) -> Self {
         let mut ways = Self {
             splits: all_splits(config, kind),
+            wide: None,
             budgets: all_budgets(config, kind),
             workload: if kind.is_tensorrt() {
                 Workload { batches: GPU_WORKLOAD_BATCHES.to_vec(), lengths: GPU_WORKLOAD_TOKENS }
@@ -52,8 +58,12 @@ impl Ways {
             },
             goal: config.engine.optimize_for,
         };
+        let (first, last) = (ways.splits[0], ways.splits[ways.splits.len() - 1]);
+        if ways.goal == OptimizeFor::Both && ways.splits.len() > 1 {
+            (ways.splits, ways.wide) = (vec![last], Some(first));
+        }
         if measuring == Measuring::Skip {
-            ways.splits.truncate(1);
+            (ways.splits, ways.wide) = (vec![first], None);
             let default = if kind.is_tensorrt() { ways.largest() } else { MaxBatchTokens::DEFAULT };
             ways.budgets = vec![config.queue.max_batch_tokens.unwrap_or(default)];
         }
@@ -78,7 +88,8 @@ impl Ways {
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
             let (buckets, measured) = (engine.supported(&widest), Vec::new());
-            return Ok(ChosenWay { engine, buckets, split, max_batch_tokens, measured });
+            let wide = self.open_wide(open);
+            return Ok(ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured });
         }
         let measure = |engine: &dyn Engine, split| {
             self.workload.measure(engine, &engine.supported(&widest), split, clock)
@@ -116,7 +127,30 @@ impl Ways {
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
         let buckets = engine.supported(&ladder(max_batch_tokens));
-        Ok(ChosenWay { engine, buckets, split, max_batch_tokens, measured })
+        let wide = self.open_wide(open);
+        Ok(ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured })
+    }
+
+    /// Loads the engine once more. The server runs without it where that fails.
+    fn open_wide(
+        &self,
+        mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
+    ) -> Option<Box<dyn Engine>> {
+        let split = self.wide?;
+        let before = memory().unwrap_or_default().resident_bytes;
+        match open(split) {
+            Ok(engine) => {
+                let after = memory().unwrap_or_default().resident_bytes;
+                let more_mib = after.saturating_sub(before) >> 20;
+                let threads = split.threads;
+                tracing::info!(threads, more_mib, "a session over all cores is held besides");
+                Some(engine)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the model cannot be held twice: a text gets one core");
+                None
+            }
+        }
     }
 
     /// The largest budget that may be chosen.
@@ -204,6 +238,7 @@ mod tests {
     fn ways(cores: usize, budgets: &[MaxBatchTokens]) -> Ways {
         Ways {
             splits: splits(cores),
+            wide: None,
             budgets: budgets.to_vec(),
             workload: Workload {
                 batches: CPU_WORKLOAD_BATCHES.to_vec(),
@@ -280,6 +315,34 @@ mod tests {
         assert_eq!(found.buckets, ladder(found.max_batch_tokens));
         let measured: Vec<Split> = found.measured.iter().map(|one| one.split).collect();
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
+    }
+
+    /// The splits that are opened, the wide one last, and whether that succeeded.
+    fn with_wide(wide_opens: bool) -> (Vec<Split>, ChosenWay) {
+        let (wide, each) = (splits(4)[0], splits(4)[2]);
+        let ways = Ways { splits: vec![each], wide: Some(wide), ..ways(4, &CPU_BATCH_TOKENS) };
+        let mut opened = Vec::new();
+        let open = |split| -> Result<Box<dyn Engine>, EngineError> {
+            opened.push(split);
+            let fails = split == wide && !wide_opens;
+            if fails { Err(fault()) } else { Ok(Box::new(FakeEngine::new(4))) }
+        };
+        let found = ways.best(ladder, open, &RealClock::new()).expect("the other way runs");
+        (opened, found)
+    }
+
+    #[test]
+    fn a_wide_engine_is_held_besides_the_others() {
+        let (opened, found) = with_wide(true);
+        assert_eq!(opened, [splits(4)[2], splits(4)[0]]);
+        assert_eq!(found.split, splits(4)[2], "requests are measured and planned for that");
+        assert!(found.wide.is_some());
+    }
+
+    #[test]
+    fn a_wide_engine_that_fails_is_done_without() {
+        let (_, found) = with_wide(false);
+        assert_eq!((found.split, found.wide.is_none()), (splits(4)[2], true));
     }
 
     #[test]

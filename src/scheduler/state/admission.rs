@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use super::{QueuePhase, Refusal, RunningBatch, SchedulerState, WorkerState};
+use super::{QueuePhase, Refusal, SchedulerState};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -188,15 +188,14 @@ impl<T: Clone> SchedulerState<T> {
 
     /// A worker can start at once, and nothing is before a new item.
     fn is_idle(&self) -> bool {
-        let idle = |worker: &WorkerState| {
-            worker.live && worker.running.is_none() && worker.checks.is_empty()
-        };
-        self.waiting.is_empty() && self.workers.iter().any(idle)
+        self.waiting.is_empty() && self.can_start()
     }
 
-    /// Workers that share the work; at least one, since another will take a lost one's place.
+    /// Workers that share the work; at least one, since another will take a lost one's place. The
+    /// wide one shares with nobody.
     pub(super) fn sharing_workers(&self) -> f64 {
-        self.live_and_busy().0.max(1) as f64
+        let others = self.workers[..self.others()].iter();
+        others.filter(|worker| worker.live).count().max(1) as f64
     }
 
     /// Time of what waits, for all workers together.
@@ -211,12 +210,14 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Time until the workers have run what they run, on average.
     fn running_us(&self, now: Moment) -> f64 {
-        let left_us = |running: &RunningBatch| {
+        let left_us = |worker: usize| {
+            let Some(running) = &self.workers[worker].running else { return 0.0 };
             let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
-            (running.predicted_us * self.correction - elapsed_us).max(0.0)
+            (running.predicted_us * self.correction_of(worker) - elapsed_us).max(0.0)
         };
-        let running = self.workers.iter().filter_map(|worker| worker.running.as_ref());
-        running.map(left_us).sum::<f64>() / self.sharing_workers()
+        let others_us: f64 = (0..self.others()).map(left_us).sum();
+        let wide_us = self.wide.as_ref().map_or(0.0, |wide| left_us(wide.worker));
+        others_us / self.sharing_workers() + wide_us
     }
 
     /// Time of a request on workers of its own.

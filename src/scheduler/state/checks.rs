@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Item, QueuePhase, Refusal, SchedulerState};
 use crate::batch::plan::BatchPlan;
+use crate::clock::Moment;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
 /// late.
@@ -29,12 +30,14 @@ impl<T: Clone> SchedulerState<T> {
         vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
     }
 
-    /// The worker's next check, unless it is the others' turn.
-    pub(super) fn next_check(&mut self, worker: usize) -> Option<BatchPlan> {
-        let state = &mut self.workers[worker];
-        if state.owed_batches > 0 && !self.waiting.is_empty() {
+    /// The worker's next check, unless it is the others' turn. Those are no reason to wait while
+    /// they are run by workers of the other way.
+    pub(super) fn next_check(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {
+        let owes = self.workers[worker].owed_batches > 0 && !self.waiting.is_empty();
+        if owes && self.may_start(now, worker) {
             return None;
         }
+        let state = &mut self.workers[worker];
         let check = state.checks.pop_front()?;
         state.owed_batches = BATCHES_PER_CHECK;
         let bucket = self.waiting.table().single(self.items[&check].tokens);

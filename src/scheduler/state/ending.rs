@@ -12,18 +12,20 @@ const CORRECTION_MAX: f64 = 8.0;
 
 impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run.
-    pub(super) fn lose_worker(&mut self, worker: usize) -> Vec<Action<T>> {
-        let actions = self.abandon_worker_items(worker);
+    pub(super) fn lose_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
+        let mut actions = self.abandon_worker_items(worker);
         self.workers[worker] = WorkerState::default();
+        actions.extend(self.wake_for_waiting(now));
         actions
     }
 
     /// Ends what the worker runs and what only it could run. It is given nothing until its batch
     /// ends after all.
-    pub(super) fn stop_stuck_worker(&mut self, worker: usize) -> Vec<Action<T>> {
-        let actions = self.abandon_worker_items(worker);
+    pub(super) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
+        let mut actions = self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];
         (state.live, state.stuck) = (false, true);
+        actions.extend(self.wake_for_waiting(now));
         actions
     }
 
@@ -55,7 +57,9 @@ impl<T: Clone> SchedulerState<T> {
         let took_us = now.since(running.started).as_secs_f64() * 1e6;
         if running.predicted_us > 0.0 {
             let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
-            self.correction += CORRECTION_WEIGHT * (seen - self.correction);
+            let wide = self.wide.as_mut().filter(|wide| wide.worker == worker);
+            let correction = wide.map_or(&mut self.correction, |wide| &mut wide.correction);
+            *correction += CORRECTION_WEIGHT * (seen - *correction);
         }
         for item in running.items {
             let Some(state) = self.items.remove(&item) else { continue };

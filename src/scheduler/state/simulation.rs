@@ -34,6 +34,8 @@ impl TrackedItem {
 struct World {
     seed: u64,
     random: Rng,
+    /// It is the last one.
+    wide: bool,
     state: SchedulerState,
     now: Moment,
     capacity: usize,
@@ -56,14 +58,20 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
-        let workers = random.usize(1..=4);
+        let (others, wide) = (random.usize(1..=4), random.bool());
+        let workers = others + usize::from(wide);
         let capacity = random.usize(1..=200);
         let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
-        let config = StateConfig { capacity, max_age: MAX_AGE, workers };
+        let config = StateConfig { capacity, max_age: MAX_AGE, workers: others, wide };
+        let mut state = SchedulerState::new(config, BucketTable::new(&ladder));
+        // All cores are twice as fast on a text that is alone.
+        let cost = CostModel::default();
+        state.set_wide_cost(CostModel { per_token_us: cost.per_token_us / 2.0, ..cost });
         Self {
             seed,
             random,
-            state: SchedulerState::new(config, BucketTable::new(&ladder)),
+            wide,
+            state,
             now: Moment::START,
             capacity,
             items: BTreeMap::new(),
@@ -243,13 +251,16 @@ impl World {
         let checks = alive.any(|item| item.check_of == Some(worker));
         let actions = self.state.handle(self.now, &Event::AskForWork { worker });
         let ran = self.carry_out(worker, actions).unwrap_or_default();
-        assert_eq!(ran.is_empty(), !others && !checks, "there is work {self}");
+        // With a wide worker what waits may be for workers of the other way.
+        let held = self.wide && ran.is_empty() && !checks;
+        assert!(held || ran.is_empty() == (!others && !checks), "there is work {self}");
         let Some(&lead) = ran.first() else {
             self.warm_up(worker);
             return;
         };
         if self.items[&lead].check_of.is_some() {
             let since = self.since_check[worker].replace(0);
+            let others = others && !self.wide;
             assert!(!others || since.is_none_or(|since| since >= 7), "too often {self}");
             return;
         }
@@ -310,15 +321,28 @@ impl World {
                         assert!(item.tokens <= bucket.length && item.deadline > now);
                         assert!(!std::mem::replace(&mut item.is_running, true));
                     }
+                    self.assert_alone(worker, &items);
                     self.batches_by_worker[worker] += 1;
                     self.running[worker] = Some(items.clone());
                     ran = Some(items);
                 }
-                Action::WakeOne | Action::WakeAll => {}
+                Action::Wake { worker } => assert!(self.live[worker], "{self}"),
+                Action::WakeAll => {}
                 Action::Accept { .. } | Action::Refuse(_) => panic!("unasked {self}"),
             }
         }
         ran
+    }
+
+    /// Items of requests never run on the wide worker and on others at the same time.
+    fn assert_alone(&self, worker: usize, items: &[Sequence]) {
+        let last = self.live.len() - 1;
+        let runs = |worker: usize| self.running[worker].is_some();
+        let is_check = items.iter().any(|item| self.items[item].check_of.is_some());
+        if self.wide && !is_check {
+            let clash = if worker == last { (0..last).any(runs) } else { runs(last) };
+            assert!(!clash, "worker {worker} runs beside the other way {self}");
+        }
     }
 
     fn end(&mut self, item: Sequence) {

@@ -16,8 +16,10 @@ fn at(milliseconds: u64) -> Moment {
 fn state(capacity: usize, workers: usize) -> SchedulerState {
     let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
     let max_age = Duration::from_millis(50);
-    let mut state =
-        SchedulerState::new(StateConfig { capacity, max_age, workers }, BucketTable::new(&ladder));
+    let mut state = SchedulerState::new(
+        StateConfig { capacity, max_age, workers, wide: false },
+        BucketTable::new(&ladder),
+    );
     for worker in 0..workers {
         state.handle(at(0), &Event::WorkerOpened { worker });
     }
@@ -68,7 +70,10 @@ fn an_idle_worker_is_woken_and_only_then() {
     ask(&mut state, at(0));
     state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
     assert_eq!(ask(&mut state, at(1)), []);
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }, Action::WakeOne]);
+    assert_eq!(
+        submit(&mut state, &[5]),
+        [Action::Accept { items: 1..2 }, Action::Wake { worker: 0 }]
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::clock::RealClock;
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::limits::{MaxAgeMs, MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
+use crate::limits::{MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
 
@@ -53,13 +53,11 @@ impl TestPool {
     ) -> Self {
         let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
         let engine = Arc::new(FakeEngine::with_script(HIDDEN, script));
-        let config = SchedulerConfig {
-            queue_capacity: QueueCapacity::new(capacity).expect("in range"),
-            max_age: MaxAgeMs::DEFAULT,
-            workers: Workers::new(workers).expect("in range"),
-        };
+        let workers = Workers::new(workers).expect("in range");
+        let queue_capacity = QueueCapacity::new(capacity).expect("in range");
+        let config = SchedulerConfig { queue_capacity, ..SchedulerConfig::new(workers) };
         let scheduler = Scheduler::new(config, buckets, Arc::clone(&clock));
-        let config = PoolConfig { watchdog, ..PoolConfig::new(config.workers) };
+        let config = PoolConfig { watchdog, ..PoolConfig::new(workers) };
         let workers = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), config);
         Self { scheduler, workers, clock }
     }

@@ -71,13 +71,13 @@ impl Measured {
     fn badness(&self, rate: f64, goal: OptimizeFor, load: f64) -> f64 {
         match goal {
             OptimizeFor::Throughput => 1.0 / rate,
-            OptimizeFor::Latency if rate > load => {
+            OptimizeFor::Both | OptimizeFor::Latency if rate > load => {
                 let part = load / rate;
                 let workers = self.split.workers as f64;
                 let wait = part.powf((2.0 * (workers + 1.0)).sqrt() - 1.0) / (1.0 - part) / workers;
                 self.alone.as_secs_f64() * (1.0 + wait)
             }
-            OptimizeFor::Latency => f64::INFINITY,
+            OptimizeFor::Both | OptimizeFor::Latency => f64::INFINITY,
         }
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn choose(
     };
     let places = 0..measured.len();
     let chosen = match goal {
-        OptimizeFor::Latency => places.reduce(better),
+        OptimizeFor::Both | OptimizeFor::Latency => places.reduce(better),
         OptimizeFor::Throughput => places.rev().reduce(better),
     };
     chosen.unwrap_or(0)
