@@ -71,8 +71,9 @@ def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:
     command = [binary, "bench", default_package(), "--json", "--texts", str(texts)]
     command += ["--engine", seen["engine"], "--precision", tuning["precision"]]
     command += ["--max-batch-tokens", str(most), "--log-level", "warn"]
-    # Shapes are timed as this server runs them; the texts are run in every way.
-    command += ["--workers", str(seen["workers"]["total"])]
+    # Shapes are timed as this server runs them under load; the texts are run in every way.
+    workers = seen["workers"]["total"] - bool(tuning.get("wide_worker"))
+    command += ["--workers", str(workers)]
     if threads := tuning["threads_per_worker"]:
         command += ["--threads-per-worker", str(threads)]
     command += ["--shapes", ",".join(shapes[3::4] if small else shapes)]
