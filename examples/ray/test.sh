@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Tests examples/ray on a real Ray cluster of two nodes on this machine, and the examples of
-# docs/corpus.md. Ray and the others are large (800 MB with what they need), so they have an
-# environment of their own. Arguments go to pytest. DUOVEC_TEST_BINARY names a binary that is there
-# already.
+# docs/corpus.md:
+#
+#   examples/ray/test.sh [ARGUMENTS OF pytest]
+#
+# Ray and the others are large (800 MB with what they need), so they have an environment of their
+# own. DUOVEC_TEST_BINARY names a binary that is there already.
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh

@@ -21,6 +21,8 @@ COMMANDS = [
 ]
 PLACES = ("scripts", "clients/*", "examples/*", "tests/*")
 LISTS = [path for place in PLACES for path in SCRIPTS.parent.glob(f"{place}/requirements*.txt")]
+# Commands elsewhere that have much to install.
+EXAMPLES = ["../examples/ray/embed_corpus.py", "../examples/ray/test.sh"]
 LINES_MAX = 250
 # No site-packages, neither those of an environment nor the user's.
 BARE = [sys.executable, "-S", "-s"]
@@ -48,7 +50,7 @@ def run_bare(
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + EXAMPLES)
 def test_help_needs_no_packages_and_makes_nothing(tmp_path: Path, command: str) -> None:
     cache = tmp_path / "cache"
     done = run_bare(tmp_path, command, "--help", cache=cache)
