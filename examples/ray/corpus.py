@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duovec import Paired
@@ -59,20 +60,29 @@ def read(part: Part) -> pa.Table:
 
 
 def with_vectors(rows: pa.Table, column: str, both: Both) -> pa.Table:
-    """The rows with both vectors; a row without a text has none."""
-    texts = rows[column].to_pylist()
-    missing = pa.array([text is None for text in texts])
-    dense, sparse = both([(text or "")[:LONGEST_CHARS] for text in texts])
+    """The rows that have a text, with both vectors.
+
+    Rows without one are left out: not every reader of Parquet takes a fixed-size list of nothing.
+    """
+    rows = rows.filter(pc.is_valid(rows[column]))
+    texts = [text[:LONGEST_CHARS] for text in rows[column].to_pylist()]
+    # One text tells how long the vectors are, where there is none.
+    dense, sparse = both(texts or [""])
+    dense, sparse = dense[: len(texts)], sparse[: len(texts)]
     ends = np.cumsum([0, *map(len, sparse)], dtype=np.int32)
-    indices, weights = ([getattr(one, name) for one in sparse] for name in ("indices", "values"))
     arrays = [
-        pa.FixedSizeListArray.from_arrays(dense.reshape(-1), dense.shape[1], mask=missing),
-        pa.ListArray.from_arrays(ends, np.concatenate(indices), mask=missing),
-        pa.ListArray.from_arrays(ends, np.concatenate(weights), mask=missing),
+        pa.FixedSizeListArray.from_arrays(dense.reshape(-1), dense.shape[1]),
+        pa.ListArray.from_arrays(ends, joined([one.indices for one in sparse], np.int32)),
+        pa.ListArray.from_arrays(ends, joined([one.values for one in sparse], np.float32)),
     ]
     for name, array in zip(VECTORS, arrays, strict=True):
         rows = rows.append_column(name, array)
     return rows
+
+
+def joined(arrays: list[np.ndarray], kind: type) -> np.ndarray:
+    """All of them in a row; none of them, too."""
+    return np.concatenate([np.zeros(0, kind), *arrays])
 
 
 def write_whole(table: pa.Table, path: Path) -> None:
@@ -89,6 +99,11 @@ def sweep(out: Path) -> None:
     """Remove what actors that were killed have begun to write."""
     for unfinished in out.glob(".*.parquet.*"):
         unfinished.unlink(missing_ok=True)
+
+
+def rows_in(out: Path, parts: list[Part]) -> int:
+    """Rows of all parts, as they say themselves."""
+    return sum(pq.read_metadata(out / part.name).num_rows for part in parts)
 
 
 def planned(files: list[str], text: str, part_rows: int) -> list[Part]:

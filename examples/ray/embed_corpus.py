@@ -49,7 +49,8 @@ def main() -> None:
         job = corpus.Job(str(typed.out), typed.text, typed.input_type, command)
         actors.embed(job, missing, typed.address, typed.actors)
     corpus.sweep(typed.out)
-    print(f"{sum(part.rows for part in parts)} rows in {len(parts)} parts in {typed.out}")
+    planned, rows = sum(part.rows for part in parts), corpus.rows_in(typed.out, parts)
+    print(f"{rows} rows in {len(parts)} parts in {typed.out}; {planned - rows} had no text")
 
 
 if __name__ == "__main__":

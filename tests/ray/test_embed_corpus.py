@@ -28,6 +28,8 @@ ENGINE = ["--engine", "fake", "--fake-run-ms", "10", "--workers", "1"]
 ENGINE += ["--max-batch-rows", "1", "--max-batch-tokens", "64"]
 FILES, GROUPS, GROUP_ROWS, PART_ROWS = 2, 3, 110, 25
 ROWS, PARTS = FILES * GROUPS * GROUP_ROWS, FILES * GROUPS * 5
+# Every seventh row has no text, and neither has any row of one part.
+WITH_TEXT = [at for at in range(ROWS) if at % 7 and not 2 * PART_ROWS <= at < 3 * PART_ROWS]
 # A killed node is missed within a second and a half.
 SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
 END_TIMEOUT_S = 60
@@ -48,12 +50,12 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two files with a column beside the texts; every seventh row has no text."""
+    """Two files with a column beside the texts."""
     folder, files = tmp_path_factory.mktemp("corpus"), []
     for number in range(FILES):
         first = number * GROUPS * GROUP_ROWS
         ids = range(first, first + GROUPS * GROUP_ROWS)
-        texts = [None if at % 7 == 0 else f"the cat number {at} sleeps" for at in ids]
+        texts = [None if at not in WITH_TEXT else f"the cat number {at} sleeps" for at in ids]
         files.append(str(folder / f"{number}.parquet"))
         table = pa.table({"id": list(ids), "text": texts})
         pq.write_table(table, files[-1], row_group_size=GROUP_ROWS)
@@ -87,20 +89,22 @@ def wait_for(what: str, happened: Any) -> None:
         time.sleep(0.05)
 
 
+def summary(planned: int, parts: int, out: Path) -> str:
+    """The last line."""
+    rows = sum(at < planned for at in WITH_TEXT)
+    return f"{rows} rows in {parts} parts in {out}; {planned - rows} had no text\n"
+
+
 def check_rows(out: Path) -> None:
-    """Every row is there once, as it was, with the vectors of its text."""
+    """Every row with a text is there once, as it was, with the vectors of its text."""
     table = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("*.parquet"))])
     rows = sorted(table.to_pylist(), key=lambda row: row["id"])
-    assert [row["id"] for row in rows] == list(range(ROWS))
+    assert [row["id"] for row in rows] == WITH_TEXT
     assert table.schema.field("dense").type == pa.list_(pa.float32(), 8)
-    vectors = ("dense", "sparse_indices", "sparse_values")
-    assert all(row[name] is None for row in rows[::7] for name in vectors)
-    assert all(row["text"] is None for row in rows[::7])
-    with_text = [row for row in rows if row["text"] is not None]
     with running("--package", TINY, "--engine", "fake") as server, Client(server.url) as client:
-        dense, sparse = client.both([row["text"] for row in with_text], input_type="passage")
-    np.testing.assert_allclose([row["dense"] for row in with_text], dense, atol=1e-6)
-    for row, expected in zip(with_text, sparse, strict=True):
+        dense, sparse = client.both([row["text"] for row in rows], input_type="passage")
+    np.testing.assert_allclose([row["dense"] for row in rows], dense, atol=1e-6)
+    for row, expected in zip(rows, sparse, strict=True):
         assert row["text"] == f"the cat number {row['id']} sleeps"
         assert row["sparse_indices"] == expected.indices.tolist()
         assert row["sparse_values"] == pytest.approx(expected.values.tolist())
@@ -127,7 +131,7 @@ def test_a_node_that_is_killed_loses_no_row_and_doubles_none(
         cluster.remove_node(node, allow_graceful=False)
         rest = list(lines)
     assert driver.returncode == 0, rest
-    assert f"{ROWS} rows in {PARTS} parts in {out}\n" in rest
+    assert summary(ROWS, PARTS, out) in rest
     names = {path.name for path in out.iterdir()}
     assert len(names) == PARTS + 1 and "job.json" in names, "nothing unfinished is left"
     check_rows(out)
@@ -164,9 +168,20 @@ def test_a_server_that_is_killed_is_started_again(
             os.kill(pid, 9)
         rest = list(lines)
     assert driver.returncode == 0, rest
-    assert f"{ROWS // 2} rows in {PARTS // 2} parts in {out}\n" in rest
+    assert summary(ROWS // 2, PARTS // 2, out) in rest
     ids = [pq.read_table(path, columns=["id"])["id"].to_pylist() for path in out.glob("*.parquet")]
-    assert sorted(at for some in ids for at in some) == list(range(ROWS // 2))
+    assert sorted(at for some in ids for at in some) == [at for at in WITH_TEXT if at < ROWS // 2]
+
+
+def test_a_server_that_does_not_start_ends_with_its_reason(
+    cluster: Cluster, corpus: list[str], tmp_path: Path
+) -> None:
+    typed = command(corpus, tmp_path / "out", cluster.address)
+    typed[typed.index(TINY)] = "/nonexistent"
+    done = subprocess.run(typed, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "/nonexistent is not a package" in done.stderr.splitlines()[-2]
+    assert done.stderr.splitlines()[-1].startswith("finished parts are kept")
 
 
 @pytest.mark.parametrize(
