@@ -25,7 +25,7 @@ fn each_configured_key_opens_the_routes() {
         for path in [DENSE, SPARSE, BOTH] {
             server.post_with(path, &headers, TEXT).ok();
         }
-        for path in ["/v1/models", "/v1/models/org/stub-model"] {
+        for path in ["/v1/models", "/v1/models/org/stub-model", "/v1/metadata"] {
             server.send(Method::GET, path, &headers, Vec::new()).ok();
         }
     }
@@ -43,6 +43,7 @@ fn without_a_right_key_the_answer_is_401_with_the_scheme() {
             server.post_with(BOTH, &headers, TEXT),
             server.send(Method::GET, "/v1/models", &headers, Vec::new()),
             server.send(Method::GET, "/v1/models/x", &headers, Vec::new()),
+            server.send(Method::GET, "/v1/metadata", &headers, Vec::new()),
         ];
         for answer in answers {
             answer.error().is(401, "authentication_error", "invalid_api_key", None);
@@ -55,7 +56,9 @@ fn without_a_right_key_the_answer_is_401_with_the_scheme() {
 #[test]
 fn health_routes_stay_open() {
     let server = server();
-    for path in ["/health", "/health/deep", "/health/live"] {
+    for path in
+        ["/health", "/health/deep", "/health/live", "/v1/health/live", "/v1/health/ready", "/ping"]
+    {
         server.get(path).ok();
     }
 }
