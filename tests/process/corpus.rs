@@ -236,6 +236,20 @@ async fn the_engine_gives_what_the_server_gives() {
     }
 }
 
+/// How many workers there are is measured, and may come out otherwise when a run goes on.
+#[test]
+fn the_number_of_workers_does_not_change_the_bytes() {
+    let corpus = Corpus::with_rows(300);
+    for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
+        let mut real = duovec();
+        real.args(["embed", "--log-level", "error", "--part-rows", "100", "--package"]).arg(tiny());
+        real.args(["--workers", workers, "--threads-per-worker", threads]);
+        real.arg(corpus.path("in.jsonl")).arg("--out").arg(corpus.path(out));
+        assert_done(&run(&mut real));
+    }
+    assert!(bytes(&corpus.path("few")) == bytes(&corpus.path("many")), "the bytes differ");
+}
+
 #[test]
 fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
     let corpus = Corpus::with_rows(600);
