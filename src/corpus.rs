@@ -86,7 +86,7 @@ pub(crate) fn embed(
     check(job, recipe)?;
     let label = recipe.label(machine.engine.info());
     let Job { target, columns, limits, .. } = job;
-    let mut destination = Destination::open(target, &label, columns, *limits, machine.workers)?;
+    let mut destination = Destination::open(target, &label, columns, *limits)?;
     if let Some(totals) = destination.finished() {
         tracing::info!("the output is whole already; nothing is left to do");
         return Ok(totals);

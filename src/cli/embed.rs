@@ -17,7 +17,6 @@ use crate::corpus::{
     self, Asked, Columns, DenseFloat, InputFile, InputFormat, Job, Machine, OutputFormat, Progress,
     Recipe, Target, Totals, WindowLimits,
 };
-use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
 use crate::progress;
 use crate::service::InputType;
 use crate::sparse::Selection;
@@ -114,18 +113,10 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let job = job(config, typed)?;
     let mut config = config.clone();
     config.engine.optimize_for = OptimizeFor::Throughput;
-    // Another way of running could give other bytes.
-    if let Some(earlier) = job.target.earlier_run()? {
-        let engine = &mut config.engine;
-        engine.workers.get_or_insert(Workers::nearest(earlier.workers as u64));
-        if earlier.threads_per_worker > 0 {
-            let threads = ThreadsPerWorker::nearest(earlier.threads_per_worker as u64);
-            engine.threads_per_worker.get_or_insert(threads);
-        }
-        let tokens = MaxBatchTokens::nearest(earlier.batch_tokens as u64);
-        config.queue.max_batch_tokens.get_or_insert(tokens);
-    }
-    let loaded = load(&config, Measuring::Measure, &clock, &progress::Progress::default())?;
+    // The last bits of a vector depend on the batch that it runs in. What shares a batch depends on
+    // its size, so that must not be chosen anew in each run.
+    let measuring = Measuring::MeasureWorkers;
+    let loaded = load(&config, measuring, &clock, &progress::Progress::default())?;
     let recipe = recipe(&loaded, &job, typed)?;
     let Chosen { engine, buckets, workers, .. } = loaded.chosen;
     let machine = Machine {

@@ -57,8 +57,6 @@ struct Terms {
 struct JobFile {
     format_version: u32,
     terms: Terms,
-    /// Of the first run; others may have as many as they like.
-    workers: usize,
     /// Absent until the output is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     finished: Option<Totals>,
@@ -79,14 +77,6 @@ struct Note {
     digest: String,
     #[serde(flatten)]
     totals: Totals,
-}
-
-/// How an earlier run was set where the settings left it open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EarlierRun {
-    pub(crate) workers: usize,
-    pub(crate) threads_per_worker: usize,
-    pub(crate) batch_tokens: usize,
 }
 
 /// The output of a run, with a lock on it.
@@ -115,18 +105,6 @@ impl Target {
                 Ok(Self { path, format, kind: TargetKind::Folder })
             }
         }
-    }
-
-    /// How the run that began this output was set; `None` when there was none.
-    ///
-    /// # Errors
-    /// When the output is not one of ours.
-    pub(crate) fn earlier_run(&self) -> Result<Option<EarlierRun>, CorpusError> {
-        Ok(self.read_job()?.map(|job| EarlierRun {
-            workers: job.workers,
-            threads_per_worker: job.terms.label.threads_per_worker,
-            batch_tokens: job.terms.label.batch_tokens,
-        }))
     }
 
     fn beside(&self, in_folder: &str, behind_file: &str) -> PathBuf {
@@ -221,7 +199,6 @@ impl Destination {
         label: &Label,
         columns: &Columns,
         limits: WindowLimits,
-        workers: usize,
     ) -> Result<Self, CorpusError> {
         let terms = Terms {
             label: label.clone(),
@@ -249,8 +226,7 @@ impl Destination {
         let job = match earlier {
             Some(job) => job,
             None => {
-                let job =
-                    JobFile { format_version: FORMAT_VERSION, terms, workers, finished: None };
+                let job = JobFile { format_version: FORMAT_VERSION, terms, finished: None };
                 write_json(&work, &target.job_path(), &job)?;
                 job
             }

@@ -116,7 +116,6 @@ impl Recipe {
             sparse_min_weight: text(self.selection.min_weight.map(|least| least.to_string())),
             engine: engine.kind.name().to_owned(),
             precision: engine.precision.clone(),
-            threads_per_worker: engine.threads_per_session,
             batch_tokens: self.batch_tokens,
         }
     }
@@ -138,7 +137,6 @@ pub(crate) struct Label {
     pub(crate) sparse_min_weight: String,
     pub(crate) engine: String,
     pub(crate) precision: String,
-    pub(crate) threads_per_worker: usize,
     pub(crate) batch_tokens: usize,
 }
 

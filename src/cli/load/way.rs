@@ -18,6 +18,8 @@ use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 pub(in crate::cli) enum Measuring {
     /// They are measured, which takes some seconds.
     Measure,
+    /// Workers and threads are measured; batches get the default, the same at each start.
+    MeasureWorkers,
     /// They get defaults.
     Skip,
 }
@@ -64,6 +66,8 @@ impl Ways {
         }
         if measuring == Measuring::Skip {
             (ways.splits, ways.wide) = (vec![first], None);
+        }
+        if measuring != Measuring::Measure {
             let default = if kind.is_tensorrt() { ways.largest() } else { MaxBatchTokens::DEFAULT };
             ways.budgets = vec![config.queue.max_batch_tokens.unwrap_or(default)];
         }
