@@ -185,6 +185,12 @@ fn only_the_variable_of_a_list_is_split_at_commas() {
 }
 
 #[test]
+fn a_variable_named_like_a_flag_that_has_another_one_is_not_ignored() {
+    let problems = resolve(&[], &[("DUOVEC_API_KEY", "secret")], None).expect_err("it opens all");
+    assert_eq!(problems, ["DUOVEC_API_KEY: nothing reads this variable; set DUOVEC_API_KEYS"]);
+}
+
+#[test]
 fn a_list_of_the_file_is_written_as_a_list() {
     let file = file("api_keys = \"k1,k2\"\ncors_origin = [1]\nport = [1]\n");
     let problems = resolve(&[], &[], Some(file.path())).expect_err("three are no lists");
