@@ -1,4 +1,4 @@
-"""Frameworks' own classes for OpenAI: they need no adapter, and give the client's vectors."""
+"""Frameworks' own classes for other servers: they need no adapter, and give our vectors."""
 
 from __future__ import annotations
 
@@ -64,6 +64,12 @@ def test_chroma_for_openai(url: str, client: Client) -> None:
     function = functions.OpenAIEmbeddingFunction(
         api_key="x", model_name=MODEL, api_base=url + "/v1"
     )
+    assert_same(list(function(TEXTS)), client, TEXTS)
+
+
+def test_chroma_for_text_embeddings_inference(url: str, client: Client) -> None:
+    functions = pytest.importorskip("chromadb.utils.embedding_functions")
+    function = functions.HuggingFaceEmbeddingServer(url=url + "/embed")
     assert_same(list(function(TEXTS)), client, TEXTS)
 
 
