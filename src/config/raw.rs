@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::setting::variable_of;
 use super::settings::{SETTINGS, Setting, Takes};
 
 /// Names the configuration file; `--config` comes first.
@@ -97,6 +98,12 @@ impl RawConfig {
         }
         for setting in SETTINGS {
             raw.read_variable(setting, environment(&setting.variable()));
+            // A key in a variable that nothing reads would leave the server open.
+            let like_flag = variable_of(setting.flag);
+            if like_flag != setting.variable() && environment(&like_flag).is_some() {
+                let problem = format!("nothing reads this variable; set {}", setting.variable());
+                raw.note(like_flag, problem);
+            }
         }
         for (name, values) in flags {
             match find(&name) {

@@ -65,7 +65,7 @@ impl Setting {
 
     /// The environment variable's name.
     pub fn variable(&self) -> String {
-        format!("DUOVEC_{}", self.key().to_ascii_uppercase())
+        variable_of(self.name)
     }
 
     /// The key in the configuration file.
@@ -231,3 +231,8 @@ macro_rules! settings {
 }
 
 pub(super) use {choice, kind, settings};
+
+/// `max-items` → `DUOVEC_MAX_ITEMS`
+pub(super) fn variable_of(name: &str) -> String {
+    format!("DUOVEC_{}", name.replace('-', "_").to_ascii_uppercase())
+}
