@@ -28,6 +28,7 @@ fn null_is_absent_for_every_optional_field() {
             "sparse_format",
             "sparse_top_k",
             "sparse_min_weight",
+            "offsets",
         ] {
             assert_eq!(server.post(path, &with(key, Value::Null)).ok(), bare, "{path} {key}");
         }

@@ -119,6 +119,63 @@ fn both_takes_every_option() {
 }
 
 #[test]
+fn offsets_say_where_the_text_has_each_id_with_its_weight_there() {
+    let server = Server::ready();
+    server.set_weights(&[9.0, 0.125, 0.25, 0.5, 9.0]);
+    for path in [SPARSE, BOTH] {
+        let ask = |extra: &Value| {
+            let mut body = json!({"input": "two  one 😀", "offsets": true});
+            for (key, value) in extra.as_object().expect("an object") {
+                body[key] = value.clone();
+            }
+            server.post(path, &body).ok()["data"][0].take()
+        };
+        let place = |id: u32, start: u32, weight: f32| {
+            let end = start + 3;
+            json!({"id": id, "start": start, "end": end, "weight": weight})
+        };
+        // The unknown word has no weight, so that it is in neither list.
+        let (two, one) = (place(101, 0, 0.125), place(100, 5, 0.25));
+        assert_eq!(ask(&json!({}))["occurrences"], json!([two, one]), "{path}");
+        assert_eq!(ask(&json!({"sparse_top_k": 1}))["occurrences"], json!([one]), "{path}");
+        assert!(ask(&json!({"offsets": false})).get("occurrences").is_none(), "{path}");
+    }
+    let repeated = json!({"input": "two one two", "offsets": true});
+    let item = server.post(SPARSE, &repeated).ok()["data"][0].take();
+    assert_eq!(pairs(&item), [(100, 0.25), (101, 0.5)]);
+    let weights = item["occurrences"].as_array().expect("a list").iter();
+    let weights: Vec<_> = weights.map(|place| (&place["id"], &place["weight"])).collect();
+    let expected = [(101, 0.125), (100, 0.25), (101, 0.5)].map(|(id, w)| (json!(id), json!(w)));
+    assert_eq!(weights, expected.each_ref().map(|(id, weight)| (id, weight)));
+}
+
+#[test]
+fn offsets_are_those_of_the_text_without_its_prompt() {
+    let server = Server::ready();
+    let body = json!({"input": ["one", ""], "offsets": true, "input_type": "query"});
+    let data = server.post(SPARSE, &body).ok()["data"].take();
+    assert_eq!(data[0]["occurrences"][0]["start"], 0);
+    assert_eq!(data[0]["occurrences"].as_array().map(Vec::len), Some(1));
+    assert_eq!(data[1]["occurrences"], json!([]));
+}
+
+#[test]
+fn offsets_of_token_ids_are_refused() {
+    let server = Server::ready();
+    for path in [SPARSE, BOTH] {
+        let body = json!({"input": [[100, 101]], "offsets": true});
+        let error = server.post(path, &body).error();
+        error.is(400, "invalid_request_error", "invalid_value", Some("offsets"));
+        assert!(error.message.contains("send texts"), "{}", error.message);
+    }
+    // As all that is said of lexical weights, it does not count where there are none.
+    let body = json!({"input": [[100, 101]], "offsets": true});
+    assert!(server.post(DENSE, &body).ok()["data"][0].get("occurrences").is_none());
+    let error = server.post(SPARSE, &json!({"input": "one", "offsets": "yes"})).error();
+    error.is(400, "invalid_request_error", "invalid_value", Some("offsets"));
+}
+
+#[test]
 fn a_model_without_sparse_head_says_which_route_to_use() {
     let server = Server::without_sparse();
     server.post(DENSE, &json!({"input": "text"})).ok();
