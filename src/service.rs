@@ -27,6 +27,7 @@ mod door;
 mod embedding;
 mod figures;
 mod health_report;
+mod occurrences;
 mod readings;
 mod request;
 mod token_lists;
@@ -41,7 +42,7 @@ pub(crate) use health_report::{HealthReport, RunReport};
 pub use request::Input;
 pub(crate) use request::{
     EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType, Milestones,
-    ModelCard, OverLong,
+    ModelCard, Occurrence, OverLong,
 };
 use tokenizing::Pace;
 

@@ -353,6 +353,11 @@ pub(super) fn token_id_advice() -> &'static str {
      field token_encoding or the server's --token-input: model, cl100k_base or o200k_base"
 }
 
+const NO_SPARSE: &str = "the model gives no sparse vectors; use POST /v1/embeddings";
+
+const OF_TEXTS: &str =
+    "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
+
 impl ApiError {
     /// How an answer without vectors reads; `timeout` is the request's whole time.
     pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
@@ -410,11 +415,9 @@ impl ApiError {
                     word(input_type)
                 ),
             ),
-            EmbedError::SparseNotAvailable => Self::new(
-                Code::SparseNotAvailable,
-                "the model gives no sparse vectors; use POST /v1/embeddings",
-            ),
+            EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
             EmbedError::TimeTooShort { needed } => Self::timeout_too_short(needed, timeout),
+            EmbedError::OffsetsWithoutText => Self::of(Code::InvalidValue, "offsets", OF_TEXTS),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {

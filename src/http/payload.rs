@@ -22,6 +22,7 @@ use crate::service::{
     EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, OverLong, RequestHead, Vectors,
 };
 use crate::sparse::Selection;
+use crate::tokenize::Offsets;
 
 #[cfg(test)]
 mod fuzz;
@@ -112,6 +113,10 @@ pub(super) struct EmbeddingRequest {
     #[serde(default, deserialize_with = "weight")]
     #[schema(minimum = 0)]
     sparse_min_weight: Option<f32>,
+    /// Whether the answer says where the text has the ids of its lexical weights.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(default = false)]
+    offsets: Option<bool>,
 }
 
 /// Whether an over-long item is cut.
@@ -172,6 +177,7 @@ impl Body for EmbeddingRequest {
         ("sparse_top_k", WHOLE_NUMBER),
         ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
         ("sparse_min_weight", "a number, zero or above"),
+        ("offsets", "true or false"),
     ];
     const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
 }
@@ -200,6 +206,10 @@ impl EmbeddingRequest {
             vectors,
             input_type: self.input_type(config, service)?,
             over_long: self.over_long(config)?,
+            offsets: match self.offsets {
+                Some(true) if vectors.sparse() => Offsets::Find,
+                _ => Offsets::Skip,
+            },
             token_input: self.token_encoding.map(|encoding| match encoding {
                 TokenEncoding::Model => TokenInput::Model,
                 TokenEncoding::Cl100kBase => TokenInput::Cl100kBase,

@@ -11,7 +11,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema,
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::dense;
-use crate::service::{EmbedReply, EmbeddedItem, Vectors};
+use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
 use crate::sparse::SparseVector;
 
 /// How dense vectors are written.
@@ -95,6 +95,10 @@ pub(super) struct SparseEmbedding<'a> {
     /// The item's place in the input.
     index: usize,
     sparse_values: SparseValues<'a>,
+    /// Where the text has these ids, in its order; absent unless the request says offsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    occurrences: Option<Vec<PlacedWeight>>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -109,6 +113,10 @@ pub(super) struct PairedEmbedding<'a> {
     index: usize,
     embedding: DenseVector<'a>,
     sparse_values: SparseValues<'a>,
+    /// Where the text has these ids, in its order; absent unless the request says offsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    occurrences: Option<Vec<PlacedWeight>>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -199,6 +207,32 @@ fn quoted<S: Serializer>(json: S, write: impl FnOnce(&mut Vec<u8>)) -> Result<S:
 
 impl ToSchema for SparseValues<'_> {}
 
+/// A place of a text with a token that has a lexical weight.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Occurrence)]
+pub(super) struct PlacedWeight {
+    /// The token's id.
+    id: u32,
+    /// The first code point of the text as sent.
+    start: usize,
+    /// The code point behind the last one.
+    end: usize,
+    /// The token's weight here; that of its id is the largest of all its places.
+    #[schema(minimum = 0)]
+    weight: f32,
+}
+
+/// `None` when nobody asked.
+fn placed(item: &EmbeddedItem) -> Option<Vec<PlacedWeight>> {
+    let one = |&Occurrence { id, span, weight }: &Occurrence| PlacedWeight {
+        id,
+        start: span.start,
+        end: span.end,
+        weight,
+    };
+    Some(item.occurrences.as_ref()?.iter().map(one).collect())
+}
+
 impl PartialSchema for SparseValues<'_> {
     fn schema() -> RefOr<Schema> {
         let weight = || ObjectBuilder::new().schema_type(Type::Number).exclusive_minimum(Some(0.0));
@@ -242,9 +276,16 @@ const DECIMAL_BYTES: usize = 13;
 /// Names, braces and counts around the vectors of one item.
 const FRAME_BYTES: usize = 128;
 
+/// A place with its four names takes as many bytes as so many decimals.
+const PLACE_NUMBERS: usize = 5;
+
 /// Floats and weights of an answer.
 pub(super) fn numbers(reply: &EmbedReply) -> usize {
-    reply.items.iter().map(|item| item.dense.len() + 2 * item.sparse.indices.len()).sum()
+    let of = |item: &EmbeddedItem| {
+        let places = item.occurrences.as_ref().map_or(0, Vec::len);
+        item.dense.len() + 2 * item.sparse.indices.len() + PLACE_NUMBERS * places
+    };
+    reply.items.iter().map(of).sum()
 }
 
 /// The body of an answer.
@@ -274,6 +315,7 @@ pub(super) fn write<'a>(
             object: "sparse_embedding",
             index,
             sparse_values: sparse(item),
+            occurrences: placed(item),
             truncated_from: item.truncated_from,
         }),
         Vectors::Both => list(reply, resident, |index, item| PairedEmbedding {
@@ -281,6 +323,7 @@ pub(super) fn write<'a>(
             index,
             embedding: dense(item),
             sparse_values: sparse(item),
+            occurrences: placed(item),
             truncated_from: item.truncated_from,
         }),
     }
@@ -311,11 +354,17 @@ mod tests {
 
     fn reply() -> EmbedReply {
         let sparse = SparseVector { indices: vec![7, 12], values: vec![0.25, 1e-7] };
-        let whole =
-            EmbeddedItem { dense: vec![1.0, -0.1], sparse, tokens: 3, truncated_from: None };
+        let whole = EmbeddedItem {
+            dense: vec![1.0, -0.1],
+            sparse,
+            occurrences: None,
+            tokens: 3,
+            truncated_from: None,
+        };
         let empty = EmbeddedItem {
             dense: vec![0.0, 1.0],
             sparse: SparseVector::default(),
+            occurrences: None,
             tokens: 2,
             truncated_from: Some(700),
         };
@@ -372,6 +421,7 @@ mod tests {
             let item = EmbeddedItem {
                 dense: vec![value],
                 sparse: SparseVector::default(),
+                occurrences: None,
                 tokens: 1,
                 truncated_from: None,
             };

@@ -22,6 +22,7 @@ use crate::service::{
     Vectors,
 };
 use crate::sparse::Selection;
+use crate::tokenize::Offsets;
 
 mod tokens;
 
@@ -130,6 +131,7 @@ fn options(vectors: Vectors, prompt: Option<Prompt>, head: &RequestHead) -> Embe
             Some(Prompt::Passage | Prompt::Document) => InputType::Passage,
         },
         over_long: OverLong::Truncate,
+        offsets: Offsets::Skip,
         // TEI takes no ids but those of its model.
         token_input: Some(TokenInput::Model),
         dimensions: None,

@@ -1,6 +1,7 @@
 //! The way of one request: check, tokenize, run, assemble.
 
 use super::door::Permit;
+use super::occurrences::occurrences;
 use super::tokenizing;
 use super::{
     EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input,
@@ -30,7 +31,7 @@ impl EmbeddingService {
         let request = self.decode(request, permit).await?;
         self.admit_items(&resident, &request, permit)?;
         let EmbedRequest { inputs, options } = request;
-        let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Skip };
+        let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         let tokens =
             tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, reading).await?;
         check_lengths(&tokens, options.over_long, resident.package.manifest())?;
@@ -99,6 +100,10 @@ impl EmbeddingService {
             if !allowed.contains(&requested) {
                 return Err(EmbedError::InvalidDimensions { requested, allowed });
             }
+        }
+        let is_ids = matches!(request.inputs.first(), Some(Input::TokenIds(_)));
+        if is_ids && request.options.offsets == Offsets::Find {
+            return Err(EmbedError::OffsetsWithoutText);
         }
         self.check_inputs(resident, request)
     }
@@ -184,7 +189,13 @@ fn assemble(
 ) -> EmbedReply {
     let manifest = resident.package.manifest();
     let dimensions = options.dimensions.unwrap_or(manifest.hidden_size);
-    let item = |(item, rows)| embedded_item(manifest, item, rows, dimensions, options.selection);
+    let item = |(item, rows): (&Tokenized, ItemRows)| {
+        let weights = (options.offsets == Offsets::Find).then(|| rows.weights.clone());
+        let embedded = embedded_item(manifest, item, rows, dimensions, options.selection);
+        let places = |weights: Vec<f32>| occurrences(item, &weights, &embedded.sparse);
+        let occurrences = weights.map(places);
+        EmbeddedItem { occurrences, ..embedded }
+    };
     let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
     let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
     EmbedReply { items, prompt_tokens, milestones: Milestones::default() }
@@ -203,6 +214,7 @@ pub(crate) fn embedded_item(
     EmbeddedItem {
         dense: dense::cut(rows.dense, dimensions),
         sparse: sparse::select(ids, weights, dropped, selection),
+        occurrences: None,
         tokens: item.ids.len(),
         truncated_from: item.is_truncated().then_some(item.full_count),
     }

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::config::TokenInput;
 use crate::scheduler::Refusal;
 use crate::sparse::{Selection, SparseVector};
-use crate::tokenize::OpenAiEncoding;
+use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub(crate) struct EmbedOptions {
     pub dimensions: Option<usize>,
     /// Which of the lexical weights stay.
     pub selection: Selection,
+    /// Whether the places of the lexical weights in the text are wanted.
+    pub(crate) offsets: Offsets,
     /// What token ids are; `None` is what the server is set to.
     pub(crate) token_input: Option<TokenInput>,
     /// The one that the client names; `None` lets the request's size decide.
@@ -83,10 +85,22 @@ pub(crate) struct EmbeddedItem {
     pub dense: Vec<f32>,
     /// Ascending ids, weights above zero.
     pub sparse: SparseVector,
+    /// Where the text has the ids of `sparse`, in its order; `None` when nobody asked.
+    pub(crate) occurrences: Option<Vec<Occurrence>>,
     /// Tokens that were run, special tokens included.
     pub tokens: usize,
     /// The item's full token count when it was cut.
     pub truncated_from: Option<usize>,
+}
+
+/// A token of a text whose id is among the text's lexical weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Occurrence {
+    pub(crate) id: u32,
+    pub(crate) span: Span,
+    /// The token's weight at this place, not below zero. The weight of the id is the largest of its
+    /// places.
+    pub(crate) weight: f32,
 }
 
 /// How a request ends without vectors.
@@ -119,6 +133,8 @@ pub(crate) enum EmbedError {
         /// On workers that run nothing else.
         needed: Duration,
     },
+    #[error("token ids have no places in a text")]
+    OffsetsWithoutText,
     #[error("the deadline passed")]
     DeadlineExceeded,
     /// The text is for the log, not for the client.

@@ -47,6 +47,7 @@ def test_real_answers_are_of_the_described_forms(
     bodies += [
         {"input": LONG},
         {"input": LONG, "sparse_min_weight": 1e9},
+        {"input": ["The cat sleeps.", ""], "offsets": True},
         {"input": "a", "user": 1},
     ]
     for body in bodies:
