@@ -8,7 +8,7 @@
 //! 4. Bind the CUDA runtime's functions that `src/engine/cuda.rs` calls; they are looked up when
 //!    the library is opened at run time, so nothing of NVIDIA's is linked.
 //!
-//! And it packs the files of Swagger UI that `src/http/docs.rs` serves.
+//! And it packs the files of Swagger UI that `src/http/pages.rs` serves.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -33,7 +33,7 @@ use super::connection::unread;
 use super::error::{ApiError, Code, ErrorForm};
 use super::payload::EmbeddingRequest;
 use super::record::{self, RequestContext};
-use super::{State, cors, docs, embed, health, models, nim, openapi, tei, tokenize};
+use super::{State, cors, embed, health, models, nim, openapi, pages, tei, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
 
@@ -116,7 +116,7 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
         .service(get("/metrics", metrics, health::metrics));
     if config.docs == DocsRoutes::Serve {
         app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
-            .configure(docs::routes);
+            .configure(pages::routes);
     }
 }
 

@@ -32,9 +32,9 @@ enum Stored {
 }
 
 static FILES: [File; 5] = [
-    ("/docs", HTML, Stored::Plain(include_str!("docs/page.html"))),
-    ("/docs/page.js", SCRIPT, Stored::Plain(include_str!("docs/page.js"))),
-    ("/docs/page.css", STYLE, Stored::Plain(include_str!("docs/page.css"))),
+    ("/docs", HTML, Stored::Plain(include_str!("pages/docs/page.html"))),
+    ("/docs/page.js", SCRIPT, Stored::Plain(include_str!("pages/docs/page.js"))),
+    ("/docs/page.css", STYLE, Stored::Plain(include_str!("pages/docs/page.css"))),
     (
         "/docs/swagger-ui-bundle.js",
         SCRIPT,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_file_that_the_page_names_is_there() {
-        let page = include_str!("docs/page.html");
+        let page = include_str!("pages/docs/page.html");
         let named = page.split('"').filter(|word| word.starts_with("docs/"));
         let named: Vec<&str> = named.collect();
         assert_eq!(named.len(), 4);
