@@ -1,4 +1,4 @@
-//! The API's description and the page that shows it.
+//! The API's description, and the pages of the binary.
 
 use std::path::Path;
 
@@ -8,7 +8,10 @@ use reqwest::Method;
 
 use crate::support::{DENSE, Server, VOCAB};
 
-const PARTS: [(&str, &str); 5] = [
+const PARTS: [(&str, &str); 8] = [
+    ("/playground", "text/html; charset=utf-8"),
+    ("/playground/page.js", "text/javascript; charset=utf-8"),
+    ("/playground/page.css", "text/css; charset=utf-8"),
     ("/docs", "text/html; charset=utf-8"),
     ("/docs/page.js", "text/javascript; charset=utf-8"),
     ("/docs/page.css", "text/css; charset=utf-8"),
@@ -105,10 +108,48 @@ fn turned_off_they_are_unknown_routes() {
 #[test]
 fn only_get_and_head_are_taken() {
     let server = Server::ready();
-    for path in ["/docs", "/openapi.json"] {
+    for path in ["/docs", "/playground", "/openapi.json"] {
         assert_eq!(server.send(Method::HEAD, path, &[], Vec::new()).status, 200);
         let error = server.send(Method::POST, path, &[], Vec::new());
         assert_eq!(error.header("allow"), Some("GET, HEAD"));
         error.error().is(405, "not_found_error", "method_not_allowed", None);
     }
+}
+
+#[test]
+fn the_root_is_the_playground_for_browsers_and_an_index_for_programs() {
+    let server = Server::ready();
+    let ask = |accept: &str| server.send(Method::GET, "/", &[("accept", accept)], Vec::new());
+    let page = server.get("/playground");
+    for accept in ["text/html,application/xhtml+xml,*/*;q=0.8", "application/json, text/html;q=1"] {
+        let answer = ask(accept);
+        assert_eq!(answer.body, page.body, "{accept}");
+        assert_eq!(answer.header("vary"), Some("accept"));
+        assert_eq!(answer.header("content-type"), Some(PARTS[0].1));
+    }
+    for accept in ["*/*", "application/json", "text/html;q=0, */*", ""] {
+        let answer = ask(accept);
+        let index = answer.ok();
+        assert_eq!(answer.header("vary"), Some("accept"));
+        assert_eq!(index["name"], "duovec");
+        assert_eq!(index["version"], env!("CARGO_PKG_VERSION"));
+        let routes = index.as_object().expect("an object").iter();
+        let routes = routes.filter(|(key, _)| !["name", "version"].contains(&key.as_str()));
+        let mut known = 0;
+        for (name, route) in routes {
+            let path = format!("/{}", route.as_str().expect("a path"));
+            assert_ne!(server.get(&path).status, 404, "{name}");
+            known += 1;
+        }
+        assert_eq!(known, 10);
+    }
+}
+
+#[test]
+fn without_pages_the_root_is_an_index_for_browsers_too() {
+    let docs = DocsRoutes::Omit;
+    let server = Server::with(HttpConfig { docs, ..HttpConfig::default() });
+    let index = server.send(Method::GET, "/", &[("accept", "text/html")], Vec::new()).ok();
+    assert_eq!(index["embeddings"], "v1/embeddings");
+    assert!(["playground", "docs", "openapi"].iter().all(|page| index.get(page).is_none()));
 }
