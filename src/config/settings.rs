@@ -304,7 +304,7 @@ settings! {
             Omit = "false",
         }),
             "docs", "BOOL",
-            "serve the API's description: `/openapi.json`, and `/docs` to read and try it; \
+            "serve the pages: `/playground`, `/docs` and its `/openapi.json`; \
             without a key";
         /// Without it nothing is recorded.
         metrics: read(bool, read::word, "true"),

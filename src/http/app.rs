@@ -109,6 +109,7 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
     if config.speaks(Dialect::Tei) {
         tei::routes(app);
     }
+    app.service(get("/", Endpoint::open("/"), pages::root));
     let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
     app.service(get("/health", Endpoint::polled("/health"), health::report))
         .service(get("/health/live", Endpoint::polled("/health/live"), health::live))

@@ -1,17 +1,21 @@
-//! `/docs`: Swagger UI out of the binary. The page asks no other host for anything.
+//! The pages of the binary: `/docs` is Swagger UI, `/playground` shows what the service does, and
+//! `/` leads to it. They ask no other host for anything.
 
 use std::io::Read;
 
 use actix_web::http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap,
-    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap,
+    HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use actix_web::web::ServiceConfig;
+use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use flate2::read::GzDecoder;
+use serde_json::{Value, json};
 
+use super::State;
 use super::app::{Endpoint, get};
 use super::error::OK;
+use crate::config::{Dialect, DocsRoutes};
 
 /// Only what this server sends may run, be shown, or be asked; the two images of Swagger UI's style
 /// sheet lie in it.
@@ -23,7 +27,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// A file of the page: its path, its content type, and how it lies in the binary.
+/// A file of a page: its path, its content type, and how it lies in the binary.
 type File = (&'static str, &'static str, Stored);
 
 enum Stored {
@@ -31,7 +35,7 @@ enum Stored {
     Gzip(&'static [u8]),
 }
 
-static FILES: [File; 5] = [
+static DOCS: [File; 5] = [
     ("/docs", HTML, Stored::Plain(include_str!("pages/docs/page.html"))),
     ("/docs/page.js", SCRIPT, Stored::Plain(include_str!("pages/docs/page.js"))),
     ("/docs/page.css", STYLE, Stored::Plain(include_str!("pages/docs/page.css"))),
@@ -47,12 +51,59 @@ static FILES: [File; 5] = [
     ),
 ];
 
-/// A route for each file.
+static PLAYGROUND: [File; 3] = [
+    ("/playground", HTML, Stored::Plain(include_str!("pages/playground/page.html"))),
+    ("/playground/page.js", SCRIPT, Stored::Plain(include_str!("pages/playground/page.js"))),
+    ("/playground/page.css", STYLE, Stored::Plain(include_str!("pages/playground/page.css"))),
+];
+
+/// A route for each file of each page.
 pub(super) fn routes(app: &mut ServiceConfig) {
-    for file in &FILES {
-        let handler = move |request: HttpRequest| async move { answer(file, request.headers()) };
-        app.service(get(file.0, Endpoint::open("/docs"), handler));
+    for (name, files) in [("/docs", DOCS.as_slice()), ("/playground", &PLAYGROUND)] {
+        for file in files {
+            let handler =
+                move |request: HttpRequest| async move { answer(file, request.headers()) };
+            app.service(get(file.0, Endpoint::open(name), handler));
+        }
     }
+}
+
+/// Answers `/`: a browser gets the playground, where it is served and its routes are; a program
+/// gets an index of the routes, relative to this address.
+pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let has_pages = state.config.docs == DocsRoutes::Serve;
+    let speaks_openai = state.config.speaks(Dialect::OpenAi);
+    let wants_page = accepts(request.headers(), ACCEPT, &["text/html"]);
+    let mut response = if has_pages && speaks_openai && wants_page {
+        // Its links are relative to the root in any case.
+        answer(&PLAYGROUND[0], request.headers())
+    } else {
+        HttpResponse::build(OK).json(index(has_pages, speaks_openai))
+    };
+    response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn index(has_pages: bool, speaks_openai: bool) -> Value {
+    let mut index = json!({
+        "name": env!("CARGO_PKG_NAME"),
+        "version": env!("CARGO_PKG_VERSION"),
+        "health": "health",
+        "metrics": "metrics",
+    });
+    let pages = [("playground", "playground"), ("docs", "docs"), ("openapi", "openapi.json")];
+    let routes = [
+        ("embeddings", "v1/embeddings"),
+        ("sparse_embeddings", "v1/sparse-embeddings"),
+        ("both", "v1/embeddings:both"),
+        ("tokenize", "v1/tokenize"),
+        ("models", "v1/models"),
+    ];
+    let pages = pages.into_iter().filter(|_| has_pages);
+    for (name, path) in pages.chain(routes.into_iter().filter(|_| speaks_openai)) {
+        index[name] = path.into();
+    }
+    index
 }
 
 /// Answers with a file, packed when the client can unpack it.
@@ -70,7 +121,7 @@ fn answer((_, content_type, stored): &File, headers: &HeaderMap) -> HttpResponse
         Stored::Gzip(packed) => *packed,
     };
     response.insert_header((VARY, "accept-encoding"));
-    if takes_gzip(headers) {
+    if accepts(headers, ACCEPT_ENCODING, &["gzip", "x-gzip", "*"]) {
         response.insert_header((CONTENT_ENCODING, "gzip")).body(packed)
     } else {
         response.body(unpack(packed))
@@ -83,20 +134,20 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Whether `accept-encoding` names gzip and does not forbid it with `q=0`.
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+/// Whether a header names one of `words` and does not forbid it with `q=0`.
+fn accepts(headers: &HeaderMap, name: HeaderName, words: &[&str]) -> bool {
+    let accepted = headers.get(name).and_then(|value| value.to_str().ok());
     accepted.unwrap_or_default().split(',').any(|choice| {
-        let (coding, weight) = choice.split_once(';').unwrap_or((choice, ""));
-        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse().ok());
-        matches!(coding.trim(), "gzip" | "x-gzip" | "*") && weight.unwrap_or(1.0) > 0.0
+        let (word, parameters) = choice.split_once(';').unwrap_or((choice, ""));
+        let mut parameters = parameters.split(';').map(str::trim);
+        let weight = parameters.find_map(|parameter| parameter.strip_prefix("q="));
+        words.contains(&word.trim()) && weight.and_then(|q| q.parse().ok()).unwrap_or(1.0) > 0.0
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::http::header::HeaderValue;
 
     #[test]
     fn gzip_is_sent_to_those_who_take_it() {
@@ -111,19 +162,23 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
-            assert_eq!(takes_gzip(&headers), takes, "{value:?}");
+            let seen = accepts(&headers, ACCEPT_ENCODING, &["gzip", "*"]);
+            assert_eq!(seen, takes, "{value:?}");
         }
-        assert!(!takes_gzip(&HeaderMap::new()));
+        assert!(!accepts(&HeaderMap::new(), ACCEPT_ENCODING, &["gzip", "*"]));
     }
 
     #[test]
-    fn every_file_that_the_page_names_is_there() {
-        let page = include_str!("pages/docs/page.html");
-        let named = page.split('"').filter(|word| word.starts_with("docs/"));
-        let named: Vec<&str> = named.collect();
-        assert_eq!(named.len(), 4);
-        for path in named {
-            assert!(FILES.iter().any(|(known, ..)| known[1..] == *path), "{path}");
+    fn every_file_that_a_page_names_is_there() {
+        for (files, name, count) in [(DOCS.as_slice(), "docs/", 4), (&PLAYGROUND, "playground/", 2)]
+        {
+            let Stored::Plain(page) = files[0].2 else { panic!("a page is not packed") };
+            let named = page.split('"').filter(|word| word.starts_with(name));
+            let named: Vec<&str> = named.collect();
+            assert_eq!(named.len(), count);
+            for path in named {
+                assert!(files.iter().any(|(known, ..)| known[1..] == *path), "{path}");
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ const OTHER_REQUEST_HEADERS: [&str; 4] =
 /// A wrong method is answered by no route of the description.
 const OTHER_ANSWER_HEADERS: [&str; 1] = ["allow"];
 /// Routes that describe the API.
-const OTHER_ROUTES: [&str; 2] = ["/docs", "/openapi.json"];
+const OTHER_ROUTES: [&str; 4] = ["/", "/docs", "/openapi.json", "/playground"];
 
 fn page() -> Document {
     Document::read("docs/api.md")
