@@ -193,6 +193,15 @@ fn few_clients_get_nearly_the_better_of_both() {
     }
 }
 
+#[test]
+fn a_wide_worker_that_was_measured_beside_a_load_is_found_out() {
+    let [together, ..] = rates(1, 1);
+    let mut simulation = Simulation::new(Cores::AsSaid, 1, 1);
+    simulation.state.set_wide_cost(CostModel { fixed_us: 60_000.0, ..BOTH_CORES });
+    let as_said = simulation.rate();
+    assert!(as_said > together * 0.9, "{together} {as_said}");
+}
+
 /// A state with a wide worker of known cost; all three workers found nothing to do.
 fn state() -> SchedulerState<usize> {
     Simulation::new(Cores::AsSaid, 0, 1).state
