@@ -409,9 +409,7 @@ impl<T: Clone> SchedulerState<T> {
         let predicted_us = self.predict_us(worker, bucket);
         let part = interactive as f64 / real.max(1) as f64;
         let spent_us = predicted_us * self.correction_of(worker) * part;
-        if let Some(wide) = self.wide.as_mut().filter(|wide| wide.worker == worker) {
-            wide.batches += 1;
-        }
+        self.note_start(worker, items.len());
         self.admission.spend(now, spent_us);
         self.workers[worker].running = Some(RunningBatch { items, started: now, predicted_us });
         self.active = now;

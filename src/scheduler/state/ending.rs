@@ -7,6 +7,9 @@ use crate::clock::Moment;
 /// How much the running correction of the cost model believes the newest batch.
 const CORRECTION_WEIGHT: f64 = 0.05;
 
+/// The same for the wide worker, which runs fewer batches.
+const WIDE_CORRECTION_WEIGHT: f64 = 0.3;
+
 /// The correction stays within a factor of this.
 const CORRECTION_MAX: f64 = 8.0;
 
@@ -58,8 +61,11 @@ impl<T: Clone> SchedulerState<T> {
         if running.predicted_us > 0.0 {
             let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
             let wide = self.wide.as_mut().filter(|wide| wide.worker == worker);
-            let correction = wide.map_or(&mut self.correction, |wide| &mut wide.correction);
-            *correction += CORRECTION_WEIGHT * (seen - *correction);
+            let (correction, weight) = match wide {
+                Some(wide) => (&mut wide.correction, WIDE_CORRECTION_WEIGHT),
+                None => (&mut self.correction, CORRECTION_WEIGHT),
+            };
+            *correction += weight * (seen - *correction);
         }
         for item in running.items {
             let Some(state) = self.items.remove(&item) else { continue };

@@ -17,7 +17,9 @@
 //! | 32 texts | 0 | 110 ms | 110 ms on each of two | the others |
 //!
 //! What batches took of late corrects the prediction of each way on its own: a way that suffers
-//! more from what else the machine does is chosen less often.
+//! more from what else the machine does is chosen less often. So that it is chosen again when that
+//! is over, and when its cost was measured beside a load that has gone, the wide worker gets one in
+//! some texts that are alone whatever is predicted.
 
 use std::time::Duration;
 
@@ -38,6 +40,9 @@ const CROWD_SPAN: Duration = Duration::from_secs(1);
 /// More than so many others for each worker decide nothing more.
 const CROWD_MAX: f64 = 2.0;
 
+/// After so many texts that were alone and ran elsewhere, the wide worker gets one.
+const TRY_AFTER: u32 = 16;
+
 /// The wide worker. It is the last one.
 #[derive(Debug)]
 pub(super) struct Wide {
@@ -48,6 +53,8 @@ pub(super) struct Wide {
     pub(super) correction: f64,
     /// Batches that it ran.
     pub(super) batches: u64,
+    /// Texts that were alone and ran elsewhere since its last batch.
+    untried: u32,
     /// How many others a request found before it, on average of late.
     crowd: f64,
     updated: Moment,
@@ -63,8 +70,8 @@ enum Way {
 
 impl Wide {
     pub(super) const fn new(worker: usize) -> Self {
-        let (cost, correction) = (None, 1.0);
-        Self { worker, cost, correction, batches: 0, crowd: 0.0, updated: Moment::START }
+        let (cost, correction, updated) = (None, 1.0, Moment::START);
+        Self { worker, cost, correction, batches: 0, untried: 0, crowd: 0.0, updated }
     }
 
     fn crowd(&self, now: Moment) -> f64 {
@@ -88,6 +95,18 @@ impl<T: Clone> SchedulerState<T> {
             let crowd = wide.crowd(now);
             wide.crowd = crowd + CROWD_WEIGHT * (found - crowd);
             wide.updated = now;
+        }
+    }
+
+    /// A worker starts a batch of so many items.
+    pub(super) fn note_start(&mut self, worker: usize, items: usize) {
+        let is_alone = items == 1 && self.waiting.is_empty() && !self.others_run();
+        let Some(wide) = &mut self.wide else { return };
+        if worker == wide.worker {
+            wide.batches += 1;
+            wide.untried = 0;
+        } else if is_alone {
+            wide.untried += 1;
         }
     }
 
@@ -148,6 +167,9 @@ impl<T: Clone> SchedulerState<T> {
     fn is_wide_better(&self, now: Moment) -> bool {
         let Some(wide) = &self.wide else { return false };
         let Some(cost) = &wide.cost else { return false };
+        if wide.untried >= TRY_AFTER && self.waiting.len() == 1 {
+            return true;
+        }
         let (crowd, workers) = (wide.crowd(now), self.sharing_workers());
         let (all_us, largest_us) = self.waiting.work_us(None);
         let (wide_us, _) = self.waiting.work_us(Some(cost));
