@@ -99,7 +99,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
     let problems = resolve(&typed, &variables, Some(file.path())).expect_err("much is wrong");
     let place = file.path().display().to_string();
     let expected = [
-        format!("{place}, max_itmes: there is no such setting"),
+        format!("{place}, max_itmes: unknown setting; did you mean max_items?"),
         format!("{place}, keep_alive_s: it must be a text"),
         format!("{place}, max_age_ms: 0 is outside 1 to 600000 (milliseconds)"),
         "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
@@ -112,6 +112,19 @@ fn all_problems_are_reported_at_once_with_their_places() {
         assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:#?}");
     }
     assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+}
+
+#[test]
+fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
+    for (key, problem) in [
+        ("api_key", "unknown setting; did you mean api_keys?"),
+        ("max-items", "unknown setting; did you mean max_items?"),
+        ("colour", "unknown setting"),
+    ] {
+        let file = file(&format!("{key} = 1"));
+        let problems = resolve(&[], &[], Some(file.path())).expect_err("unknown");
+        assert_eq!(problems, [format!("{}, {key}: {problem}", file.path().display())]);
+    }
 }
 
 #[test]
@@ -166,6 +179,8 @@ fn devices_are_numbers_each_named_once() {
     assert!(typed("0,0").expect_err("twice")[0].contains("named twice"));
     assert!(typed("gpu0").expect_err("a name")[0].contains("not the number of a GPU"));
     assert!(typed(",").expect_err("none")[0].contains("at least one"));
+    let problems = typed("x").expect_err("no number");
+    assert_eq!(problems, ["--devices: 'x' is not the number of a GPU"]);
 }
 
 #[test]

@@ -71,6 +71,17 @@ fn an_id_that_its_encoding_lacks_is_refused_with_its_position() {
 }
 
 #[test]
+fn an_id_out_of_range_in_a_request_that_names_the_model_gets_the_valid_ids_only() {
+    let server = Server::ready();
+    let body = json!({"input": [VOCAB], "token_encoding": "model"});
+    let error = server.post(DENSE, &body).error();
+    error.is(400, "invalid_request_error", "token_id_out_of_range", Some("input"));
+    let valid = format!("0 to {}", VOCAB - 1);
+    assert!(error.message.contains(&valid), "{}", error.message);
+    assert!(!error.message.contains("token_encoding"), "{}", error.message);
+}
+
+#[test]
 fn ids_that_stand_for_a_larger_text_than_is_taken_are_refused() {
     let server = Server::with_token_input(TokenInput::Cl100kBase);
     // Five bytes of text for four of the id.

@@ -96,6 +96,15 @@ fn messages_say_what_to_do() {
 }
 
 #[test]
+fn the_time_that_an_input_needs_is_told_in_milliseconds_rounded_up() {
+    for (needed, told) in [(2_000, "2 ms"), (2_001, "3 ms"), (60_000_000, "60000 ms")] {
+        let needed = Duration::from_micros(needed);
+        let message = read(EmbedError::TimeTooShort { needed }).4;
+        assert!(message.contains(&format!("needs about {told} for")), "{message}");
+    }
+}
+
+#[test]
 fn causes_of_server_faults_stay_in_the_log() {
     let failed = EmbedError::EngineFailed("cudaErrorIllegalAddress".into());
     let error = ApiError::from_embed(failed, Duration::ZERO);
