@@ -61,8 +61,8 @@ impl Config {
         if queue.capacity.get() < http.max_items.get() {
             let (capacity, items) = (queue.capacity, http.max_items);
             let problem = format!(
-                "{capacity} is less than max-items {items}: the largest request could never be \
-                 taken"
+                "{capacity} is less than max-items {items}: then a request of the largest allowed \
+                 size would always be refused"
             );
             found.push(("queue-capacity", problem));
         }
@@ -71,7 +71,7 @@ impl Config {
             let (inflight, body) = (door.max_inflight_bytes, http.max_body_bytes);
             let problem = format!(
                 "{inflight} leaves {largest} bytes for one request, and max-body-bytes allows \
-                 {body}: the largest request could never be taken"
+                 {body}: then a request of the largest allowed size would always be refused"
             );
             found.push(("max-inflight-bytes", problem));
         }

@@ -33,6 +33,18 @@ impl Stage {
             Self::WarmUpIdle => "warm_up_idle",
         }
     }
+
+    /// What is being done, for people who read the log.
+    const fn work(self) -> &'static str {
+        match self {
+            Self::Verify => "loading: verifying the package",
+            Self::ReadModel => "loading: reading the model",
+            Self::Compile => "loading: compiling the model for this machine",
+            Self::Measure => "loading: measuring ways to run the model",
+            Self::WarmUp => "loading: warming up; then the server is ready",
+            Self::WarmUpIdle => "ready: warming up the remaining shapes while workers idle",
+        }
+    }
 }
 
 /// How far a stage is.
@@ -53,10 +65,11 @@ pub struct Step {
 pub struct Progress(Mutex<Option<Step>>);
 
 impl Progress {
-    /// A stage begins, with `total` shapes to run.
-    pub fn enter(&self, stage: Stage, total: usize, now: Moment) {
+    /// A stage begins, with `total` shapes to run. `engine` is told to the log.
+    pub fn enter(&self, stage: Stage, engine: Option<&str>, total: usize, now: Moment) {
         *self.0.lock() = Some(Step { stage, begun: now, done: 0, total });
-        tracing::info!(stage = stage.name(), shapes = total, "a stage of the start begins");
+        let work = stage.work();
+        tracing::info!(stage = stage.name(), engine, shapes = total, "{work}");
     }
 
     /// One more shape was run.

@@ -340,7 +340,9 @@ async fn auto_takes_the_gpu_and_says_so() {
     let mut server = Server::spawn(&mut package.command("serve", "auto", ""));
     let chosen = server.wait_for("the engine is chosen");
     let reason = chosen["reason"].as_str().expect("a text").to_owned();
-    assert!(reason.starts_with("the first that can be had is tensorrt-rtx; not tensorrt: no plan"));
+    assert!(reason.starts_with(
+        "tensorrt-rtx is the first engine that this machine can run; not tensorrt: no plan"
+    ));
     server.wait_for("ready");
     let (_, health) = get(&client(), &server, "/health").await;
     assert_eq!(health["engine"], "tensorrt-rtx");

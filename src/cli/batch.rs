@@ -158,7 +158,7 @@ async fn answer_all(
 async fn answer(service: &EmbeddingService, config: &Config, line: Line) -> (Vec<u8>, bool) {
     let id = format!("batch_req_{:08}", line.number);
     let asked = line.text.as_deref().map_err(Clone::clone).and_then(|text| {
-        let wrong = |error| format!("line {} is no request: {error}", line.number);
+        let wrong = |error| format!("line {} is not a request: {error}", line.number);
         let asked: Asked<'_> = serde_json::from_slice(text).map_err(wrong)?;
         match asked.method.as_deref() {
             None | Some("POST") => Ok(asked),

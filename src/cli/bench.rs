@@ -86,7 +86,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let info = loaded.chosen.engine.info().clone();
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let span = text("ms-per-shape").unwrap_or("300");
-    let span = span.parse().with_context(|| format!("--ms-per-shape: '{span}' is no number"))?;
+    let span = span.parse().with_context(|| format!("--ms-per-shape: '{span}' is not a number"))?;
     let bench = Bench { config, clock: Arc::clone(&clock), span: Duration::from_millis(span) };
     let ceiling = match typed.get_flag("ceiling") {
         true => Some(bench.ceiling(&loaded)?),

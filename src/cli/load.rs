@@ -53,7 +53,7 @@ pub(super) fn load(
     clock: &Arc<dyn Clock>,
     progress: &Progress,
 ) -> anyhow::Result<Loaded> {
-    progress.enter(Stage::Verify, 0, clock.now());
+    progress.enter(Stage::Verify, None, 0, clock.now());
     let package = ModelPackage::open(&config.package)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
@@ -104,15 +104,15 @@ impl Loader<'_> {
         let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
         let compiles = kind == EngineKind::OpenVino;
         if compiles {
-            self.enter(Stage::ReadModel);
+            self.enter(Stage::ReadModel, kind);
         }
         let mut opener = self.opener(kind, ladder(ways.largest()))?;
         let open = |split| {
             if compiles {
-                self.enter(Stage::Compile);
+                self.enter(Stage::Compile, kind);
             }
             let engine = opener(split)?;
-            self.enter(Stage::Measure);
+            self.enter(Stage::Measure, kind);
             Ok(engine)
         };
         let found = ways.best(ladder, open, &**self.clock)?;
@@ -133,8 +133,8 @@ impl Loader<'_> {
         Ok(Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured })
     }
 
-    fn enter(&self, stage: Stage) {
-        self.progress.enter(stage, 0, self.clock.now());
+    fn enter(&self, stage: Stage, kind: EngineKind) {
+        self.progress.enter(stage, Some(kind.name()), 0, self.clock.now());
     }
 
     /// What loads the engine with a split of threads, as often as it is called. It may be asked to
@@ -220,5 +220,5 @@ fn not_built(feature: &str) -> EngineError {
 /// "openvino; not tensorrt: <why>; not tensorrt-rtx: <why>".
 fn reason(kind: EngineKind, passed_over: &[String]) -> String {
     let others = passed_over.iter().map(|other| format!("; not {other}"));
-    format!("the first that can be had is {kind}{}", others.collect::<String>())
+    format!("{kind} is the first engine that this machine can run{}", others.collect::<String>())
 }

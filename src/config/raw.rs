@@ -112,7 +112,7 @@ impl RawConfig {
                     raw.set(setting, values.collect(), Origin::Flag);
                 }
                 Some(setting) => raw.set(setting, values, Origin::Flag),
-                None => raw.note(format!("--{name}"), "there is no such setting"),
+                None => raw.note(format!("--{name}"), "unknown setting"),
             }
         }
         raw
@@ -171,9 +171,12 @@ impl RawConfig {
         };
         for (key, value) in table {
             let setting = SETTINGS.iter().find(|setting| setting.key() == key);
-            let typed = setting.ok_or("there is no such setting");
-            match typed.and_then(|setting| Ok((setting, typed_values(setting, value)?))) {
-                Ok((setting, values)) => self.set(setting, values, Origin::File(path.to_owned())),
+            let Some(setting) = setting else {
+                self.note(format!("{place}, {key}"), unknown(&key));
+                continue;
+            };
+            match typed_values(setting, value) {
+                Ok(values) => self.set(setting, values, Origin::File(path.to_owned())),
                 Err(problem) => self.note(format!("{place}, {key}"), problem),
             }
         }
@@ -193,11 +196,21 @@ fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
+/// What is wrong with a key that no setting has; names the key that differs by a slip or two.
+fn unknown(key: &str) -> String {
+    let keys = SETTINGS.iter().map(Setting::key);
+    let near = keys.map(|known| (strsim::osa_distance(key, &known), known)).min();
+    match near {
+        Some((1..=2, known)) => format!("unknown setting; did you mean {known}?"),
+        _ => "unknown setting".to_owned(),
+    }
+}
+
 /// Without the line itself, which may hold a key.
 fn not_toml(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    format!("it is not TOML: line {line}: {}", error.message())
+    format!("invalid TOML: line {line}: {}", error.message())
 }
 
 /// The values of a variable, which is one text.
@@ -222,9 +235,9 @@ fn typed_values(setting: &Setting, value: toml::Value) -> Result<Vec<String>, &'
         (Takes::One, Value::Integer(number)) => Ok(vec![number.to_string()]),
         (Takes::One, Value::Float(number)) => Ok(vec![number.to_string()]),
         (Takes::One, Value::Boolean(truth)) => Ok(vec![truth.to_string()]),
-        (Takes::One, _) => Err("it must be a text, a number or a boolean"),
+        (Takes::One, _) => Err("it must be a string, a number or a boolean"),
         (_, value) => {
-            value.try_into().map_err(|_| "it must be a list of texts, such as [\"a\", \"b\"]")
+            value.try_into().map_err(|_| "it must be a list of strings, such as [\"a\", \"b\"]")
         }
     }
 }

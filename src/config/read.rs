@@ -37,7 +37,7 @@ fn one_word<T: Words>(text: &str) -> Read<T> {
     let named = T::WORDS.iter().find(|(word, _)| *word == text);
     named.map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        vec![format!("'{text}' is none of {}", words.join(", "))]
+        vec![format!("'{text}' is not one of {}", words.join(", "))]
     })
 }
 
@@ -51,7 +51,7 @@ pub(super) fn path<T: From<PathBuf> + Default>(typed: &RawValue) -> Read<T> {
 /// is not set, and the server would run without what was asked for.
 pub(super) fn path_if_given<T: From<PathBuf> + Default>(typed: &RawValue) -> Read<T> {
     if typed.is_given() && typed.text().is_empty() {
-        return wrong("it is empty; give a path, or leave the setting out");
+        return wrong("the value is empty; give a path, or leave the setting out");
     }
     path(typed)
 }
@@ -99,7 +99,7 @@ pub(super) fn devices(typed: &RawValue) -> Read<Vec<usize>> {
             Err(_) => problems.push(format!("'{text}' is not the number of a GPU")),
         }
     }
-    if devices.is_empty() {
+    if devices.is_empty() && problems.is_empty() {
         problems.push("name at least one GPU, such as 0".to_owned());
     }
     if problems.is_empty() { Ok(devices) } else { Err(problems) }
@@ -109,7 +109,7 @@ pub(super) fn devices(typed: &RawValue) -> Read<Vec<usize>> {
 pub(super) fn api_keys(typed: &RawValue) -> Read<Vec<ApiKey>> {
     let keys = list(typed)?;
     if typed.is_given() && keys.is_empty() {
-        return wrong("it is empty; give a key, or leave the setting out");
+        return wrong("the value is empty; give a key, or leave the setting out");
     }
     Ok(keys.into_iter().map(ApiKey::new).collect())
 }
@@ -125,7 +125,7 @@ pub(super) fn origins(typed: &RawValue) -> Read<Vec<String>> {
     let problems: Vec<String> = origins
         .iter()
         .filter(is_wrong)
-        .map(|o| format!("'{o}' is no origin; write https://host, https://host:port or *"))
+        .map(|o| format!("'{o}' is not an origin; write https://host, https://host:port or *"))
         .collect();
     if problems.is_empty() { Ok(origins) } else { Err(problems) }
 }
@@ -155,7 +155,7 @@ pub(super) fn port(typed: &RawValue) -> Read<u16> {
 pub(super) fn mode(typed: &RawValue) -> Read<u32> {
     let text = typed.text();
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| vec![format!("'{text}' is no mode such as 660")])
+    mode.ok_or_else(|| vec![format!("'{text}' is not a file mode; give octal digits such as 660")])
 }
 
 /// A level, or directives of the crate `tracing-subscriber`.
@@ -163,6 +163,6 @@ pub(super) fn log_level(typed: &RawValue) -> Read<String> {
     let text = typed.text();
     match text.parse::<tracing_subscriber::filter::Targets>() {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => wrong(format!("'{text}' is no level or directive: {error}")),
+        Err(error) => wrong(format!("'{text}' is not a log level or tracing directive: {error}")),
     }
 }

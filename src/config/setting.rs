@@ -4,7 +4,7 @@ use super::Config;
 use super::raw::RawValue;
 
 /// How many values a setting takes. In a variable the values of a list have commas between them,
-/// in the file they are a list of texts.
+/// in the file they are a list of strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     One,

@@ -57,7 +57,7 @@ settings! {
             O200kBase = "o200k_base",
         }),
             "token-input", "ENCODING",
-            "what token ids as input are when a request does not say: model, cl100k_base or \
+            "tokenizer of token-id input when a request does not name one: model, cl100k_base or \
             o200k_base; reject refuses them",
             commands: &[Check, Offline];
         special_token_text: choice(SpecialTokenText {
@@ -186,7 +186,8 @@ settings! {
         /// batches hide behind computing.
         graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 1024),
             "cuda-graph-tokens", "N",
-            "batches of up to so many padded tokens run from captured CUDA graphs; 0 captures none",
+            "batches of at most this many padded tokens run from captured CUDA graphs; 0 captures \
+            none",
             commands: &[Bench, Offline];
     }
 
@@ -234,8 +235,8 @@ settings! {
             MaxInflightBytes, 65_536..=1_099_511_627_776, "bytes", 268_435_456
         ),
             "max-inflight-bytes", "N",
-            "bytes of all request bodies held at once, unpacked; more are answered 429. The last \
-            eighth is for requests of up to 64 KiB";
+            "bytes of all request bodies held at once, unpacked; beyond this, requests get 429. \
+            The last eighth is for requests of up to 64 KiB";
         raised_priority: choice(RaisedPriority {
             /// The request stays bulk.
             Ignore = "false",
@@ -282,7 +283,7 @@ settings! {
             "time from the first byte of a request's head to its last; of a TLS handshake";
         /// The default lets 32 MiB come at 13 Mbit/s.
         body_timeout: number(BodyTimeoutMs, 1..=3_600_000, "milliseconds", 20_000),
-            "body-timeout-ms", "MS", "time of a request's body; later is answered 408";
+            "body-timeout-ms", "MS", "time to receive a request's body; 408 after that";
         write_timeout: number(WriteTimeoutMs, 1..=3_600_000, "milliseconds", 30_000),
             "write-timeout-ms", "MS",
             "a client that takes no byte of its answer for so long is cut";
@@ -333,7 +334,8 @@ settings! {
         path: read(PathBuf, read::path, ""),
             "unix-socket", "PATH", "Unix socket to listen on besides the port, with plain HTTP";
         mode: read(u32, read::mode, "660"),
-            "unix-socket-mode", "MODE", "its permissions, octal; who may write may connect";
+            "unix-socket-mode", "MODE",
+            "its permissions, octal; whoever may write to it may connect";
     }
 
     /// Where the certificate and its key are.
@@ -352,7 +354,7 @@ settings! {
     pub struct TraceConfig at |config| &mut config.http.traces, with [] {
         endpoint: read(TraceEndpoint, read::parsed, ""),
             "otlp-endpoint", "URL",
-            "http:// URL of an OpenTelemetry collector that gets traces; empty makes none";
+            "http:// URL of an OpenTelemetry collector that gets traces; empty turns traces off";
         sample_ratio: read(SampleRatio, read::parsed, "1"),
             "otlp-sample-ratio", "RATIO",
             "part of the requests without a `traceparent` that are traced, 0 to 1";

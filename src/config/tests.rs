@@ -58,7 +58,7 @@ fn traces_are_off_until_an_endpoint_is_named() {
     let wrong = [("otlp-endpoint", "collector"), ("otlp-sample-ratio", "2")];
     let problems = resolve(&wrong, &[], None).expect_err("two problems");
     assert!(problems[0].starts_with("--otlp-endpoint: give a URL"), "{problems:?}");
-    assert_eq!(problems[1], "--otlp-sample-ratio: '2' is no number from 0 to 1");
+    assert_eq!(problems[1], "--otlp-sample-ratio: '2' is not a number from 0 to 1");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn special_tokens_are_escaped_when_asked_for() {
     let config = resolve(&[("tokenizer-normalization", "huggingface")], &[], None).expect("valid");
     assert_eq!(config.normalization, Some(Normalization::Huggingface));
     let problems = resolve(&[("escape-special-tokens", "yes")], &[], None).expect_err("no word");
-    assert_eq!(problems, ["--escape-special-tokens: 'yes' is none of false, true"]);
+    assert_eq!(problems, ["--escape-special-tokens: 'yes' is not one of false, true"]);
 }
 
 #[test]
@@ -100,13 +100,13 @@ fn all_problems_are_reported_at_once_with_their_places() {
     let place = file.path().display().to_string();
     let expected = [
         format!("{place}, max_itmes: unknown setting; did you mean max_items?"),
-        format!("{place}, keep_alive_s: it must be a text"),
+        format!("{place}, keep_alive_s: it must be a string"),
         format!("{place}, max_age_ms: 0 is outside 1 to 600000 (milliseconds)"),
         "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
         "enableServiceLinks".to_owned(),
         "--host: 'nowhere' is not an IP address".to_owned(),
-        "--engine: 'magic' is none of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
-        "--log-level: 'duovec=loud' is no level".to_owned(),
+        "--engine: 'magic' is not one of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
+        "--log-level: 'duovec=loud' is not a log level".to_owned(),
     ];
     for text in &expected {
         assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:#?}");
@@ -133,7 +133,7 @@ fn a_file_that_cannot_be_read_is_a_problem() {
     assert!(missing[0].contains("/nowhere/duovec.toml: cannot read it"), "{missing:?}");
     let broken = file("port = = 1");
     let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
-    assert!(problems[0].contains("it is not TOML"), "{problems:?}");
+    assert!(problems[0].contains("invalid TOML"), "{problems:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_is_to_be_measured_is_not_a_number() {
     assert_eq!(engine.workers.map(Workers::get), Some(2));
     assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
     let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");
-    assert!(problems[0].contains("none of both, latency, throughput"), "{problems:?}");
+    assert!(problems[0].contains("not one of both, latency, throughput"), "{problems:?}");
 }
 
 #[test]
@@ -209,11 +209,11 @@ fn a_variable_named_like_a_flag_that_has_another_one_is_not_ignored() {
 fn a_list_of_the_file_is_written_as_a_list() {
     let file = file("api_keys = \"k1,k2\"\ncors_origin = [1]\nport = [1]\n");
     let problems = resolve(&[], &[], Some(file.path())).expect_err("three are no lists");
-    let list = "it must be a list of texts, such as [\"a\", \"b\"]";
+    let list = "it must be a list of strings, such as [\"a\", \"b\"]";
     for (key, problem) in [
         ("api_keys", list),
         ("cors_origin", list),
-        ("port", "it must be a text, a number or a boolean"),
+        ("port", "it must be a string, a number or a boolean"),
     ] {
         assert!(problems.iter().any(|said| said.ends_with(&format!("{key}: {problem}"))), "{key}");
     }
@@ -240,7 +240,7 @@ fn origins_are_written_as_browsers_send_them() {
     let wrong = ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"];
     for wrong in [&wrong[..], &["https://a.example,https://b"]].concat() {
         let problems = resolve(&[("cors-origin", wrong)], &[], None).expect_err(wrong);
-        assert!(problems[0].contains("no origin"), "{problems:?}");
+        assert!(problems[0].contains("is not an origin"), "{problems:?}");
     }
 }
 
@@ -263,7 +263,7 @@ fn the_mode_of_the_unix_socket_is_octal() {
     let socket = typed("600").expect("valid").http.unix_socket.expect("it was named");
     assert_eq!((socket.path.to_str(), socket.mode), (Some("/run/d.sock"), 0o600));
     for wrong in ["", "rw", "888", "1777", "-1"] {
-        assert!(typed(wrong).expect_err(wrong)[0].contains("no mode"), "{wrong}");
+        assert!(typed(wrong).expect_err(wrong)[0].contains("is not a file mode"), "{wrong}");
     }
     assert_eq!(resolve(&[], &[], None).expect("valid").http.unix_socket, None);
 }
@@ -290,7 +290,7 @@ fn dialects_are_words_each_named_once() {
     assert_eq!(dialects("nim, openai"), Ok(vec![Dialect::Nim, Dialect::OpenAi]));
     for (typed, problem) in [
         ("", "--dialects: name at least one of openai, nim, tei"),
-        ("openai,cohere", "--dialects: 'cohere' is none of openai, nim, tei"),
+        ("openai,cohere", "--dialects: 'cohere' is not one of openai, nim, tei"),
         ("openai,openai", "--dialects: 'openai' is named twice"),
         ("nim", "--dialects: nim is words on the routes of openai"),
     ] {

@@ -77,7 +77,7 @@ pub struct SampleRatioError(String);
 
 impl fmt::Display for SampleRatioError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "'{}' is no number from 0 to 1", self.0)
+        write!(formatter, "'{}' is not a number from 0 to 1", self.0)
     }
 }
 

@@ -102,7 +102,7 @@ impl InputFile {
 
     fn new(path: &Path, format: Option<InputFormat>) -> Result<Self, CorpusError> {
         let unknown = || {
-            let problem = "nobody says what it holds; name it with --input-format: jsonl, csv, \
+            let problem = "its format is not known; name it with --input-format: jsonl, csv, \
                            parquet or lines";
             CorpusError::input(path, problem)
         };

@@ -111,7 +111,7 @@ impl Lane {
             Err(error) => {
                 self.failures += 1;
                 let reason = match error {
-                    RunError::NonFinite { .. } => "the model's numbers are not finite".to_owned(),
+                    RunError::NonFinite { .. } => "the model returned NaN or infinity".to_owned(),
                     other => other.to_string(),
                 };
                 if self.failures >= FAILURES_MAX {

@@ -60,7 +60,7 @@ impl Recipe {
         let Asked { vectors, input_type, dimensions, selection, float } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
-            return wrong("the model gives no sparse vectors; use --vectors dense".to_owned());
+            return wrong("the model has no lexical weights; use --vectors dense".to_owned());
         }
         let prompt = match prompt(&manifest, input_type) {
             Ok(prompt) => prompt,
@@ -74,8 +74,8 @@ impl Recipe {
         if !allowed.contains(&dimensions) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             return wrong(format!(
-                "{dimensions} dimensions cannot be had; use one of {}",
-                allowed.join(", ")
+                "dimensions {dimensions} is not supported; use {}",
+                allowed.join(" or ")
             ));
         }
         Ok(Self { manifest, vectors, prompt, dimensions, selection, float, buckets, batch_tokens })

@@ -229,7 +229,7 @@ fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<Duration, ApiErro
             asked.filter(|asked| (MaxRequestTimeoutMs::MIN..=most).contains(asked)).ok_or_else(
                 || {
                     let message = format!(
-                        "send whole milliseconds from {} to {most}",
+                        "{X_REQUEST_TIMEOUT_MS} must be whole milliseconds from {} to {most}",
                         MaxRequestTimeoutMs::MIN
                     );
                     ApiError::of(Code::InvalidValue, X_REQUEST_TIMEOUT_MS, message)
@@ -246,7 +246,8 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
         Some(b"interactive") => Ok(Some(Priority::Interactive)),
         Some(b"bulk") => Ok(Some(Priority::Bulk)),
         Some(_) => {
-            let message = "send interactive or bulk, or leave the header out";
+            let message =
+                format!("{X_PRIORITY} must be interactive or bulk; else leave the header out");
             Err(ApiError::of(Code::InvalidValue, X_PRIORITY, message))
         }
     }

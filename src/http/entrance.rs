@@ -23,6 +23,11 @@ pub enum EntranceError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     UnixSocket(#[from] UnixSocketError),
+    #[error(
+        "cannot listen on {address}: Address already in use; end the other process or choose \
+         another --port"
+    )]
+    InUse { address: SocketAddr },
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
 }
@@ -53,8 +58,10 @@ impl Entrance {
         let keys = Keys::open(&config.api_keys, config.api_key_file.as_deref())?;
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let address = SocketAddr::new(address.host, address.port);
-        let tcp = TcpListener::bind(address)
-            .map_err(|source| EntranceError::Listen { address, source })?;
+        let tcp = TcpListener::bind(address).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => EntranceError::InUse { address },
+            _ => EntranceError::Listen { address, source },
+        })?;
         let socket = config.unix_socket.as_ref().map(unix_socket::listen).transpose()?;
         let (unix, socket_file) = socket.unzip();
         Ok(Self { listeners: Listeners { tcp, unix, tls }, keys: Arc::new(keys), socket_file })

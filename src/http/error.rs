@@ -68,24 +68,24 @@ macro_rules! codes {
 
 codes! {
     InvalidJson: "invalid_json", BAD_REQUEST, "invalid_request_error",
-        "the body is no JSON object in UTF-8";
+        "the body is not a JSON object in UTF-8";
     DuplicateField: "duplicate_field", BAD_REQUEST, "invalid_request_error", "a field comes twice";
     InvalidInput: "invalid_input", BAD_REQUEST, "invalid_request_error",
-        "input is missing, empty, or not of its forms";
+        "input is missing, empty, or of a wrong type";
     TooManyItems: "too_many_items", BAD_REQUEST, "invalid_request_error",
         "input has more items than one request may have";
     ItemTooLarge: "item_too_large", BAD_REQUEST, "invalid_request_error",
         "a text, or a list of token ids, is larger than the server takes";
     TokenIdOutOfRange: "token_id_out_of_range", BAD_REQUEST, "invalid_request_error",
-        "a token id is not of the vocabulary that it should be of";
+        "a token id is not in the tokenizer's vocabulary";
     TokenEncodingMissing: "token_encoding_missing", BAD_REQUEST, "invalid_request_error",
-        "input is token ids, and neither the request nor the server says of which tokenizer";
+        "input is token ids, and neither the request nor the server names their tokenizer";
     ContextLengthExceeded: "context_length_exceeded", BAD_REQUEST, "invalid_request_error",
         "an item is too long, and truncate is false";
     InvalidDimensions: "invalid_dimensions", BAD_REQUEST, "invalid_request_error",
         "the model has no vectors of this length";
     InvalidValue: "invalid_value", BAD_REQUEST, "invalid_request_error",
-        "another field or header is not of its form";
+        "another field or header has a wrong value";
     HeadTimeout: "head_timeout", REQUEST_TIMEOUT, "invalid_request_error",
         "the head of the request did not come in time";
     BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
@@ -97,33 +97,33 @@ codes! {
     UnfitModel: "unfit_model", FAILED_DEPENDENCY, "invalid_request_error",
         "the route is for models of another kind";
     SparseNotAvailable: "sparse_not_available", BAD_REQUEST, "invalid_request_error",
-        "the model gives no lexical weights";
+        "the model has no lexical weights";
     InvalidApiKey: "invalid_api_key", UNAUTHORIZED, "authentication_error",
-        "the server has keys, and none of them was shown";
+        "the request has no valid API key";
     NotFound: "not_found", NOT_FOUND, "not_found_error", "there is no such route";
     ModelNotFound: "model_not_found", NOT_FOUND, "not_found_error", "the model is not served here";
     MethodNotAllowed: "method_not_allowed", METHOD_NOT_ALLOWED, "not_found_error",
         "the route does not take this method";
     PreflightRefused: "preflight_refused", BAD_REQUEST, "invalid_request_error",
-        "a browser asked for a page that may not read answers";
+        "a browser asked for an origin or a method that is not allowed";
     BodyTooLarge: "body_too_large", PAYLOAD_TOO_LARGE, "invalid_request_error",
         "the body is too large, counted after it was unpacked";
     UnsupportedMediaType: "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "invalid_request_error",
-        "the content type is not JSON, or the encoding not known";
+        "the content type is not JSON, or the content encoding is not supported";
     QueueFull: "queue_full", TOO_MANY_REQUESTS, "overloaded_error",
         "the answer would not be ready in time; Retry-After says when it would";
     InflightBytesExceeded: "inflight_bytes_exceeded", TOO_MANY_REQUESTS, "overloaded_error",
-        "the server holds as many bytes of requests as it may";
+        "the server's memory limit for request bodies is reached";
     EngineFailed: "engine_failed", INTERNAL_SERVER_ERROR, "server_error",
         "the model could not be run";
     NonFiniteOutput: "non_finite_output", INTERNAL_SERVER_ERROR, "server_error",
-        "the model's numbers are not finite";
+        "the model returned NaN or infinity";
     InternalError: "internal_error", INTERNAL_SERVER_ERROR, "server_error", "a bug of the server";
     Loading: "loading", SERVICE_UNAVAILABLE, "server_error", "the model is being loaded";
-    Draining: "draining", SERVICE_UNAVAILABLE, "server_error", "the server is about to exit";
+    Draining: "draining", SERVICE_UNAVAILABLE, "server_error", "the server is shutting down";
     NoWorker: "no_worker", SERVICE_UNAVAILABLE, "server_error", "no worker can run the model";
     DeadlineExceeded: "deadline_exceeded", GATEWAY_TIMEOUT, "server_error",
-        "the request's time is over";
+        "the deadline passed";
 }
 
 /// Whose form the body of a refusal has.
@@ -189,7 +189,7 @@ impl ApiError {
             ),
             Refusal::Draining => (
                 Code::Draining,
-                "the server is about to exit and takes no new requests; retry elsewhere",
+                "the server is shutting down and takes no new requests; retry elsewhere",
                 RETRY_ELSEWHERE,
             ),
             Refusal::NoWorker => (
@@ -197,9 +197,16 @@ impl ApiError {
                 "no worker can run the model now; retry, GET /health tells the state",
                 RETRY_AFTER_RESTART,
             ),
-            Refusal::Full { retry_after } | Refusal::Late { retry_after } => (
+            Refusal::Full { retry_after } => (
                 Code::QueueFull,
-                "too much waits already; retry after the seconds in the Retry-After header",
+                "the queue is full; retry after the seconds in Retry-After, or send fewer items in \
+                 each request",
+                retry_after,
+            ),
+            Refusal::Late { retry_after } => (
+                Code::QueueFull,
+                "the queue is too long to answer within this request's time; retry after the \
+                 seconds in Retry-After, or allow more time with x-request-timeout-ms",
                 retry_after,
             ),
             Refusal::BytesExceeded => return Self::bytes_exceeded(),
@@ -218,22 +225,23 @@ impl ApiError {
 
     /// A browser asked whether a page may send a request, and it may not.
     pub(super) fn preflight_refused() -> Self {
-        let message = "no page of this origin may send this request; --cors-origin names the \
-                       origins that may, and GET, HEAD and POST are the methods";
+        let message = "this origin or method is not allowed; the operator allows origins with \
+                       --cors-origin; methods are GET, HEAD and POST";
         Self::of(Code::PreflightRefused, "origin", message)
     }
 
     /// The bodies of other requests take the memory that there is for bodies.
     pub(super) fn bytes_exceeded() -> Self {
-        let message = "the server holds as many bytes of requests as it may; retry after the \
-                       seconds in the Retry-After header, or send fewer items in each request";
+        let message = "the server's memory limit for request bodies is reached; retry after the \
+                       seconds in Retry-After, or send fewer items in each request";
         let error = Self::new(Code::InflightBytesExceeded, message);
         Self { retry_after: Some(RETRY_FOR_BYTES), ..error }
     }
 
     /// A request was begun and its head did not end in time.
     pub(super) fn head_timeout() -> Self {
-        let message = "the head of the request did not come in time; send it at once";
+        let message = "the head of the request did not come in time; send the complete headers \
+                       without pauses";
         Self::new(Code::HeadTimeout, message)
     }
 
@@ -259,12 +267,23 @@ impl ApiError {
     /// The model alone takes longer than `timeout`.
     fn timeout_too_short(needed: Duration, timeout: Duration) -> Self {
         let message = format!(
-            "the model needs about {} s for the input and the request has {} ms; allow more time \
+            "the model needs about {} ms for the input and the request has {} ms; allow more time \
              with the header x-request-timeout-ms, or send less text",
-            needed.as_secs_f64().ceil(),
+            needed.as_nanos().div_ceil(1_000_000),
             timeout.as_millis()
         );
         Self::of(Code::RequestTimeoutTooShort, "x-request-timeout-ms", message)
+    }
+
+    /// `place` names an id that is not below `vocab_size`; `named` says whether the request named
+    /// the model as the tokenizer of its ids.
+    fn out_of_range(place: &str, vocab_size: usize, named: bool) -> Self {
+        let last = vocab_size.saturating_sub(1);
+        let mut message = format!("{place}, is outside the vocabulary (0 to {last})");
+        if !named {
+            message = format!("{message}; {}", token_id_advice());
+        }
+        Self::of(Code::TokenIdOutOfRange, "input", message)
     }
 
     /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
@@ -353,7 +372,7 @@ pub(super) fn token_id_advice() -> &'static str {
      field token_encoding or the server's --token-input: model, cl100k_base or o200k_base"
 }
 
-const NO_SPARSE: &str = "the model gives no sparse vectors; use POST /v1/embeddings";
+const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
 
 const OF_TEXTS: &str =
     "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
@@ -363,15 +382,10 @@ impl ApiError {
     pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
-            EmbedError::TokenIdOutOfRange { index, position, id, vocab_size } => Self::of(
-                Code::TokenIdOutOfRange,
-                "input",
-                format!(
-                    "token id {id} of item {index}, at position {position}, is not below the \
-                     vocabulary size {vocab_size}; {}",
-                    token_id_advice()
-                ),
-            ),
+            EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named } => {
+                let place = format!("token id {id} of item {index}, at position {position}");
+                Self::out_of_range(&place, vocab_size, named)
+            }
             EmbedError::TokenIdUnknown { index, position, id, encoding } => Self::of(
                 Code::TokenIdOutOfRange,
                 "input",
@@ -392,7 +406,10 @@ impl ApiError {
             EmbedError::TokenInputRejected => Self::of(
                 Code::TokenEncodingMissing,
                 "input",
-                format!("input is token ids, and nobody says whose; {}", token_id_advice()),
+                format!(
+                    "input is token ids, but their tokenizer is not named; {}",
+                    token_id_advice()
+                ),
             ),
             EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
                 Code::ContextLengthExceeded,
@@ -405,7 +422,7 @@ impl ApiError {
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(
                 Code::InvalidDimensions,
                 "dimensions",
-                format!("{requested} dimensions cannot be had; send one of {}", join(&allowed)),
+                format!("dimensions {requested} is not supported; use {}", join(&allowed)),
             ),
             EmbedError::NoPrompt(input_type) => Self::of(
                 Code::InvalidValue,
@@ -422,7 +439,7 @@ impl ApiError {
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {
                 message: format!(
-                    "the model's numbers for item {index} are not finite; send the other items \
+                    "the model returned NaN or infinity for item {index}; send the other items \
                      without it"
                 ),
                 param: Some("input"),
@@ -433,7 +450,7 @@ impl ApiError {
 }
 
 fn join(numbers: &[usize]) -> String {
-    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 const fn word(input_type: InputType) -> &'static str {

@@ -31,7 +31,7 @@ pub(super) const HTTP_2: &[u8] = b"h2";
 pub enum TlsError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} is no PEM file: {problem}")]
+    #[error("{path} is not a PEM file: {problem}")]
     NotPem { path: PathBuf, problem: String },
     #[error("{path} has no certificate; its PEM text starts with BEGIN CERTIFICATE")]
     NoCertificate { path: PathBuf },

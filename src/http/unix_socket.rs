@@ -16,7 +16,7 @@ use crate::config::UnixSocket;
 pub enum UnixSocketError {
     #[error("another process listens on {path}")]
     InUse { path: PathBuf },
-    #[error("{path} is there and is no socket; name another path")]
+    #[error("{path} exists and is not a socket; name another path")]
     NoSocket { path: PathBuf },
     #[error("cannot lock {path}; it keeps others from the socket beside it")]
     Lock { path: PathBuf, source: io::Error },

@@ -11,7 +11,7 @@ pub enum Refusal {
     #[error("the model is being loaded")]
     Loading,
     /// The process is about to exit.
-    #[error("the process is about to exit")]
+    #[error("the process is shutting down")]
     Draining,
     /// No worker lives, or the named one does not.
     #[error("no worker lives")]

@@ -60,7 +60,10 @@ impl EmbeddingService {
         let decoder = move |index, ids: &[u32]| {
             if let Some(position) = ids.iter().position(|&id| id as usize >= vocab_size) {
                 let id = ids[position];
-                return Err(EmbedError::TokenIdOutOfRange { index, position, id, vocab_size });
+                let named = true;
+                let fault =
+                    EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named };
+                return Err(fault);
             }
             let text = resident.tokenizer.text(ids, special);
             text.map_err(|error| EmbedError::EngineFailed(error.to_string()))

@@ -127,7 +127,10 @@ impl EmbeddingService {
             let vocab_size = manifest.vocab_size;
             if let Some(position) = ids.iter().position(|&id| id as usize >= vocab_size) {
                 let id = ids[position];
-                return Err(EmbedError::TokenIdOutOfRange { index, position, id, vocab_size });
+                let named = request.options.token_input.is_some();
+                let fault =
+                    EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named };
+                return Err(fault);
             }
         }
         prompt(manifest, request.options.input_type)

@@ -109,16 +109,23 @@ pub(crate) enum EmbedError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("id {position} of item {index} is {id}, not below the vocabulary size {vocab_size}")]
-    TokenIdOutOfRange { index: usize, position: usize, id: u32, vocab_size: usize },
+    TokenIdOutOfRange {
+        index: usize,
+        position: usize,
+        id: u32,
+        vocab_size: usize,
+        /// Whether the request says that its ids are the model's.
+        named: bool,
+    },
     #[error("id {position} of item {index} is {id}, which {} does not have", .encoding.name())]
     TokenIdUnknown { index: usize, position: usize, id: u32, encoding: OpenAiEncoding },
-    #[error("nobody said of which tokenizer the token ids are")]
+    #[error("the tokenizer of the token ids is not named")]
     TokenInputRejected,
     #[error("the token ids of item {index} stand for more than {limit} bytes of text")]
     DecodedItemTooLarge { index: usize, limit: u64 },
     #[error("item {index} has {tokens} tokens, the limit is {limit}")]
     ContextLengthExceeded { index: usize, tokens: usize, limit: usize },
-    #[error("{requested} dimensions cannot be had")]
+    #[error("dimensions {requested} is not supported")]
     InvalidDimensions {
         requested: usize,
         /// Ascending; the hidden size is the last.

@@ -200,7 +200,7 @@ impl PoolThread {
 
     fn run(mut self, inbox: &Receiver<WorkerEvent>) {
         let shapes = self.slots.len() * self.plan.first.len();
-        self.config.progress.enter(Stage::WarmUp, shapes, self.clock.now());
+        self.config.progress.enter(Stage::WarmUp, None, shapes, self.clock.now());
         for worker in 0..self.others() {
             self.spawn(worker);
         }
@@ -326,7 +326,7 @@ impl PoolThread {
             self.fit_cost();
             match self.left() {
                 0 => self.config.progress.finish(),
-                left => self.config.progress.enter(Stage::WarmUpIdle, left, self.clock.now()),
+                left => self.config.progress.enter(Stage::WarmUpIdle, None, left, self.clock.now()),
             }
             self.status.set_start_result(Ok(()));
         }
@@ -342,7 +342,7 @@ impl PoolThread {
             self.fit_cost();
         }
         if self.left() == 0 {
-            tracing::info!("the shapes that were left are warmed up");
+            tracing::info!("all remaining shapes are warmed up");
             self.config.progress.finish();
         }
     }

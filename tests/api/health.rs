@@ -83,14 +83,14 @@ fn health_tells_how_far_a_start_is() {
     let progress = server.service().progress();
     let told = || server.get("/health").json()["progress"].clone();
     assert_eq!(told(), Value::Null);
-    progress.enter(Stage::WarmUp, 8, Moment::START);
+    progress.enter(Stage::WarmUp, None, 8, Moment::START);
     progress.advance();
     let told_parts = told();
     assert_eq!(told_parts["stage"], "warm_up");
     assert_eq!((&told_parts["shapes"], &told_parts["shapes_done"]), (&json!(8), &json!(1)));
     assert!(told_parts["elapsed_s"].is_f64());
     server.become_ready();
-    progress.enter(Stage::WarmUpIdle, 3, Moment::START);
+    progress.enter(Stage::WarmUpIdle, None, 3, Moment::START);
     assert_eq!(told()["stage"], "warm_up_idle");
     progress.finish();
     assert_eq!(told(), Value::Null);

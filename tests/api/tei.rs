@@ -152,7 +152,7 @@ fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
     }
     let dense_only = Server::without_sparse();
     let answer = dense_only.post(EMBED_SPARSE, &json!({"inputs": "a"}));
-    is_refused(&answer, 424, "Backend", "no sparse vectors");
+    is_refused(&answer, 424, "Backend", "no lexical weights");
 }
 
 #[test]

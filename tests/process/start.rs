@@ -56,7 +56,7 @@ fn a_port_in_use_is_named() {
     let ended = run(duovec()
         .args(["serve", "--engine", "fake", "--log-level", "error", "--port", &port, "--package"])
         .arg(package));
-    assert_says(&ended, 1, &["cannot listen on 127.0.0.1:", &port, "in use"]);
+    assert_says(&ended, 1, &["cannot listen on 127.0.0.1:", &port, "already in use", "--port"]);
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
         (EmbedError::Refused(Refusal::Loading), 503, server, "loading", None),
         (EmbedError::Refused(Refusal::Draining), 503, server, "draining", None),
         (EmbedError::Refused(Refusal::NoWorker), 503, server, "no_worker", None),
-        (EmbedError::TokenIdOutOfRange { index: 0, position: 1, id: 9, vocab_size: 8 },
+        (EmbedError::TokenIdOutOfRange {
+            index: 0, position: 1, id: 9, vocab_size: 8, named: false },
             400, invalid, "token_id_out_of_range", Some("input")),
         (EmbedError::TokenInputRejected, 400, invalid, "token_encoding_missing", Some("input")),
         (EmbedError::TokenIdUnknown {
@@ -81,8 +82,8 @@ fn the_table_of_codes_is_that_of_the_program() {
 #[test]
 fn messages_say_what_to_do() {
     let message = |error| read(error).4;
-    let out_of_range =
-        EmbedError::TokenIdOutOfRange { index: 7, position: 2, id: 99_999, vocab_size: 10 };
+    let (index, position, id, vocab_size, named) = (7, 2, 99_999, 10, false);
+    let out_of_range = EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named };
     let out_of_range = message(out_of_range);
     assert!(out_of_range.contains("check_embedding_ctx_length=False"), "{out_of_range}");
     assert!(out_of_range.contains("item 7"), "{out_of_range}");
@@ -92,7 +93,7 @@ fn messages_say_what_to_do() {
         assert!(long.contains(part), "{long}");
     }
     let dimensions = EmbedError::InvalidDimensions { requested: 5, allowed: vec![4, 8] };
-    assert!(message(dimensions).ends_with("send one of 4, 8"));
+    assert!(message(dimensions).ends_with("use 4 or 8"));
 }
 
 #[test]
