@@ -41,8 +41,8 @@ impl Stage {
             Self::ReadModel => "loading: reading the model",
             Self::Compile => "loading: compiling the model for this machine",
             Self::Measure => "loading: measuring ways to run the model",
-            Self::WarmUp => "loading: warming up; then the server is ready",
-            Self::WarmUpIdle => "ready: warming up the remaining shapes while workers idle",
+            Self::WarmUp => "loading: warming up the first shapes",
+            Self::WarmUpIdle => "warming up the remaining shapes while workers idle",
         }
     }
 }

@@ -129,7 +129,7 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
         (r#"{"inputs":"a","prompt_name":"s2p"}"#, r#"must be "query" or "passage""#),
         (r#"{"inputs":"a","normalize":1}"#, "normalize must be true or false"),
         (r#"{"inputs":"a","dimensions":0}"#, "dimensions must be"),
-        (r#"{"inputs":"a","dimensions":5}"#, "send one of 4, 8"),
+        (r#"{"inputs":"a","dimensions":5}"#, "use 4 or 8"),
     ];
     for path in [EMBED, "/"] {
         for (body, cure) in &rows {
