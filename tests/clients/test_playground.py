@@ -191,7 +191,7 @@ def test_texts_are_added_and_removed_by_keys(server: Server, page: browser.Page)
 def test_a_server_with_keys_asks_for_one(server_with_key: Server, page: browser.Page) -> None:
     """The key is sent with each request, and shown in no code."""
     page.call("Page.navigate", url=server_with_key.url + "/")
-    page.wait_for("!document.querySelector('#key-form')?.hidden")
+    page.wait_for("document.querySelector('#key-form')?.hidden === false")
     write(page, "#key", "wrong")
     page.run("document.querySelector('#key-form button').click()")
     page.wait_for("document.querySelector('#status').textContent.includes('not one of')")
