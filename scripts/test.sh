@@ -8,8 +8,8 @@
 # in Rust and of the scripts. It says what it leaves out.
 set -euo pipefail
 
-# The profile of the binary, for setup.sh and for test_tensorrt.sh.
-export DUOVEC_BUILD_PROFILE=checked
+# The binary is that of the tests.
+export DUOVEC_BUILD_PROFILE=dev
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 # shellcheck source=scripts/lib/tensorrt.sh
@@ -109,7 +109,7 @@ if [ -n "$QUICK" ]; then
         cargo clippy --locked --quiet --all-targets "${FEATURES[@]}" -- -D warnings
     settle
     say "left out, and run by scripts/test.sh: clippy for other features, cargo-deny, the tests" \
-        "with the optimized binary (clients, fleet, load, conformance), C++ and plans of TensorRT"
+        "with the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT"
     say "the quick tests passed in $SECONDS s"
     exit
 fi
@@ -123,7 +123,7 @@ beside "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 beside "dependencies" check_dependencies
 step "rust: build the tests" build_tests
 beside "rust: unit, property, simulation, tidy, api, golden, process" run_tests
-step "build the optimized binary" ensure_tensorrt_binary
+step "build the binary" ensure_tensorrt_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"

@@ -7,7 +7,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${DUOVEC_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/duovec}
 PACKAGE_NAME=multilingual-e5-small
-# How the binary is built: a profile of Cargo.toml. test.sh has one that takes less time.
+# How the binary is built: a profile of Cargo.toml. test.sh takes that of the tests.
 PROFILE=${DUOVEC_BUILD_PROFILE:-release}
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -183,12 +183,12 @@ ensure_node_clients() {
     export DUOVEC_NODE_CLIENTS="$folder"
 }
 
-# ensure_binary FEATURES: the optimized binary in BINARY.
+# ensure_binary FEATURES: the binary in BINARY.
 ensure_binary() {
     say "building the $PROFILE binary (a few minutes the first time)"
     (cd "$ROOT" && cargo build --profile "$PROFILE" --locked --quiet --features "$1") ||
         die "the $PROFILE binary could not be built; the reason stands above"
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE/duovec"
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/${PROFILE/#dev/debug}/duovec"
 }
 
 # prepare_load: the Python environment, the default package and the binary of scripts that put load
