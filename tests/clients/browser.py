@@ -104,6 +104,11 @@ class Page:
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 
+    def keep(self, name: str) -> None:
+        """Write a picture when a person wants to look at it."""
+        if folder := os.environ.get("DUOVEC_TEST_SCREENSHOTS"):
+            self.screenshot(Path(folder) / f"{name}.png")
+
     def requested(self) -> list[str]:
         """The address of every request of the page."""
         sent = [e["params"] for e in self.events if e["method"] == "Network.requestWillBeSent"]

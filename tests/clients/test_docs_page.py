@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -40,29 +38,13 @@ def fake_server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[browser.Page]:
-    """A tab of a browser that has seen nothing."""
-    program = browser.find()
-    if program is None:
-        pytest.skip("there is no Chromium: install Debian's package chromium")
-    with browser.opened(program, tmp_path / "profile") as page:
-        yield page
-
-
-def keep(page: browser.Page, name: str) -> None:
-    """Keep a picture when a person wants to look at it."""
-    if folder := os.environ.get("DUOVEC_TEST_SCREENSHOTS"):
-        page.screenshot(Path(folder) / f"{name}.png")
-
-
 def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: browser.Page) -> None:
     """Swagger UI lists every route, and its button sends the example."""
     page.call("Page.navigate", url=fake_server.url + "/docs")
     page.wait_for(f"{ROWS}.length >= {len(ROUTES)}")
     assert sorted(map(tuple, page.run(TEXTS))) == sorted(ROUTES)
     assert page.run("document.title") == "duovec"
-    keep(page, "docs")
+    page.keep("docs")
 
     page.run(f"document.querySelector('{EMBED} .opblock-summary-control').click()")
     # A click on the button counts from the moment the example is in its place.
@@ -73,7 +55,7 @@ def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: browser.
     assert page.wait_for(status).startswith("200")
     text = page.wait_for(f"document.querySelector('{answer} .highlight-code code')?.textContent")
     assert json.loads(text)["object"] == "list"
-    keep(page, "docs-tried")
+    page.keep("docs-tried")
 
     hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
     assert hosts == {urlsplit(fake_server.url).netloc}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -36,20 +34,10 @@ def server_with_key() -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[browser.Page]:
-    """A tab of a browser that has seen nothing."""
-    program = browser.find()
-    if program is None:
-        pytest.skip("there is no Chromium: install Debian's package chromium")
-    with browser.opened(program, tmp_path / "profile") as page:
-        page.call("Emulation.setDeviceMetricsOverride", **DESKTOP)
-        yield page
-
-
-def keep(page: browser.Page, name: str) -> None:
-    """Keep a picture when a person wants to look at it."""
-    if folder := os.environ.get("DUOVEC_TEST_SCREENSHOTS"):
-        page.screenshot(Path(folder) / f"{name}.png")
+def page(page: browser.Page) -> browser.Page:
+    """The same tab, as large as on a desktop."""
+    page.call("Emulation.setDeviceMetricsOverride", **DESKTOP)
+    return page
 
 
 def open_page(page: browser.Page, server: Server, path: str = "/playground") -> None:
@@ -224,7 +212,7 @@ def test_nothing_is_wider_than_the_screen(
     open_page(page, server)
     page.wait_for(SHADED)
     page.run("document.querySelector('#texts li:nth-child(1) summary').click()")
-    keep(page, f"playground-{size}-{scheme}")
+    page.keep(f"playground-{size}-{scheme}")
     assert page.run("document.documentElement.scrollWidth") <= metrics["width"]
     heights = page.run(HEIGHTS)
     assert all(abs(shades - area) <= 1 for shades, area in heights), heights

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::lifecycle::ready;
-use super::support::{Broken, Ended, client, duovec, run, tiny};
+use super::support::{Broken, Ended, assert_says, client, duovec, run, tiny};
 
 /// Texts of many lengths, from none to more than the model takes.
 fn texts(count: usize) -> Vec<String> {
@@ -100,17 +100,6 @@ impl Corpus {
 
 fn assert_done(ended: &Ended) {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-}
-
-/// One line that begins with our name and has every word.
-fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
-    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
-    let lines: Vec<&str> =
-        ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();
-    assert_eq!(lines.len(), 1, "{}", ended.stderr);
-    for word in words {
-        assert!(lines[0].contains(word), "'{word}' is not in: {}", lines[0]);
-    }
 }
 
 /// The bytes of every file below a folder, but for the job's own record.

@@ -3,19 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use super::support::{Broken, Ended, Server, duovec, run, tiny};
-
-/// One line on standard error (of errors only), which contains every one of `words`.
-fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
-    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
-    let lines: Vec<&str> =
-        ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();
-    assert_eq!(lines.len(), 1, "{}", ended.stderr);
-    for word in words {
-        assert!(lines[0].contains(word), "'{word}' is not in: {}", lines[0]);
-    }
-    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
-}
+use super::support::{Broken, Ended, Server, assert_says, duovec, run, tiny};
 
 fn check(package: &Broken) -> Ended {
     run(duovec().args(["check", "--log-level", "error"]).arg(package.path()))

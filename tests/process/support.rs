@@ -46,6 +46,18 @@ pub(crate) fn run(command: &mut Command) -> Ended {
     }
 }
 
+/// One line on standard error (of errors only), which contains every one of `words`.
+pub(crate) fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+    let lines: Vec<&str> =
+        ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();
+    assert_eq!(lines.len(), 1, "{}", ended.stderr);
+    for word in words {
+        assert!(lines[0].contains(word), "'{word}' is not in: {}", lines[0]);
+    }
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+}
+
 /// The binary in a process that may have so many files open; `limit` is what `ulimit` takes.
 pub(crate) fn limited(limit: &str) -> Command {
     let mut command = Command::new("sh");
