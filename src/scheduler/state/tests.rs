@@ -4,6 +4,8 @@ use super::*;
 use crate::batch::plan::bucket_ladder;
 use crate::limits::{MaxBatchRows, MaxBatchTokens, RETRY_AFTER_MAX};
 
+mod long_texts;
+
 const LATER: Moment = Moment::from_nanos(u64::MAX);
 
 /// The machine keeps nothing for the tests, as many items as there are.

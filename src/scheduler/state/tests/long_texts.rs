@@ -1,0 +1,100 @@
+//! Texts that are much longer than what was measured: attention grows with the square of the
+//! length, and short texts hardly show it.
+
+use super::*;
+use crate::batch::cost::Times;
+
+/// Time of a run on an encoder of 24 layers, one core: a text of 8,000 tokens takes 105 s.
+const TRUE: CostModel =
+    CostModel { fixed_us: 20_000.0, per_token_us: 1600.0, per_token_length_us: 1.4 };
+
+/// A watchdog's `worker-stuck-ms`.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn bucket(length: usize) -> Bucket {
+    Bucket { rows: 1, length }
+}
+
+/// One worker, whose short texts were measured: of 64 tokens at most, each a little differently
+/// disturbed.
+fn slow_state() -> SchedulerState {
+    let tokens = MaxBatchTokens::nearest(256);
+    let ladder = bucket_ladder(8192, tokens, MaxBatchRows::DEFAULT);
+    let max_age = Duration::from_millis(50);
+    let mut state = SchedulerState::new(
+        StateConfig { capacity: 100, max_age, workers: 1, wide: false },
+        BucketTable::new(&ladder),
+    );
+    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
+    let times = [(8, 1.15), (16, 1.1), (32, 1.0), (48, 0.95), (64, 0.9)];
+    let time = |(length, noise): (usize, f64)| {
+        (bucket(length), TRUE.predict(bucket(length)).mul_f64(noise))
+    };
+    measure(&mut state, times.map(time).to_vec());
+    state
+}
+
+fn measure(state: &mut SchedulerState, times: Times) {
+    let fit = crate::batch::cost::fit(&times).expect("there are times");
+    state.set_cost(fit);
+}
+
+/// Runs one text from `start`; its end, and whether it was given up before.
+fn run(state: &mut SchedulerState, tokens: usize, start: Moment) -> (Moment, bool) {
+    state.handle(start, &submission(&[tokens], None, LATER));
+    let actions = ask(state, start);
+    let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
+    let time = TRUE.predict(bucket);
+    let seconds = 1..=time.as_secs();
+    let looks = seconds.map(|second| start + Duration::from_secs(second));
+    let stuck = looks.into_iter().find(|&now| !state.overdue(now, LIMIT).is_empty());
+    if let Some(now) = stuck {
+        state.handle(now, &Event::WorkerStuck { worker: 0 });
+    }
+    state.handle(start + time, &Event::BatchDone { worker: 0, failed: &[] });
+    (start + time, stuck.is_some())
+}
+
+#[test]
+fn a_text_far_beyond_the_measured_lengths_is_not_given_up() {
+    let mut state = slow_state();
+    let (_, stuck) = run(&mut state, 8000, at(0));
+    assert!(!stuck, "a run of {:?}", TRUE.predict(bucket(8192)));
+}
+
+#[test]
+fn one_long_run_teaches_what_the_next_one_takes() {
+    let mut state = slow_state();
+    let (end, _) = run(&mut state, 8000, at(0));
+    let needed = state.least_time(&[8000]).expect("it was measured");
+    let ratio = needed.as_secs_f64() / TRUE.predict(bucket(8192)).as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.1, "{needed:?}, {ratio} of what it takes");
+    // Short texts are predicted as before.
+    let short = state.least_time(&[48]).expect("it was measured");
+    let ratio = short.as_secs_f64() / TRUE.predict(bucket(48)).as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.15, "{short:?}, {ratio} of what it takes");
+    let (_, stuck) = run(&mut state, 8000, end);
+    assert!(!stuck);
+}
+
+#[test]
+fn a_batch_that_was_given_up_teaches_too_when_it_ends() {
+    let mut state = slow_state();
+    state.handle(at(0), &submission(&[8000], None, LATER));
+    ask(&mut state, at(0));
+    state.handle(at(1000), &Event::WorkerStuck { worker: 0 });
+    let end = at(0) + TRUE.predict(bucket(8192));
+    state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+    let needed = state.least_time(&[8000]).expect("it was measured");
+    assert!(needed > TRUE.predict(bucket(8192)).mul_f64(0.9), "{needed:?}");
+}
+
+#[test]
+fn a_batch_of_a_measured_length_is_given_up_as_before() {
+    let mut state = slow_state();
+    state.handle(at(0), &submission(&[60], None, LATER));
+    ask(&mut state, at(0));
+    let look = |seconds| Moment::START + Duration::from_secs(seconds);
+    assert!(state.overdue(look(29), LIMIT).is_empty());
+    assert_eq!(state.overdue(look(31), LIMIT), [0]);
+}
