@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::batch::cost::{CostModel, Fit};
+use crate::batch::cost::{CostModel, Fit, Times};
 use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, Priority, TokenIds, Vectors};
 use crate::clock::{Clock, Moment};
@@ -253,14 +253,14 @@ impl Scheduler {
         }
     }
 
-    /// Takes over the cost model that warm-up measured.
+    /// Takes over a cost model that is known.
     pub fn set_cost(&self, fit: Fit) {
         self.0.state.lock().set_cost(fit);
     }
 
-    /// The same for the wide worker.
-    pub(crate) fn set_wide_cost(&self, fit: Fit) {
-        self.0.state.lock().set_wide_cost(fit.model);
+    /// Takes over what the warm-up of a worker measured, for all that are like it.
+    pub(crate) fn measure(&self, worker: usize, times: Times) {
+        self.0.state.lock().measure(worker, times);
     }
 
     /// Takes nothing new; what was taken is still run.
@@ -337,7 +337,7 @@ impl Scheduler {
                 continue;
             };
             // Before the cost is known other workers are measuring it, undisturbed.
-            let span = state.measured_time(bucket).map(|time| time.min(IDLE_RUN_MAX));
+            let span = state.predict(worker, bucket).map(|time| time.min(IDLE_RUN_MAX));
             let left = match (span, state.quiet_since()) {
                 (Some(span), Some(quiet)) => {
                     span.saturating_sub(self.now().since(quiet.max(asked)))
@@ -361,14 +361,16 @@ impl Scheduler {
         })
     }
 
-    /// The worker's warm-up of a shape is over.
-    pub(crate) fn warm_up_ended(&self, worker: usize) {
-        self.apply(&Event::BatchDone { worker, failed: &[] });
+    /// The worker's warm-up of a shape is over; it ran, or it did not.
+    pub(crate) fn warm_up_ended(&self, worker: usize, ran: bool) {
+        let (done, failed) =
+            (Event::BatchDone { worker, failed: &[] }, Event::BatchFailed { worker });
+        self.apply(if ran { &done } else { &failed });
     }
 
-    /// Predicted time of one run.
-    pub(crate) fn predict(&self, bucket: Bucket) -> Duration {
-        self.0.state.lock().predict(bucket)
+    /// Predicted time of one run on a worker; `None` before anything was measured.
+    pub(crate) fn predict(&self, worker: usize, bucket: Bucket) -> Option<Duration> {
+        self.0.state.lock().predict(worker, bucket)
     }
 
     /// Time that the engine needs for these items when nothing disturbs it, by what was measured;

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
@@ -29,7 +28,7 @@ pub(super) enum WorkerEvent {
     /// The worker takes jobs; so many shapes are left for when it idles.
     Ready { worker: usize, measured: Times, left: usize },
     /// So many of them need no run any more; one was run, or they were passed over.
-    Idled { worker: usize, done: usize, measured: Option<(Bucket, Duration)> },
+    Idled { worker: usize, done: usize },
     /// The thread has ended.
     Ended { worker: usize, end: WorkerEnd },
 }

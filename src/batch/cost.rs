@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::batch::Bucket;
 
+mod run_cost;
+
+pub(crate) use run_cost::RunCost;
+
 /// Predicted time of a run:
 /// `fixed + per_token · rows · length + per_token_length · rows · length²`.
 ///

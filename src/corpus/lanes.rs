@@ -73,8 +73,7 @@ impl Lane {
             max_age: MaxAgeMs::nearest(MaxAgeMs::MAX),
             ..SchedulerConfig::new(Workers::nearest(1))
         };
-        // A shape is run sooner or later. What a worker measured while it idles would take the
-        // place of the model that is set below.
+        // A shape is run sooner or later.
         let warm_up = if engine.compiles_shapes() { WarmUp::All } else { WarmUp::None };
         let pool_config =
             PoolConfig { watchdog: options.watchdog, warm_up, ..PoolConfig::new(config.workers) };

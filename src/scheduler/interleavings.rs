@@ -101,8 +101,8 @@ fn a_wide_worker_and_others_answer_everything_in_every_order() {
     for seed in Seeds::new(name, 0..5) {
         in_many_orders(seed, ORDERS, || {
             let scheduler = scheduler_with(WORKERS, true);
-            let model = CostModel { fixed_us: 500.0, ..CostModel::default() };
-            scheduler.set_wide_cost(Fit { model, median_error: 0.0 });
+            let run = (Bucket { rows: 1, length: 16 }, Duration::from_millis(2));
+            scheduler.measure(WORKERS, vec![run]);
             let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
             let workers = spawn_all(WORKERS + 1, move |worker| work(&of_workers, worker));
             let clients = spawn_all(CLIENTS, move |_| request(&of_clients));

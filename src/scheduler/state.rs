@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Refusal;
-use crate::batch::cost::{CostModel, Fit};
+use crate::batch::cost::{CostModel, Fit, RunCost, Times};
 use crate::batch::plan::{BatchPlan, BucketTable, Sequence, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
@@ -148,9 +148,8 @@ pub struct SchedulerState<T = ()> {
     wide: Option<Wide>,
     next: Sequence,
     phase: QueuePhase,
-    cost: CostModel,
-    cost_error: Option<f64>,
-    correction: f64,
+    /// Of all workers but the wide one.
+    cost: RunCost,
     admission: Admission,
     counts: Counts,
     /// When a batch last began or ended.
@@ -160,10 +159,10 @@ pub struct SchedulerState<T = ()> {
 impl<T: Clone> SchedulerState<T> {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, table: BucketTable) -> Self {
-        let (cost, all) = (CostModel::default(), config.workers + usize::from(config.wide));
+        let (cost, all) = (RunCost::new(), config.workers + usize::from(config.wide));
         Self {
             config,
-            waiting: WaitingItems::new(table, &cost),
+            waiting: WaitingItems::new(table, cost.model()),
             items: HashMap::new(),
             deadlines: BTreeSet::new(),
             workers: (0..all).map(|_| WorkerState::default()).collect(),
@@ -171,8 +170,6 @@ impl<T: Clone> SchedulerState<T> {
             next: 0,
             phase: QueuePhase::Open,
             cost,
-            cost_error: None,
-            correction: 1.0,
             admission: Admission::default(),
             counts: Counts::default(),
             active: Moment::START,
@@ -202,10 +199,9 @@ impl<T: Clone> SchedulerState<T> {
             Event::WorkerLost { worker } => self.lose_worker(now, *worker),
             Event::AskForWork { worker } => self.start_batch(now, *worker),
             Event::WarmUp { worker, bucket } => {
-                let (items, predicted_us) = (Vec::new(), self.predict_us(*worker, *bucket));
+                let running = self.running_batch(now, *worker, *bucket, Vec::new());
                 let state = &mut self.workers[*worker];
-                (state.idle, state.told) = (false, false);
-                state.running = Some(RunningBatch { items, started: now, predicted_us });
+                (state.idle, state.told, state.running) = (false, false, Some(running));
                 Vec::new()
             }
             Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed),
@@ -222,40 +218,33 @@ impl<T: Clone> SchedulerState<T> {
         }
     }
 
-    /// Takes over a model that was fitted to measurements.
+    /// Takes over a model that is known, of all workers but the wide one.
     pub fn set_cost(&mut self, fit: Fit) {
-        self.cost = fit.model;
-        self.waiting.set_cost(&fit.model);
-        self.cost_error = Some(fit.median_error);
-        self.correction = 1.0;
+        self.cost.set(fit);
+        self.waiting.set_cost(self.cost.model());
     }
 
-    /// Takes over what was measured of the wide worker.
-    pub(crate) fn set_wide_cost(&mut self, cost: CostModel) {
-        if let Some(wide) = &mut self.wide {
-            (wide.cost, wide.correction) = (Some(cost), 1.0);
-        }
+    /// Takes over what was measured of a worker, for all that are like it.
+    pub(super) fn measure(&mut self, worker: usize, times: Times) {
+        self.cost_of_mut(worker).measure(times);
+        self.waiting.set_cost(self.cost.model());
     }
 
     /// What is known of the wide worker: its cost, the correction of that, the batches that it ran.
     pub(super) fn wide(&self) -> Option<(CostModel, f64, u64)> {
         let wide = self.wide.as_ref()?;
-        Some((wide.cost?, wide.correction, wide.batches))
+        wide.cost.error().map(|_| (*wide.cost.model(), wide.cost.correction(), wide.batches))
     }
 
     /// The cost model, its median error when it was fitted, and its running correction.
     pub const fn cost(&self) -> (CostModel, Option<f64>, f64) {
-        (self.cost, self.cost_error, self.correction)
+        (*self.cost.model(), self.cost.error(), self.cost.correction())
     }
 
-    /// Predicted time of one run.
-    pub(super) fn predict(&self, bucket: Bucket) -> Duration {
-        self.cost.predict(bucket).mul_f64(self.correction)
-    }
-
-    /// The same, once it rests on something that was measured.
-    pub(super) fn measured_time(&self, bucket: Bucket) -> Option<Duration> {
-        self.cost_error.map(|_| self.predict(bucket))
+    /// Predicted time of one run on a worker, once it rests on something that was measured.
+    pub(super) fn predict(&self, worker: usize, bucket: Bucket) -> Option<Duration> {
+        let cost = self.cost_of(worker);
+        cost.error().map(|_| Duration::from_secs_f64(cost.predict_us(bucket) / 1e6))
     }
 
     /// Since when no worker runs anything; `None` while one does.
@@ -406,12 +395,10 @@ impl<T: Clone> SchedulerState<T> {
         self.counts.batches += 1;
         self.counts.tokens_real += real as u64;
         self.counts.tokens_padded += bucket.tokens() as u64;
-        let predicted_us = self.predict_us(worker, bucket);
         let part = interactive as f64 / real.max(1) as f64;
-        let spent_us = predicted_us * self.correction_of(worker) * part;
+        self.admission.spend(now, self.cost_of(worker).predict_us(bucket) * part);
         self.note_start(worker, items.len());
-        self.admission.spend(now, spent_us);
-        self.workers[worker].running = Some(RunningBatch { items, started: now, predicted_us });
+        self.workers[worker].running = Some(self.running_batch(now, worker, bucket, items));
         self.active = now;
         actions.push(Action::Run { worker, bucket, items: contents });
         actions.extend(self.wake_for_waiting(now));

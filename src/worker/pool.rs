@@ -9,8 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use crate::batch::Bucket;
-use crate::batch::cost::{Times, fit};
+use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
 use crate::clock::{Clock, Moment};
 use crate::config::{OnStuck, WarmUp, WatchdogConfig};
@@ -210,9 +209,9 @@ impl PoolThread {
                     self.slots[worker].left = left;
                     self.worker_ready(worker, measured);
                 }
-                Ok(WorkerEvent::Idled { worker, done, measured }) => {
+                Ok(WorkerEvent::Idled { worker, done }) => {
                     self.slots[worker].left -= done;
-                    self.worker_idled(worker, done, measured);
+                    self.worker_idled(done);
                 }
                 Ok(WorkerEvent::Ended { worker, end }) => self.worker_ended(worker, end),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -323,7 +322,8 @@ impl PoolThread {
             self.spawn(others);
         }
         if self.slots.iter().all(|slot| slot.ready) && self.status.is_starting() {
-            self.fit_cost();
+            self.scheduler.measure(0, std::mem::take(&mut self.measured));
+            self.scheduler.measure(others, std::mem::take(&mut self.measured_wide));
             match self.left() {
                 0 => self.config.progress.finish(),
                 left => self.config.progress.enter(Stage::WarmUpIdle, None, left, self.clock.now()),
@@ -333,14 +333,8 @@ impl PoolThread {
     }
 
     /// A worker that was idle has run a shape, or passed some over.
-    fn worker_idled(&mut self, worker: usize, done: usize, measured: Option<(Bucket, Duration)>) {
+    fn worker_idled(&self, done: usize) {
         (0..done).for_each(|_| self.config.progress.advance());
-        if let Some(measured) = measured {
-            let is_wide = self.wide(worker).is_some();
-            let times = if is_wide { &mut self.measured_wide } else { &mut self.measured };
-            times.push(measured);
-            self.fit_cost();
-        }
         if self.left() == 0 {
             tracing::info!("all remaining shapes are warmed up");
             self.config.progress.finish();
@@ -349,15 +343,6 @@ impl PoolThread {
 
     fn left(&self) -> usize {
         self.slots.iter().map(|slot| slot.left).sum()
-    }
-
-    fn fit_cost(&self) {
-        if let Some(fit) = fit(&self.measured) {
-            self.scheduler.set_cost(fit);
-        }
-        if let Some(fit) = fit(&self.measured_wide) {
-            self.scheduler.set_wide_cost(fit);
-        }
     }
 
     fn log_progress(&mut self) {

@@ -62,12 +62,13 @@ impl Worker {
         output: &mut BatchOutput,
     ) -> Result<(), EngineError> {
         let Some(&bucket) = left.front() else { return Ok(()) };
-        let is_slow = self.scheduler.predict(bucket) > IDLE_RUN_MAX;
+        let predicted = self.scheduler.predict(self.index, bucket);
+        let is_slow = predicted.is_some_and(|time| time > IDLE_RUN_MAX);
         let ran = if is_slow { Ok(None) } else { self.time(bucket, None, session, output) };
-        self.scheduler.warm_up_ended(self.index);
-        let (done, measured) = match ran {
-            Ok(Some(time)) => (1, Some((bucket, time))),
-            Ok(None) => (left.len(), None),
+        self.scheduler.warm_up_ended(self.index, matches!(ran, Ok(Some(_))));
+        let done = match ran {
+            Ok(Some(_)) => 1,
+            Ok(None) => left.len(),
             Err(EngineError::OutOfMemory(reason)) => {
                 let Bucket { rows, length } = bucket;
                 tracing::warn!(
@@ -76,12 +77,12 @@ impl Worker {
                     reason,
                     "there is no memory for a batch of this shape"
                 );
-                (left.len(), None)
+                left.len()
             }
             Err(error) => return Err(error),
         };
         left.drain(..done);
-        let _ = self.events.send(WorkerEvent::Idled { worker: self.index, done, measured });
+        let _ = self.events.send(WorkerEvent::Idled { worker: self.index, done });
         Ok(())
     }
 

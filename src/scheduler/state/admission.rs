@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use super::{QueuePhase, Refusal, SchedulerState};
 use crate::batch::Priority;
+use crate::batch::cost::RunCost;
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
 
@@ -156,7 +157,7 @@ impl<T: Clone> SchedulerState<T> {
         let (mut before_us, workers) = (0.0, self.sharing_workers());
         let mut turn = |&tokens: &usize| {
             let turn = now + micros(before_us);
-            before_us += self.waiting.item_us(tokens) * self.correction / workers;
+            before_us += self.waiting.item_us(tokens) * self.cost.correction() / workers;
             turn.min(last)
         };
         new.tokens.iter().map(&mut turn).collect()
@@ -200,35 +201,37 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Time of what waits, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
-        self.waiting.backlog_us(priority) * self.correction / self.sharing_workers()
+        self.waiting.backlog_us(priority) * self.cost.correction() / self.sharing_workers()
     }
 
     /// Time of a full batch of each length that waits, for all workers together.
     fn round_us(&self, priority: Priority) -> f64 {
-        self.waiting.round_us(priority) * self.correction / self.sharing_workers()
+        self.waiting.round_us(priority) * self.cost.correction() / self.sharing_workers()
     }
 
     /// Time until the workers have run what they run, on average.
     fn running_us(&self, now: Moment) -> f64 {
-        let left_us = |worker: usize| {
-            let Some(running) = &self.workers[worker].running else { return 0.0 };
-            let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
-            (running.predicted_us * self.correction_of(worker) - elapsed_us).max(0.0)
-        };
-        let others_us: f64 = (0..self.others()).map(left_us).sum();
-        let wide_us = self.wide.as_ref().map_or(0.0, |wide| left_us(wide.worker));
+        let others_us: f64 = (0..self.others()).map(|worker| self.left_us(now, worker)).sum();
+        let wide_us = self.wide.as_ref().map_or(0.0, |wide| self.left_us(now, wide.worker));
         others_us / self.sharing_workers() + wide_us
     }
 
     /// Time of a request on workers of its own.
     fn own_time(&self, tokens: &[usize]) -> Duration {
-        micros(self.own_us(tokens) * self.correction)
+        micros(self.own_us(tokens) * self.cost.correction())
     }
 
     /// The same on a machine that does nothing else; `None` before anything was measured. What
     /// disturbs the workers of late is left out: it may be over before the request runs.
     pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
-        self.cost_error.map(|_| micros(self.own_us(tokens)))
+        let wide_us = |cost: &RunCost| {
+            let alone =
+                |&tokens: &usize| cost.model().predict_us(self.waiting.table().single(tokens));
+            tokens.iter().map(alone).sum()
+        };
+        let wide = self.wide.as_ref().map(|wide| &wide.cost).filter(|cost| cost.error().is_some());
+        let least_us = self.own_us(tokens).min(wide.map_or(f64::INFINITY, wide_us));
+        self.cost.error().map(|_| micros(least_us))
     }
 
     fn own_us(&self, tokens: &[usize]) -> f64 {
@@ -241,7 +244,7 @@ impl<T: Clone> SchedulerState<T> {
     pub(in crate::scheduler) fn estimated_time(&self, tokens: usize) -> Duration {
         let longest = self.max_length();
         let all_us = tokens as f64 / longest.max(1) as f64 * self.waiting.item_us(longest);
-        micros(all_us / self.sharing_workers() * self.correction)
+        micros(all_us / self.sharing_workers() * self.cost.correction())
     }
 
     /// When a request that finds room in `room_in`, and then takes `own`, should come back: behind

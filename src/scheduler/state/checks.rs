@@ -48,6 +48,6 @@ impl<T: Clone> SchedulerState<T> {
     pub(super) fn checks_us(&self) -> f64 {
         let checks = self.workers.iter().flat_map(|worker| &worker.checks);
         let each_us = checks.map(|check| self.waiting.single_us(self.items[check].tokens));
-        each_us.sum::<f64>() * self.correction / self.sharing_workers()
+        each_us.sum::<f64>() * self.cost.correction() / self.sharing_workers()
     }
 }

@@ -1,6 +1,6 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
-use super::{Action, SchedulerState, WorkerState};
+use super::{Action, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 
@@ -9,9 +9,6 @@ const CORRECTION_WEIGHT: f64 = 0.05;
 
 /// The same for the wide worker, which runs fewer batches.
 const WIDE_CORRECTION_WEIGHT: f64 = 0.3;
-
-/// The correction stays within a factor of this.
-const CORRECTION_MAX: f64 = 8.0;
 
 impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run.
@@ -25,9 +22,11 @@ impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run. It is given nothing until its batch
     /// ends after all.
     pub(super) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
+        let running = self.workers[worker].running.as_ref();
+        let stuck = running.map(|running| RunningBatch { items: Vec::new(), ..*running });
         let mut actions = self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];
-        (state.live, state.stuck) = (false, true);
+        (state.live, state.stuck) = (false, stuck);
         actions.extend(self.wake_for_waiting(now));
         actions
     }
@@ -41,11 +40,12 @@ impl<T: Clone> SchedulerState<T> {
         actions
     }
 
-    fn resume_stuck_worker(&mut self, worker: usize) {
+    /// The batch with which it was stuck has ended after all.
+    fn resume_stuck_worker(&mut self, worker: usize) -> Option<RunningBatch> {
         let state = &mut self.workers[worker];
-        if std::mem::take(&mut state.stuck) {
-            state.live = true;
-        }
+        let stuck = state.stuck.take()?;
+        state.live = true;
+        Some(stuck)
     }
 
     pub(super) fn complete_batch(
@@ -54,19 +54,12 @@ impl<T: Clone> SchedulerState<T> {
         worker: usize,
         failed: &[Sequence],
     ) -> Vec<Action<T>> {
-        self.resume_stuck_worker(worker);
+        if let Some(stuck) = self.resume_stuck_worker(worker) {
+            self.learn(now, worker, &stuck);
+        }
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         self.active = now;
-        let took_us = now.since(running.started).as_secs_f64() * 1e6;
-        if running.predicted_us > 0.0 {
-            let seen = (took_us / running.predicted_us).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
-            let wide = self.wide.as_mut().filter(|wide| wide.worker == worker);
-            let (correction, weight) = match wide {
-                Some(wide) => (&mut wide.correction, WIDE_CORRECTION_WEIGHT),
-                None => (&mut self.correction, CORRECTION_WEIGHT),
-            };
-            *correction += weight * (seen - *correction);
-        }
+        self.learn(now, worker, &running);
         for item in running.items {
             let Some(state) = self.items.remove(&item) else { continue };
             let counter = if state.cancelled {
@@ -79,6 +72,25 @@ impl<T: Clone> SchedulerState<T> {
             *counter += 1;
         }
         Vec::new()
+    }
+
+    /// What a run took says what others will take. The first run of a shape takes a little longer,
+    /// which says nothing of later ones.
+    fn learn(&mut self, now: Moment, worker: usize, ran: &RunningBatch) {
+        let took_us = now.since(ran.started).as_secs_f64() * 1e6;
+        let is_wide = self.wide.as_ref().is_some_and(|wide| wide.worker == worker);
+        let cost = self.cost_of_mut(worker);
+        if cost.is_unmeasured(ran.bucket) {
+            let factor = cost.learn(ran.bucket, took_us);
+            match &mut self.wide {
+                Some(wide) if !is_wide => wide.cost.suppose(ran.bucket, factor),
+                _ => self.cost.suppose(ran.bucket, factor),
+            }
+            self.waiting.set_cost(self.cost.model());
+        } else if ran.predicted_us > 0.0 && !ran.items.is_empty() {
+            let weight = if is_wide { WIDE_CORRECTION_WEIGHT } else { CORRECTION_WEIGHT };
+            cost.correct(took_us / ran.predicted_us, weight);
+        }
     }
 
     /// Ends the items of the worker's batch, which gave nothing.

@@ -66,7 +66,11 @@ impl World {
         let mut state = SchedulerState::new(config, BucketTable::new(&ladder));
         // All cores are twice as fast on a text that is alone.
         let cost = CostModel::default();
-        state.set_wide_cost(CostModel { per_token_us: cost.per_token_us / 2.0, ..cost });
+        let cost = CostModel { per_token_us: cost.per_token_us / 2.0, ..cost };
+        let shapes = [8, 64, 256].map(|length| Bucket { rows: 1, length });
+        if wide {
+            state.measure(others, shapes.map(|shape| (shape, cost.predict(shape))).to_vec());
+        }
         Self {
             seed,
             random,

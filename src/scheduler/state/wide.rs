@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 use super::{Action, SchedulerState};
-use crate::batch::cost::CostModel;
+use crate::batch::cost::RunCost;
 use crate::clock::Moment;
 
 /// The wide worker must be better by so much: threads that do not wait for each other bear
@@ -47,10 +47,8 @@ const TRY_AFTER: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Wide {
     pub(super) worker: usize,
-    /// Of its runs; it runs nothing before they were measured, unless no other worker lives.
-    pub(super) cost: Option<CostModel>,
-    /// Measured over predicted time of its batches of late.
-    pub(super) correction: f64,
+    /// It runs nothing before that was measured, unless no other worker lives.
+    pub(super) cost: RunCost,
     /// Batches that it ran.
     pub(super) batches: u64,
     /// Texts that were alone and ran elsewhere since its last batch.
@@ -69,9 +67,9 @@ enum Way {
 }
 
 impl Wide {
-    pub(super) const fn new(worker: usize) -> Self {
-        let (cost, correction, updated) = (None, 1.0, Moment::START);
-        Self { worker, cost, correction, batches: 0, untried: 0, crowd: 0.0, updated }
+    pub(super) fn new(worker: usize) -> Self {
+        let (cost, updated) = (RunCost::new(), Moment::START);
+        Self { worker, cost, batches: 0, untried: 0, crowd: 0.0, updated }
     }
 
     fn crowd(&self, now: Moment) -> f64 {
@@ -166,16 +164,18 @@ impl<T: Clone> SchedulerState<T> {
     /// Whether what waits, and what follows it, is done sooner on the wide worker.
     fn is_wide_better(&self, now: Moment) -> bool {
         let Some(wide) = &self.wide else { return false };
-        let Some(cost) = &wide.cost else { return false };
+        if wide.cost.error().is_none() {
+            return false;
+        }
         if wide.untried >= TRY_AFTER && self.waiting.len() == 1 {
             return true;
         }
         let (crowd, workers) = (wide.crowd(now), self.sharing_workers());
         let (all_us, largest_us) = self.waiting.work_us(None);
-        let (wide_us, _) = self.waiting.work_us(Some(cost));
-        let others_us = (all_us / workers).max(largest_us) * self.correction;
+        let (wide_us, _) = self.waiting.work_us(Some(wide.cost.model()));
+        let others_us = (all_us / workers).max(largest_us) * self.cost.correction();
         let more_than_workers = (crowd + 1.0 - workers).max(0.0);
-        wide_us * wide.correction * (1.0 + crowd)
+        wide_us * wide.cost.correction() * (1.0 + crowd)
             < others_us * (1.0 + more_than_workers / workers) * WIDE_PART_MAX
     }
 

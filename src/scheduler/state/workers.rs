@@ -5,22 +5,26 @@ use std::time::Duration;
 
 use super::SchedulerState;
 use crate::batch::Bucket;
+use crate::batch::cost::RunCost;
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 use crate::limits::STUCK_FACTOR;
 
 #[derive(Debug)]
 pub(super) struct RunningBatch {
+    /// None when it warms up a shape, or when it was given up.
     pub(super) items: Vec<Sequence>,
+    pub(super) bucket: Bucket,
     pub(super) started: Moment,
+    /// Without a correction.
     pub(super) predicted_us: f64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     pub(super) live: bool,
-    /// Its batch runs for too long; it lives again when the batch ends after all.
-    pub(super) stuck: bool,
+    /// Its batch, which runs for too long; it lives again when that ends after all.
+    pub(super) stuck: Option<RunningBatch>,
     /// It asked for work and found none.
     pub(super) idle: bool,
     /// It was woken since and has not asked again.
@@ -46,30 +50,47 @@ impl<T: Clone> SchedulerState<T> {
         (live.count(), busy.count())
     }
 
-    /// Measured over predicted time of the batches of late, of the worker's way.
-    pub(super) fn correction_of(&self, worker: usize) -> f64 {
+    /// What runs on a worker cost.
+    pub(super) fn cost_of(&self, worker: usize) -> &RunCost {
         let wide = self.wide.as_ref().filter(|wide| wide.worker == worker);
-        wide.map_or(self.correction, |wide| wide.correction)
+        wide.map_or(&self.cost, |wide| &wide.cost)
     }
 
-    /// Predicted time of a run on a worker, without its correction.
-    pub(super) fn predict_us(&self, worker: usize, bucket: Bucket) -> f64 {
-        let wide = self.wide.as_ref().filter(|wide| wide.worker == worker);
-        wide.and_then(|wide| wide.cost).unwrap_or(self.cost).predict_us(bucket)
+    pub(super) fn cost_of_mut(&mut self, worker: usize) -> &mut RunCost {
+        let wide = self.wide.as_mut().filter(|wide| wide.worker == worker);
+        wide.map_or(&mut self.cost, |wide| &mut wide.cost)
+    }
+
+    /// A batch that a worker starts now.
+    pub(super) fn running_batch(
+        &self,
+        now: Moment,
+        worker: usize,
+        bucket: Bucket,
+        items: Vec<Sequence>,
+    ) -> RunningBatch {
+        let predicted_us = self.cost_of(worker).model().predict_us(bucket);
+        RunningBatch { items, bucket, started: now, predicted_us }
+    }
+
+    /// Time that a worker's batch has left, in microseconds.
+    pub(super) fn left_us(&self, now: Moment, worker: usize) -> f64 {
+        let Some(running) = &self.workers[worker].running else { return 0.0 };
+        let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
+        (running.predicted_us * self.cost_of(worker).correction() - elapsed_us).max(0.0)
     }
 
     /// Workers whose batch runs for too long.
     pub fn stuck(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.stuck).count()
+        self.workers.iter().filter(|worker| worker.stuck.is_some()).count()
     }
 
-    /// Workers whose batch has run for `limit` or longer, and for several times what it should, and
-    /// who are not known to be stuck.
+    /// Workers whose batch has run for `limit` or longer, and for several times what it should take
+    /// at most, and who are not known to be stuck.
     pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
         let is_overdue = |&worker: &usize| {
             self.workers[worker].running.as_ref().is_some_and(|run| {
-                let due_us = run.predicted_us * self.correction_of(worker);
-                let due = Duration::from_secs_f64(due_us / 1e6);
+                let due = Duration::from_secs_f64(self.cost_of(worker).most_us(run.bucket) / 1e6);
                 now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR))
             })
         };

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
-use crate::batch::cost::Fit;
+use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, bucket_ladder};
 use crate::batch::{Bucket, Priority};
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
@@ -66,7 +66,7 @@ impl Simulation {
         let ladder = bucket_ladder(512, tokens, MaxBatchRows::DEFAULT);
         let mut state = SchedulerState::new(config, BucketTable::new(&ladder));
         state.set_cost(Fit { model: cost, median_error: 0.0 });
-        state.set_wide_cost(BOTH_CORES);
+        set_wide_cost(&mut state, BOTH_CORES);
         let all = workers + usize::from(wide);
         let mut new = Self {
             cores,
@@ -163,6 +163,12 @@ impl Simulation {
     }
 }
 
+fn set_wide_cost(state: &mut SchedulerState<usize>, model: CostModel) {
+    if let Some(wide) = &mut state.wide {
+        wide.cost.set(Fit { model, median_error: 0.0 });
+    }
+}
+
 fn rates(clients: usize, texts_each: usize) -> [f64; 3] {
     [Cores::Together, Cores::Apart, Cores::AsSaid]
         .map(|cores| Simulation::new(cores, clients, texts_each).rate())
@@ -197,7 +203,7 @@ fn few_clients_get_nearly_the_better_of_both() {
 fn a_wide_worker_that_was_measured_beside_a_load_is_found_out() {
     let [together, ..] = rates(1, 1);
     let mut simulation = Simulation::new(Cores::AsSaid, 1, 1);
-    simulation.state.set_wide_cost(CostModel { fixed_us: 60_000.0, ..BOTH_CORES });
+    set_wide_cost(&mut simulation.state, CostModel { fixed_us: 60_000.0, ..BOTH_CORES });
     let as_said = simulation.rate();
     assert!(as_said > together * 0.9, "{together} {as_said}");
 }
