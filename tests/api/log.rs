@@ -124,6 +124,27 @@ fn a_client_that_left_is_in_the_log() {
 }
 
 #[test]
+fn bytes_that_are_no_request_write_no_line_above_debug() {
+    listen();
+    let server = Server::ready();
+    let chunked = "host: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    for bytes in [
+        "\u{16}\u{3}\u{1}hello\r\n\r\n".to_owned(),
+        "GET http:// HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        "GET /health HTTP/1.1\r\n\r\n".to_owned(),
+        format!("GET /health HTTP/1.1\r\na: {}", "b".repeat(200_000)),
+        format!("POST {DENSE} HTTP/1.1\r\n{chunked}zz\r\n"),
+    ] {
+        let answer = server.exchange(bytes.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    let log = LOG.lock().expect("no writer panics").clone();
+    let log = String::from_utf8(log).expect("the log is UTF-8");
+    let notable: Vec<&str> = log.lines().filter(|line| line.contains("stream error")).collect();
+    assert!(notable.is_empty(), "{notable:#?}");
+}
+
+#[test]
 fn lines_of_a_request_with_a_trace_have_its_ids() {
     listen();
     let collector = Collector::start();

@@ -19,6 +19,7 @@ mod metrics;
 mod models;
 mod nim;
 mod package;
+mod pipelined;
 mod requests;
 #[path = "../fuzz/runner.rs"]
 mod runner;

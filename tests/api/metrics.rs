@@ -125,6 +125,32 @@ fn refusals_expiries_and_cancellations_are_counted() {
 }
 
 #[test]
+fn a_method_that_a_route_does_not_take_counts_for_the_route() {
+    let server = Server::ready();
+    for method in [reqwest::Method::PUT, reqwest::Method::GET] {
+        assert_eq!(server.send(method, DENSE, &[], Vec::new()).status, 405);
+    }
+    let seen = scrape(&server);
+    let series = r#"duovec_requests_total{route="/v1/embeddings",status="405"}"#;
+    assert_eq!(seen.get(series), Some(&2.0), "{seen:#?}");
+}
+
+#[test]
+fn a_client_that_leaves_within_its_body_counts_as_one_that_left() {
+    let server = Server::ready();
+    for (left, framing) in ["content-length: 16", "transfer-encoding: chunked"].iter().enumerate() {
+        let mut stream = server.connect();
+        let request = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n{framing}\r\n\r\n5\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("it is open");
+        drop(stream);
+        wait_for(&server, "duovec_requests_cancelled_total", left as f64 + 1.0);
+    }
+    let seen = scrape(&server);
+    let refused = r#"duovec_request_errors_total{reason="invalid_body"}"#;
+    assert_eq!(seen.get(refused), None, "{seen:#?}");
+}
+
+#[test]
 fn rows_that_are_not_finite_are_counted() {
     let server = Server::ready();
     server.prepare(Trouble::NonFinite);

@@ -182,7 +182,7 @@ fn absolute_targets_and_http_1_0_are_understood() {
 }
 
 #[test]
-fn what_is_not_http_is_closed_with_a_bare_status() {
+fn what_is_not_http_is_refused_and_closed() {
     let server = Server::ready();
     for (bytes, status) in [
         (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n"[..], "400"),
@@ -197,16 +197,7 @@ fn what_is_not_http_is_closed_with_a_bare_status() {
         let answer = server.exchange(bytes);
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{shown}: {answer}");
+        assert!(answer.contains("\"malformed_head\""), "{shown}: {answer}");
     }
-    server.get("/health").ok();
-}
-
-#[test]
-fn oversized_headers_end_the_connection() {
-    let server = Server::ready();
-    let request = format!("GET /health HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(300_000));
-    let answer = server.exchange(request.as_bytes());
-    // The answer may be lost: actix closes without reading the rest.
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
     server.get("/health").ok();
 }

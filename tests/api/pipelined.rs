@@ -1,0 +1,373 @@
+//! Requests that are sent ahead of the answers to earlier ones, and heads at the limits of
+//! HTTP/1.1: each request is answered as if it had come alone.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use duovec::config::HttpConfig;
+use duovec::config::secret::ApiKey;
+use duovec::limits::{HeadTimeoutMs, MaxBodyBytes};
+use fastrand::Rng;
+use serde_json::Value;
+
+use crate::runner::{pick, run_for};
+use crate::support::{DENSE, SPARSE, Server};
+
+const TEXT: &str = r#"{"input":"text"}"#;
+const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn post(headers: &str) -> String {
+    let length = TEXT.len();
+    format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n{TEXT}")
+}
+
+/// One answer, without what differs between two answers to the same request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reply {
+    /// Version, status and reason.
+    status_line: String,
+    /// Sorted: actix sends them in any order.
+    headers: Vec<String>,
+    body: String,
+}
+
+impl Reply {
+    fn is_last(&self) -> bool {
+        let closes = self.headers.iter().any(|header| header == "connection: close");
+        let keeps = self.headers.iter().any(|header| header == "connection: keep-alive");
+        closes || (self.status_line.starts_with("HTTP/1.0") && !keeps)
+    }
+
+    #[track_caller]
+    fn is(&self, status: u16) -> &Self {
+        assert!(self.status_line.contains(&format!(" {status} ")), "{self:?}");
+        self
+    }
+
+    /// The code of an error, its form checked.
+    #[track_caller]
+    fn code(&self) -> String {
+        let body: Value = serde_json::from_str(&self.body).expect("the body is JSON");
+        assert!(body["error"]["message"].is_string(), "{body}");
+        body["error"]["code"].as_str().expect("a code").to_owned()
+    }
+}
+
+/// Reads one answer; `None` when the server has closed the connection instead.
+fn read_reply(stream: &mut TcpStream, is_head: bool) -> Option<Reply> {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => bytes.push(byte[0]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer comes"),
+            _ => {
+                assert!(bytes.is_empty(), "half a head: {}", String::from_utf8_lossy(&bytes));
+                return None;
+            }
+        }
+    }
+    let head = String::from_utf8(bytes).expect("a head is ASCII");
+    let mut lines = head.trim_end().split("\r\n").map(str::to_owned);
+    let status_line = lines.next().expect("a status line");
+    assert!(status_line.starts_with("HTTP/1."), "{status_line}");
+    let mut headers: Vec<String> = lines.collect();
+    headers.sort_unstable();
+    let length = headers.iter().find_map(|header| header.strip_prefix("content-length: "));
+    let length = length.filter(|_| !is_head).map_or(0, |length| length.parse().expect("a number"));
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("the body is whole");
+    let changes = ["date: ", "x-request-id: ", "server-timing: "];
+    let is_same = |header: &String| !changes.iter().any(|name| header.starts_with(name));
+    let headers = headers.into_iter().filter(is_same).collect();
+    Some(Reply { status_line, headers, body: String::from_utf8(body).expect("UTF-8") })
+}
+
+/// The answers to requests that are sent in pieces without a pause.
+fn send_ahead(
+    server: &Server,
+    requests: &[String],
+    mut piece: impl FnMut() -> usize,
+) -> Vec<Reply> {
+    let mut stream = server.connect();
+    stream.set_nodelay(true).expect("it is a socket");
+    let bytes = requests.concat().into_bytes();
+    let mut left = bytes.as_slice();
+    while !left.is_empty() {
+        let (first, rest) = left.split_at(piece().clamp(1, left.len()));
+        // The server closes the connection behind the last answer, whatever else comes.
+        if stream.write_all(first).is_err() {
+            break;
+        }
+        left = rest;
+    }
+    read_replies(&mut stream, requests)
+}
+
+fn read_replies(stream: &mut TcpStream, requests: &[String]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    for request in requests {
+        let Some(reply) = read_reply(stream, request.starts_with("HEAD ")) else { break };
+        let is_last = reply.is_last();
+        replies.push(reply);
+        if is_last {
+            assert_eq!(read_reply(stream, false), None, "the server said that it closes");
+            break;
+        }
+    }
+    replies
+}
+
+/// The answers to requests of which each is sent when the one before it has been answered.
+fn send_in_turn(server: &Server, requests: &[String]) -> Vec<Reply> {
+    let mut stream = server.connect();
+    let mut replies = Vec::new();
+    for request in requests {
+        stream.write_all(request.as_bytes()).expect("it is open");
+        let mut reply = read_replies(&mut stream, std::slice::from_ref(request));
+        replies.append(&mut reply);
+        if replies.last().is_none_or(Reply::is_last) {
+            break;
+        }
+    }
+    replies
+}
+
+#[test]
+fn a_head_request_behind_or_before_a_post_changes_no_other_answer() {
+    let server = Server::ready();
+    let head = LIVE.replace("GET", "HEAD");
+    let requests = [head.clone(), post(""), head, LIVE.to_owned(), post("")];
+    let replies = send_ahead(&server, &requests, || usize::MAX);
+    assert_eq!(replies.len(), requests.len(), "{replies:?}");
+    for (request, reply) in requests.iter().zip(&replies) {
+        reply.is(200);
+        assert_eq!(reply.body.is_empty(), request.starts_with("HEAD"), "{reply:?}");
+    }
+    assert_eq!(replies, send_in_turn(&server, &requests));
+}
+
+#[test]
+fn connection_close_holds_whatever_is_sent_behind_it() {
+    let server = Server::ready();
+    let requests = [post("connection: close\r\n"), LIVE.to_owned(), post("")];
+    let replies = send_ahead(&server, &requests, || usize::MAX);
+    assert_eq!(replies.len(), 1, "{replies:?}");
+    assert!(replies[0].is(200).is_last(), "{replies:?}");
+}
+
+#[test]
+fn each_answer_has_the_version_of_its_own_request() {
+    let server = Server::ready();
+    let old = "GET /health/live HTTP/1.0\r\nconnection: keep-alive\r\n\r\n".to_owned();
+    let requests = [post(""), old.clone(), LIVE.to_owned(), old, post("")];
+    let replies = send_ahead(&server, &requests, || usize::MAX);
+    let versions: Vec<&str> = replies.iter().map(|reply| &reply.status_line[..8]).collect();
+    assert_eq!(versions, ["HTTP/1.1", "HTTP/1.0", "HTTP/1.1", "HTTP/1.0", "HTTP/1.1"]);
+}
+
+#[test]
+fn garbage_behind_a_request_does_not_take_its_answer_away() {
+    let server = Server::ready();
+    server.hold();
+    let mut stream = server.connect();
+    stream.write_all((post("") + "no http at all\r\n\r\n").as_bytes()).expect("it is open");
+    server.wait_waiting(1);
+    server.release();
+    read_reply(&mut stream, false).expect("an answer").is(200);
+    let refused = read_reply(&mut stream, false).expect("an answer to the garbage");
+    assert_eq!(refused.is(400).code(), "malformed_head");
+    assert!(refused.is_last(), "{refused:?}");
+    assert_eq!(read_reply(&mut stream, false), None);
+}
+
+#[test]
+fn heads_above_64_kib_and_of_too_many_headers_are_431_in_json() {
+    let server = Server::ready();
+    let long = "a".repeat(65_536);
+    let many = "a: b\r\n".repeat(97);
+    for headers in [
+        format!("{long}: b\r\n"),
+        format!("a: {long}\r\n"),
+        format!("a: {}\r\n", "b".repeat(300_000)),
+        format!("b: {}", "c".repeat(1_000_000)),
+        many,
+    ] {
+        let mut stream = server.connect();
+        let request = format!("GET /health HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
+        // The server does not wait for the end of what it refuses.
+        let _ = stream.write_all(request.as_bytes());
+        let reply = read_reply(&mut stream, false).expect("an answer");
+        assert_eq!(reply.is(431).code(), "head_too_large");
+        assert!(reply.is_last(), "{reply:?}");
+    }
+    let large = LIVE.replace("host: x", &format!("host: x\r\na: {}", "b".repeat(60_000)));
+    let mut stream = server.connect();
+    stream.write_all(large.as_bytes()).expect("it is open");
+    read_reply(&mut stream, false).expect("an answer").is(200);
+}
+
+#[test]
+fn an_upgrade_that_is_asked_for_is_ignored() {
+    let server = Server::ready();
+    for upgrade in [
+        "upgrade: websocket\r\n",
+        "upgrade: websocket\r\nconnection: upgrade\r\n",
+        "connection: keep-alive, Upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: A\r\n",
+    ] {
+        let requests = [post(upgrade), LIVE.to_owned()];
+        let replies = send_in_turn(&server, &requests);
+        assert_eq!(replies.len(), 2, "after {upgrade:?}: {replies:?}");
+        replies.iter().for_each(|reply| assert!(!reply.is(200).is_last(), "{reply:?}"));
+        let told = |header: &String| header.contains("upgrade");
+        assert!(!replies[0].headers.iter().any(told), "{replies:?}");
+    }
+}
+
+#[test]
+fn a_refusal_that_the_head_alone_decides_comes_without_100_continue() {
+    let server = Server::with(HttpConfig {
+        api_keys: vec![ApiKey::new("key")],
+        max_body_bytes: MaxBodyBytes::new(1024).expect("in range"),
+        ..HttpConfig::default()
+    });
+    let expect = "host: x\r\nexpect: 100-continue\r\n";
+    for (path, headers, status) in [
+        (DENSE, "content-length: 16\r\n", 401),
+        (DENSE, "authorization: Bearer key\r\ncontent-length: 1025\r\n", 413),
+        (DENSE, "authorization: Bearer key\r\nx-priority: a\r\ncontent-length: 16\r\n", 400),
+        (DENSE, "authorization: Bearer key\r\ncontent-type: a/b\r\ncontent-length: 1\r\n", 415),
+        ("/nothing", "transfer-encoding: chunked\r\n", 404),
+        ("/health", "content-length: 16\r\n", 405),
+    ] {
+        let mut stream = server.connect();
+        let head = format!("POST {path} HTTP/1.1\r\n{expect}{headers}\r\n");
+        stream.write_all(head.as_bytes()).expect("it is open");
+        let reply = read_reply(&mut stream, false).expect("an answer");
+        assert!(reply.is(status).is_last(), "no body will come: {reply:?}");
+        assert_eq!(read_reply(&mut stream, false), None);
+    }
+}
+
+#[test]
+fn empty_lines_before_a_request_begin_no_head() {
+    let head_timeout = HeadTimeoutMs::new(100).expect("in range");
+    let server = Server::with(HttpConfig { head_timeout, ..HttpConfig::default() });
+    let mut stream = server.connect();
+    stream.write_all(b"\r\n").expect("it is open");
+    for _ in 0..2 {
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).expect("a socket");
+        let silent = stream.read(&mut [0; 1]).expect_err("nothing was asked");
+        assert_eq!(silent.kind(), ErrorKind::WouldBlock);
+        stream.set_read_timeout(Some(crate::support::PATIENCE)).expect("it is a socket");
+        stream.write_all(format!("\r\n\r\n{LIVE}\r\n").as_bytes()).expect("it is open");
+        read_reply(&mut stream, false).expect("an answer").is(200);
+    }
+}
+
+#[test]
+fn framing_that_can_be_understood_in_two_ways_is_refused_and_nothing_behind_it_is_served() {
+    let server = Server::ready();
+    for headers in [
+        "content-length: 16\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 16\r\n",
+        "content-length: 16\r\ncontent-length: 16\r\n",
+        "content-length: 16\r\ncontent-length: 0\r\n",
+        "content-length: 16, 16\r\n",
+        "content-length: +16\r\n",
+        "content-length: 0x10\r\n",
+        "content-length:\r\n",
+        "content-length : 16\r\n",
+        "content-length: 99999999999999999999\r\n",
+        "transfer-encoding: chunked, identity\r\n",
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: identity\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding:\r\n chunked\r\n",
+        "transfer-encoding: \u{b}chunked\r\n",
+        " content-length: 16\r\n",
+        "a: b\rcontent-length: 16\r\n",
+        "host: y\r\ncontent-length: 16\r\n",
+    ] {
+        let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
+        let answer = server.exchange((head + TEXT + LIVE).as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400"), "{headers:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{headers:?}: {answer}");
+        assert!(answer.contains("\"malformed_head\""), "{headers:?}: {answer}");
+    }
+}
+
+#[test]
+fn chunks_that_are_not_well_formed_are_refused_once_and_nothing_behind_them_is_served() {
+    let server = Server::ready();
+    for chunks in [
+        "10\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+        "10\r\n{\"input\":\"text\"}0\r\n\r\n",
+        "10\r\n{\"input\":\"text\"}\n0\r\n\r\n",
+        "0x10\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+        " 10\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+        "1 0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+        "10;a\rb\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+        "10\r\n{\"input\":\"text\"}\r\n0\n\n",
+        "10\r\n{\"input\":\"text\"}\r\n0\r\n\rX",
+        "ffffffffffffffff0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
+    ] {
+        let headers = "host: x\r\ntransfer-encoding: chunked\r\n";
+        let request = format!("POST {DENSE} HTTP/1.1\r\n{headers}\r\n{chunks}{LIVE}");
+        let answer = server.exchange(request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400"), "{chunks:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{chunks:?}: {answer}");
+        assert!(answer.contains("\"invalid_body\""), "{chunks:?}: {answer}");
+    }
+}
+
+#[test]
+fn requests_sent_ahead_get_the_answers_that_they_get_in_turn() {
+    let server = Server::ready();
+    run_for("pipelines", |rng| {
+        let requests: Vec<String> = (0..rng.usize(1..7)).map(|_| request(rng)).collect();
+        let alone = send_in_turn(&server, &requests);
+        let most = *pick(rng, &[&2, &30, &300, &100_000]);
+        let ahead = send_ahead(&server, &requests, || rng.usize(1..most));
+        assert_eq!(ahead, alone, "{requests:#?}");
+    });
+}
+
+/// One request that is well-formed, of any kind.
+fn request(rng: &mut Rng) -> String {
+    let version = pick(rng, &["1.1", "1.1", "1.1", "1.1", "1.0"]);
+    let mut head = match (version, rng.u8(..6)) {
+        ("1.0", 0) => String::new(),
+        ("1.0", _) => "connection: keep-alive\r\n".to_owned(),
+        (_, 0) => pick(rng, &["connection: close\r\n", "upgrade: websocket\r\n"]).to_owned(),
+        _ => "host: x\r\n".to_owned(),
+    };
+    if version == "1.1" && !head.contains("host") {
+        head.push_str("host: x\r\n");
+    }
+    let empty_lines = "\r\n".repeat(rng.usize(..8).saturating_sub(5));
+    if rng.bool() {
+        let method = pick(rng, &["GET", "HEAD", "OPTIONS", "DELETE"]);
+        let path = pick(rng, &["/health/live", "/v1/models", "/nothing", DENSE]);
+        return format!("{method} {path} HTTP/{version}\r\n{head}\r\n{empty_lines}");
+    }
+    let path = pick(rng, &[DENSE, SPARSE]);
+    let long = format!(r#"{{"input":["{}"]}}"#, "a b ".repeat(rng.usize(..4)));
+    let body = pick(rng, &[TEXT, "no json", "", &long]);
+    let framed = if version == "1.1" && rng.bool() {
+        format!("transfer-encoding: chunked\r\n\r\n{}", chunked(rng, body))
+    } else {
+        format!("content-length: {}\r\n\r\n{body}", body.len())
+    };
+    format!("POST {path} HTTP/{version}\r\n{head}{framed}")
+}
+
+fn chunked(rng: &mut Rng, body: &str) -> String {
+    let mut chunks = String::new();
+    for part in body.as_bytes().chunks(rng.usize(1..20)) {
+        let extension = pick(rng, &["", "", ";name=value", "\t;", "  "]);
+        let part_text = String::from_utf8_lossy(part);
+        chunks.push_str(&format!("{:x}{extension}\r\n{part_text}\r\n", part.len()));
+    }
+    chunks + pick(rng, &["0\r\n\r\n", "000\r\n\r\n", "0;a\r\ntrailer: x\r\n\r\n"])
+}
