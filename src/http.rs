@@ -6,11 +6,10 @@
 //! order they were sent, model, and then what the service refuses. All up to the door is decided
 //! before the body is read.
 //!
-//! Actix answers by itself what is no request, before anything of ours is asked: 400 for bytes that
-//! are not HTTP/1.x, 431 for a head of more than 128 KiB (`h1::Dispatcher::poll_request` of
-//! actix-http 3.20 puts both on its queue in place of a request). They have no body and no
-//! `x-request-id`, and close the connection. `Expect: 100-continue` is always answered with 100
-//! before any check. A head that comes too slowly is 408 in JSON, without an id (see `connection`).
+//! What is no request is answered before anything of this is asked (see `connection/gate`): 400 for
+//! a head that is malformed, 431 for one that is too large, 408 for one that comes too slowly. The
+//! answers are in JSON, have no `x-request-id`, and close the connection. `Expect: 100-continue` is
+//! answered with 100 when the body is wanted, so not before a refusal that the head decides.
 //!
 //! All other answers pass the layers of `app`.
 //!

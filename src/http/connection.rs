@@ -2,7 +2,9 @@
 //!
 //! What actix lacks is here. Each file's header has its states and what leads from one to the next:
 //!
-//! - `timed_stream`: time-outs for each head, for writing, and for the rest of a body, on HTTP/1.1
+//! - `gate`: hands on one request of HTTP/1.1 at a time, and times heads and silence
+//! - `timed_stream`: ends a connection of which the client takes nothing
+//! - `activity`: what handlers and connection tell each other
 //! - `unread`: the end of a body that no handler has read
 //! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
 //!
@@ -12,12 +14,12 @@
 //! | wait for | time | where |
 //! |---|---|---|
 //! | the TLS handshake, all of it | `--head-timeout-ms` | `secure` |
-//! | the first byte of a request | `--keep-alive-s` | `timed_stream`, `http_2` |
-//! | the rest of its head | `--head-timeout-ms` | `timed_stream` |
+//! | the first byte of a request | `--keep-alive-s` | `gate`, `http_2` |
+//! | the rest of its head | `--head-timeout-ms` | `gate` |
 //! | the first frames of HTTP/2 | `--head-timeout-ms` | `http_2` |
 //! | its body | `--body-timeout-ms`, the request's deadline | `embed` |
 //! | a small body that nobody read, before the answer | a tenth of a second | `unread` |
-//! | a body that nobody read, after the answer | 5 s | `timed_stream` |
+//! | the client to close, after an answer before its body's end | 5 s | `gate` |
 //! | the client to take a byte of its answer | `--write-timeout-ms` | `timed_stream`, `http_2` |
 //! | the client to close, when told to | 5 s, with HTTP/2 2 s | actix, `http_2` |
 
@@ -44,11 +46,25 @@ use super::entrance::Listeners;
 use super::tls::HTTP_2;
 use crate::config::HttpConfig;
 
+mod activity;
+mod gate;
 mod http_2;
 mod timed_stream;
 pub(super) mod unread;
 
-use timed_stream::{LINGER, TimedStream, Timeouts};
+use gate::{Gate, LINGER};
+use timed_stream::TimedStream;
+
+/// How long a client may take.
+#[derive(Debug, Clone, Copy)]
+struct Timeouts {
+    /// Between two requests.
+    idle: Duration,
+    /// From the first byte of a head to its last.
+    head: Duration,
+    /// Without taking a byte of what waits for it.
+    write: Duration,
+}
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
 ///
@@ -133,7 +149,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
     let timeouts = timeouts(&state.config);
     let http = HttpService::build()
-        // Silence is timed by `TimedStream`, before the first request as after it.
+        // Silence is timed by `Gate`, before the first request as after it.
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
@@ -141,12 +157,14 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         // looks the same and is not served.
         .h1_allow_half_closed(false)
         .graceful_shutdown_signal(move || wait(draining.clone()))
-        .on_connect_ext(|stream: &TimedStream<T>, data| {
+        .on_connect_ext(|stream: &Gate<T>, data| {
             data.insert(stream.activity());
         })
         .h1(application(&state));
-    fn_service(move |stream: T| async move { Ok((TimedStream::new(stream, timeouts), None)) })
-        .and_then(http)
+    fn_service(move |stream: T| async move {
+        Ok((Gate::new(TimedStream::new(stream, timeouts.write), timeouts), None))
+    })
+    .and_then(http)
 }
 
 /// A connection of which the handshake has chosen the protocol.

@@ -86,6 +86,10 @@ codes! {
         "the model has no vectors of this length";
     InvalidValue: "invalid_value", BAD_REQUEST, "invalid_request_error",
         "another field or header has a wrong value";
+    MalformedHead: "malformed_head", BAD_REQUEST, "invalid_request_error",
+        "the bytes are not HTTP/1.1, or its headers contradict each other";
+    HeadTooLarge: "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "invalid_request_error",
+        "the head of the request is larger than 64 KiB, or has more than 96 headers";
     HeadTimeout: "head_timeout", REQUEST_TIMEOUT, "invalid_request_error",
         "the head of the request did not come in time";
     BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
@@ -236,6 +240,21 @@ impl ApiError {
                        seconds in Retry-After, or send fewer items in each request";
         let error = Self::new(Code::InflightBytesExceeded, message);
         Self { retry_after: Some(RETRY_FOR_BYTES), ..error }
+    }
+
+    /// The head of a request has a `problem`, which is a clause.
+    pub(super) fn malformed_head(problem: &'static str) -> Self {
+        let message = format!("the head of the request is malformed: {problem}; send HTTP/1.1");
+        Self::new(Code::MalformedHead, message)
+    }
+
+    /// The head of a request has more than `bytes` bytes or `headers` headers.
+    pub(super) fn head_too_large(bytes: usize, headers: usize) -> Self {
+        let message = format!(
+            "the head of the request has more than {bytes} bytes or {headers} headers; send fewer \
+             and shorter headers"
+        );
+        Self::new(Code::HeadTooLarge, message)
     }
 
     /// A request was begun and its head did not end in time.

@@ -292,7 +292,7 @@ fn framing_that_can_be_understood_in_two_ways_is_refused_and_nothing_behind_it_i
         let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
         let answer = server.exchange((head + TEXT + LIVE).as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{headers:?}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{headers:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{headers:?}: {answer}");
         assert!(answer.contains("\"malformed_head\""), "{headers:?}: {answer}");
     }
 }
@@ -316,7 +316,7 @@ fn chunks_that_are_not_well_formed_are_refused_once_and_nothing_behind_them_is_s
         let request = format!("POST {DENSE} HTTP/1.1\r\n{headers}\r\n{chunks}{LIVE}");
         let answer = server.exchange(request.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{chunks:?}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{chunks:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?}: {answer}");
         assert!(answer.contains("\"invalid_body\""), "{chunks:?}: {answer}");
     }
 }

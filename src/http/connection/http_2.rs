@@ -49,7 +49,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE}
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use super::timed_stream::{TimedStream, Timeouts};
+use super::Timeouts;
+use super::timed_stream::TimedStream;
 
 /// Requests of one connection at once; more are refused by the protocol and may be sent again. The
 /// standard asks for at least 100. Clients that want more open another connection.
@@ -93,7 +94,7 @@ where
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
-    let stream = TimedStream::writes_only(stream, timeouts);
+    let stream = TimedStream::new(stream, timeouts.write);
     let mut builder = Builder::new();
     let handshake = builder
         .max_concurrent_streams(STREAMS_MAX as u32)

@@ -3,6 +3,9 @@
 //! The next request of the connection begins where the body ends, so a body that its handler left
 //! unread is read here or the connection is closed. Actix does neither with chunked bodies: it
 //! drops their bytes for as long as they come.
+//!
+//! A client that waits for a word before it sends its body is given the word when a handler asks
+//! for the body. An answer that comes before closes the connection: the body may come or not.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -19,9 +22,9 @@ use actix_web::http::header::CONTENT_LENGTH;
 use actix_web::middleware::Next;
 use actix_web::rt::time::timeout;
 use actix_web::web::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 
-use super::timed_stream::{Activity, RunningRequest};
+use super::activity::{Activity, RunningRequest};
 
 /// More is not read: a new connection costs less than that.
 const REST_BYTES: usize = 64 * 1024;
@@ -77,7 +80,7 @@ impl UnreadBody {
     /// Whether the body has been read to its end; a small rest is read now.
     async fn finish(mut self) -> bool {
         let rest = async {
-            if self.is_large {
+            if self.is_large || self.reader.activity.awaits_continue() {
                 return;
             }
             let mut left = REST_BYTES;
@@ -105,12 +108,25 @@ impl Stream for Reader {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut payload = self.payload.borrow_mut();
         let Some(open) = payload.as_mut() else { return Poll::Ready(None) };
-        let chunk = ready!(Pin::new(open).poll_next(context));
-        if !matches!(chunk, Some(Ok(_))) {
-            *payload = None;
-        }
-        if chunk.is_none() {
-            self.activity.body_ended();
+        let chunk = match Pin::new(open).poll_next(context) {
+            Poll::Ready(chunk) => chunk,
+            Poll::Pending => {
+                ready!(self.activity.poll_broken(context));
+                Some(Err(PayloadError::EncodingCorrupted))
+            }
+        };
+        match chunk {
+            Some(Ok(_)) => {}
+            // The client has left. Actix is about to drop the request; nobody reads an answer.
+            Some(Err(PayloadError::Incomplete(_))) => {
+                *payload = Some(Payload::Stream { payload: Box::pin(stream::pending()) });
+                return Poll::Pending;
+            }
+            Some(Err(_)) => *payload = None,
+            None => {
+                *payload = None;
+                self.activity.body_ended();
+            }
         }
         Poll::Ready(chunk)
     }

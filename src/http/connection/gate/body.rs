@@ -1,0 +1,130 @@
+//! Finds the end of a request's body among the bytes that come.
+//!
+//! The states of a chunked body are those of actix's own decoder, and no byte is taken that it
+//! would not take: who reads less than the other would take the rest for a request. A test compares
+//! the two.
+
+/// What is to come of the body of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// So many bytes.
+    Bytes(u64),
+    Chunks(Chunk),
+    /// Nothing that means anything: a chunk was not well-formed.
+    Broken,
+}
+
+/// What comes next in a chunked body; the number is the size of the chunk, or what is left of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunk {
+    /// The first digit of its size.
+    Size,
+    MoreSize(u64),
+    SpaceAfterSize(u64),
+    Extension(u64),
+    SizeLineFeed(u64),
+    Data(u64),
+    DataReturn,
+    DataLineFeed,
+    /// Behind the last chunk: an empty line, or a trailer.
+    EndReturn,
+    EndLineFeed,
+    Trailer,
+    TrailerLineFeed,
+    /// The body has ended.
+    End,
+}
+
+impl Rest {
+    /// A chunked body from its start.
+    pub(super) const fn chunks() -> Self {
+        Self::Chunks(Chunk::Size)
+    }
+
+    pub(super) fn has_ended(self) -> bool {
+        matches!(self, Self::Bytes(0) | Self::Chunks(Chunk::End))
+    }
+
+    /// More bytes may belong to the body.
+    pub(super) fn goes_on(self) -> bool {
+        !self.has_ended() && self != Self::Broken
+    }
+
+    /// How many of `bytes`, which come next, belong to the body and are well-formed.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Bytes(left) => {
+                let own = clamp(*left, bytes.len());
+                *left -= own as u64;
+                own
+            }
+            Self::Chunks(chunk) => match chunk.advance(bytes) {
+                Ok(own) => own,
+                Err(Malformed { at }) => {
+                    *self = Self::Broken;
+                    at
+                }
+            },
+            Self::Broken => 0,
+        }
+    }
+}
+
+/// The byte at this place cannot be.
+struct Malformed {
+    at: usize,
+}
+
+impl Chunk {
+    fn advance(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut at = 0;
+        while at < bytes.len() && *self != Self::End {
+            if let Self::Data(left) = *self {
+                let own = clamp(left, bytes.len() - at);
+                at += own;
+                *self = match left - own as u64 {
+                    0 => Self::DataReturn,
+                    left => Self::Data(left),
+                };
+            } else {
+                *self = self.next(bytes[at]).ok_or(Malformed { at })?;
+                at += 1;
+            }
+        }
+        Ok(at)
+    }
+
+    /// What comes behind this byte; `None` when it cannot be.
+    fn next(self, byte: u8) -> Option<Self> {
+        Some(match (self, byte) {
+            (Self::Size, _) => Self::MoreSize(digit(byte)?),
+            (Self::MoreSize(size) | Self::SpaceAfterSize(size), b' ' | b'\t') => {
+                Self::SpaceAfterSize(size)
+            }
+            (Self::MoreSize(size) | Self::SpaceAfterSize(size), b';') => Self::Extension(size),
+            (Self::MoreSize(size) | Self::SpaceAfterSize(size) | Self::Extension(size), b'\r') => {
+                Self::SizeLineFeed(size)
+            }
+            (Self::MoreSize(size), _) => Self::MoreSize(size.checked_mul(16)? + digit(byte)?),
+            (Self::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Self::Extension(size),
+            (Self::SizeLineFeed(0) | Self::TrailerLineFeed, b'\n') => Self::EndReturn,
+            (Self::SizeLineFeed(size), b'\n') => Self::Data(size),
+            (Self::DataReturn, b'\r') => Self::DataLineFeed,
+            (Self::DataLineFeed, b'\n') => Self::Size,
+            (Self::EndReturn, b'\r') => Self::EndLineFeed,
+            (Self::EndLineFeed, b'\n') => Self::End,
+            (Self::Trailer, b'\r') => Self::TrailerLineFeed,
+            (Self::EndReturn | Self::Trailer, _) => Self::Trailer,
+            _ => return None,
+        })
+    }
+}
+
+fn digit(byte: u8) -> Option<u64> {
+    char::from(byte).to_digit(16).map(u64::from)
+}
+
+/// The smaller of the two.
+fn clamp(left: u64, length: usize) -> usize {
+    usize::try_from(left).map_or(length, |left| left.min(length))
+}

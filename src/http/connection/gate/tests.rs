@@ -1,0 +1,333 @@
+//! Tests of what is handed on and when, over streams in memory, with a clock that jumps to the next
+//! timer.
+
+use std::future::{Future, poll_fn};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+
+mod framing;
+
+const SECOND: Duration = Duration::from_secs(1);
+const TIMEOUTS: Timeouts = Timeouts { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
+
+const GET: &[u8] = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n";
+const POST: &[u8] = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody";
+const EXPECT: &[u8] =
+    b"POST /d HTTP/1.1\r\nhost: x\r\nexpect: 100-Continue\r\ncontent-length: 4\r\n\r\n";
+const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n\
+                         5;a=b\r\nhello\r\n2 \r\n!\n\r\n0\r\ntrailer: x\r\n\r\n";
+
+/// The server's side and the client's.
+fn connect() -> (Gate<DuplexStream>, DuplexStream) {
+    let (server, client) = duplex(1 << 20);
+    (Gate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS), client)
+}
+
+/// Runs on a clock that stands still while there is work, and jumps when all wait for it.
+fn run<F: Future>(test: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, test)
+}
+
+/// What actix is handed at once, and whether the connection has ended.
+async fn handed(gate: &mut Gate<DuplexStream>) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let mut space = [0; 100];
+    loop {
+        let mut buffer = ReadBuf::new(&mut space);
+        let read = poll_fn(|context| {
+            Poll::Ready(Pin::new(&mut *gate).poll_read(context, &mut buffer).map(|end| {
+                end.expect("the connection is not cut");
+            }))
+        });
+        // Tokio's tasks pause after some reads, and this one goes on.
+        if tokio::task::unconstrained(read).await.is_pending() {
+            return (bytes, false);
+        }
+        if buffer.filled().is_empty() {
+            return (bytes, true);
+        }
+        bytes.extend_from_slice(buffer.filled());
+    }
+}
+
+/// Whether nothing comes for `time`.
+async fn waits(gate: &mut Gate<DuplexStream>, time: Duration) -> bool {
+    tokio::time::timeout(time, gate.read_u8()).await.is_err()
+}
+
+/// What the client has been told within a second; the end of it is told too.
+async fn told(client: &mut DuplexStream) -> String {
+    let mut bytes = Vec::new();
+    let has_ended = tokio::time::timeout(SECOND, client.read_to_end(&mut bytes)).await.is_ok();
+    String::from_utf8_lossy(&bytes).into_owned() + if has_ended { "<end>" } else { "" }
+}
+
+/// Asks for the body, as a handler does; whether it is known to be broken.
+async fn is_broken(activity: &Activity) -> bool {
+    poll_fn(|context| Poll::Ready(activity.poll_broken(context).is_ready())).await
+}
+
+async fn send(client: &mut DuplexStream, bytes: &[u8]) {
+    client.write_all(bytes).await.expect("it is open");
+}
+
+#[test]
+fn each_request_is_handed_on_alone_wherever_the_bytes_are_cut() {
+    let requests = [POST, GET, CHUNKED, CHUNKED, GET, POST, GET];
+    let bytes = requests.concat();
+    run(async {
+        for at in 0..=bytes.len() {
+            let (mut gate, mut client) = connect();
+            let mut next = requests.iter();
+            let mut request = next.next();
+            let mut seen = Vec::new();
+            for part in [&bytes[..at], &bytes[at..]] {
+                send(&mut client, part).await;
+                loop {
+                    seen.append(&mut handed(&mut gate).await.0);
+                    let expected = request.copied().unwrap_or_default();
+                    if request.is_none() || seen != expected {
+                        assert!(expected.starts_with(&seen), "cut at {at}: {seen:?}");
+                        break;
+                    }
+                    drop(gate.activity().begin(false));
+                    request = next.next();
+                    seen.clear();
+                }
+            }
+            assert_eq!(request, None, "cut at {at}");
+        }
+    });
+}
+
+#[test]
+fn the_next_request_waits_for_the_end_of_the_one_before_and_is_then_woken() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, &[POST, GET].concat()).await;
+        assert_eq!(handed(&mut gate).await.0, POST);
+        let running = gate.activity().begin(true);
+        gate.activity().body_ended();
+        assert!(waits(&mut gate, SECOND * 1000).await, "a request is not timed");
+        let end = async {
+            sleep(SECOND).await;
+            drop(running);
+        };
+        let (next, ()) = tokio::join!(gate.read_u8(), end);
+        assert_eq!(next.expect("a byte"), b'G');
+    });
+}
+
+#[test]
+fn a_client_that_closes_its_side_is_seen_while_its_request_runs() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, &[POST, GET].concat()).await;
+        assert_eq!(handed(&mut gate).await, (POST.to_vec(), false));
+        let _running = gate.activity().begin(false);
+        client.shutdown().await.expect("it is open");
+        assert_eq!(handed(&mut gate).await, (Vec::new(), true));
+    });
+}
+
+#[test]
+fn a_client_that_sends_ahead_is_read_no_further_until_its_request_ends() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, GET).await;
+        assert_eq!(handed(&mut gate).await.0, GET);
+        let running = gate.activity().begin(false);
+        send(&mut client, &GET.repeat(10_000)).await;
+        assert_eq!(handed(&mut gate).await.0, b"");
+        assert!((READ_AHEAD_BYTES..2 * READ_AHEAD_BYTES).contains(&gate.held.len()));
+        drop(running);
+        assert_eq!(handed(&mut gate).await.0, GET);
+    });
+}
+
+#[test]
+fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
+    run(async {
+        for requests in 0..3 {
+            let (mut gate, mut client) = connect();
+            for _ in 0..requests {
+                send(&mut client, GET).await;
+                assert_eq!(handed(&mut gate).await.0, GET);
+                drop(gate.activity().begin(false));
+            }
+            assert!(waits(&mut gate, TIMEOUTS.idle - SECOND).await);
+            let end = tokio::time::timeout(SECOND * 2, gate.read(&mut [0; 1])).await;
+            assert_eq!(end.expect("it is over").expect("it ends in good order"), 0);
+            assert_eq!(told(&mut client).await, "");
+        }
+    });
+}
+
+#[test]
+fn a_head_that_comes_in_drops_ends_with_408_after_its_time() {
+    run(async {
+        for before in [&b""[..], b"\r\n\r\n", GET] {
+            let (mut gate, mut client) = connect();
+            send(&mut client, before).await;
+            handed(&mut gate).await;
+            if before == GET {
+                drop(gate.activity().begin(false));
+            }
+            assert!(waits(&mut gate, SECOND * 70).await, "silence is not a slow head");
+            send(&mut client, b"GE").await;
+            assert!(waits(&mut gate, SECOND / 2).await);
+            send(&mut client, b"T").await;
+            let late = tokio::time::timeout(SECOND * 3 / 5, gate.read_u8()).await;
+            let late = late.expect("a later byte gives no more time").expect_err("it is cut");
+            assert_eq!(late.kind(), ErrorKind::TimedOut);
+            assert!(told(&mut client).await.starts_with("HTTP/1.1 408"));
+        }
+    });
+}
+
+#[test]
+fn a_head_that_began_while_a_request_ran_is_timed_from_that_ones_end() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, &[POST, b"GE"].concat()).await;
+        assert_eq!(handed(&mut gate).await.0, POST);
+        let running = gate.activity().begin(false);
+        assert!(waits(&mut gate, SECOND * 1000).await, "a request runs");
+        drop(running);
+        assert!(waits(&mut gate, SECOND * 9 / 10).await);
+        let late = gate.read_u8().await.expect_err("the head does not come");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        assert!(told(&mut client).await.starts_with("HTTP/1.1 408"));
+    });
+}
+
+#[test]
+fn a_client_that_never_pauses_is_timed_too() {
+    run(async {
+        for endless in ["\r\n", "a"] {
+            let (mut gate, mut client) = connect();
+            let mut ends = 0;
+            for _ in 0..200 {
+                send(&mut client, endless.as_bytes()).await;
+                // The bytes are there already: the stream never waits.
+                let mut buffer = [0; 16];
+                let read = tokio::time::timeout(Duration::ZERO, gate.read(&mut buffer)).await;
+                ends += u32::from(read.is_ok());
+                if ends > 0 {
+                    break;
+                }
+                tokio::time::advance(SECOND / 2).await;
+            }
+            assert_eq!(ends, 1, "{endless:?}");
+        }
+    });
+}
+
+#[test]
+fn a_refused_head_is_answered_and_its_connection_read_for_seconds_only() {
+    run(async {
+        for (bytes, status) in [
+            (b"no http\r\n\r\n".to_vec(), "400"),
+            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "400"),
+            ([&GET[..GET.len() - 2], &[b'a'; 70_000]].concat(), "431"),
+        ] {
+            let (mut gate, mut client) = connect();
+            send(&mut client, &[&bytes[..], GET].concat()).await;
+            assert_eq!(handed(&mut gate).await, (Vec::new(), false), "{status}");
+            let answer = told(&mut client).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+            assert!(answer.ends_with("}<end>"), "{answer}");
+            let mut late = None;
+            for _ in 0..11 {
+                assert!(late.is_none(), "it has five seconds");
+                send(&mut client, b"b").await;
+                late = tokio::time::timeout(Duration::ZERO, gate.read_u8()).await.ok();
+                tokio::time::advance(SECOND / 2).await;
+            }
+            let late = late.expect("its time is over").expect_err("it is cut");
+            assert_eq!(late.kind(), ErrorKind::TimedOut);
+        }
+    });
+}
+
+#[test]
+fn an_answer_before_the_end_of_its_body_ends_the_connection() {
+    run(async {
+        for (request, is_read) in [(&POST[..POST.len() - 1], true), (POST, false)] {
+            let (mut gate, mut client) = connect();
+            send(&mut client, request).await;
+            assert_eq!(handed(&mut gate).await.0, request);
+            let running = gate.activity().begin(true);
+            if is_read {
+                gate.activity().body_ended();
+            }
+            drop(running);
+            send(&mut client, GET).await;
+            assert_eq!(handed(&mut gate).await, (Vec::new(), false));
+            assert_eq!(told(&mut client).await, "<end>", "one request has one answer");
+        }
+    });
+}
+
+#[test]
+fn chunks_that_are_not_well_formed_break_the_body_and_are_not_handed_on() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        let end = CHUNKED.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        send(&mut client, &CHUNKED[..end]).await;
+        assert_eq!(handed(&mut gate).await.0, &CHUNKED[..end]);
+        let activity = gate.activity();
+        let running = activity.begin(true);
+        assert!(!is_broken(&activity).await);
+        send(&mut client, b"3\r\nabc\r\nzz\r\n").await;
+        assert_eq!(handed(&mut gate).await, (b"3\r\nabc\r\n".to_vec(), false));
+        assert!(is_broken(&activity).await);
+        drop(running);
+        assert_eq!(handed(&mut gate).await, (Vec::new(), false));
+        assert_eq!(told(&mut client).await, "<end>");
+    });
+}
+
+#[test]
+fn a_client_is_told_to_send_its_body_when_a_handler_wants_it() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, EXPECT).await;
+        let seen = String::from_utf8(handed(&mut gate).await.0).expect("ASCII");
+        assert!(seen.contains("expect:             \r\n"), "actix would answer it: {seen}");
+        let activity = gate.activity();
+        let running = activity.begin(true);
+        assert_eq!(handed(&mut gate).await.0, b"");
+        assert_eq!(told(&mut client).await, "", "nobody wants the body yet");
+        for _ in 0..2 {
+            assert!(!is_broken(&activity).await);
+            assert_eq!(handed(&mut gate).await.0, b"");
+        }
+        let mut answer = [0; 25];
+        client.read_exact(&mut answer).await.expect("a word");
+        assert_eq!(&answer, CONTINUE);
+        assert_eq!(told(&mut client).await, "", "it is told once");
+        send(&mut client, b"body").await;
+        assert_eq!(handed(&mut gate).await.0, b"body");
+        drop(running);
+    });
+}
+
+#[test]
+fn nothing_is_written_between_an_answer_and_the_next_request() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        send(&mut client, EXPECT).await;
+        handed(&mut gate).await;
+        let activity = gate.activity();
+        let running = activity.begin(true);
+        assert!(!is_broken(&activity).await);
+        drop(running);
+        handed(&mut gate).await;
+        assert_eq!(told(&mut client).await, "<end>");
+    });
+}
