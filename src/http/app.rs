@@ -25,7 +25,7 @@ use actix_web::http::ConnectionType;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{
-    App, Error, FromRequest, Handler, HttpResponse, Resource, Responder, Route, guard,
+    App, Error, FromRequest, Handler, HttpRequest, HttpResponse, Resource, Responder, Route, guard,
 };
 use futures_util::FutureExt;
 
@@ -157,7 +157,9 @@ where
 fn resource(path: &str, endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
     web::resource(path)
         .route(route.wrap(from_fn(move |request, next| enter(endpoint, request, next))))
-        .default_service(web::to(move || wrong_method(endpoint, methods)))
+        .default_service(web::to(move |request: HttpRequest| {
+            wrong_method(request, endpoint, methods)
+        }))
 }
 
 /// What every path without a route is answered.
@@ -168,7 +170,12 @@ async fn not_found() -> HttpResponse {
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
 }
 
-async fn wrong_method(endpoint: Endpoint, methods: &'static str) -> HttpResponse {
+async fn wrong_method(
+    request: HttpRequest,
+    endpoint: Endpoint,
+    methods: &'static str,
+) -> HttpResponse {
+    RequestContext::of(&request).refuse_method(endpoint);
     let message = format!("{} does not take this method; use {methods}", endpoint.name);
     let error = ApiError::new(Code::MethodNotAllowed, message);
     let error = ApiError { allow: Some(methods), ..error };

@@ -29,6 +29,9 @@ const TRACEPARENT: &str = "traceparent";
 /// How the trace of a request without an answer says why.
 const CLIENT_LEFT: &str = "client_left";
 
+/// The method of what no route takes, as OpenTelemetry names it.
+const OTHER_METHOD: &str = "_OTHER";
+
 /// The route of what has none.
 const NO_ROUTE: &str = "none";
 
@@ -65,6 +68,11 @@ impl RequestContext {
     pub(super) fn of(request: &HttpRequest) -> Rc<Self> {
         let context = request.extensions().get::<Rc<Self>>().cloned();
         context.expect("`observe` is a layer around all that ask for it")
+    }
+
+    /// A route was found, which does not take the request's method.
+    pub(super) fn refuse_method(&self, endpoint: Endpoint) {
+        self.entered.set(Some(Entered { endpoint, method: OTHER_METHOD, trace: None }));
     }
 
     /// A route was found; a trace begins, unless the route has none.
