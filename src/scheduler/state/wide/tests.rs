@@ -11,6 +11,8 @@ use crate::batch::{Bucket, Priority};
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
 use crate::scheduler::state::{Event, StateConfig};
 
+mod wrong_costs;
+
 /// What a small encoder takes on two cores: a short text alone takes 8 ms with both and 12 ms with
 /// one, and the rates of large batches are nearly equal.
 const BOTH_CORES: CostModel =
@@ -51,6 +53,14 @@ struct Simulation {
     left: Vec<usize>,
     texts_each: usize,
     answered: usize,
+    /// Texts that are answered before are not counted.
+    count_from: Moment,
+    /// How much longer the threads of one session take while there are several clients.
+    disturbed: f64,
+    /// The same with a single client.
+    disturbed_alone: f64,
+    /// How much longer one core takes while there are several clients.
+    apart_under_load: f64,
 }
 
 impl Simulation {
@@ -77,6 +87,10 @@ impl Simulation {
             left: vec![0; clients],
             texts_each,
             answered: 0,
+            count_from: Moment::START,
+            disturbed: DISTURBED,
+            disturbed_alone: 1.0,
+            apart_under_load: 1.0,
         };
         for worker in 0..all {
             new.state.handle(new.now, &Event::WorkerOpened { worker });
@@ -91,17 +105,30 @@ impl Simulation {
 
     /// Texts a second.
     fn rate(mut self) -> f64 {
-        while let Some(Reverse((when, happening))) = self.happenings.pop() {
-            self.now = when;
-            if when.since(Moment::START) > SPAN {
-                break;
-            }
-            match happening {
-                Happening::Arrival { client } => self.submit(client),
-                Happening::End { worker } => self.end(worker),
-            }
+        let end = Moment::START + SPAN;
+        while self.now <= end {
+            self.step();
         }
-        self.answered as f64 / SPAN.as_secs_f64()
+        self.answered as f64 / end.since(self.count_from).as_secs_f64()
+    }
+
+    fn run_until(&mut self, is_reached: impl Fn(&SchedulerState<usize>) -> bool) {
+        while !is_reached(&self.state) {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let Reverse((when, happening)) = self.happenings.pop().expect("clients never stop");
+        self.now = when;
+        match happening {
+            Happening::Arrival { client } => self.submit(client),
+            Happening::End { worker } => self.end(worker),
+        }
+    }
+
+    fn wide_batches(&self) -> u64 {
+        self.state.wide.as_ref().map_or(0, |wide| wide.batches)
     }
 
     fn submit(&mut self, client: usize) {
@@ -128,7 +155,7 @@ impl Simulation {
         self.state.handle(self.now, &Event::BatchDone { worker, failed: &[] });
         for client in std::mem::take(&mut self.running[worker]) {
             self.left[client] -= 1;
-            self.answered += 1;
+            self.answered += usize::from(self.now >= self.count_from);
             if self.left[client] == 0 {
                 let next = Happening::Arrival { client };
                 self.happenings.push(Reverse((self.now + THINK, next)));
@@ -158,8 +185,13 @@ impl Simulation {
             Cores::Apart => false,
             Cores::AsSaid => worker == 2,
         };
-        let disturbed = if self.left.len() > 1 { DISTURBED } else { 1.0 };
-        if wide { BOTH_CORES.predict(bucket).mul_f64(disturbed) } else { ONE_CORE.predict(bucket) }
+        let is_loaded = self.left.len() > 1;
+        match (wide, is_loaded) {
+            (true, true) => BOTH_CORES.predict(bucket).mul_f64(self.disturbed),
+            (true, false) => BOTH_CORES.predict(bucket).mul_f64(self.disturbed_alone),
+            (false, true) => ONE_CORE.predict(bucket).mul_f64(self.apart_under_load),
+            (false, false) => ONE_CORE.predict(bucket),
+        }
     }
 }
 
