@@ -397,7 +397,6 @@ impl<T: Clone> SchedulerState<T> {
         self.counts.tokens_padded += bucket.tokens() as u64;
         let part = interactive as f64 / real.max(1) as f64;
         self.admission.spend(now, self.cost_of(worker).predict_us(bucket) * part);
-        self.note_start(worker, items.len());
         self.workers[worker].running = Some(self.running_batch(now, worker, bucket, items));
         self.active = now;
         actions.push(Action::Run { worker, bucket, items: contents });
@@ -409,6 +408,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || !self.may_start(now, worker) {
             return None;
         }
+        self.note_start(now, worker);
         let plan = self.waiting.take(now, self.config.max_age)?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);

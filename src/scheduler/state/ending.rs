@@ -4,12 +4,6 @@ use super::{Action, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 
-/// How much the running correction of the cost model believes the newest batch.
-const CORRECTION_WEIGHT: f64 = 0.05;
-
-/// The same for the wide worker, which runs fewer batches.
-const WIDE_CORRECTION_WEIGHT: f64 = 0.3;
-
 impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run.
     pub(super) fn lose_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
@@ -88,8 +82,8 @@ impl<T: Clone> SchedulerState<T> {
             }
             self.waiting.set_cost(self.cost.model());
         } else if ran.predicted_us > 0.0 && !ran.items.is_empty() {
-            let weight = if is_wide { WIDE_CORRECTION_WEIGHT } else { CORRECTION_WEIGHT };
-            cost.correct(took_us / ran.predicted_us, weight);
+            let weight = self.weigh(worker, took_us);
+            self.cost_of_mut(worker).correct(took_us / ran.predicted_us, weight);
         }
     }
 
