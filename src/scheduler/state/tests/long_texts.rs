@@ -97,3 +97,18 @@ fn a_batch_of_a_measured_length_is_given_up_as_before() {
     assert!(state.overdue(look(29), LIMIT).is_empty());
     assert_eq!(state.overdue(look(31), LIMIT), [0]);
 }
+
+#[test]
+fn times_that_a_load_disturbed_refuse_no_longer_text() {
+    // The shortest shapes ran beside a load, and a text of 300 tokens when that had grown.
+    let mut state = slow_state();
+    let times = [(8, 620_000), (16, 640_000), (24, 655_000)];
+    let time = |(length, us): (usize, u64)| (bucket(length), Duration::from_micros(us));
+    measure(&mut state, times.map(time).to_vec());
+    state.handle(at(0), &submission(&[300], None, LATER));
+    ask(&mut state, at(0));
+    state.handle(at(5000), &Event::BatchDone { worker: 0, failed: &[] });
+    let needed = state.least_time(&[8000]).expect("it was measured");
+    let whole = TRUE.predict(bucket(8192));
+    assert!(needed < whole, "{needed:?}, where it takes {whole:?} undisturbed");
+}
