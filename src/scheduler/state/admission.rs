@@ -224,13 +224,15 @@ impl<T: Clone> SchedulerState<T> {
     /// The same on a machine that does nothing else; `None` before anything was measured. What
     /// disturbs the workers of late is left out: it may be over before the request runs.
     pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
-        let wide_us = |cost: &RunCost| {
-            let alone =
-                |&tokens: &usize| cost.model().predict_us(self.waiting.table().single(tokens));
-            tokens.iter().map(alone).sum()
+        let single = |&tokens: &usize| self.waiting.table().single(tokens);
+        let longest = single(tokens.iter().max()?);
+        let others_us = match self.cost.is_unmeasured(longest) {
+            true => self.cost.least_us(longest),
+            false => self.own_us(tokens),
         };
+        let each_us = |cost: &RunCost| tokens.iter().map(|item| cost.least_us(single(item))).sum();
         let wide = self.wide.as_ref().map(|wide| &wide.cost).filter(|cost| cost.error().is_some());
-        let least_us = self.own_us(tokens).min(wide.map_or(f64::INFINITY, wide_us));
+        let least_us = others_us.min(wide.map_or(f64::INFINITY, each_us));
         self.cost.error().map(|_| micros(least_us))
     }
 

@@ -91,7 +91,6 @@ fn times_and_cost_are_those_of_the_engine() {
     // A text of 32 tokens takes 1.32 ms, one of 64 takes 1.64 ms.
     assert_eq!(measured.alone, Duration::from_micros(1480));
     assert!((measured.cost.fixed_us - FIXED_US as f64).abs() < 1.0, "{:?}", measured.cost);
-    assert!((measured.cost.per_token_us - TOKEN_US as f64).abs() < 0.01, "{:?}", measured.cost);
     let expected = 1024.0 / (FIXED_US + 1024 * TOKEN_US) as f64 * 1e6;
     assert!((measured.tokens_per_s(1024) / expected - 1.0).abs() < 1e-3);
     assert_eq!(measured.memory_tokens, None);
