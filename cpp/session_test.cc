@@ -240,6 +240,27 @@ TEST(kernels_are_compiled_once_for_all_sessions) {
     CHECK(count("compile") - before == 5);
 }
 
+TEST(sessions_side_by_side_compile_each_kernel_once) {
+    auto const engine = load();
+    long const before = count("compile");
+    auto const one = engine->open_session(wanted(kAllGraphs));
+    auto const other = engine->open_session(wanted(kAllGraphs));
+    std::thread beside([&] { warm_up(*one); });
+    warm_up(*other);
+    beside.join();
+    CHECK(count("compile") - before == 5);
+}
+
+TEST(plain_runs_have_their_last_kernels_from_the_first_run_on) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(0));
+    long const before = count("compile");
+    warm_up(*session);
+    CHECK(count("compile") - before == 5);
+    warm_up(*session);
+    CHECK(count("compile") - before == 5);
+}
+
 namespace {
 
 std::string warned;

@@ -1,13 +1,14 @@
 //! Which plans run where: refusals, choices, and what `duovec check` tells of them.
 
 use std::fs;
+use std::path::PathBuf;
 
 use duovec::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{client, duovec, run};
+use crate::support::{Server, client, duovec, run};
 use crate::{Package, ask, get, standins};
 
 /// What is done to the manifest's entry of a plan.
@@ -136,4 +137,36 @@ fn check_prints_a_line_for_everything() {
     assert_eq!(ill.code, Some(1));
     assert!(ill.stdout.contains("BAD   device: the driver shows no GPU"), "{}", ill.stdout);
     assert!(ill.stderr.contains("is not well: device: "), "{}", ill.stderr);
+}
+
+#[test]
+fn kernels_of_an_earlier_start_are_used_where_they_fit() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    package.package.manifest(|manifest| manifest["plans"][0]["compute_capabilities"] = json!([]));
+    let start = |faults: &str| {
+        let mut command = package.command("serve", "tensorrt-rtx", faults);
+        let mut server = Server::spawn(command.args(["--max-batch-tokens", "512"]));
+        let said = server.wait_for("kernels of GPU 0: ")["message"].as_str().map(str::to_owned);
+        server.wait_for("ready");
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0));
+        said.expect("a text")
+    };
+    let files = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(package.package.path()).expect("it is there");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|end| end == "kernels")).collect()
+    };
+    assert!(start("").contains("none are kept for this plan, GPU, driver and release"));
+    let kept = files();
+    assert_eq!(kept.len(), 1);
+    assert!(start("").ends_with(" bytes of an earlier start are used"));
+    // Another GPU and another driver have kernels of their own.
+    assert!(start("capability=89").contains("none are kept"));
+    assert!(start("driver_version=14000").contains("none are kept"));
+    assert_eq!(files().len(), 3);
+    let whole = fs::read(&kept[0]).expect("it is there");
+    fs::write(&kept[0], &whole[..whole.len() - 1]).expect("it is ours");
+    assert!(start("").contains("is not whole"));
+    assert_eq!(fs::read(&kept[0]).expect("it is there"), whole);
 }
