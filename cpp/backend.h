@@ -122,6 +122,9 @@ struct EngineRequest {
     std::int32_t hidden_size = 0;
     /// Whether the plan may bring code that runs on the host, as version-compatible ones do.
     bool host_code_allowed = false;
+    /// What Engine::kernels gave for the same plan on the same GPU; may be empty. What the library
+    /// does not take of it, it compiles. Not needed after the call.
+    std::span<std::uint8_t const> kernels;
     /// CUDA's number of the GPU.
     std::int32_t device = 0;
     /// The CUDA runtime, as the loader finds it.
@@ -194,6 +197,10 @@ class Engine {
     Engine& operator=(Engine const&) = delete;
 
     virtual TensorElements elements() const noexcept = 0;
+
+    /// What the library has compiled on the device so far, in its own form, for the next process.
+    /// Empty where it compiles nothing, and on a device that is lost.
+    virtual std::vector<std::uint8_t> kernels() const = 0;
 
     /// On the thread that will run it. Throws Error(kRequest) for a shape that no profile covers,
     /// Error(kOutOfMemory) and others of CUDA's. The engine must outlive the session.

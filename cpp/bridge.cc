@@ -212,9 +212,11 @@ std::unique_ptr<Plan> Library::build_plan(BuildRequest const& request,
 }
 
 std::shared_ptr<Engine> Library::load(EngineRequest const& from,
-                                      rust::Slice<std::uint8_t const> plan) const {
+                                      rust::Slice<std::uint8_t const> plan,
+                                      rust::Slice<std::uint8_t const> kernels) const {
     duovec::EngineRequest request;
     request.plan = {plan.data(), plan.size()};
+    request.kernels = {kernels.data(), kernels.size()};
     for (Profile const& profile : from.profiles) {
         request.profiles.push_back(profile_of(profile));
     }
@@ -303,6 +305,8 @@ SessionReport Session::report() const {
     duovec::SessionReport const report = session_->report();
     return {report.captured, report.plain, rust::String::lossy(report.refused)};
 }
+
+rust::Vec<std::uint8_t> Session::kernels() const { return copied(engine_->kernels()); }
 
 std::shared_ptr<Library> open_library(Flavour flavour, rust::Str directory) {
     return std::make_shared<Library>(open_backend(flavour, std::string(directory)));

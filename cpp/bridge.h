@@ -84,6 +84,8 @@ class Session {
     rust::Slice<float const> token_weights_f32() const;
     rust::Slice<std::uint16_t const> token_weights_f16() const;
     SessionReport report() const;
+    /// Of its engine.
+    rust::Vec<std::uint8_t> kernels() const;
 
  private:
     // Before the session: it must live longer.
@@ -111,8 +113,8 @@ class Library {
 
     Version version() const;
     std::unique_ptr<Plan> build_plan(BuildRequest const& request, Observer const& observer) const;
-    std::shared_ptr<Engine> load(EngineRequest const& request,
-                                 rust::Slice<std::uint8_t const> plan) const;
+    std::shared_ptr<Engine> load(EngineRequest const& request, rust::Slice<std::uint8_t const> plan,
+                                 rust::Slice<std::uint8_t const> kernels) const;
     double measure_ceiling(std::int32_t device, rust::Str cuda_file) const;
 
  private:

@@ -154,6 +154,7 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
       profiles_(request.profiles),
       names_(request) {
     names_.plan = {};
+    names_.kernels = {};
     // Before the library is asked: without a driver some versions return a bad pointer.
     cuda_.use(device_);
     runtime_ = library_->create_runtime(logger());
@@ -162,11 +163,17 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
     deserialize(request.plan);
     elements_ = read_tensors(*engine_, request);
     check_plan_profiles(*engine_, request);
+#ifdef DUOVEC_RTX
+    open_kernel_cache(request.kernels);
+#endif
 }
 
 LoadedEngine::~LoadedEngine() {
     // The last owner may be on a thread that has never used the device.
     if (cuda_.call().cudaSetDevice(device_) != cudaSuccess || is_lost()) {
+#ifdef DUOVEC_RTX
+        static_cast<void>(kernel_cache_.release());
+#endif
         static_cast<void>(engine_.release());
         static_cast<void>(runtime_.release());
     }
@@ -207,16 +214,34 @@ void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
 }
 
 #ifdef DUOVEC_RTX
-std::vector<std::uint8_t> LoadedEngine::kernels() const {
-    std::lock_guard const lock(kernels_mutex_);
-    return kernels_;
-}
-
-void LoadedEngine::keep_kernels(std::span<std::uint8_t const> kernels) const {
-    std::lock_guard const lock(kernels_mutex_);
-    kernels_.assign(kernels.begin(), kernels.end());
+void LoadedEngine::open_kernel_cache(std::span<std::uint8_t const> kernels) {
+    std::unique_ptr<nvinfer1::IRuntimeConfig> const config(engine_->createRuntimeConfig());
+    // Without the cache every context compiles its kernels anew, and is right all the same.
+    kernel_cache_.reset(config == nullptr ? nullptr : config->createRuntimeCache());
+    if (kernel_cache_ == nullptr || kernels.empty() ||
+        kernel_cache_->deserialize(kernels.data(), kernels.size())) {
+        return;
+    }
+    // A part of them may have been taken.
+    static_cast<void>(kernel_cache_->reset());
+    recorder_.clear();
+    logger().log(nvinfer1::ILogger::Severity::kWARNING,
+                 "the kernels of an earlier start do not fit, so they are compiled anew");
 }
 #endif
+
+std::vector<std::uint8_t> LoadedEngine::kernels() const {
+#ifdef DUOVEC_RTX
+    if (kernel_cache_ != nullptr && !is_lost()) {
+        std::unique_ptr<nvinfer1::IHostMemory> const memory(kernel_cache_->serialize());
+        if (memory != nullptr) {
+            auto const* const begin = static_cast<std::uint8_t const*>(memory->data());
+            return {begin, begin + memory->size()};
+        }
+    }
+#endif
+    return {};
+}
 
 std::unique_ptr<Session> LoadedEngine::open_session(SessionRequest const& request) const {
     return std::make_unique<StreamSession>(*this, request);

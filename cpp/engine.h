@@ -1,6 +1,7 @@
 // A deserialized plan on one device: what all its sessions share.
 //
-// Thread safety: immutable once loaded, but for whether its device is lost and for kernels.
+// Thread safety: immutable once loaded, but for whether its device is lost and for the kernels,
+// which the library guards itself.
 // Ownership: it holds the vendor's runtime and engine, which are destroyed after every context made
 // from them; sessions must not outlive it. Preconditions: the library outlives it.
 
@@ -9,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -27,6 +27,7 @@ class LoadedEngine final : public Engine {
     ~LoadedEngine() override;
 
     TensorElements elements() const noexcept override { return elements_; }
+    std::vector<std::uint8_t> kernels() const override;
     std::unique_ptr<Session> open_session(SessionRequest const& request) const override;
 
     Cuda const& cuda() const noexcept { return cuda_; }
@@ -41,15 +42,14 @@ class LoadedEngine final : public Engine {
     bool is_lost() const noexcept { return lost_; }
 
 #ifdef DUOVEC_RTX
-    /// Kernels that sessions have compiled, in the library's own form; empty before the first.
-    std::vector<std::uint8_t> kernels() const;
-    /// They are what the next session begins with.
-    void keep_kernels(std::span<std::uint8_t const> kernels) const;
+    /// Where all sessions' contexts find kernels and leave new ones; null when there is none.
+    nvinfer1::IRuntimeCache const* kernel_cache() const noexcept { return kernel_cache_.get(); }
 #endif
 
  private:
 #ifdef DUOVEC_RTX
     void check_header(std::span<std::uint8_t const> plan);
+    void open_kernel_cache(std::span<std::uint8_t const> kernels);
 #endif
     void deserialize(std::span<std::uint8_t const> plan);
 
@@ -62,12 +62,11 @@ class LoadedEngine final : public Engine {
     Diagnostics recorder_{Hearing::kRecorder};
     std::unique_ptr<nvinfer1::IRuntime> runtime_;
     std::unique_ptr<nvinfer1::ICudaEngine> engine_;
+#ifdef DUOVEC_RTX
+    std::unique_ptr<nvinfer1::IRuntimeCache> kernel_cache_;
+#endif
     TensorElements elements_;
     mutable std::atomic<bool> lost_ = false;
-#ifdef DUOVEC_RTX
-    mutable std::mutex kernels_mutex_;
-    mutable std::vector<std::uint8_t> kernels_;
-#endif
 };
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -29,48 +29,14 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
     add_buckets(request);
     allocate();
     for (std::size_t profile = 0; profile < engine.profiles().size(); ++profile) {
-        contexts_.push_back({create_context(profile, Kernels::kInTheBackground), nullptr});
+        contexts_.push_back({create_context(profile), nullptr});
     }
 }
 
 StreamSession::~StreamSession() {
     // Nothing may be freed while the device still uses it; on a lost device nothing runs.
     static_cast<void>(cuda_.call().cudaStreamSynchronize(stream_.get()));
-#ifdef DUOVEC_RTX
-    if (engine_.is_lost()) {
-        static_cast<void>(kernel_cache_.release());
-    }
-#endif
 }
-
-#ifdef DUOVEC_RTX
-void StreamSession::open_kernel_cache(nvinfer1::IRuntimeConfig& config) {
-    if (kernel_cache_ == nullptr) {
-        kernel_cache_.reset(config.createRuntimeCache());
-        std::vector<std::uint8_t> const kernels = engine_.kernels();
-        // What the library does not take, it compiles.
-        if (kernel_cache_ != nullptr && !kernels.empty()) {
-            static_cast<void>(kernel_cache_->deserialize(kernels.data(), kernels.size()));
-        }
-    }
-    // Without the cache every context compiles its kernels anew, and is right all the same.
-    if (kernel_cache_ != nullptr) {
-        static_cast<void>(config.setRuntimeCache(*kernel_cache_));
-    }
-}
-
-void StreamSession::keep_kernels() const {
-    bool const warming =
-        std::ranges::any_of(buckets_, [](auto const& bucket) { return bucket.second.wants_graph; });
-    if (warming || kernel_cache_ == nullptr) {
-        return;
-    }
-    std::unique_ptr<nvinfer1::IHostMemory> const memory(kernel_cache_->serialize());
-    if (memory != nullptr) {
-        engine_.keep_kernels({static_cast<std::uint8_t const*>(memory->data()), memory->size()});
-    }
-}
-#endif
 
 void StreamSession::Retire::operator()(nvinfer1::IExecutionContext* context) const noexcept {
     // An enqueue that failed may have started a part of its work.
@@ -123,7 +89,7 @@ void StreamSession::allocate() {
     }
 }
 
-StreamSession::Context StreamSession::create_context(std::size_t profile, Kernels kernels) {
+StreamSession::Context StreamSession::create_context(std::size_t profile) {
     using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
     nvinfer1::ICudaEngine& engine = engine_.vendor();
     recorder_.clear();
@@ -134,12 +100,14 @@ StreamSession::Context StreamSession::create_context(std::size_t profile, Kernel
         throw Error(ErrorKind::kInternal, "TensorRT-RTX gives no runtime configuration");
     }
     config->setExecutionContextAllocationStrategy(Strategy::kUSER_MANAGED);
-    config->setDynamicShapesKernelSpecializationStrategy(
-        kernels == Kernels::kBeforeTheRun ? Specialization::kEAGER : Specialization::kLAZY);
-    open_kernel_cache(*config);
+    // A shape's first run waits for its best kernels, so that the times of later ones stay as they
+    // are when they are measured.
+    config->setDynamicShapesKernelSpecializationStrategy(Specialization::kEAGER);
+    if (engine_.kernel_cache() != nullptr) {
+        static_cast<void>(config->setRuntimeCache(*engine_.kernel_cache()));
+    }
     Context context(engine.createExecutionContext(config.get()), {this});
 #else
-    static_cast<void>(kernels);
     Context context(engine.createExecutionContext(Strategy::kUSER_MANAGED), {this});
 #endif
     auto const index = static_cast<std::int32_t>(profile);
@@ -184,9 +152,6 @@ RunTimes StreamSession::run() {
     try {
         if (staged_->wants_graph) {
             try_capture(*staged_);
-#ifdef DUOVEC_RTX
-            keep_kernels();
-#endif
         }
         return execute();
     } catch (Error const& error) {
@@ -315,7 +280,7 @@ void StreamSession::try_capture(Bucket& bucket) {
 StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     CudaFunctions const& call = cuda_.call();
     Captured captured;
-    captured.context = create_context(bucket.profile, Kernels::kBeforeTheRun);
+    captured.context = create_context(bucket.profile);
     bind(*captured.context, bucket);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
     copy_in();

@@ -65,17 +65,9 @@ class StreamSession final : public Session {
         Bucket const* bound = nullptr;
     };
 
-    /// How TensorRT-RTX, which compiles on the device, gets the best kernels of a shape.
-    enum class Kernels { kBeforeTheRun, kInTheBackground };
-
     void add_buckets(SessionRequest const& request);
     void allocate();
-    Context create_context(std::size_t profile, Kernels kernels);
-#ifdef DUOVEC_RTX
-    void open_kernel_cache(nvinfer1::IRuntimeConfig& config);
-    /// For later sessions, once all graphs are captured.
-    void keep_kernels() const;
-#endif
+    Context create_context(std::size_t profile);
     void bind(nvinfer1::IExecutionContext& context, Bucket const& bucket);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
@@ -103,9 +95,6 @@ class StreamSession final : public Session {
     DeviceMemory outputs_;
     DeviceMemory scratch_;
     std::int64_t scratch_bytes_ = 0;
-#ifdef DUOVEC_RTX
-    std::unique_ptr<nvinfer1::IRuntimeCache> kernel_cache_;
-#endif
     std::vector<ProfileContext> contexts_;
     std::map<Shape, Bucket> buckets_;
     Bucket* staged_ = nullptr;

@@ -251,6 +251,27 @@ TEST(sessions_side_by_side_compile_each_kernel_once) {
     CHECK(count("compile") - before == 5);
 }
 
+TEST(kernels_of_an_earlier_process_are_used_and_unfit_ones_are_not) {
+    std::string const text = PlanText{}.text();
+    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    std::vector<std::uint8_t> kernels;
+    auto const compiled = [&](std::vector<std::uint8_t> const& earlier) {
+        EngineRequest with_kernels = request(text);
+        with_kernels.kernels = earlier;
+        LoadedEngine const engine(library, with_kernels);
+        auto const session = engine.open_session(wanted(kAllGraphs));
+        long const before = count("compile");
+        warm_up(*session);
+        kernels = engine.kernels();
+        return count("compile") - before;
+    };
+    CHECK(compiled({}) == 5);
+    std::vector<std::uint8_t> const whole = kernels;
+    CHECK(compiled(whole) == 0 && kernels == whole);
+    CHECK(compiled({whole.begin(), whole.end() - 1}) == 5 && kernels == whole);
+    CHECK(compiled({'x'}) == 5 && kernels == whole);
+}
+
 TEST(plain_runs_have_their_last_kernels_from_the_first_run_on) {
     auto const engine = load();
     auto const session = engine->open_session(wanted(0));

@@ -180,6 +180,7 @@ constexpr std::string_view kCacheEnd = "end\n";
 }  // namespace
 
 IHostMemory* RuntimeCache::serialize() const noexcept {
+    std::lock_guard const lock(mutex_);
     std::string text = kCacheHeader;
     for (std::string const& kernel : kernels_) {
         text += kernel + "\n";
@@ -192,6 +193,7 @@ bool RuntimeCache::deserialize(void const* blob, std::size_t size) noexcept {
     if (!text.starts_with(kCacheHeader) || !text.ends_with(kCacheEnd)) {
         return false;
     }
+    std::lock_guard const lock(mutex_);
     std::istringstream lines(text.substr(kCacheHeader.size()));
     for (std::string line; std::getline(lines, line) && line + "\n" != kCacheEnd;) {
         kernels_.insert(line);
@@ -200,11 +202,15 @@ bool RuntimeCache::deserialize(void const* blob, std::size_t size) noexcept {
 }
 
 bool RuntimeCache::reset() noexcept {
+    std::lock_guard const lock(mutex_);
     kernels_.clear();
     return true;
 }
 
-bool RuntimeCache::add(std::string const& kernel) { return kernels_.insert(kernel).second; }
+bool RuntimeCache::add(std::string const& kernel) {
+    std::lock_guard const lock(mutex_);
+    return kernels_.insert(kernel).second;
+}
 
 IRuntimeCache* RuntimeConfig::createRuntimeCache() const noexcept {
     return new Owner<IRuntimeCache, RuntimeCache>();

@@ -96,7 +96,8 @@ class Runtime final : public TrapRuntime {
 
 #ifdef DUOVEC_RTX
 /// What has been compiled for which shapes. As bytes it begins with the library's version; those of
-/// another version are not taken, nor those that are cut short.
+/// another version are not taken, nor those that are cut short. Contexts on several threads share
+/// it.
 class RuntimeCache final : public TrapRuntimeCache {
  public:
     IHostMemory* serialize() const noexcept override;
@@ -107,6 +108,7 @@ class RuntimeCache final : public TrapRuntimeCache {
     bool add(std::string const& kernel);
 
  private:
+    mutable std::mutex mutex_;
     std::set<std::string> kernels_;
 };
 #endif

@@ -21,10 +21,12 @@ use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
 pub mod build;
 pub mod choose;
 pub mod ffi;
+mod kernels;
 pub mod plan;
 mod session;
 
 use ffi::{BridgeError, EngineRequest, Library, PlanEngine, SessionRequest, Shape};
+use kernels::KernelFile;
 use plan::size;
 use session::TensorRtSession;
 
@@ -59,6 +61,8 @@ struct Shared {
     places: Places,
     captured_graphs: AtomicU64,
     refused_graphs: AtomicU64,
+    /// By place; none of them for a library that compiles nothing on the device.
+    kernels: Vec<KernelFile>,
 }
 
 /// The model on its GPUs.
@@ -87,6 +91,7 @@ impl TensorRtEngine {
         let found = find_devices(&cuda, &options.devices)?;
         let manifest = package.manifest();
         let mut devices = Vec::with_capacity(found.len());
+        let mut kernels = Vec::new();
         let mut entry: Option<&PlanEntry> = None;
         for device in &found {
             let target = choose::Target {
@@ -97,12 +102,15 @@ impl TensorRtEngine {
             };
             let fitting = choose::fitting(manifest, &target)
                 .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
-            let bytes = package
+            let file = KernelFile::of(package.directory(), fitting, &target, &cuda);
+            let plan = package
                 .read_plan(fitting)
                 .map_err(|error| EngineError::BadPackage(error.to_string()))?;
+            let compiled = file.as_ref().map(KernelFile::read).unwrap_or_default();
             let request = engine_request(manifest, fitting, device.index, &cuda);
-            let engine = library.load(&request, &bytes).map_err(fault)?;
+            let engine = library.load(&request, &plan, &compiled).map_err(fault)?;
             devices.push(Device { index: device.index, name: device.name.clone(), engine });
+            kernels.extend(file);
             // Buckets and precision must be the same for all of a server's workers.
             if entry.is_some_and(|entry| entry.profiles != fitting.profiles) {
                 return Err(EngineError::NotAvailable(
@@ -127,6 +135,7 @@ impl TensorRtEngine {
                 places: Places::new(devices.len()),
                 captured_graphs: AtomicU64::new(0),
                 refused_graphs: AtomicU64::new(0),
+                kernels,
             }),
             profiles: entry.profiles.clone(),
             devices,

@@ -19,6 +19,8 @@ use super::manifest::plan::{PlanEntry, PlanFlavour};
 const UNFINISHED: &str = ".unfinished-";
 /// Suffix of the names of plans.
 const PLAN_ENDING: &str = ".plan";
+/// Suffix of the names of files with kernels that were compiled for a plan.
+const KERNELS_ENDING: &str = ".kernels";
 /// Hexadecimal digits of the digest in a plan's name.
 const DIGEST_IN_NAME: usize = 16;
 /// Bytes written at once.
@@ -84,7 +86,7 @@ impl PackageEditor {
     }
 
     /// Puts `plans` in place of the manifest's, then removes the files of plans that it no longer
-    /// lists. Everything else in the manifest stays as it is, byte for byte.
+    /// lists, and their kernels. Everything else in the manifest stays as it is, byte for byte.
     pub fn replace_plans(&self, plans: &[PlanEntry]) -> Result<(), EditError> {
         let path = self.directory.join("manifest.json");
         let text = fs::read_to_string(&path)
@@ -92,7 +94,9 @@ impl PackageEditor {
         let edited = with_plans(&text, plans)
             .map_err(|source| EditError::Manifest { path: path.clone(), source })?;
         self.write("manifest.json", edited.as_bytes())?;
-        let unlisted = |name: &str| is_plan(name) && plans.iter().all(|plan| plan.file != name);
+        let unlisted = |name: &str| {
+            plan_of(name).is_some_and(|file| plans.iter().all(|plan| plan.file != file))
+        };
         if let Err(error) = self.remove_files(unlisted) {
             // The package is complete; the next change tries again.
             tracing::warn!("an old plan could not be removed: {error}");
@@ -136,6 +140,18 @@ impl PackageEditor {
         }
         Ok(())
     }
+}
+
+/// The name of a file with kernels that were compiled for a plan; `key` is the machine's.
+pub(crate) fn kernels_name(plan_file: &str, key: &str) -> String {
+    format!(".{plan_file}-{key}{KERNELS_ENDING}")
+}
+
+/// The plan that a file is, or whose kernels it has.
+fn plan_of(name: &str) -> Option<&str> {
+    let kernels = || name.strip_prefix('.')?.strip_suffix(KERNELS_ENDING)?.rsplit_once('-');
+    let file = kernels().map_or(name, |(file, _)| file);
+    is_plan(file).then_some(file)
 }
 
 /// Whether the name is one that `write_plan` gives.

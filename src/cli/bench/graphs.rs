@@ -5,14 +5,11 @@ use serde::Serialize;
 
 use super::{Bench, Loaded, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
-use crate::engine::{BatchOutput, EngineKind};
+use crate::engine::BatchOutput;
 use crate::limits::GraphTokens;
 
-/// TensorRT's graphs replay the same kernels in the same order; what differs is a fault.
+/// Graphs replay the kernels of a plain run in the same order; what differs is a fault.
 const DIFFERENCE_MAX: f32 = 0.0;
-/// TensorRT-RTX has kernels of their own for captured shapes, which sum in another order; of half
-/// precision that leaves about 1e-3 of a dense float, a fault leaves far more.
-const DIFFERENCE_MAX_RTX: f32 = 1e-2;
 
 /// Runs of each bucket.
 const ROUNDS: usize = 5;
@@ -71,16 +68,12 @@ impl Bench<'_> {
             let figures = engine.figures();
             figures.into_iter().find(|(one, _)| one == name).map_or(0, |(_, value)| value)
         };
-        let allowed = match engine.info().kind {
-            EngineKind::TensorRtRtx => DIFFERENCE_MAX_RTX,
-            _ => DIFFERENCE_MAX,
-        };
         Ok(GraphReport {
             buckets: buckets.len(),
             captured: figure("captured_graphs"),
             refused: figure("refused_graphs"),
             largest_difference: worst,
-            equal: worst <= allowed,
+            equal: worst <= DIFFERENCE_MAX,
             time_ratio: median(ratios),
         })
     }

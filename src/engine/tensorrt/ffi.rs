@@ -180,7 +180,12 @@ mod bridge {
             request: &BuildRequest,
             observer: &Observer,
         ) -> Result<UniquePtr<Plan>>;
-        fn load(self: &Library, request: &EngineRequest, plan: &[u8]) -> Result<SharedPtr<Engine>>;
+        fn load(
+            self: &Library,
+            request: &EngineRequest,
+            plan: &[u8],
+            kernels: &[u8],
+        ) -> Result<SharedPtr<Engine>>;
 
         fn measure_ceiling(self: &Library, device: i32, cuda_file: &str) -> Result<f64>;
 
@@ -200,6 +205,7 @@ mod bridge {
         fn token_weights_f32(self: &Session) -> Result<&[f32]>;
         fn token_weights_f16(self: &Session) -> Result<&[u16]>;
         fn report(self: &Session) -> SessionReport;
+        fn kernels(self: &Session) -> Vec<u8>;
 
         /// A serialized plan in host memory.
         type Plan;
@@ -316,8 +322,14 @@ impl Library {
     }
 
     /// Puts a plan on its device; makes that the calling thread's current one. Takes seconds.
-    pub fn load(&self, request: &EngineRequest, plan: &[u8]) -> Result<PlanEngine, BridgeError> {
-        Ok(PlanEngine { handle: self.handle.load(request, plan)? })
+    /// `kernels` are those of an earlier process; none if empty.
+    pub fn load(
+        &self,
+        request: &EngineRequest,
+        plan: &[u8],
+        kernels: &[u8],
+    ) -> Result<PlanEngine, BridgeError> {
+        Ok(PlanEngine { handle: self.handle.load(request, plan, kernels)? })
     }
 
     /// Half-precision operations a second of large matrix products on an idle GPU. Takes seconds.
@@ -399,6 +411,12 @@ impl PlanSession {
 
     pub fn report(&self) -> SessionReport {
         self.handle.report()
+    }
+
+    /// What the library has compiled for the plan on this device so far, by all sessions; empty
+    /// where it compiles nothing.
+    pub fn kernels(&self) -> Vec<u8> {
+        self.handle.kernels()
     }
 }
 

@@ -85,6 +85,9 @@ impl Session for TensorRtSession {
             *counted = seen;
         }
         tracing::debug!(captured = report.captured, plain = report.plain, "a session is warm");
+        if let Some(file) = shared.kernels.get(self.lease.place) {
+            file.keep(&self.session.kernels());
+        }
     }
 }
 

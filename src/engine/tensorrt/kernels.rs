@@ -1,0 +1,120 @@
+//! What TensorRT-RTX compiled for a plan on one GPU, in a file beside the plan for the next start.
+//!
+//! The file begins with what it is for: the library never gets kernels of another plan, GPU, driver
+//! or release, nor those of a file that was cut short. Without the file it compiles all of them.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::choose::Target;
+use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::package::edit::{PackageEditor, kernels_name};
+use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+
+/// How every file of kernels begins.
+const HEADER: &str = "duovec kernels 1";
+/// Hexadecimal digits of the key's digest in the name.
+const DIGEST_IN_NAME: usize = 16;
+
+/// The file for one plan on one GPU.
+pub(super) struct KernelFile {
+    directory: PathBuf,
+    name: String,
+    key: String,
+    device: usize,
+    /// Digest of what the file holds; empty when it holds nothing of use.
+    kept: Mutex<String>,
+}
+
+impl KernelFile {
+    /// `None` for the flavour whose plans have all their kernels.
+    pub(super) fn of(
+        directory: &Path,
+        plan: &PlanEntry,
+        target: &Target<'_>,
+        cuda: &Cuda,
+    ) -> Option<Self> {
+        if plan.flavour == PlanFlavour::TensorRt {
+            return None;
+        }
+        let driver = cuda.driver_version().ok().flatten();
+        let driver = driver.map_or_else(|| "unknown".to_owned(), |driver| driver.to_string());
+        let CudaDevice { name, capability, index, .. } = target.device;
+        let key = format!(
+            "plan {}, GPU {name} of {capability}, driver for CUDA {driver}, release {}",
+            plan.sha256, target.version
+        );
+        let name = kernels_name(&plan.file, &digest(key.as_bytes())[..DIGEST_IN_NAME]);
+        let kept = Mutex::new(String::new());
+        Some(Self { directory: directory.to_owned(), name, key, device: *index, kept })
+    }
+
+    /// What an earlier start left, empty when that cannot be used; the log says which.
+    pub(super) fn read(&self) -> Vec<u8> {
+        let path = self.directory.join(&self.name);
+        let found = match fs::read(&path) {
+            Ok(file) => self.parse(&file).map(<[u8]>::to_vec),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err("none are kept for this plan, GPU, driver and release".to_owned())
+            }
+            Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        };
+        let device = self.device;
+        match found {
+            Ok(kernels) => {
+                let bytes = kernels.len();
+                tracing::info!(
+                    "kernels of GPU {device}: {bytes} bytes of an earlier start are used"
+                );
+                *self.kept.lock() = digest(&kernels);
+                kernels
+            }
+            Err(reason) => {
+                tracing::info!("kernels of GPU {device}: {reason}; they are compiled now");
+                Vec::new()
+            }
+        }
+    }
+
+    fn parse<'a>(&self, file: &'a [u8]) -> Result<&'a [u8], String> {
+        let mut parts = file.splitn(4, |&byte| byte == b'\n');
+        let mut part = || parts.next().unwrap_or_default();
+        if part() != HEADER.as_bytes() || part() != self.key.as_bytes() {
+            return Err(format!("{} is for another plan or machine", self.name));
+        }
+        let (sha256, kernels) = (part(), part());
+        if digest(kernels).as_bytes() != sha256 {
+            return Err(format!("{} is not whole", self.name));
+        }
+        Ok(kernels)
+    }
+
+    /// Writes them when they are not what the file holds. A package that cannot be written to is
+    /// told in the log: the next start compiles them again.
+    pub(super) fn keep(&self, kernels: &[u8]) {
+        let sha256 = digest(kernels);
+        let mut kept = self.kept.lock();
+        if kernels.is_empty() || *kept == sha256 {
+            return;
+        }
+        let mut file = format!("{HEADER}\n{}\n{sha256}\n", self.key).into_bytes();
+        file.extend_from_slice(kernels);
+        let written =
+            PackageEditor::open(&self.directory).and_then(|editor| editor.write(&self.name, &file));
+        match written {
+            Ok(()) => *kept = sha256,
+            Err(error) => {
+                let cause = error.source().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(cause, "kernels are not kept for the next start: {error}");
+            }
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
