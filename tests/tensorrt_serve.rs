@@ -415,7 +415,7 @@ fn gpu_check(package: &Package, faults: &str) -> (Option<i32>, String) {
     let report = package.package.file("report.md");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu_check.sh");
     let mut command = Command::new(script);
-    command.args(["--seconds", "2", "--binary", env!("CARGO_BIN_EXE_duovec"), "--flavour"]);
+    command.args(["--seconds", "1", "--binary", env!("CARGO_BIN_EXE_duovec"), "--flavour"]);
     command.arg(package.flavour.name()).arg("--package").arg(package.package.path());
     command.arg("--library-dir").arg(standins()).arg("--cuda-library-dir").arg(standins());
     let faults = format!("{faults},capability=120");
@@ -424,23 +424,40 @@ fn gpu_check(package: &Package, faults: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_gpu_check_passes_on_the_stand_ins_and_fails_without_a_gpu() {
+fn the_gpu_check_passes_on_the_stand_ins() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
     let (code, report) = gpu_check(&package, "run_us=1");
     assert_eq!(code, Some(0), "{report}");
     for line in [
         "- PASS library, driver, device and plan are well",
-        "- PASS 77 of 96 buckets captured, largest difference to a plain run 0.0",
-        "- PASS every shape is measured",
         "- PASS the server is ready after",
-        "requests in 2 s, 0 errors",
+        " s, 0 errors",
         "- PASS the deep check passes after the load",
         "- PASS it drains and ends with exit code 0",
+        "- PASS 77 of 96 buckets captured, largest difference to a plain run 0.0",
+        "| with graphs |",
+        "| without | 0 |",
+        "- PASS every shape is measured",
+        "Workers on each GPU: 4",
     ] {
         assert!(report.contains(line), "'{line}' is not in: {report}");
     }
-    let (code, report) = gpu_check(&package, "no_device");
-    assert_eq!(code, Some(1), "{report}");
-    assert!(report.contains("- FAIL library, driver, device"), "{report}");
-    assert!(report.contains("the driver shows no GPU"), "{report}");
+}
+
+#[test]
+fn the_gpu_check_reports_what_a_machine_lacks() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    for (faults, reason) in [
+        ("no_device", "the driver shows no GPU"),
+        ("no_driver", "cudaErrorInsufficientDriver"),
+        ("version=10500", "this program needs TensorRT-RTX"),
+        ("unsupported_device", "compute capability"),
+    ] {
+        let (code, report) = gpu_check(&package, faults);
+        assert_eq!(code, Some(1), "{faults}: {report}");
+        assert!(report.contains("- FAIL library, driver, device"), "{faults}: {report}");
+        assert!(report.contains(reason), "{faults}: {report}");
+        assert!(report.contains("- SKIP no plan runs here"), "{faults}: {report}");
+        assert!(!report.contains("did not come to its end"), "{faults}: {report}");
+    }
 }

@@ -1,15 +1,20 @@
-"""A load of clients that each wait for their answer, from as many processes."""
+"""Closed loops of several shapes, sent by wrk: a program in Python would be what is measured."""
 
 import json
-import multiprocessing
-import time
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_check.server import Server, request
+from debian_texts.packages import default_cache
+from default_package.errors import PackageError
+from gpu_check.report import Report, SkipSection
+from gpu_check.server import Server
+from http_bench.wrk import Found, Wrk
 
-#: Said by people or written for this purpose; several scripts, short and long.
+#: Where the golden texts are not.
 FALLBACK_TEXTS = ["hello world", "ein kurzer Satz", "короткий текст", "短い文", "a b c d e f g h"]
+#: Different requests of a run.
+BODIES = 256
 
 
 @dataclass(frozen=True)
@@ -23,16 +28,12 @@ class Shape:
 SHAPES = [Shape(1, 1), Shape(16, 1), Shape(64, 1), Shape(4, 32)]
 
 
-@dataclass
-class Outcome:
-    """What one shape gave."""
-
-    shape: Shape
-    requests: int
-    errors: int
-    texts_per_s: float
-    p50_ms: float
-    p99_ms: float
+def find_wrk() -> Wrk:
+    """The installed one, or Debian's; without it there is no load."""
+    try:
+        return Wrk.found(default_cache())
+    except PackageError as error:
+        raise SkipSection(f"no load: {error}") from error
 
 
 def texts_of(golden: Path) -> list[str]:
@@ -42,42 +43,45 @@ def texts_of(golden: Path) -> list[str]:
     return FALLBACK_TEXTS
 
 
-def client(address: str, texts: list[str], number: int, shape: Shape, seconds: float) -> list:
-    """One client's latencies in seconds; an error counts as -1."""
-    server = Server.__new__(Server)
-    server.address = address
-    connection = server.connect()
-    latencies = []
-    turn = number
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        chosen = [texts[(turn + at) % len(texts)] for at in range(shape.texts)]
-        turn += shape.texts
-        body = json.dumps({"input": chosen, "encoding_format": "base64"}).encode()
-        start = time.monotonic()
-        status, answer = request(connection, "POST", "/v1/embeddings", body)
-        whole = status == 200 and len(answer["data"]) == shape.texts
-        latencies.append(time.monotonic() - start if whole else -1)
-    return latencies
+def bodies(texts: list[str], shape: Shape) -> str:
+    """Requests, one a line, each with other texts."""
+    lines = []
+    for number in range(BODIES):
+        first = number * shape.texts
+        chosen = [texts[(first + at) % len(texts)] for at in range(shape.texts)]
+        lines.append(json.dumps({"input": chosen, "encoding_format": "base64"}))
+    return "\n".join(lines) + "\n"
 
 
-def run(server: Server, texts: list[str], shape: Shape, seconds: float) -> Outcome:
+def run(server: Server, texts: list[str], shape: Shape, seconds: float) -> Found:
     """Runs one shape."""
-    start = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(shape.clients) as pool:
-        # Processes start before the clock does.
-        pool.map(abs, range(shape.clients))
-        start = time.monotonic()
-        work = [(server.address, texts, number, shape, seconds) for number in range(shape.clients)]
-        latencies = [one for client_ in pool.starmap(client, work, 1) for one in client_]
-    took = time.monotonic() - start
-    good = sorted(one for one in latencies if one >= 0)
-    at = (lambda part: good[min(int(len(good) * part), len(good) - 1)] * 1e3) if good else None
-    return Outcome(
-        shape,
-        len(latencies),
-        len(latencies) - len(good),
-        len(good) * shape.texts / took,
-        at(0.5) if at else 0.0,
-        at(0.99) if at else 0.0,
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write(bodies(texts, shape))
+        file.flush()
+        url = f"http://{server.address}/v1/embeddings"
+        return find_wrk().run(url, shape.clients, seconds, Path(file.name))
+
+
+def run_all(report: Report, server: Server, texts: list[str], seconds: float) -> None:
+    """Runs every shape, all of them within about `seconds`, and adds a table and a check."""
+    find_wrk()
+    found = [(shape, run(server, texts, shape, seconds / len(SHAPES))) for shape in SHAPES]
+    rows = []
+    for shape, one in found:
+        spread = one.spread
+        rows.append(
+            [
+                f"{shape.clients} x {shape.texts}",
+                str(one.requests),
+                f"{one.requests * shape.texts / one.seconds:,.0f}",
+                *(f"{spread[name]:.2f}" for name in ("p50", "p90", "p99", "max")),
+            ]
+        )
+    head = ["clients x texts", "requests", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms"]
+    report.table(head, rows)
+    requests = sum(one.requests for _, one in found)
+    errors = sum(one.refused + one.broken for _, one in found)
+    took = sum(one.seconds for _, one in found)
+    report.check(
+        errors == 0 and requests > 0, f"{requests} requests in {took:.0f} s, {errors} errors"
     )

@@ -6,42 +6,62 @@ import signal
 import subprocess
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 #: A large package is loaded, warmed up and captured in less.
-READY_SECONDS_MAX = 300
+READY_SECONDS_MAX = 600.0
+#: How long it may take to answer what waits and to end.
+END_SECONDS_MAX = 60.0
 
 
 class Server:
     """`duovec serve` on a free port; its log goes to a file that a failure shows the end of."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], ready_seconds_max: float = READY_SECONDS_MAX) -> None:
         self.log = Path(tempfile.mkstemp(prefix="duovec-", suffix=".log")[1])
-        started = time.monotonic()
+        self._give_up = time.monotonic() + ready_seconds_max
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, "--port", "0", "--log-format", "json"], stderr=log
             )
-        self.address = self._wait_for("address", started)
-        ready = self._wait_for("load_ms", started)
-        self.ready_seconds = ready / 1000
+        try:
+            self.address = self._wait_for("address")
+            self.ready_seconds = self._wait_for("load_ms") / 1000
+        except BaseException:
+            self.stop()
+            raise
 
-    def _wait_for(self, field: str, started: float) -> Any:
-        while time.monotonic() - started < READY_SECONDS_MAX:
-            for line in self.log.read_text().splitlines():
-                value = json.loads(line).get(field) if line.startswith("{") else None
-                if value is not None:
-                    return value
+    def _wait_for(self, field: str) -> Any:
+        while time.monotonic() < self._give_up:
+            for line in self._lines():
+                if field in line:
+                    return line[field]
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended: {self.words()}")
             time.sleep(0.05)
-        self.stop()
-        raise RuntimeError(f"the server was not ready in {READY_SECONDS_MAX} s: {self.words()}")
+        raise RuntimeError(f"the server was not ready in time: {self.words()}")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def words(self) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text().splitlines()[-5:])
+
+    def start_up(self) -> list[tuple[float, str]]:
+        """What the log says up to when it was ready, with seconds from the first line."""
+        said: list[tuple[float, str]] = []
+        first = None
+        for line in self._lines():
+            at = datetime.fromisoformat(line["timestamp"])
+            first = first or at
+            said.append(((at - first).total_seconds(), line["message"]))
+            if "load_ms" in line:
+                break
+        return said
 
     def memory_bytes(self) -> int:
         """Resident memory now."""
@@ -49,14 +69,28 @@ class Server:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) * 1024
 
+    def figures(self) -> dict[str, int]:
+        """The engine's numbers, such as the free memory of its GPUs."""
+        tuning: dict[str, Any] = self.get("/health")[1]["tuning"]
+        return dict(tuning.get("engine_figures") or {})
+
     def stop(self) -> int:
         """Asks it to drain and waits; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+
+    def __enter__(self) -> "Server":
+        """It is ready already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends it if it still runs."""
+        if self.process.poll() is None:
+            self.stop()
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that stays open."""

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Packs what scripts/gpu_check.sh needs on a bare machine without network into parts of at most 60
+# MiB: the binary without its symbols, the scripts, packages, libraries, and wrk when it is here.
+# On that machine `sh unpack.sh` in the folder of the parts puts everything together and says how to
+# go on.
+#
+#   scripts/gpu_carry.sh --out FOLDER [--binary FILE] [--package DIR]... [--library-dir DIR]
+#       [--cuda-library-dir DIR] [--part-mib N]
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+answer_help "$@"
+
+OUT="" BINARY="$ROOT/target/release/duovec" LIBRARIES="" CUDA="" PART_MIB=60 PACKAGES=()
+while [ $# -gt 0 ]; do
+    [ $# -gt 1 ] || die "$1 needs a value"
+    case $1 in
+        --out) OUT=$2 ;;
+        --binary) BINARY=$2 ;;
+        --package) PACKAGES+=("$2") ;;
+        --library-dir) LIBRARIES=$2 ;;
+        --cuda-library-dir) CUDA=$2 ;;
+        --part-mib) PART_MIB=$2 ;;
+        *) die "unknown argument $1: see --help" ;;
+    esac
+    shift 2
+done
+[ -n "$OUT" ] || die "name the folder for the parts with --out"
+[ -x "$BINARY" ] || die "$BINARY is not there: build it, or name another with --binary"
+[ ${#PACKAGES[@]} -gt 0 ] || PACKAGES=("$ROOT/engines/$PACKAGE_NAME")
+case $PART_MIB in
+    '' | *[!0-9]* | 0) die "--part-mib: '$PART_MIB' is not a number of MiB" ;;
+esac
+mkdir -p "$OUT" || die "cannot write to $OUT"
+[ -z "$(ls -A "$OUT")" ] || die "$OUT is not empty: parts of different packings must not mix"
+
+TREE=$(mktemp -d)
+trap 'rm -rf "$TREE"' EXIT
+trap 'exit 130' INT TERM
+
+# into FOLDER FILES...: copies them to that folder of the tree.
+into() {
+    local folder="$TREE/$1"
+    shift
+    mkdir -p "$folder"
+    cp -rL "$@" "$folder/" || die "cannot copy to $folder"
+}
+
+# carry_wrk: with the one library that a bare machine lacks.
+carry_wrk() {
+    local wrk library
+    wrk=$(command -v wrk) || return 0
+    into tools/lib "$wrk"
+    library=$(ldd "$wrk" | awk '/libluajit/ { print $3 }')
+    [ -z "$library" ] || into tools/lib "$library"
+    cat >"$TREE/tools/wrk" <<'RUN'
+#!/bin/sh
+here=$(cd "$(dirname "$0")" && pwd)
+LD_LIBRARY_PATH="$here/lib" exec "$here/lib/wrk" "$@"
+RUN
+    chmod +x "$TREE/tools/wrk"
+}
+
+into target/release "$BINARY"
+mv "$TREE/target/release/$(basename "$BINARY")" "$TREE/target/release/duovec.whole"
+strip -o "$TREE/target/release/duovec" "$TREE/target/release/duovec.whole" 2>/dev/null ||
+    cp "$TREE/target/release/duovec.whole" "$TREE/target/release/duovec"
+rm "$TREE/target/release/duovec.whole"
+into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,http_bench,debian_texts} \
+    "$ROOT"/scripts/default_package
+into tests/golden "$ROOT/tests/golden/$PACKAGE_NAME.json"
+for package in "${PACKAGES[@]}"; do
+    [ -e "$package/manifest.json" ] || die "$package is no package: it has no manifest.json"
+    into engines "$package"
+done
+[ -z "$LIBRARIES" ] || into third_party/tensorrt-rtx/lib "$LIBRARIES"/*.so.*
+[ -z "$CUDA" ] || into third_party/cuda/lib "$CUDA"/*.so.*
+carry_wrk
+find "$TREE" -name __pycache__ -prune -exec rm -rf {} +
+
+cat >"$OUT/unpack.sh" <<'UNPACK'
+#!/bin/sh
+# Puts the parts beside this script together in the folder that is named, or in ./duovec.
+set -eu
+target=${1:-$PWD/duovec}
+cd "$(dirname "$0")"
+if ! sha256sum --check --quiet SHA256SUMS; then
+    echo "duovec: a part is missing or damaged: carry it again" >&2
+    exit 1
+fi
+mkdir -p "$target"
+cat part-* | gzip -dc | tar -x -C "$target"
+echo "now run: cd $target && PATH=\$PWD/tools:\$PATH scripts/gpu_check.sh --limit SECONDS"
+UNPACK
+tar -C "$TREE" --sort=name -c . | gzip -6 |
+    split -b "$((PART_MIB * 1024 * 1024))" -d -a 3 - "$OUT/part-" || die "cannot write to $OUT"
+(cd "$OUT" && sha256sum part-* >SHA256SUMS) || die "cannot write to $OUT"
+say "$(find "$OUT" -name 'part-*' | wc -l) parts in $OUT: carry all of the folder, then sh unpack.sh"

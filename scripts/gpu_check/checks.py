@@ -1,0 +1,232 @@
+"""What is checked, section by section: one that fails never keeps the next from running."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gpu_check import golden, load, machine, tables
+from gpu_check.limit import Limit
+from gpu_check.report import Report, SkipSection
+from gpu_check.server import READY_SECONDS_MAX, Server
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
+BASELINE = Path(__file__).with_name("baseline.py")
+#: Shapes that PyTorch runs too.
+BASELINE_SHAPES = "1x32,1x128,8x64,16x128,64x128,16x512"
+WORKERS = (1, 2, 4)
+
+
+class Checks:
+    """All checks of one flavour."""
+
+    def __init__(self, typed: argparse.Namespace, report: Report) -> None:
+        self.typed, self.report = typed, report
+        self.limit = Limit(typed.limit)
+        self.libraries = []
+        if typed.library_dir:
+            self.libraries += ["--tensorrt-library-dir", str(typed.library_dir)]
+        if typed.cuda_library_dir:
+            self.libraries += ["--cuda-library-dir", str(typed.cuda_library_dir)]
+
+    def all(self) -> bool:
+        """Whether everything passed."""
+        with self.report.section("Machine"):
+            self.machine()
+        for package in self.typed.package:
+            runs = False
+            with self.report.section(f"{package.name}: plan"):
+                runs = self.plan(package)
+            for name, check in self.of_package().items():
+                with self.report.section(f"{package.name}: {name}"):
+                    if not runs:
+                        raise SkipSection("no plan runs here")
+                    self.limit.seconds()
+                    check(package)
+        with self.report.section("Memory accesses"):
+            self.limit.seconds()
+            # Last, and of one package: it is slow, and nothing depends on it.
+            self.sanitizer(self.typed.package[0])
+        return self.report.end()
+
+    def of_package(self) -> dict[str, Callable[[Path], None]]:
+        """The checks of a package whose plan runs, in their order."""
+        return {
+            "numbers and load": self.served,
+            "graphs": self.graphs,
+            "start": self.start,
+            "shapes": self.shapes,
+            "workers": self.workers,
+            "PyTorch": self.baseline,
+        }
+
+    def command(self, *words: str) -> list[str]:
+        """The binary with the libraries' folders."""
+        return [str(self.typed.binary), *words, *self.libraries]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs the binary to its end."""
+        return self.call(self.command(*words))
+
+    def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end."""
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=self.limit.seconds(), check=False
+        )
+
+    def machine(self) -> None:
+        """Hardware and versions."""
+        self.report.say(f"{platform.machine()}, {os.cpu_count()} processor cores, {sys.platform}")
+        self.report.code(self.call([str(self.typed.binary), "--version"]).stdout)
+        machine.describe(self.report)
+
+    def plan(self, package: Path) -> bool:
+        """Whether the package's plan runs here; builds one when there is none."""
+        check = ("check", str(package), "--engine", self.typed.flavour, "--log-level", "warn")
+        done = self.run(*check)
+        if done.returncode != 0 and "no plan of" in done.stdout + done.stderr:
+            self.report.code(done.stdout + done.stderr)
+            built = self.run("build-engine", str(package), "--flavour", self.typed.flavour)
+            self.report.code(built.stdout + built.stderr)
+            self.report.check(built.returncode == 0, "a plan is built on this machine")
+            done = self.run(*check)
+        self.report.code(done.stdout + done.stderr)
+        return self.report.check(
+            done.returncode == 0,
+            "library, driver, device and plan are well, and the canary gives its f32 numbers",
+        )
+
+    def serve(self, package: Path, *more: str) -> Server:
+        """A server of that package that is ready."""
+        command = self.command("serve", "--package", str(package), "--engine", self.typed.flavour)
+        server = Server([*command, *more], self.limit.seconds(READY_SECONDS_MAX))
+        self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
+        return server
+
+    def stop(self, server: Server) -> None:
+        """Ends the server, which must go well."""
+        code = server.stop()
+        self.report.check(code == 0, f"it drains and ends with exit code {code}")
+
+    def served(self, package: Path) -> None:
+        """The server: golden numbers, load, health, memory, end."""
+        samples = machine.Samples()
+        with self.serve(package) as server:
+            self.golden(server, package)
+            before = server.memory_bytes()
+            self.load(server, self.typed.seconds)
+            grown = (server.memory_bytes() - before) / 1e6
+            self.report.say(f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after.")
+            self.golden(server, package)
+            status, deep = server.get("/health/deep")
+            self.report.check(status == 200, f"the deep check passes after the load: {deep}")
+            _, health = server.get("/health")
+            self.report.code(json.dumps(health["tuning"], indent=1))
+            self.stop(server)
+        samples.tell(self.report)
+
+    def load(self, server: Server, seconds: float) -> None:
+        """Closed loops of several shapes, within what is left of the time."""
+        texts = load.texts_of(GOLDEN)
+        try:
+            load.run_all(self.report, server, texts, self.limit.seconds(seconds))
+        except SkipSection as reason:
+            self.report.skip(str(reason))
+
+    def golden(self, server: Server, package: Path) -> None:
+        """Vectors against those of an independent f32 program, for the model that has them."""
+        manifest = json.loads((package / "manifest.json").read_text())
+        known = json.loads(GOLDEN.read_text())["model_id"] if GOLDEN.exists() else None
+        if manifest["model_id"] != known:
+            self.report.skip(f"golden numbers: there are none for {manifest['model_id']}")
+            return
+        tolerance = manifest["canary"]["tolerances"]["sparse_max_abs"]
+        lowest, largest, count = golden.compare(server, GOLDEN)
+        self.report.check(
+            lowest >= golden.COSINE_MIN and largest <= tolerance,
+            f"golden numbers of {count} texts against f32: lowest cosine {lowest:.6f}, largest "
+            f"difference of a lexical weight {largest:.4f}",
+        )
+
+    def start(self, package: Path) -> None:
+        """What a start is made of, and what the graphs take of it and of the GPU's memory."""
+        rows, said = [], []
+        for name, more in {"with graphs": (), "without": ("--cuda-graph-tokens", "0")}.items():
+            with self.serve(package, *more) as server:
+                figures = server.figures()
+                said = said or server.start_up()
+                free = sum(value for name, value in figures.items() if name.endswith("_free_bytes"))
+                captured = figures.get("captured_graphs", 0)
+                ready = f"{server.ready_seconds:.2f}"
+                rows.append([name, str(captured), ready, f"{free / 1e6:,.0f}"])
+        self.report.table(["start", "graphs", "ready s", "GPU memory free MB"], rows)
+        self.report.say("The first start, by its log:")
+        self.report.table(["s", "line"], [[f"{at:.2f}", text] for at, text in said])
+
+    def bench(self, package: Path, *more: str) -> dict | None:
+        """The report of `duovec bench`, or nothing when there is none."""
+        done = self.run("bench", str(package), "--engine", self.typed.flavour, "--json", *more)
+        if not done.stdout.strip():
+            self.report.code(done.stderr)
+            return None
+        return json.loads(done.stdout)
+
+    def graphs(self, package: Path) -> None:
+        """Captured graphs against plain runs."""
+        bench = self.bench(package, "--compare-graphs", "--no-table")
+        if bench is None:
+            self.report.check(False, "every bucket's graph gives what a plain run gives")
+            return
+        graphs = bench["graphs"]
+        text = (
+            f"{graphs['captured']} of {graphs['buckets']} buckets captured, largest difference to "
+            f"a plain run {graphs['largest_difference']}, {graphs['time_ratio']:.2f} of its time"
+        )
+        self.report.check(graphs["equal"] and graphs["refused"] == 0, text)
+
+    def shapes(self, package: Path) -> None:
+        """The table of shapes beside the ceiling of matrix products."""
+        bench = self.bench(package, "--ceiling")
+        if bench is None:
+            bench = self.bench(package)
+            self.report.skip("the ceiling of matrix products could not be measured")
+        if not self.report.check(bench is not None, "every shape is measured"):
+            return
+        tables.shapes(self.report, bench)
+
+    def workers(self, package: Path) -> None:
+        """The same load on one, two and four workers a GPU."""
+        load.find_wrk()
+        for count in WORKERS:
+            self.report.say(f"\nWorkers on each GPU: {count}\n")
+            with self.serve(package, "--workers-per-device", str(count)) as server:
+                self.load(server, self.typed.seconds / len(WORKERS))
+
+    def baseline(self, package: Path) -> None:
+        """Both on the same shapes, without a server in front."""
+        hidden = json.loads((package / "manifest.json").read_text())["hidden_size"]
+        words = ["--hidden", str(hidden), "--shapes", BASELINE_SHAPES]
+        done = self.call([sys.executable, str(BASELINE), *words])
+        if done.returncode != 0:
+            raise SkipSection((done.stdout.strip() or done.stderr.strip()[-200:]) or "no PyTorch")
+        torch = json.loads(done.stdout)
+        own = self.bench(package, "--shapes", BASELINE_SHAPES)
+        tables.beside_pytorch(self.report, torch, own)
+
+    def sanitizer(self, package: Path) -> None:
+        """NVIDIA's checker of memory accesses, where it is installed."""
+        tool = shutil.which("compute-sanitizer")
+        if tool is None:
+            raise SkipSection("compute-sanitizer is not here")
+        check = self.command("check", str(package), "--engine", self.typed.flavour)
+        # NVIDIA's libraries make calls that fail on purpose.
+        words = ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
+        done = self.call([tool, *words, *check])
+        if not self.report.check(done.returncode == 0, "compute-sanitizer finds nothing"):
+            self.report.code(done.stdout + done.stderr)

@@ -1,0 +1,195 @@
+"""The check of a machine with a GPU leaves a report whatever happens, and can be carried there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_check.checks import Checks
+from gpu_check.machine import Samples
+from gpu_check.report import Report
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+OF_PACKAGE = ["served", "graphs", "start", "shapes", "workers", "baseline"]
+SECTIONS = ["machine", "plan", *OF_PACKAGE, "sanitizer"]
+Make = Callable[..., Checks]
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell script that can be run."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Checks of a package with a binary that does what the text says."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/manifest.json").write_text(json.dumps({"hidden_size": 384}))
+
+    def checks(binary: str = "exit 0", limit: float | None = None) -> Checks:
+        typed = argparse.Namespace(
+            flavour="tensorrt",
+            package=[tmp_path / "model"],
+            library_dir=None,
+            cuda_library_dir=None,
+            binary=program(tmp_path / "bin/duovec", binary),
+            seconds=1.0,
+            limit=limit,
+        )
+        return Checks(typed, Report(tmp_path / "report.md", "title"))
+
+    return checks
+
+
+@pytest.mark.parametrize("broken", SECTIONS)
+def test_a_section_that_raises_fails_and_the_others_run(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    ran = []
+    for name in SECTIONS:
+
+        def section(*_: object, name: str = name) -> bool:
+            ran.append(name)
+            if name == broken:
+                raise KeyError("what was read is not there")
+            return True
+
+        monkeypatch.setattr(Checks, name, section)
+    assert not make().all()
+    report = (tmp_path / "report.md").read_text()
+    assert "0 checks passed, 1 failed.\n" in report
+    assert "KeyError: 'what was read is not there'" in report
+    assert ran == [name for name in SECTIONS if broken != "plan" or name not in OF_PACKAGE]
+
+
+def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
+    make: Make, tmp_path: Path
+) -> None:
+    start = time.monotonic()
+    assert not make('[ "$1" = --version ] || exec sleep 60', limit=1.0).all()
+    assert time.monotonic() - start < 20
+    report = (tmp_path / "report.md").read_text()
+    assert "- FAIL model: plan: a command did not end within" in report
+    assert report.count("- SKIP no plan runs here") == len(OF_PACKAGE)
+    assert "- SKIP the time of --limit is over" in report
+
+
+def test_a_machine_without_what_it_needs_has_a_report_with_the_reason(
+    make: Make, tmp_path: Path
+) -> None:
+    assert not make("echo 'BAD   device: the driver shows no GPU'; exit 1").all()
+    report = (tmp_path / "report.md").read_text()
+    assert "- FAIL library, driver, device" in report
+    assert "the driver shows no GPU" in report
+    assert "0 checks passed, 1 failed.\n" in report
+
+
+def test_a_server_that_does_not_start_ends_no_other_section(make: Make, tmp_path: Path) -> None:
+    say = "echo cannot load >&2; exit 1"
+    assert not make(f'[ "$1" = serve ] && {{ {say}; }}; echo "{{}}"').all()
+    report = (tmp_path / "report.md").read_text()
+    assert "RuntimeError: the server ended: cannot load" in report
+    assert "- FAIL model: graphs: KeyError: 'graphs'" in report
+    assert "- FAIL model: shapes: KeyError: 'shapes'" in report
+    assert "did not come to its end" not in report
+
+
+def test_a_killed_check_leaves_what_it_has_found(tmp_path: Path) -> None:
+    path = tmp_path / "report.md"
+    code = (
+        "import os, signal; from pathlib import Path; from gpu_check.report import Report\n"
+        f"report = Report(Path({str(path)!r}), 'title')\n"
+        "with report.section('first'):\n"
+        "    report.check(True, 'this was seen')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=with_scripts(), check=False)
+    assert done.returncode == -signal.SIGKILL
+    report = path.read_text()
+    assert "1 checks passed, 0 failed. The check did not come to its end." in report
+    assert "- PASS this was seen" in report
+
+
+def with_scripts() -> dict[str, str]:
+    """The environment of scripts/gpu_check.sh."""
+    return os.environ | {"PYTHONPATH": str(SCRIPTS)}
+
+
+def test_clocks_and_power_are_read_while_something_runs(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = "while :; do echo '1980, 640.5, 55, 98, 2000'; echo '210, [N/A], 40, 0, 500'; sleep 0.1"
+    program(tmp_path / "smi/nvidia-smi", f"{read}; done")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
+    samples = Samples()
+    time.sleep(1)
+    checks = make()
+    samples.tell(checks.report)
+    report = (tmp_path / "report.md").read_text()
+    assert "| SM clock MHz | 210 |" in report
+    assert "| 1980 |" in report
+    assert "| power W | 640 | 640 | 640 |" in report
+
+
+def test_without_pytorch_its_section_is_left_out(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{SCRIPTS}")
+    checks = make()
+    with checks.report.section("PyTorch"):
+        checks.baseline(tmp_path / "model")
+    assert "- SKIP PyTorch is not here" in (tmp_path / "report.md").read_text()
+
+
+def carry(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """What is carried of a package with a file that cannot be packed small."""
+    package = tmp_path / "model"
+    package.mkdir(exist_ok=True)
+    (package / "manifest.json").write_text("{}")
+    (package / "model.onnx").write_bytes(os.urandom(5 << 19))
+    binary = program(tmp_path / "bin/duovec", "echo it runs")
+    words = ["--out", str(tmp_path / "out"), "--binary", str(binary), "--package", str(package)]
+    command = ["bash", str(SCRIPTS / "gpu_carry.sh"), *words, *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
+    done = carry(tmp_path, "--part-mib", "1")
+    assert done.returncode == 0, done.stderr
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    assert len(parts) >= 3
+    assert max(part.stat().st_size for part in parts) <= 1 << 20
+    unpack = ["sh", str(tmp_path / "out/unpack.sh"), str(tmp_path / "there")]
+    subprocess.run(unpack, check=True, capture_output=True)
+    there = tmp_path / "there"
+    model = (there / "engines/model/model.onnx").read_bytes()
+    assert model == (tmp_path / "model/model.onnx").read_bytes()
+    ran = subprocess.run([there / "target/release/duovec"], capture_output=True, check=True)
+    assert ran.stdout == b"it runs\n"
+    helped = subprocess.run([there / "scripts/gpu_check.sh", "--help"], capture_output=True)
+    assert helped.returncode == 0, helped.stderr
+    parts[1].write_bytes(parts[1].read_bytes()[:-1])
+    again = subprocess.run(unpack, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "a part is missing or damaged" in again.stderr
+
+
+def test_parts_of_different_packings_do_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/part-000").write_text("old")
+    done = carry(tmp_path)
+    assert done.returncode == 1
+    assert "is not empty" in done.stderr
