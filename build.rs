@@ -52,10 +52,16 @@ mod docs {
 }
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+#[path = "build/headers.rs"]
+mod headers;
+
+#[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod native {
     use std::env;
     use std::path::{Path, PathBuf};
     use std::process::{Command, exit};
+
+    use crate::headers::flags;
 
     /// Set for the child process that only runs bindgen.
     const BINDGEN_STEP: &str = "DUOVEC_BINDGEN_STEP";
@@ -135,6 +141,7 @@ mod native {
 
     pub(super) fn build() {
         let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+        println!("cargo::rerun-if-changed=build/headers.rs");
         println!("cargo::rerun-if-changed=cpp");
         println!("cargo::rerun-if-changed=src/engine/tensorrt/ffi.rs");
         let cuda = find(&root, &CUDA);
@@ -228,22 +235,12 @@ mod native {
 
     fn compile_bridge(cuda: &Path, defines: &[&str]) {
         let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
-        include_vendor(&mut build, cuda);
+        build.flags(flags(cuda));
         build.files(NEUTRAL_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
         for define in defines {
             build.define(define, None);
         }
         strict(&mut build).compile("duovec_bridge");
-    }
-
-    /// Warnings of the vendor's headers are not ours. A folder that the compiler searches anyway
-    /// must not be named: it would come before the compiler's own, which then finds no stdlib.h.
-    fn include_vendor(build: &mut cc::Build, folder: &Path) {
-        let usual = ["/usr/include", "/usr/local/include", "/usr/include/x86_64-linux-gnu"];
-        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        if !usual.iter().any(|usual| folder == Path::new(usual)) {
-            build.flag("-isystem").flag(folder.as_os_str());
-        }
     }
 
     fn compile_flavour(name: &str, headers: &Path, cuda: &Path, defines: &[(&str, String)]) {
@@ -254,7 +251,7 @@ mod native {
             build.define(macro_name, value.as_str());
         }
         for folder in [headers, cuda] {
-            include_vendor(&mut build, folder);
+            build.flags(flags(folder));
         }
         strict(&mut build).compile(&format!("duovec_{name}"));
     }

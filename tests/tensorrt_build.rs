@@ -22,6 +22,9 @@ use duovec::package::manifest::plan::PlanFlavour;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+#[path = "../build/headers.rs"]
+mod headers;
+
 /// Folders that the script fills.
 const PACKAGES: &str = "DUOVEC_TEST_TENSORRT_PACKAGES";
 const LIBRARIES: &str = "DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR";
@@ -412,4 +415,23 @@ fn an_interrupted_build_leaves_a_whole_package_and_says_so() {
     assert_eq!(package.names(), before);
     assert_eq!(ended_at(&package, 2, "-TERM"), Some(130));
     assert_eq!(package.names(), before);
+}
+
+#[test]
+fn headers_among_the_systems_own_do_not_hide_the_compilers() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let link = folder.path().join("include");
+    std::os::unix::fs::symlink("/usr/include", &link).expect("a link can be made");
+    fs::write(folder.path().join("vendor.h"), "#include <cstdlib>\n").expect("it is ours");
+    let source = folder.path().join("source.cc");
+    fs::write(&source, "#include <vendor.h>\n").expect("it is ours");
+    let compile = |named: &Path| {
+        let mut command = Command::new("c++");
+        command.args(headers::flags(folder.path())).args(headers::flags(named));
+        command.arg("-fsyntax-only").arg(&source).output().expect("a compiler is there")
+    };
+    for named in [Path::new("/usr/include"), &link] {
+        let done = compile(named);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
 }

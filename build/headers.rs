@@ -1,0 +1,16 @@
+//! How the compiler is told of a folder with a vendor's headers.
+
+use std::path::Path;
+
+/// Folders that the compiler searches without being told.
+const USUAL: [&str; 3] = ["/usr/include", "/usr/local/include", "/usr/include/x86_64-linux-gnu"];
+
+/// The compiler's flags for headers in `folder`, whose warnings are not ours. None for a usual
+/// folder: once named it would come before the compiler's own one, which then finds no stdlib.h.
+pub(crate) fn flags(folder: &Path) -> Vec<String> {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    match USUAL.iter().any(|usual| folder == Path::new(usual)) {
+        true => Vec::new(),
+        false => vec!["-isystem".to_owned(), folder.display().to_string()],
+    }
+}
