@@ -23,6 +23,8 @@ use sha2::{Digest, Sha256};
 #[allow(dead_code, reason = "shared with the tests of the process")]
 mod support;
 
+#[path = "tensorrt_serve/builds.rs"]
+mod builds;
 #[path = "tensorrt_serve/plans.rs"]
 mod plans;
 #[path = "tensorrt_serve/range.rs"]

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use duovec::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use crate::support::{Server, client, duovec, run};
-use crate::{Package, ask, get, standins};
+use crate::support::{Server, client};
+use crate::{Package, ask, standins};
 
 /// What is done to the manifest's entry of a plan.
 type Change<'a> = &'a dyn Fn(&mut Value);
@@ -71,47 +70,6 @@ async fn a_version_compatible_plan_may_run_its_code_when_the_manifest_says_so() 
     });
     let server = package.serve("", &[]);
     assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
-}
-
-/// What the builder's stand-in takes for a graph.
-const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
-    int32 -1 -1\nlayer constant - words float16 500 8\nlayer gather words,input_ids embedded \
-    float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer cast \
-    states dense float32 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\n\
-    output token_weights\n";
-
-#[tokio::test]
-async fn plans_for_different_uses_lie_beside_each_other() {
-    let package = Package::new(PlanFlavour::TensorRt);
-    fs::write(package.package.file("model.onnx"), GRAPH).expect("it is ours");
-    let digest: String = Sha256::digest(GRAPH).iter().map(|b| format!("{b:02x}")).collect();
-    package.package.manifest(|manifest| {
-        manifest["files"]["model.onnx"]["sha256"] = digest.into();
-        manifest["files"]["model.onnx"]["bytes"] = GRAPH.len().into();
-        manifest["plans"] = json!([]);
-    });
-    let build = |flags: &[&str]| {
-        let mut command = duovec();
-        command.args(["build-engine", "--flavour", "tensorrt"]).args(flags);
-        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-            command.arg(flag).arg(standins());
-        }
-        let ended = run(command.arg(package.package.path()));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let manifest = fs::read(package.package.file("manifest.json")).expect("it is there");
-        let manifest: Value = serde_json::from_slice(&manifest).expect("it is JSON");
-        manifest["plans"].as_array().expect("a list").clone()
-    };
-    assert_eq!(build(&["--hardware-compatibility"]).len(), 1);
-    assert_eq!(build(&["--version-compatible"]).len(), 2);
-    assert_eq!(build(&[]).len(), 3);
-    let plans = build(&["--profiles", "all=1x1:4x16:64x64"]);
-    assert_eq!(plans.len(), 3);
-    // The one that was built for nothing else than this GPU and library is taken.
-    let server = package.serve("", &[]);
-    assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
-    let (_, health) = get(&client(), &server, "/health").await;
-    assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:64x64"]));
 }
 
 #[test]

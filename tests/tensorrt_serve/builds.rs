@@ -1,0 +1,89 @@
+//! `duovec build-engine` on the stand-ins: what is built, and what becomes of the package.
+
+use std::fs;
+
+use duovec::package::manifest::plan::PlanFlavour;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::support::{Ended, client, duovec, run};
+use crate::{Package, ask, get, standins};
+
+/// What the builder's stand-in takes for a graph.
+const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
+    int32 -1 -1\nlayer constant - words float16 500 8\nlayer gather words,input_ids embedded \
+    float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer cast \
+    states dense float32 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\n\
+    output token_weights\n";
+
+/// A package with that graph and no plans.
+fn with_graph(flavour: PlanFlavour) -> Package {
+    let package = Package::new(flavour);
+    fs::remove_file(package.package.file("standin.plan")).expect("it is there");
+    fs::write(package.package.file("model.onnx"), GRAPH).expect("it is ours");
+    let digest: String = Sha256::digest(GRAPH).iter().map(|b| format!("{b:02x}")).collect();
+    package.package.manifest(|manifest| {
+        manifest["files"]["model.onnx"]["sha256"] = digest.into();
+        manifest["files"]["model.onnx"]["bytes"] = GRAPH.len().into();
+        manifest["plans"] = json!([]);
+    });
+    package
+}
+
+fn build(package: &Package, flags: &[&str]) -> Ended {
+    let mut command = duovec();
+    command.args(["build-engine", "--flavour", package.flavour.name()]).args(flags);
+    for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+        command.arg(flag).arg(standins());
+    }
+    run(command.arg(package.package.path()))
+}
+
+/// The manifest's plans.
+fn plans(package: &Package) -> Vec<Value> {
+    let manifest = fs::read(package.package.file("manifest.json")).expect("it is there");
+    let manifest: Value = serde_json::from_slice(&manifest).expect("it is JSON");
+    manifest["plans"].as_array().expect("a list").clone()
+}
+
+#[tokio::test]
+async fn plans_for_different_uses_lie_beside_each_other() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let count = |flags: &[&str]| {
+        let ended = build(&package, flags);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        plans(&package).len()
+    };
+    assert_eq!(count(&["--hardware-compatibility"]), 1);
+    assert_eq!(count(&["--version-compatible"]), 2);
+    assert_eq!(count(&[]), 3);
+    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 3);
+    // The one that was built for nothing else than this GPU and library is taken.
+    let server = package.serve("", &[]);
+    assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:64x64"]));
+}
+
+#[test]
+fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let ended = build(&package, &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("golden numbers on duovec stand-in: dense cosine at least 1.0"));
+    let before = plans(&package);
+    let files = || -> Vec<_> {
+        let entries = fs::read_dir(package.package.path()).expect("it is there");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".plan")).collect()
+    };
+    let own = files();
+    package.package.manifest(|manifest| manifest["canary"]["dense"][0] = json!(-0.9));
+    for flags in [&[][..], &["--version-compatible"]] {
+        let ended = build(&package, flags);
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        assert!(ended.stderr.contains("does not give the manifest's golden numbers"));
+        assert_eq!((plans(&package), files()), (before.clone(), own.clone()));
+    }
+}
