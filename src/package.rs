@@ -55,6 +55,12 @@ impl ModelPackage {
         Ok(package)
     }
 
+    /// The same package with other plans in its manifest, which are not verified yet.
+    pub fn with_plans(&self, plans: Vec<PlanEntry>) -> Self {
+        let manifest = Manifest { plans, ..self.manifest.clone() };
+        Self { directory: self.directory.clone(), manifest }
+    }
+
     /// Reads the manifest alone, so that the model's name is known while its files are verified.
     pub fn read_manifest(directory: &Path) -> Result<Self, PackageError> {
         let path = directory.join("manifest.json");

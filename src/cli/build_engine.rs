@@ -204,12 +204,20 @@ mod with_tensorrt {
         for warning in &built.warnings {
             eprintln!("duovec: note: {warning}");
         }
+        let numbers = match &built.tried {
+            None => "not tried, no GPU here can run it".to_owned(),
+            Some((device, seen)) => format!(
+                "golden numbers on {device}: dense cosine at least {:.6}, lexical weights within \
+                 {:.4}",
+                seen.dense_cosine, seen.sparse_error
+            ),
+        };
         let profiles: Vec<String> = profiles.iter().map(ToString::to_string).collect();
         let scratch = built.entry.scratch_bytes.iter().max().copied().unwrap_or(0);
         writeln!(
             io::stdout(),
             "{}: {flavour} {version}, {precision}, {bytes} bytes, {scratch} bytes of scratch \
-             memory, built in {build_seconds} s, profiles {}",
+             memory, built in {build_seconds} s, profiles {}; {numbers}",
             package.join(file).display(),
             profiles.join(", ")
         )

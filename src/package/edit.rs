@@ -128,6 +128,14 @@ impl PackageEditor {
         })
     }
 
+    /// Takes a file away that no manifest lists.
+    ///
+    /// # Errors
+    /// When it cannot be removed; none when it is not there.
+    pub fn remove(&self, name: &str) -> Result<(), EditError> {
+        self.remove_files(|found| found == name)
+    }
+
     fn remove_files(&self, unwanted: impl Fn(&str) -> bool) -> Result<(), EditError> {
         let failed = |path: &Path, source| EditError::Write { path: path.to_owned(), source };
         let entries = fs::read_dir(&self.directory)
@@ -143,7 +151,7 @@ impl PackageEditor {
 }
 
 /// The name of a file with kernels that were compiled for a plan; `key` is the machine's.
-pub(crate) fn kernels_name(plan_file: &str, key: &str) -> String {
+pub fn kernels_name(plan_file: &str, key: &str) -> String {
     format!(".{plan_file}-{key}{KERNELS_ENDING}")
 }
 

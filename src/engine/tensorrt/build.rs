@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::batch::Bucket;
 use crate::clock::Clock;
+use crate::config::PrecisionChoice;
+use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
+use crate::package::canary::Comparison;
 use crate::package::{ModelPackage, PackageError};
 
-use super::choose::RTX_CAPABILITIES;
+use super::choose::{RTX_CAPABILITIES, Target, misfit};
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
 use super::plan::{default_profiles, model_file, size, tensors};
+use super::{TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
 #[derive(Debug, Clone)]
@@ -59,6 +64,8 @@ pub enum BuildError {
          an additive mask"
     )]
     NotFused { scratch_bytes: u64 },
+    #[error("the plan that was built is wrong on this GPU, the package is as it was: {source}")]
+    WrongNumbers { source: EngineError },
 }
 
 impl BuildError {
@@ -75,6 +82,8 @@ pub struct BuiltPlan {
     pub entry: PlanEntry,
     /// Sentences worth showing; the plan is right nevertheless.
     pub warnings: Vec<String>,
+    /// The GPU that it was tried on, and how far its numbers are from the golden ones.
+    pub tried: Option<(String, Comparison)>,
 }
 
 /// Builds a plan and adds it to the package in `directory`, in place of an earlier one for the same
@@ -94,7 +103,7 @@ pub fn build_engine(
     let device = find_device(options)?;
     let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;
-    let target = BuildTarget::new(&package, options, device, library.version())?;
+    let target = BuildTarget::new(&package, options, device.as_ref(), library.version())?;
     let cache = target.timing_cache.as_ref().map(|name| directory.join(name));
     let request = target.request(&package, options, cache.as_deref());
     let model = package.directory().join(target.model_file);
@@ -114,8 +123,71 @@ pub fn build_engine(
     if let Some(name) = target.timing_cache.as_ref().filter(|_| !report.timing_cache.is_empty()) {
         editor.write(name, &report.timing_cache)?;
     }
-    let entry = target.store(&editor, &package, &plan, seconds)?;
-    Ok(BuiltPlan { entry, warnings })
+    let entry = target.write(&editor, &package, &plan, seconds)?;
+    let mut tried = None;
+    if let Some(device) = &device {
+        let precision = PrecisionChoice::Auto;
+        let version = library.version();
+        let target = Target { flavour: options.flavour, version, device, precision };
+        match try_plan(&package, options, &target, &entry) {
+            Ok(seen) => tried = seen.map(|seen| (device.name.clone(), seen)),
+            Err(source @ EngineError::BadPackage(_)) => {
+                let is_listed = |plan: &PlanEntry| plan.file == entry.file;
+                if !package.manifest().plans.iter().any(is_listed) {
+                    editor.remove(&entry.file)?;
+                }
+                return Err(BuildError::WrongNumbers { source });
+            }
+            Err(error) => {
+                warnings.push(format!("the plan could not be tried on {}: {error}", device.name));
+            }
+        }
+    }
+    list(&editor, &package, &entry)?;
+    Ok(BuiltPlan { entry, warnings, tried })
+}
+
+/// Runs the canary in each profile of the plan on this machine's GPU; `None` where that cannot run
+/// it. The manifest lists the plan after that.
+fn try_plan(
+    package: &ModelPackage,
+    options: &BuildOptions,
+    target: &Target<'_>,
+    entry: &PlanEntry,
+) -> Result<Option<Comparison>, EngineError> {
+    if misfit(entry, package.manifest(), target).is_some() {
+        return Ok(None);
+    }
+    let longest = entry.profiles.iter().map(|profile| profile.length.max as usize);
+    let engine_options = TensorRtOptions {
+        flavour: target.flavour,
+        library_dir: options.library_dir.clone(),
+        cuda_library_dir: options.cuda_library_dir.clone(),
+        devices: vec![target.device.index],
+        graph_tokens: 0,
+        precision: target.precision,
+        buckets: longest.map(|length| Bucket { rows: 1, length }).collect(),
+    };
+    let package = package.with_plans(vec![entry.clone()]);
+    let engine = TensorRtEngine::load(&package, &engine_options)?;
+    Ok(Some(engine.try_profiles(package.manifest())?))
+}
+
+/// Makes a written plan part of the package.
+fn list(
+    editor: &PackageEditor,
+    package: &ModelPackage,
+    entry: &PlanEntry,
+) -> Result<(), BuildError> {
+    let manifest = package.manifest();
+    let current = |plan: &&PlanEntry| {
+        let graph = manifest.files.get(&plan.model_file);
+        let same_graph = graph.is_some_and(|graph| graph.sha256 == plan.model_sha256);
+        same_graph && !entry.replaces(plan)
+    };
+    let kept = manifest.plans.iter().filter(current).cloned();
+    let plans: Vec<PlanEntry> = kept.chain([entry.clone()]).collect();
+    Ok(editor.replace_plans(&plans)?)
 }
 
 /// The first GPU. The data-centre flavour measures on it; RTX compiles for targets by name.
@@ -151,7 +223,7 @@ impl BuildTarget {
     fn new(
         package: &ModelPackage,
         options: &BuildOptions,
-        device: Option<CudaDevice>,
+        device: Option<&CudaDevice>,
         version: Version,
     ) -> Result<Self, BuildError> {
         let manifest = package.manifest();
@@ -160,7 +232,7 @@ impl BuildTarget {
             None => default_profiles(manifest.max_input_tokens),
         };
         let rtx = options.flavour == PlanFlavour::TensorRtRtx;
-        let compute_capabilities = match &device {
+        let compute_capabilities = match device {
             Some(device) if !rtx => vec![device.capability],
             _ => options.compute_capabilities.clone(),
         };
@@ -181,7 +253,7 @@ impl BuildTarget {
             model_file: model_file(manifest),
             profiles,
             compute_capabilities,
-            device: device.map(|device| device.name),
+            device: device.map(|device| device.name.clone()),
             timing_cache,
             hardware_compatible: options.hardware_compatible,
             version_compatible: options.version_compatible,
@@ -213,7 +285,7 @@ impl BuildTarget {
         }
     }
 
-    fn store(
+    fn write(
         self,
         editor: &PackageEditor,
         package: &ModelPackage,
@@ -226,7 +298,7 @@ impl BuildTarget {
         let unsigned = |&bytes: &i64| u64::try_from(bytes).unwrap_or(0);
         let scratch_bytes: Vec<u64> = report.scratch_bytes.iter().map(unsigned).collect();
         let known = scratch_bytes.len() == self.profiles.len();
-        let entry = PlanEntry {
+        Ok(PlanEntry {
             file: written.file,
             sha256: written.sha256,
             bytes: written.bytes,
@@ -242,16 +314,7 @@ impl BuildTarget {
             hardware_compatible: self.hardware_compatible,
             version_compatible: self.version_compatible,
             build_seconds: (seconds.as_secs_f64() * 100.0).round() / 100.0,
-        };
-        let current = |plan: &&PlanEntry| {
-            let graph = manifest.files.get(&plan.model_file);
-            let same_graph = graph.is_some_and(|graph| graph.sha256 == plan.model_sha256);
-            same_graph && !entry.replaces(plan)
-        };
-        let kept = manifest.plans.iter().filter(current).cloned();
-        let plans: Vec<PlanEntry> = kept.chain([entry.clone()]).collect();
-        editor.replace_plans(&plans)?;
-        Ok(entry)
+        })
     }
 }
 
