@@ -34,6 +34,13 @@ pub const CPU_WORKLOAD_TOKENS: [usize; 2] = [32, 64];
 pub const CPU_WORKLOAD_BATCHES: [usize; 2] = [128, 512];
 /// The same for a GPU; the largest batch stays within 64 rows.
 pub const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
+/// Padded tokens up to which a GPU's time hardly grows, until that is measured; and the range of
+/// what is taken for measured.
+pub const GPU_KNEE_TOKENS: usize = 512;
+/// See [`GPU_KNEE_TOKENS`].
+pub const GPU_KNEE_TOKENS_MIN: usize = 64;
+/// See [`GPU_KNEE_TOKENS`].
+pub const GPU_KNEE_TOKENS_MAX: usize = 2048;
 /// See [`GPU_WORKLOAD_TOKENS`].
 pub const GPU_WORKLOAD_BATCHES: [usize; 3] = [512, 2048, 8192];
 

@@ -6,15 +6,18 @@ use std::collections::BTreeMap;
 use crate::batch::Bucket;
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
 
+mod gpu_ladder;
 mod waiting;
 
+pub use gpu_ladder::gpu_ladder;
 pub use waiting::{BatchPlan, Sequence, WaitingItem, WaitingItems};
 
 /// Rows that a batch may have; steps of at most a half waste at most a third of the rows.
 const ROWS: [usize; 18] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 2048, 4096];
 
-/// Every shape that a model of `max_length` tokens is run with, ascending by length and rows.
+/// Every shape that a model of `max_length` tokens is run with on a CPU, ascending by length and
+/// rows.
 ///
 /// Lengths step by 8 to 96, by 16 to 192, by 32 to 256, by 64 to 1024, then by at most a sixteenth
 /// of themselves. A batch stays within both
@@ -24,10 +27,20 @@ pub fn bucket_ladder(
     max_tokens: MaxBatchTokens,
     max_rows: MaxBatchRows,
 ) -> Vec<Bucket> {
+    with_rows(lengths(max_length), max_tokens, max_rows, |_| ROWS.into_iter())
+}
+
+/// Each length with those of its rows, which ascend, that are within both limits.
+fn with_rows<Rows: Iterator<Item = usize>>(
+    lengths: Vec<usize>,
+    max_tokens: MaxBatchTokens,
+    max_rows: MaxBatchRows,
+    rows: impl Fn(usize) -> Rows,
+) -> Vec<Bucket> {
     let mut buckets = Vec::new();
-    for length in lengths(max_length) {
+    for length in lengths {
         let most = (max_tokens.as_usize() / length).clamp(1, max_rows.as_usize());
-        let fewer = ROWS.into_iter().take_while(|&rows| rows < most);
+        let fewer = rows(length).take_while(|&rows| rows < most);
         buckets.extend(fewer.chain([most]).map(|rows| Bucket { rows, length }));
     }
     buckets

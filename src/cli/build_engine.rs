@@ -21,7 +21,7 @@ pub(super) fn command() -> Command {
             "profiles",
             "PROFILES",
             "NAME=ROWSxLENGTH:ROWSxLENGTH:ROWSxLENGTH, smallest, usual and largest shape, \
-             separated by commas [default: latency, throughput and long, from the model's length]",
+             separated by commas [default: some for usual traffic, from the model's length]",
         ))
         .arg(value(
             "compute-capability",

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::batch::Bucket;
-use crate::batch::plan::bucket_ladder;
+use crate::batch::plan::{bucket_ladder, gpu_ladder};
 use crate::clock::Clock;
 use crate::config::{Config, EngineChoice};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::{MaxBatchTokens, Workers};
+use crate::limits::{GPU_KNEE_TOKENS, MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
 use crate::progress::{Progress, Stage};
 use crate::tokenize::TextTokenizer;
@@ -101,12 +101,18 @@ impl Loader<'_> {
         let length = self.package.manifest().max_input_tokens;
         let rows = self.config.queue.max_batch_rows;
         let ways = Ways::of(self.config, kind, self.measuring);
-        let ladder = |max_tokens| bucket_ladder(length, max_tokens, rows);
+        let ladder = |max_tokens, measured: Option<&Measured>| {
+            if kind.is_tensorrt() {
+                let knee = measured.map_or(GPU_KNEE_TOKENS, Measured::knee_tokens);
+                return gpu_ladder(length, max_tokens, rows, knee);
+            }
+            bucket_ladder(length, max_tokens, rows)
+        };
         let compiles = kind == EngineKind::OpenVino;
         if compiles {
             self.enter(Stage::ReadModel, kind);
         }
-        let mut opener = self.opener(kind, ladder(ways.largest()))?;
+        let mut opener = self.opener(kind, ladder(ways.largest(), None))?;
         let open = |split| {
             if compiles {
                 self.enter(Stage::Compile, kind);

@@ -54,6 +54,8 @@ struct Device {
     index: usize,
     name: String,
     engine: PlanEngine,
+    /// Its memory when the weights were there and no session was.
+    free_bytes: u64,
 }
 
 /// What sessions tell the engine; read by whoever asks for figures.
@@ -109,7 +111,9 @@ impl TensorRtEngine {
             let compiled = file.as_ref().map(KernelFile::read).unwrap_or_default();
             let request = engine_request(manifest, fitting, device.index, &cuda);
             let engine = library.load(&request, &plan, &compiled).map_err(fault)?;
-            devices.push(Device { index: device.index, name: device.name.clone(), engine });
+            let free_bytes = cuda.memory(device.index).map_or(0, |memory| memory.free_bytes);
+            let (index, name) = (device.index, device.name.clone());
+            devices.push(Device { index, name, engine, free_bytes });
             kernels.extend(file);
             // Buckets and precision must be the same for all of a server's workers.
             if entry.is_some_and(|entry| entry.profiles != fitting.profiles) {
@@ -269,6 +273,8 @@ impl Engine for TensorRtEngine {
                 let name = |what: &str| format!("device_{}_memory_{what}_bytes", device.index);
                 figures.push((name("free"), memory.free_bytes));
                 figures.push((name("total"), memory.total_bytes));
+                let sessions_bytes = device.free_bytes.saturating_sub(memory.free_bytes);
+                figures.push((name("sessions"), sessions_bytes));
             }
         }
         figures

@@ -77,17 +77,17 @@ impl Ways {
     /// Loads the engine in each way until one is not the best so far, and leaves the best. A later
     /// way that does not run on this machine ends the search: it is not needed.
     ///
-    /// `ladder` gives the shapes for a budget.
+    /// `ladder` gives the shapes for a budget, from what was measured when something was.
     ///
     /// # Errors
     /// Those of the first way, and of the best one when it is loaded again.
     pub(crate) fn best(
         &self,
-        ladder: impl Fn(MaxBatchTokens) -> Vec<Bucket>,
+        ladder: impl Fn(MaxBatchTokens, Option<&Measured>) -> Vec<Bucket>,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         clock: &dyn Clock,
     ) -> Result<ChosenWay, EngineError> {
-        let widest = ladder(self.largest());
+        let widest = ladder(self.largest(), None);
         let engine = open(self.splits[0])?;
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
@@ -130,7 +130,7 @@ impl Ways {
             None => open(split)?,
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
-        let buckets = engine.supported(&ladder(max_batch_tokens));
+        let buckets = engine.supported(&ladder(max_batch_tokens, Some(&measured[best])));
         let wide = self.open_wide(open);
         Ok(ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured })
     }
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    fn ladder(max_tokens: MaxBatchTokens) -> Vec<Bucket> {
+    fn ladder(max_tokens: MaxBatchTokens, _: Option<&Measured>) -> Vec<Bucket> {
         bucket_ladder(128, max_tokens, MaxBatchRows::DEFAULT)
     }
 
@@ -316,7 +316,7 @@ mod tests {
         let (opened, found) = best(&ways);
         assert_eq!(opened.last(), Some(&found.split));
         assert!(ways.budgets.contains(&found.max_batch_tokens));
-        assert_eq!(found.buckets, ladder(found.max_batch_tokens));
+        assert_eq!(found.buckets, ladder(found.max_batch_tokens, None));
         let measured: Vec<Split> = found.measured.iter().map(|one| one.split).collect();
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
     }
@@ -354,6 +354,6 @@ mod tests {
         let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]));
         assert_eq!(opened, [Split { workers: 1, threads: 1 }]);
         assert_eq!((found.measured.len(), found.max_batch_tokens), (0, MaxBatchTokens::DEFAULT));
-        assert_eq!(found.buckets, ladder(MaxBatchTokens::DEFAULT));
+        assert_eq!(found.buckets, ladder(MaxBatchTokens::DEFAULT, None));
     }
 }

@@ -229,7 +229,7 @@ impl BuildTarget {
         let manifest = package.manifest();
         let profiles = match &options.profiles {
             Some(profiles) => profiles.clone(),
-            None => default_profiles(manifest.max_input_tokens),
+            None => default_profiles(options.flavour, manifest.max_input_tokens),
         };
         let rtx = options.flavour == PlanFlavour::TensorRtRtx;
         let compute_capabilities = match device {

@@ -5,12 +5,25 @@ use crate::package::manifest::{Element, Manifest, Tensor};
 
 use super::ffi;
 
-/// Rows and length up to which a batch counts as one quick query or a few.
-const LATENCY_ROWS_MAX: u32 = 8;
-const LATENCY_LENGTH_MAX: u32 = 128;
-/// Rows and length of batches that are filled for throughput.
-const THROUGHPUT_ROWS_MAX: u32 = 64;
-const THROUGHPUT_LENGTH_MAX: u32 = 512;
+/// Name, usual and largest shape of a profile.
+type Range = (&'static str, (u32, u32), (u32, u32));
+
+/// TensorRT chooses kernels for the usual shapes when it builds: one for each kind of traffic. A
+/// batch runs in the smallest that covers it.
+const TUNED: &[Range] = &[
+    ("query", (1, 32), (4, 64)),
+    ("queries", (8, 64), (16, 64)),
+    ("text", (1, 512), (4, 512)),
+    ("texts", (16, 128), (32, 128)),
+    ("batch", (64, 128), (64, 128)),
+    ("full", (64, 512), (64, 512)),
+];
+/// TensorRT-RTX compiles for the shapes that are run, when they are.
+const COMPILED: &[Range] = &[("latency", (1, 32), (8, 128)), ("throughput", (32, 128), (64, 512))];
+/// Rows of one more profile, for texts that are longer than all of these.
+const LONG_ROWS_MAX: u32 = 8;
+/// Its usual length.
+const LONG_LENGTH: u32 = 2048;
 
 /// The graph that TensorRT takes when the manifest lists it: precision is the graph's own, and half
 /// precision is what makes a GPU worth its price.
@@ -23,11 +36,11 @@ pub fn model_file(manifest: &Manifest) -> &'static str {
     if manifest.files.contains_key(HALF_PRECISION_MODEL) { HALF_PRECISION_MODEL } else { MODEL }
 }
 
-/// Profiles for a model of this length: few short texts, full batches, and long texts with as many
-/// rows as give the tokens of a full batch, so that they cost no further scratch memory.
-pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
+/// Profiles for a model of this length; those of long texts have as many rows as give the tokens of
+/// a full batch, so that they cost no further scratch memory.
+pub fn default_profiles(flavour: PlanFlavour, max_input_tokens: usize) -> Vec<PlanProfile> {
     let longest = u32::try_from(max_input_tokens).unwrap_or(u32::MAX);
-    let profile = |name: &str, usual: (u32, u32), largest: (u32, u32)| {
+    let profile = |&(name, usual, largest): &Range| {
         let length_max = largest.1.min(longest);
         PlanProfile {
             name: name.to_owned(),
@@ -35,14 +48,23 @@ pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
             length: SizeRange { min: 1, opt: usual.1.min(length_max), max: length_max },
         }
     };
-    let mut profiles = vec![
-        profile("latency", (1, 32), (LATENCY_ROWS_MAX, LATENCY_LENGTH_MAX)),
-        profile("throughput", (32, 128), (THROUGHPUT_ROWS_MAX, THROUGHPUT_LENGTH_MAX)),
-    ];
-    if longest > THROUGHPUT_LENGTH_MAX {
-        let tokens = THROUGHPUT_ROWS_MAX * THROUGHPUT_LENGTH_MAX;
-        let rows = (tokens / longest).clamp(1, LATENCY_ROWS_MAX);
-        profiles.push(profile("long", (1, longest.min(2048)), (rows, longest)));
+    let ranges = match flavour {
+        PlanFlavour::TensorRt => TUNED,
+        PlanFlavour::TensorRtRtx => COMPILED,
+    };
+    let mut profiles: Vec<PlanProfile> = Vec::new();
+    for made in ranges.iter().map(profile) {
+        // For a short model several are the same; the first of them has the fewest usual rows.
+        let largest = |one: &PlanProfile| (one.rows.max, one.length.max);
+        if profiles.iter().all(|earlier| largest(earlier) != largest(&made)) {
+            profiles.push(made);
+        }
+    }
+    let full = ranges.iter().map(|(_, _, largest)| *largest).max_by_key(|size| size.0 * size.1);
+    let (rows, length) = full.unwrap_or((1, 1));
+    if longest > length {
+        let rows = (rows * length / longest).clamp(1, LONG_ROWS_MAX);
+        profiles.push(profile(&("long", (1, longest.min(LONG_LENGTH)), (rows, longest))));
     }
     profiles
 }
@@ -109,25 +131,48 @@ impl From<&PlanProfile> for ffi::Profile {
 mod tests {
     use super::*;
 
-    fn shown(max_input_tokens: usize) -> Vec<String> {
-        default_profiles(max_input_tokens).iter().map(ToString::to_string).collect()
+    fn shown(flavour: PlanFlavour, max_input_tokens: usize) -> Vec<String> {
+        default_profiles(flavour, max_input_tokens).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn default_profiles_end_at_the_models_length() {
+        let rtx = |length| shown(PlanFlavour::TensorRtRtx, length);
         assert_eq!(
-            shown(8192),
+            rtx(8192),
             ["latency=1x1:1x32:8x128", "throughput=1x1:32x128:64x512", "long=1x1:1x2048:4x8192"]
         );
-        assert_eq!(shown(512), ["latency=1x1:1x32:8x128", "throughput=1x1:32x128:64x512"]);
-        assert_eq!(shown(16), ["latency=1x1:1x16:8x16", "throughput=1x1:32x16:64x16"]);
+        assert_eq!(rtx(512), ["latency=1x1:1x32:8x128", "throughput=1x1:32x128:64x512"]);
+        assert_eq!(rtx(16), ["latency=1x1:1x16:8x16", "throughput=1x1:32x16:64x16"]);
+    }
+
+    #[test]
+    fn where_kernels_are_chosen_at_the_build_each_kind_of_traffic_has_a_profile() {
+        let tuned = |length| shown(PlanFlavour::TensorRt, length);
+        let all = [
+            "query=1x1:1x32:4x64",
+            "queries=1x1:8x64:16x64",
+            "text=1x1:1x512:4x512",
+            "texts=1x1:16x128:32x128",
+            "batch=1x1:64x128:64x128",
+            "full=1x1:64x512:64x512",
+            "long=1x1:1x2048:4x8192",
+        ];
+        assert_eq!(tuned(8192), all);
+        assert_eq!(tuned(512), all[..6]);
+        let short = ["query=1x1:1x16:4x16", "queries=1x1:8x16:16x16", "texts=1x1:16x16:32x16"];
+        assert_eq!(tuned(16)[..3], short);
+        assert_eq!(tuned(16)[3..], ["batch=1x1:64x16:64x16"]);
     }
 
     #[test]
     fn default_profiles_can_be_typed() {
-        for length in [3, 64, 513, 8192, 1_000_000] {
-            let text = shown(length).join(", ");
-            assert_eq!(parse_profiles(&text).expect("they are valid"), default_profiles(length));
+        for flavour in [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx] {
+            for length in [3, 64, 513, 8192, 1_000_000] {
+                let text = shown(flavour, length).join(", ");
+                let typed = parse_profiles(&text).expect("they are valid");
+                assert_eq!(typed, default_profiles(flavour, length));
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::batch::Bucket;
 use crate::batch::cost::CostModel;
 use crate::config::OptimizeFor;
-use crate::limits::MaxBatchTokens;
+use crate::limits::{GPU_KNEE_TOKENS_MAX, GPU_KNEE_TOKENS_MIN, MaxBatchTokens};
 
 /// How processor threads are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,16 @@ impl Measured {
         let bucket = Bucket { rows, length: self.length };
         let us = self.cost.predict_us(bucket).max(f64::MIN_POSITIVE);
         (bucket.tokens() * self.split.workers) as f64 / us * 1e6
+    }
+
+    /// Padded tokens up to which a batch takes about as long as the smallest one: they add no more
+    /// than a half to what every run takes. A power of two, so that small differences between two
+    /// starts give the same shapes.
+    pub(crate) fn knee_tokens(&self) -> usize {
+        let CostModel { fixed_us, per_token_us, per_token_length_us } = self.cost;
+        let per_token_us = per_token_us + per_token_length_us * self.length as f64;
+        let tokens = fixed_us / per_token_us.max(f64::MIN_POSITIVE) / 2.0;
+        1 << (tokens as usize).clamp(GPU_KNEE_TOKENS_MIN, GPU_KNEE_TOKENS_MAX).ilog2()
     }
 
     /// The best of the budgets, which ascend; at least one.
@@ -162,6 +172,14 @@ mod tests {
         assert_eq!(budget(&fast), 512);
         fast.memory_tokens = Some(50);
         assert_eq!(budget(&fast), 256);
+    }
+
+    #[test]
+    fn tokens_are_few_while_they_add_little_to_what_every_run_takes() {
+        // 1 us a token: 300 tokens are half of what every run takes.
+        assert_eq!(measured(1, 1, 600.0, 1e6).knee_tokens(), 256);
+        assert_eq!(measured(1, 1, 0.0, 1e6).knee_tokens(), 64);
+        assert_eq!(measured(1, 1, 600.0, 1e9).knee_tokens(), 2048);
     }
 
     #[test]
