@@ -87,3 +87,53 @@ fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
         assert_eq!((plans(&package), files()), (before.clone(), own.clone()));
     }
 }
+
+#[test]
+fn a_build_does_what_it_was_told() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let ended = build(
+        &package,
+        &[
+            "--device=1",
+            "--optimization-level=5",
+            "--workspace-mib=64",
+            "--same-compute-capability",
+        ],
+    );
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let entry = &plans(&package)[0];
+    let file = entry["file"].as_str().expect("a name");
+    let text = fs::read_to_string(package.package.file(file)).expect("it is there");
+    for line in [
+        "built on_device_1\n",
+        "built optimization_level_5\n",
+        "built workspace_67108864\n",
+        "built hardware_compatibility_2\n",
+    ] {
+        assert!(text.contains(line), "'{line}' is not in: {text}");
+    }
+    assert_eq!(entry["optimization_level"], 5);
+    assert_eq!(entry["same_compute_capability"], true);
+    // A plan of another level, or for this model of GPU alone, is for another use.
+    assert_eq!(build(&package, &["--same-compute-capability"]).code, Some(0));
+    assert_eq!(build(&package, &[]).code, Some(0));
+    assert_eq!(plans(&package).len(), 3);
+}
+
+#[test]
+fn what_a_build_cannot_do_is_refused_by_name() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let ended = build(&package, &["--device", "9"]);
+    assert!(ended.stderr.contains("there is no GPU 9: the driver shows 2"), "{}", ended.stderr);
+    let rtx = with_graph(PlanFlavour::TensorRtRtx);
+    for flags in [
+        &["--optimization-level", "3"][..],
+        &["--workspace-mib", "64"],
+        &["--same-compute-capability"],
+    ] {
+        let ended = build(&rtx, flags);
+        assert!(ended.stderr.contains(flags[0]), "{}", ended.stderr);
+        assert!(ended.stderr.contains("tensorrt-rtx compiles for its GPU"), "{}", ended.stderr);
+    }
+    assert!(plans(&rtx).is_empty() && plans(&package).is_empty());
+}
