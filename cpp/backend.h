@@ -61,7 +61,14 @@ struct BuildRequest {
     std::vector<std::int32_t> compute_capabilities;
     /// Data-centre flavour only.
     bool hardware_compatible = false;
+    /// Other models of GPUs with the same compute capability, not later ones.
+    bool same_compute_capability = false;
     bool version_compatible = false;
+    /// Data-centre flavour only: from 0, quick, to 5, all that is known; -1 for the library's own.
+    std::int32_t optimization_level = -1;
+    /// Data-centre flavour only: device memory that a kernel may take besides its inputs and
+    /// outputs; 0 for the library's own limit.
+    std::int64_t workspace_bytes = 0;
     /// Data-centre flavour only: what an earlier build measured, may be empty.
     std::span<std::uint8_t const> timing_cache;
 };

@@ -98,7 +98,10 @@ duovec::BuildRequest request_of(BuildRequest const& from) {
     request.compute_capabilities = {from.compute_capabilities.begin(),
                                     from.compute_capabilities.end()};
     request.hardware_compatible = from.hardware_compatible;
+    request.same_compute_capability = from.same_compute_capability;
     request.version_compatible = from.version_compatible;
+    request.optimization_level = from.optimization_level;
+    request.workspace_bytes = from.workspace_bytes;
     request.timing_cache = {from.timing_cache.data(), from.timing_cache.size()};
     return request;
 }

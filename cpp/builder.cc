@@ -201,9 +201,25 @@ class Build {
     std::vector<std::uint8_t> timing_cache() const { return {}; }
 #else
     void configure_flavour() {
+        using Level = nvinfer1::HardwareCompatibilityLevel;
         if (request_.hardware_compatible) {
-            config_->setHardwareCompatibilityLevel(
-                nvinfer1::HardwareCompatibilityLevel::kAMPERE_PLUS);
+            config_->setHardwareCompatibilityLevel(Level::kAMPERE_PLUS);
+        }
+        if (request_.same_compute_capability) {
+            // The oldest headers have no name for it, and their library no such level.
+            Level const same = static_cast<Level>(2);
+            config_->setHardwareCompatibilityLevel(same);
+            require(config_->getHardwareCompatibilityLevel() == same, diagnostics_,
+                    "no plan for all GPUs of a compute capability can be built");
+        }
+        if (request_.optimization_level >= 0) {
+            config_->setBuilderOptimizationLevel(request_.optimization_level);
+            require(config_->getBuilderOptimizationLevel() == request_.optimization_level,
+                    diagnostics_, "this optimization level is refused");
+        }
+        if (request_.workspace_bytes > 0) {
+            config_->setMemoryPoolLimit(nvinfer1::MemoryPoolType::kWORKSPACE,
+                                        static_cast<std::size_t>(request_.workspace_bytes));
         }
         if (request_.version_compatible) {
             config_->setFlag(nvinfer1::BuilderFlag::kVERSION_COMPATIBLE);

@@ -122,7 +122,11 @@ fn options() -> BuildOptions {
         profiles: None,
         compute_capabilities: Vec::new(),
         hardware_compatible: false,
+        same_compute_capability: false,
         version_compatible: false,
+        device: 0,
+        optimization_level: None,
+        workspace_bytes: None,
     }
 }
 

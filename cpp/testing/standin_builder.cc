@@ -267,8 +267,18 @@ bool BuilderConfig::setComputeCapability(ComputeCapability capability,
     return true;
 }
 #else
-void BuilderConfig::setHardwareCompatibilityLevel(HardwareCompatibilityLevel level) noexcept {
-    hardware_compatible_ = level == HardwareCompatibilityLevel::kAMPERE_PLUS;
+void BuilderConfig::setBuilderOptimizationLevel(std::int32_t level) noexcept {
+    if (level < 0) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setBuilderOptimizationLevel: it is negative");
+        return;
+    }
+    level_ = level;
+}
+
+void BuilderConfig::setMemoryPoolLimit(MemoryPoolType pool, std::size_t bytes) noexcept {
+    if (pool == MemoryPoolType::kWORKSPACE) {
+        workspace_bytes_ = bytes;
+    }
 }
 
 ITimingCache* BuilderConfig::createTimingCache(void const* blob, std::size_t size) const noexcept {
@@ -292,7 +302,15 @@ std::string BuilderConfig::settings() const {
     auto const say = [&](bool is_so, char const* line) { text += is_so ? line : ""; };
     say(getFlag(BuilderFlag::kTF32), "built tf32\n");
     say(aux_streams_ != 0, "built aux_streams\n");
-    say(hardware_compatible_, "built hardware_compatible\n");
+    auto const count = [&](char const* name, std::int64_t number) {
+        text += "built " + std::string(name) + "_" + std::to_string(number) + "\n";
+    };
+    count("hardware_compatibility", static_cast<std::int64_t>(compatibility_));
+    count("optimization_level", level_);
+    count("workspace", static_cast<std::int64_t>(workspace_bytes_));
+#ifndef DUOVEC_RTX
+    count("on_device", current_device());
+#endif
 #ifdef DUOVEC_RTX
     say(getFlag(BuilderFlag::kREQUIRE_USER_ALLOCATION), "user_allocation\n");
 #else

@@ -127,7 +127,15 @@ class BuilderConfig final : public TrapBuilderConfig {
     bool setNbComputeCapabilities(std::int32_t count) noexcept override;
     bool setComputeCapability(ComputeCapability capability, std::int32_t index) noexcept override;
 #else
-    void setHardwareCompatibilityLevel(HardwareCompatibilityLevel level) noexcept override;
+    void setHardwareCompatibilityLevel(HardwareCompatibilityLevel level) noexcept override {
+        compatibility_ = level;
+    }
+    HardwareCompatibilityLevel getHardwareCompatibilityLevel() const noexcept override {
+        return compatibility_;
+    }
+    void setBuilderOptimizationLevel(std::int32_t level) noexcept override;
+    std::int32_t getBuilderOptimizationLevel() const noexcept override { return level_; }
+    void setMemoryPoolLimit(MemoryPoolType pool, std::size_t bytes) noexcept override;
     ITimingCache* createTimingCache(void const* blob, std::size_t size) const noexcept override;
     bool setTimingCache(ITimingCache const& cache, bool ignore_mismatch) noexcept override;
 #endif
@@ -146,7 +154,10 @@ class BuilderConfig final : public TrapBuilderConfig {
     IProgressMonitor* monitor_ = nullptr;
     std::vector<ShapeRange> profiles_;
     std::vector<std::int32_t> capabilities_;
-    bool hardware_compatible_ = false;
+    HardwareCompatibilityLevel compatibility_ = HardwareCompatibilityLevel::kNONE;
+    /// What the library takes when nothing is said.
+    std::int32_t level_ = 3;
+    std::size_t workspace_bytes_ = 0;
     std::string cache_;
 };
 

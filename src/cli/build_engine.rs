@@ -29,7 +29,24 @@ pub(super) fn command() -> Command {
             "tensorrt-rtx: GPUs to build for, such as 8.6,12.0 [default: 8.0 and later]",
         ))
         .arg(switch("hardware-compatibility", "tensorrt: a plan for later GPU generations too"))
+        .arg(
+            switch("same-compute-capability", "tensorrt: a plan for all GPUs of this generation")
+                .conflicts_with("hardware-compatibility"),
+        )
         .arg(switch("version-compatible", "tensorrt: a plan for later versions too"))
+        .arg(
+            value("device", "N", "CUDA's number of the GPU to build and try the plan on")
+                .default_value("0")
+                .value_parser(clap::value_parser!(usize)),
+        )
+        .arg(
+            value("optimization-level", "N", "tensorrt: from 0, quick, to 5 [default: TensorRT's]")
+                .value_parser(clap::value_parser!(i32).range(0..=5)),
+        )
+        .arg(
+            value("workspace-mib", "N", "tensorrt: memory that a kernel may take [default: all]")
+                .value_parser(clap::value_parser!(i64).range(1..=1 << 20)),
+        )
 }
 
 #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
@@ -91,7 +108,11 @@ mod with_tensorrt {
                 .collect::<anyhow::Result<_>>()
                 .context("--compute-capability")?,
             hardware_compatible: typed.get_flag("hardware-compatibility"),
+            same_compute_capability: typed.get_flag("same-compute-capability"),
             version_compatible: typed.get_flag("version-compatible"),
+            device: *typed.get_one("device").expect("clap has a default for it"),
+            optimization_level: typed.get_one("optimization-level").copied(),
+            workspace_bytes: typed.get_one::<i64>("workspace-mib").map(|mib| mib << 20),
         };
         let stop = catch_signals()?;
         let bar = Arc::new(ProgressBar::new());

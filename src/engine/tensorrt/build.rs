@@ -11,9 +11,9 @@ use crate::clock::Clock;
 use crate::config::PrecisionChoice;
 use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::package::canary::Comparison;
 use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
-use crate::package::canary::Comparison;
 use crate::package::{ModelPackage, PackageError};
 
 use super::choose::{RTX_CAPABILITIES, Target, misfit};
@@ -38,8 +38,16 @@ pub struct BuildOptions {
     pub compute_capabilities: Vec<ComputeCapability>,
     /// TensorRT only: runs on GPUs of later generations too, slower.
     pub hardware_compatible: bool,
+    /// TensorRT only: runs on other GPUs of the same compute capability too.
+    pub same_compute_capability: bool,
     /// TensorRT only: runs with later versions too.
     pub version_compatible: bool,
+    /// CUDA's number of the GPU that the plan is built and tried on.
+    pub device: usize,
+    /// TensorRT only: from 0, quick, to 5, all that is known.
+    pub optimization_level: Option<i32>,
+    /// TensorRT only: device memory that a kernel may take besides its inputs and outputs.
+    pub workspace_bytes: Option<i64>,
 }
 
 /// Why no plan was built; the package is as it was.
@@ -190,13 +198,22 @@ fn list(
     Ok(editor.replace_plans(&plans)?)
 }
 
-/// The first GPU. The data-centre flavour measures on it; RTX compiles for targets by name.
+/// The GPU of that number, which is the calling thread's current one from now on. The data-centre
+/// flavour measures on it; RTX compiles for targets by name.
 fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError> {
-    let devices = Cuda::open(options.cuda_library_dir.as_deref())
-        .or_else(|_| Cuda::open(None))
-        .and_then(|cuda| cuda.devices());
-    match (options.flavour, devices) {
-        (_, Ok(devices)) if !devices.is_empty() => Ok(devices.into_iter().next()),
+    let opened = Cuda::open(options.cuda_library_dir.as_deref()).or_else(|_| Cuda::open(None));
+    let found = opened.and_then(|cuda| Ok((cuda.devices()?, cuda)));
+    match (options.flavour, found) {
+        (_, Ok((devices, cuda))) if !devices.is_empty() => {
+            let count = devices.len();
+            let device = devices.into_iter().nth(options.device).ok_or_else(|| {
+                let wanted = options.device;
+                BuildError::Options(format!("there is no GPU {wanted}: the driver shows {count}"))
+            })?;
+            let used = cuda.memory(device.index);
+            used.map_err(|error| BuildError::NoDevice(error.to_string()))?;
+            Ok(Some(device))
+        }
         (PlanFlavour::TensorRtRtx, _) => Ok(None),
         (PlanFlavour::TensorRt, Ok(_)) => {
             Err(BuildError::NoDevice("the driver shows none".to_owned()))
@@ -216,7 +233,9 @@ struct BuildTarget {
     /// Its name in the package, for the flavour that measures.
     timing_cache: Option<String>,
     hardware_compatible: bool,
+    same_compute_capability: bool,
     version_compatible: bool,
+    optimization_level: Option<i32>,
 }
 
 impl BuildTarget {
@@ -256,7 +275,9 @@ impl BuildTarget {
             device: device.map(|device| device.name.clone()),
             timing_cache,
             hardware_compatible: options.hardware_compatible,
+            same_compute_capability: options.same_compute_capability,
             version_compatible: options.version_compatible,
+            optimization_level: options.optimization_level,
         })
     }
 
@@ -279,7 +300,10 @@ impl BuildTarget {
             hidden_size: size(manifest.hidden_size),
             compute_capabilities: options.compute_capabilities.iter().map(capability).collect(),
             hardware_compatible: self.hardware_compatible,
+            same_compute_capability: options.same_compute_capability,
             version_compatible: self.version_compatible,
+            optimization_level: options.optimization_level.unwrap_or(-1),
+            workspace_bytes: options.workspace_bytes.unwrap_or(0),
             // What an earlier build measured saves time only; without it all is measured anew.
             timing_cache: cache.and_then(|path| fs::read(path).ok()).unwrap_or_default(),
         }
@@ -312,17 +336,26 @@ impl BuildTarget {
             device: self.device,
             scratch_bytes: if known { scratch_bytes } else { Vec::new() },
             hardware_compatible: self.hardware_compatible,
+            same_compute_capability: self.same_compute_capability,
             version_compatible: self.version_compatible,
+            optimization_level: self.optimization_level,
             build_seconds: (seconds.as_secs_f64() * 100.0).round() / 100.0,
         })
     }
 }
 
 fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
-    if options.hardware_compatible || options.version_compatible {
-        let problem = "--hardware-compatibility and --version-compatible are for tensorrt; \
-                       tensorrt-rtx compiles for its GPU when it loads a plan";
-        return Err(BuildError::Options(problem.to_owned()));
+    let for_tensorrt = [
+        ("--hardware-compatibility", options.hardware_compatible),
+        ("--same-compute-capability", options.same_compute_capability),
+        ("--version-compatible", options.version_compatible),
+        ("--optimization-level", options.optimization_level.is_some()),
+        ("--workspace-mib", options.workspace_bytes.is_some()),
+    ];
+    if let Some((flag, _)) = for_tensorrt.into_iter().find(|(_, named)| *named) {
+        return Err(BuildError::Options(format!(
+            "{flag} is for tensorrt; tensorrt-rtx compiles for its GPU when it loads a plan"
+        )));
     }
     let known = |one: &ComputeCapability| RTX_CAPABILITIES.contains(&(one.major, one.minor));
     match options.compute_capabilities.iter().find(|one| !known(one)) {
@@ -367,7 +400,11 @@ mod tests {
             profiles: None,
             compute_capabilities: Vec::new(),
             hardware_compatible: false,
+            same_compute_capability: false,
             version_compatible: false,
+            device: 0,
+            optimization_level: None,
+            workspace_bytes: None,
         }
     }
 

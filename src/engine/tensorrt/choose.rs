@@ -43,7 +43,8 @@ pub fn fitting<'a>(manifest: &'a Manifest, target: &Target<'_>) -> Result<&'a Pl
     let worth = |plan: &&PlanEntry| {
         let exact = plan.compute_capabilities == [target.device.capability];
         let half = plan.precision != "f32";
-        (exact && !plan.hardware_compatible, !plan.version_compatible, half)
+        let own = exact && !plan.hardware_compatible;
+        (own, !plan.same_compute_capability, !plan.version_compatible, half)
     };
     fits.into_iter().max_by_key(worth).ok_or_else(|| match refusals.is_empty() {
         true => "the manifest lists none".to_owned(),

@@ -90,7 +90,10 @@ mod bridge {
         hidden_size: i32,
         compute_capabilities: Vec<i32>,
         hardware_compatible: bool,
+        same_compute_capability: bool,
         version_compatible: bool,
+        optimization_level: i32,
+        workspace_bytes: i64,
         timing_cache: Vec<u8>,
     }
 

@@ -40,8 +40,14 @@ pub struct PlanEntry {
     pub scratch_bytes: Vec<u64>,
     #[serde(default)]
     pub hardware_compatible: bool,
+    /// For other models of GPUs with the same compute capability.
+    #[serde(default)]
+    pub same_compute_capability: bool,
     #[serde(default)]
     pub version_compatible: bool,
+    /// How hard the builder looked for the best kernels, when it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimization_level: Option<i32>,
     /// How long the build took.
     pub build_seconds: f64,
 }
@@ -50,8 +56,12 @@ impl PlanEntry {
     /// Whether this plan takes an earlier one's place: it is for the same GPUs and library, and
     /// computes alike. Their profiles may differ.
     pub fn replaces(&self, earlier: &Self) -> bool {
-        let key = |plan: &Self| (plan.flavour, plan.hardware_compatible, plan.version_compatible);
-        key(self) == key(earlier)
+        let flags = |plan: &Self| {
+            (plan.hardware_compatible, plan.same_compute_capability, plan.version_compatible)
+        };
+        flags(self) == flags(earlier)
+            && self.flavour == earlier.flavour
+            && self.optimization_level == earlier.optimization_level
             && self.compute_capabilities == earlier.compute_capabilities
             && self.version == earlier.version
             && self.precision == earlier.precision
