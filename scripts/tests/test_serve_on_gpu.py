@@ -1,0 +1,196 @@
+"""scripts/serve.sh on a machine with a GPU: stand-ins for driver, wheels, cargo and binary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+WHEELS = {
+    "13": [
+        ("tensorrt_cu13_libs", "11.4.0.106", "tensorrt_libs/libnvinfer.so.11"),
+        ("nvidia_cuda_runtime", "13.5.37", "nvidia/cu13/lib/libcudart.so.13"),
+    ],
+    "12": [
+        ("tensorrt_cu12_libs", "11.4.0.106", "tensorrt_libs/libnvinfer.so.11"),
+        ("nvidia_cuda_runtime_cu12", "12.9.79", "nvidia/cuda_runtime/lib/libcudart.so.12"),
+    ],
+}
+# What a plan is built by, and what is served, as far as these tests look at it.
+BINARY = """#!/bin/sh
+command=$1
+shift
+case $command in
+    check) [ -e "$1/built" ] ;;
+    build-engine) [ -z "${BUILD_FAILS:-}" ] && touch "$1/built" ;;
+    serve) echo "serves: $*" ;;
+esac
+"""
+CARGO = """#!/bin/sh
+mkdir -p target/release
+cp "$BINARY_TEXT" target/release/duovec
+chmod +x target/release/duovec
+echo "$*" >>cargo.log
+"""
+Serve = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def program(path: Path, text: str) -> None:
+    """A shell script that can be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def wheel(folder: Path, name: str, version: str, file: str) -> None:
+    """A wheel with one file."""
+    folder.mkdir(exist_ok=True)
+    information = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(file, "a library")
+        archive.writestr(
+            f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        archive.writestr(
+            f"{information}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr(f"{information}/RECORD", "")
+
+
+def shell(repository: Path, code: str) -> str:
+    """What a line of shell prints with the scripts' functions."""
+    sourced = f". {repository}/scripts/lib/setup.sh; . {repository}/scripts/lib/tensorrt.sh; {code}"
+    done = subprocess.run(["bash", "-c", sourced], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with all that is made already, but no binary with TensorRT and no plan."""
+    root = tmp_path / "repository"
+    (root / "scripts/lib").mkdir(parents=True)
+    for name in ("serve.sh", "requirements.txt"):
+        shutil.copy(SCRIPTS / name, root / "scripts" / name)
+    for file in (SCRIPTS / "lib").glob("*.sh"):
+        shutil.copy(file, root / "scripts/lib" / file.name)
+    stamps = {
+        "headers": "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11",
+        "cuda": "$WHEEL_CUDART $WHEEL_CUDA_CRT",
+        "cuda-12": "$WHEEL_CUDART_12",
+        "tensorrt-rtx": "$WHEEL_RTX",
+        "libclang": "$WHEEL_LIBCLANG",
+        "clang-format": "$WHEEL_CLANG_FORMAT",
+    }
+    for part, stamp in stamps.items():
+        (root / "third_party" / part).mkdir(parents=True)
+        text = shell(root, f'printf "%s\\n" "{stamp}"')
+        (root / "third_party" / part / ".stamp").write_text(text)
+    package = root / "engines/model"
+    package.mkdir(parents=True)
+    (package / "model.fp16.onnx").write_text("a graph")
+    listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
+    venv = tmp_path / "cache" / f"venv-{shell(root, listed).strip()}"
+    program(venv / "bin/python", f'exec {sys.executable} "$@"')
+    libraries = venv / "lib/python3/site-packages/openvino/libs"
+    libraries.mkdir(parents=True)
+    (libraries / "libopenvino_c.so").touch()
+    program(tmp_path / "tools/ldconfig", "exit 0")
+    program(tmp_path / "tools/cargo", CARGO)
+    (tmp_path / "binary").write_text(BINARY)
+    return root
+
+
+@pytest.fixture
+def serve(repository: Path, tmp_path: Path) -> Serve:
+    """Runs the command on a machine whose driver knows that CUDA; none without a driver."""
+
+    def run(*words: str, cuda: str | None = "13", **more: str) -> subprocess.CompletedProcess[str]:
+        smi = tmp_path / "tools/nvidia-smi"
+        smi.unlink(missing_ok=True)
+        if cuda is not None:
+            listed = "[ \"$1\" = -L ] && echo 'GPU 0: stand-in' && exit"
+            program(smi, f"{listed}\necho '| Driver Version: 1.0  CUDA Version: {cuda}.1 |'")
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}",
+            "DUOVEC_CACHE_DIR": str(tmp_path / "cache"),
+            "DUOVEC_PACKAGE": str(repository / "engines/model"),
+            "BINARY_TEXT": str(tmp_path / "binary"),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(tmp_path / "wheels"),
+            **more,
+        }
+        environment.pop("CARGO_TARGET_DIR", None)
+        return subprocess.run(
+            ["bash", str(repository / "scripts/serve.sh"), *words, "--port", "0"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            cwd=repository,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("cuda", ["12", "13"])
+def test_a_gpu_gets_the_wheels_of_its_drivers_cuda_and_a_plan(
+    serve: Serve, tmp_path: Path, cuda: str
+) -> None:
+    for one in WHEELS[cuda]:
+        wheel(tmp_path / "wheels", *one)
+    done = serve(cuda=cuda)
+    assert done.returncode == 0, done.stderr
+    assert "--engine tensorrt --tensorrt-library-dir" in done.stdout
+    runtime = Path(done.stdout.split("--cuda-library-dir ")[1].split()[0])
+    assert (runtime / f"libcudart.so.{cuda}").exists()
+    assert done.stdout.endswith("--port 0\n")
+    assert "building a plan" in done.stderr
+    # All of it is kept: the second start takes no wheel and builds no plan.
+    shutil.rmtree(tmp_path / "wheels")
+    again = serve(cuda=cuda)
+    assert again.stdout == done.stdout
+    assert "building a plan" not in again.stderr and "installing" not in again.stderr
+
+
+def test_an_installed_tensorrt_is_taken_as_it_is(serve: Serve, tmp_path: Path) -> None:
+    program(tmp_path / "tools/ldconfig", "echo '\tlibnvinfer.so.11 (libc6,x86-64) => /lib/x'")
+    done = serve()
+    assert done.stdout == "serves: --engine tensorrt --port 0\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cuda", "more", "reason"),
+    [
+        ("13", {}, "TensorRT's wheels cannot be installed"),
+        ("11", {}, "the driver is for CUDA 11: 12 is the oldest"),
+        ("13", {"BUILD_FAILS": "1"}, "the plan could not be built"),
+    ],
+)
+def test_a_step_that_fails_says_why_and_the_cpu_serves(
+    serve: Serve, tmp_path: Path, cuda: str, more: dict[str, str], reason: str
+) -> None:
+    if "BUILD_FAILS" in more:
+        for one in WHEELS[cuda]:
+            wheel(tmp_path / "wheels", *one)
+    done = serve(cuda=cuda, **more)
+    assert done.stdout == "serves: --port 0\n", done.stderr
+    assert reason in done.stderr
+    assert "serving on the CPU" in done.stderr
+
+
+def test_the_cpu_serves_when_it_is_asked_for_or_there_is_no_driver(
+    serve: Serve, repository: Path
+) -> None:
+    for done in (serve("--cpu"), serve(cuda=None)):
+        assert done.stdout == "serves: --port 0\n", done.stderr
+        assert "GPU" not in done.stderr
+    assert "tensorrt" not in (repository / "cargo.log").read_text()
