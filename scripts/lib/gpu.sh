@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# Serving on a machine with an NVIDIA driver: TensorRT as it is installed or from NVIDIA's wheels, a
+# binary with it, and a plan for this GPU. Sourced after setup.sh and tensorrt.sh.
+
+# What NVIDIA publishes for each CUDA that a driver may know; `pip` fetches the libraries themselves
+# from NVIDIA's own index.
+TENSORRT_WHEELS_13=(tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37)
+TENSORRT_WHEELS_12=(tensorrt-cu12-libs==11.4.0.106 nvidia-cuda-runtime-cu12==12.9.79)
+NVIDIA_INDEX=https://pypi.nvidia.com
+TENSORRT_MB=9000
+
+# has_gpu: whether NVIDIA's driver shows one.
+has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+
+fill_tensorrt_wheels() {
+    local log="$NEW.log"
+    mkdir -p "$NEW"
+    if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+        --extra-index-url "$NVIDIA_INDEX" --target "$NEW" "$@" >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        rm -f "$log"
+        die "TensorRT's wheels cannot be installed: is there a network, and does pip reach NVIDIA?"
+    fi
+    rm -f "$log"
+}
+
+# ensure_tensorrt_libraries: LIBRARY_FLAGS name TensorRT and the CUDA runtime when the loader does
+# not find them by itself.
+ensure_tensorrt_libraries() {
+    local cuda wheels folder found
+    LIBRARY_FLAGS=()
+    if ldconfig -p 2>/dev/null | grep -Eq 'libnvinfer\.so\.1[01] '; then
+        say "TensorRT is installed"
+        return
+    fi
+    cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+    case $cuda in
+        12) wheels=("${TENSORRT_WHEELS_12[@]}") ;;
+        '' | [0-9] | 1[01]) die "the driver is for CUDA ${cuda:-of no version}: 12 is the oldest" ;;
+        *) wheels=("${TENSORRT_WHEELS_13[@]}") ;;
+    esac
+    folder="$CACHE/tensorrt-$(sha256sum <<<"${wheels[*]}" | cut -c1-16)"
+    if [ ! -e "$folder" ]; then
+        need_disk "$CACHE" "$TENSORRT_MB" "TensorRT"
+        say "installing ${wheels[0]} into $folder (some minutes, once)"
+        (made_whole "$folder" fill_tensorrt_wheels "${wheels[@]}") || exit 1
+    fi
+    LIBRARY_FLAGS=(--tensorrt-library-dir "$folder/tensorrt_libs")
+    found=$(find "$folder/nvidia" -name 'libcudart.so.1[23]' 2>/dev/null | head -n 1)
+    [ -n "$found" ] || die "the wheel ${wheels[1]} has no libcudart"
+    LIBRARY_FLAGS+=(--cuda-library-dir "$(dirname "$found")")
+}
+
+# ensure_plan: one of the package's plans runs here; it is built when none does.
+ensure_plan() {
+    local log="$CACHE/check.log"
+    if "$BINARY" check "$DUOVEC_PACKAGE" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$log" 2>&1; then
+        return
+    fi
+    say "building a plan for this GPU (minutes, once)"
+    "$BINARY" build-engine "$DUOVEC_PACKAGE" --flavour tensorrt "${LIBRARY_FLAGS[@]}" >&2 ||
+        die "the plan could not be built; the reason stands above"
+    "$BINARY" check "$DUOVEC_PACKAGE" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$log" 2>&1 ||
+        die "the plan does not run here: $(tail -n 1 "$log")"
+}
+
+# prepare_gpu FILE: all of it; writes the binary and the arguments to serve with into FILE, a line
+# each. Ends the shell it runs in where a step fails.
+prepare_gpu() {
+    ensure_tensorrt_libraries
+    ensure_tensorrt
+    ensure_binary default,tensorrt
+    ensure_fp16 "$DUOVEC_PACKAGE"
+    ensure_plan
+    printf '%s\n' "$BINARY" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$1"
+}
