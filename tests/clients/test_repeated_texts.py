@@ -1,0 +1,30 @@
+"""Many clients ask for the same text at the same moment."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from server import default_package, running
+
+CLIENTS = 8
+RUN_MS = 300
+"""Long enough for all requests to come within the first run."""
+
+
+def test_a_text_that_many_ask_for_at_once_runs_once() -> None:
+    arguments = ["--package", default_package(), "--engine", "fake", "--fake-run-ms", str(RUN_MS)]
+    with running(*arguments) as server, ThreadPoolExecutor(CLIENTS) as pool:
+
+        def ask(_: int) -> httpx.Response:
+            body = {"input": "the weather in Lisbon"}
+            return httpx.post(server.url + "/v1/embeddings", json=body, timeout=60)
+
+        answers = list(pool.map(ask, range(CLIENTS)))
+        metrics = httpx.get(server.url + "/metrics", timeout=60).text
+    assert len({answer.text for answer in answers}) == 1
+    ran = re.search(r'duovec_tokens_total\{kind="real"\} (\d+)', metrics)
+    assert ran is not None
+    assert int(ran[1]) == answers[0].json()["usage"]["total_tokens"]
