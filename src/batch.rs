@@ -13,7 +13,7 @@ pub mod plan;
 pub(crate) mod warm_up;
 
 /// Which requests go first. Interactive items do; bulk items have a guaranteed share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Somebody waits for the answer.
     Interactive,
@@ -52,6 +52,11 @@ impl Vectors {
     /// Whether sparse vectors, and for them token weights, are wanted.
     pub const fn sparse(self) -> bool {
         matches!(self, Self::Sparse | Self::Both)
+    }
+
+    /// Whether something belongs to both.
+    pub(crate) const fn overlaps(self, other: Self) -> bool {
+        self.dense() && other.dense() || self.sparse() && other.sparse()
     }
 }
 

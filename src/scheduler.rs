@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | the service: `submit` | `Submit` | `Accept` 0..2, `Wake` | a `Ticket`; a worker wakes |
 //! | worker 0: `next_work` | `AskForWork` | `Run` 0 and 1 | a `Job` |
-//! | worker 0: `Job::complete` | `BatchDone` | | its rows; the ticket resolves |
+//! | worker 0: `Job::complete` | `BatchDone` | `Answer` 0 and 1 | its rows; the ticket resolves |
 //! | the service: `submit` | `Submit` | `Accept` 2..4 | a `Ticket`; the worker is busy |
 //! | the ticket's drop | `Cancel` 2..4 | | the items have left the queue |
 //!
@@ -22,31 +22,35 @@ use tokio::sync::Notify;
 
 use crate::batch::cost::{CostModel, Fit, Times};
 use crate::batch::plan::{BucketTable, Sequence};
-use crate::batch::{Bucket, Priority, TokenIds, Vectors};
+use crate::batch::{Bucket, Priority};
 use crate::clock::{Clock, Moment};
 use crate::engine::StageTimes;
-use crate::limits::{IDLE_RUN_MAX, MaxAgeMs, QueueCapacity, Workers};
+use crate::limits::{CacheBytes, IDLE_RUN_MAX, MaxAgeMs, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
+mod cache;
 mod incidents;
 mod job;
 mod recording;
 mod refusal;
 pub mod state;
 mod stuck;
+mod submission;
 mod ticket;
 
+pub(crate) use cache::CacheFigures;
+use cache::{Digester, RowCache};
 pub(crate) use incidents::Incidents;
 use job::QueuedItem;
-pub(crate) use job::{Job, JobItem, RowsOrError};
+pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
 pub use refusal::Refusal;
 pub(crate) use state::Announced;
 pub use state::Counts;
 use state::{Action, Event, SchedulerState, StateConfig};
-pub(crate) use ticket::RunSpan;
+pub use submission::Submission;
+pub(crate) use ticket::{CacheUse, RunSpan};
 pub use ticket::{ItemRows, RunError, Ticket};
-use ticket::{Pending, RowsReceiver};
 
 /// What bounds the queue.
 #[derive(Debug, Clone, Copy)]
@@ -59,27 +63,16 @@ pub struct SchedulerConfig {
     pub workers: Workers,
     /// Whether there will be one more, which has all cores and runs while no other does.
     pub wide: bool,
+    /// Memory for rows of texts that have run; 0 keeps none.
+    pub cache_bytes: CacheBytes,
 }
 
 impl SchedulerConfig {
     /// Defaults for so many workers.
     pub const fn new(workers: Workers) -> Self {
         let (queue_capacity, max_age) = (QueueCapacity::DEFAULT, MaxAgeMs::DEFAULT);
-        Self { queue_capacity, max_age, workers, wide: false }
+        Self { queue_capacity, max_age, workers, wide: false, cache_bytes: CacheBytes::DEFAULT }
     }
-}
-
-/// The items of a request.
-#[derive(Debug)]
-pub struct Submission {
-    /// At least one; none longer than the engine's longest bucket.
-    pub items: Vec<TokenIds>,
-    /// Which rows of an item are copied out of its batch.
-    pub vectors: Vectors,
-    /// `None` lets the request's size decide.
-    pub priority: Option<Priority>,
-    /// Items that wait at this moment are not run any more.
-    pub deadline: Moment,
 }
 
 /// Workers by state.
@@ -120,6 +113,8 @@ pub struct Snapshot {
     pub(crate) wide: Option<(CostModel, f64, u64)>,
     /// How many items ended how, and what batches were made of.
     pub counts: Counts,
+    /// All zero when nothing is kept.
+    pub(crate) cache: CacheFigures,
     /// Time of all batches so far, by stage.
     pub(crate) stages: StageTimes,
 }
@@ -146,6 +141,9 @@ struct Inner {
     work: Vec<Condvar>,
     empty: Notify,
     clock: Arc<dyn Clock>,
+    digester: Digester,
+    /// Absent when nothing is to be kept.
+    cache: Option<RowCache>,
     incidents: Incidents,
     stages: Mutex<StageTimes>,
     metrics: OnceLock<Arc<Metrics>>,
@@ -172,6 +170,8 @@ impl Scheduler {
             work: (0..all).map(|_| Condvar::new()).collect(),
             empty: Notify::new(),
             clock,
+            digester: Digester::default(),
+            cache: RowCache::new(config.cache_bytes),
             incidents: Incidents::default(),
             stages: Mutex::new(StageTimes::default()),
             metrics: OnceLock::new(),
@@ -197,38 +197,6 @@ impl Scheduler {
         refusal.map_or(Ok(own), Err)
     }
 
-    /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out.
-    ///
-    /// # Panics
-    /// Without items, or with one longer than every bucket: the caller checks both.
-    pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
-        let tokens: Vec<usize> = submission.items.iter().map(|ids| ids.len()).collect();
-        let longest = tokens.iter().copied().max().expect("a request has at least one item");
-        let Submission { items, vectors, priority, deadline } = submission;
-        let (contents, answer) = queued(items, vectors);
-        let mut state = self.0.state.lock();
-        assert!(longest <= state.max_length(), "an item fits the longest bucket");
-        let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
-        let actions = state.handle(self.0.clock.now(), &event);
-        drop(state);
-        self.issue_ticket(actions, answer)
-    }
-
-    /// Gives an item to one worker, ahead of what waits; for health checks. While other items wait,
-    /// a worker runs one of them in eight batches at most.
-    pub(crate) fn submit_check(
-        &self,
-        worker: usize,
-        ids: TokenIds,
-        deadline: Moment,
-    ) -> Result<Ticket, Refusal> {
-        let tokens = ids.len();
-        let (contents, answer) = queued(vec![ids], Vectors::Both);
-        let event = Event::Check { worker, tokens, content: &contents[0], deadline };
-        let actions = self.handle(&event);
-        self.issue_ticket(actions, answer)
-    }
-
     /// What waits, what runs, what has been.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.0.clock.now();
@@ -249,6 +217,7 @@ impl Scheduler {
             cost_correction,
             wide: state.wide(),
             counts: state.counts(),
+            cache: self.0.cache.as_ref().map(RowCache::figures).unwrap_or_default(),
             stages: *self.0.stages.lock(),
         }
     }
@@ -379,6 +348,11 @@ impl Scheduler {
         self.0.state.lock().least_time(tokens)
     }
 
+    /// Whether rows are kept.
+    pub(crate) fn has_cache(&self) -> bool {
+        self.0.cache.is_some()
+    }
+
     /// Every shape that a batch may have.
     pub fn buckets(&self) -> &[Bucket] {
         &self.0.buckets
@@ -397,22 +371,6 @@ impl Scheduler {
     /// Takes in what happened now; what is to be done is done outside of the lock.
     fn handle(&self, event: &Event<'_, QueuedItem>) -> Vec<Action<QueuedItem>> {
         self.0.state.lock().handle(self.0.clock.now(), event)
-    }
-
-    fn issue_ticket(
-        &self,
-        actions: Vec<Action<QueuedItem>>,
-        answer: RowsReceiver,
-    ) -> Result<Ticket, Refusal> {
-        let accepted = actions.iter().find_map(|action| match action {
-            Action::Accept { items } => Some(Ok(items.clone())),
-            Action::Refuse(refusal) => Some(Err(*refusal)),
-            _ => None,
-        });
-        let (_, ended) = self.carry_out(actions);
-        self.answer_ended(ended);
-        let items = accepted.expect("a submission is accepted or refused")?;
-        Ok(Ticket::new(self.clone(), items, answer))
     }
 
     /// An event whose actions end items or wake workers.
@@ -457,7 +415,8 @@ impl Scheduler {
                 Action::Abandon { content, .. } => ended.push((content, RunError::NoWorker)),
                 Action::Wake { worker } => wake(&self.0.work[worker]),
                 Action::WakeAll => self.0.work.iter().for_each(wake),
-                Action::Accept { .. } | Action::Refuse(_) => {}
+                // Whoever ends a batch answers its items.
+                Action::Accept { .. } | Action::Refuse(_) | Action::Answer { .. } => {}
             }
         }
         (job, ended)
@@ -466,13 +425,6 @@ impl Scheduler {
 
 fn wake(condvar: &Condvar) {
     condvar.notify_one();
-}
-
-/// The items of a request, and where its answer will arrive.
-fn queued(items: Vec<TokenIds>, vectors: Vectors) -> (Vec<QueuedItem>, RowsReceiver) {
-    let (pending, answer) = Pending::new(items.len());
-    let item = |(slot, ids)| QueuedItem { ids, vectors, slot, pending: Arc::clone(&pending) };
-    (items.into_iter().enumerate().map(item).collect(), answer)
 }
 
 #[cfg(test)]

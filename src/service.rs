@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
 use crate::progress::Progress;
+pub(crate) use crate::scheduler::CacheUse;
 pub use crate::scheduler::Refusal;
 use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use duovec::batch::cost::CostModel;
 use duovec::batch::plan::{BucketTable, WaitingItem, WaitingItems, bucket_ladder};
-use duovec::batch::{Bucket, Priority, smallest_for};
+use duovec::batch::{Bucket, Priority, Vectors, smallest_for};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxAgeMs, MaxBatchRows, MaxBatchTokens};
 use duovec::scheduler::Refusal;
@@ -63,7 +63,8 @@ impl Scheduling for Planned {
         let contents: Vec<Item> = tokens.iter().map(|&tokens| (request, tokens)).collect();
         let (contents, deadline) = (&contents[..], now + asked.timeout);
         let mut answer = Ok(());
-        let event = Event::Submit { tokens, contents, priority, deadline };
+        let (digests, vectors) = (&[][..], Vectors::Both);
+        let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
         for action in self.state.handle(now, &event) {
             match action {
                 Action::Refuse(Refusal::Full { retry_after } | Refusal::Late { retry_after }) => {

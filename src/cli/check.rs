@@ -124,6 +124,11 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     let text = format!("normalization {}", loaded.tokenizer.normalization().name());
     findings.say(Verdict::Well, "tokenizer", &text);
     findings.say(Verdict::Well, "token ids as input", config.token_input.name());
+    let room = match config.queue.cache_bytes.get() {
+        0 => "off".to_owned(),
+        bytes => format!("{bytes} bytes"),
+    };
+    findings.say(Verdict::Well, "cache of vectors", &room);
     println!(
         "{} is whole: {} revision {}, {} dimensions, {} tokens",
         loaded.package.directory().display(),

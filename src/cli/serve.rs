@@ -268,6 +268,7 @@ pub(super) fn start(
         max_age: config.queue.max_age,
         workers,
         wide: wide.is_some(),
+        cache_bytes: config.queue.cache_bytes,
     };
     let scheduler = Scheduler::new(scheduler_config, buckets, Arc::clone(&clock));
     let opened = clock.now();

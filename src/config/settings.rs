@@ -208,7 +208,7 @@ settings! {
             "exit-on-stuck", "BOOL", "whether such a batch ends the process, with code 1";
     }
 
-    /// What bounds the queue and the batches.
+    /// What bounds the queue, the batches and the cache.
     #[derive(Debug, Clone, Copy)]
     pub struct QueueConfig at |config| &mut config.queue, with [] {
         capacity: number(QueueCapacity, 1..=1_048_576, "items", 8192),
@@ -226,6 +226,11 @@ settings! {
             commands: &[Offline];
         max_age: number(MaxAgeMs, 1..=600_000, "milliseconds", 50),
             "max-age-ms", "MS", "after this wait an item leads the next batch of its priority";
+        cache_bytes: number(CacheBytes, 0..=1_099_511_627_776, "bytes", 0),
+            "cache-bytes", "N",
+            "memory for the vectors of texts that have run, so that the same text need not run \
+            again; 0 keeps none",
+            commands: &[Check];
     }
 
     /// What a request is asked before anything is done for it.

@@ -155,10 +155,10 @@ async fn work<Q: Question>(
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
-    let milestones = answer.milestones;
+    let (milestones, cache_use) = (answer.milestones, answer.cache_use);
     let body = write::<Q>(state, answer, vectors, form).await?;
     let written = state.clock.now();
-    let timeline = Timeline { arrival: head.arrival, parsed, milestones, written };
+    let timeline = Timeline { arrival: head.arrival, parsed, milestones, written, cache_use };
     Ok(Answer { body, items, tokens, timeline })
 }
 

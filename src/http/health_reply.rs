@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use crate::engine::StageTimes;
 use crate::metrics::memory;
-use crate::scheduler::Counts;
-use crate::scheduler::Snapshot;
+use crate::scheduler::{CacheFigures, Counts, Snapshot};
 use crate::service::RunReport;
 use crate::worker::tuning::choice::Measured;
 
@@ -44,6 +43,8 @@ pub(super) struct TuningFields<'a> {
     cost_model: CostFields,
     mean_batch_ms: MeanBatch,
     items: ItemCounts,
+    items_coalesced: u64,
+    cache: CacheFields,
     queue_interactive: usize,
     queue_bulk: usize,
     requests_refused: u64,
@@ -105,6 +106,16 @@ struct ItemCounts {
     abandoned: u64,
 }
 
+/// Vectors of texts that have run; all zero when none are kept.
+#[derive(Serialize)]
+struct CacheFields {
+    limit_bytes: u64,
+    bytes: u64,
+    entries: u64,
+    hits: u64,
+    misses: u64,
+}
+
 impl<'a> Tuning<'a> {
     /// Empty while loading.
     pub(super) fn of(report: Option<&'a RunReport>) -> Self {
@@ -149,6 +160,8 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         cost_model: CostFields::of(snapshot),
         mean_batch_ms: MeanBatch::of(&snapshot.stages, counts.batches),
         items: ItemCounts::of(counts),
+        items_coalesced: counts.coalesced,
+        cache: CacheFields::of(&snapshot.cache),
         queue_interactive: snapshot.queue_interactive,
         queue_bulk: snapshot.queue_bulk,
         requests_refused: counts.refused,
@@ -216,6 +229,13 @@ impl ItemCounts {
     const fn of(counts: &Counts) -> Self {
         let &Counts { accepted, replied, failed, expired, cancelled, abandoned, .. } = counts;
         Self { accepted, replied, failed, expired, cancelled, abandoned }
+    }
+}
+
+impl CacheFields {
+    const fn of(cache: &CacheFigures) -> Self {
+        let &CacheFigures { limit_bytes, bytes, entries, hits, misses } = cache;
+        Self { limit_bytes, bytes, entries, hits, misses }
     }
 }
 

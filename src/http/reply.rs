@@ -369,7 +369,7 @@ mod tests {
             truncated_from: Some(700),
         };
         let milestones = Milestones::default();
-        EmbedReply { items: vec![whole, empty], prompt_tokens: 5, milestones }
+        EmbedReply { items: vec![whole, empty], prompt_tokens: 5, milestones, cache_use: None }
     }
 
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
@@ -426,7 +426,8 @@ mod tests {
                 truncated_from: None,
             };
             let milestones = Milestones::default();
-            let reply = EmbedReply { items: vec![item], prompt_tokens: 1, milestones };
+            let (items, cache_use) = (vec![item], None);
+            let reply = EmbedReply { items, prompt_tokens: 1, milestones, cache_use };
             let form = Form { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
             let resident = Resident { id: "m", vocab_size: 1, piece: &|_| None };
             let text = write(&reply, Vectors::Dense, form, &resident);

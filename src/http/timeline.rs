@@ -6,7 +6,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 
 use crate::clock::Moment;
 use crate::metrics::Stage;
-use crate::service::Milestones;
+use crate::service::{CacheUse, Milestones};
 
 /// The header with the stages, in milliseconds.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -15,7 +15,7 @@ pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 pub(super) const X_COMPUTE_TOKENS: HeaderName = HeaderName::from_static("x-compute-tokens");
 
 /// Bytes of a `Server-Timing` of a slow request.
-const HEADER_BYTES: usize = 160;
+const HEADER_BYTES: usize = 192;
 
 /// From the head of a request to the last byte of its answer; each moment is the end of one stage
 /// and the start of the next, so that the stages add up.
@@ -25,6 +25,8 @@ pub(super) struct Timeline {
     pub(super) parsed: Moment,
     pub(super) milestones: Milestones,
     pub(super) written: Moment,
+    /// Where the rows came from; `None` when none are kept.
+    pub(super) cache_use: Option<CacheUse>,
 }
 
 impl Timeline {
@@ -40,7 +42,7 @@ impl Timeline {
         self.ends().map(|end| end.since(std::mem::replace(&mut start, end)))
     }
 
-    /// `parse;dur=0.021, …, total;dur=3.402`. Moments rather than spans are rounded down to
+    /// `parse;dur=0.021, …, total;dur=3.402, cache;desc=hit`. Moments rather than spans are rounded down to
     /// microseconds, so that the parts add up to the total to the last digit.
     pub(super) fn server_timing(&self) -> HeaderValue {
         let mut text = String::with_capacity(HEADER_BYTES);
@@ -52,6 +54,10 @@ impl Timeline {
             start = end;
         }
         put(&mut text, "total", start);
+        if let Some(cache_use) = self.cache_use {
+            text.push_str(", cache;desc=");
+            text.push_str(cache_use.name());
+        }
         HeaderValue::try_from(text).expect("it is letters, digits and punctuation")
     }
 }
@@ -85,6 +91,7 @@ mod tests {
             parsed: at(0),
             milestones: Milestones { tokenized, started, ran, selected },
             written: at(5),
+            cache_use: None,
         };
         let value = timeline.server_timing();
         let text = value.to_str().expect("it is ASCII");

@@ -117,6 +117,23 @@ metrics! {
         &[],
         "Items that were cut to the model's longest input",
     );
+    COALESCED = counter(
+        "duovec_items_coalesced_total",
+        &[],
+        "Items that shared the run of another one with the same tokens; they are in accepted too",
+    );
+    CACHE_LOOKUPS = counter(
+        "duovec_cache_lookups_total",
+        &["result"],
+        "Items looked up in the cache: hit or miss. A hit needs no run and is not in accepted",
+    );
+    CACHE_ENTRIES = gauge("duovec_cache_entries", &[], "Texts whose vectors are in the cache");
+    CACHE_BYTES = gauge("duovec_cache_bytes", &[], "Memory of the cache's entries");
+    CACHE_LIMIT = gauge(
+        "duovec_cache_limit_bytes",
+        &[],
+        "Memory that the cache may use, as --cache-bytes says; 0 is no cache",
+    );
     TOKENS = counter(
         "duovec_tokens_total",
         &["kind"],

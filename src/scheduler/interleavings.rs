@@ -5,8 +5,9 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
-use super::tests::{LATER, scheduler_of, scheduler_with};
+use super::tests::{LATER, output, rows_of, scheduler_of, scheduler_of_all, scheduler_with};
 use super::*;
+use crate::batch::{TokenIds, Vectors};
 use crate::locks::ordered::in_many_orders;
 use crate::seeds::Seeds;
 
@@ -33,7 +34,7 @@ fn work(scheduler: &Scheduler, worker: usize) {
                 scheduler.worker_opened(worker);
             }
             _ => {
-                let rows = job.items.iter().map(|_| Ok(ItemRows::default())).collect();
+                let rows = job.items.iter().map(|_| Ok(TextRow::default())).collect();
                 job.complete(rows);
             }
         }
@@ -44,7 +45,9 @@ fn work(scheduler: &Scheduler, worker: usize) {
 /// Sends requests and waits for their answers, or leaves before.
 fn request(scheduler: &Scheduler) {
     for _ in 0..2 {
-        let items = vec![TokenIds::new(&[0, 7, 2]); 1 + one_of(3) as usize];
+        // Of three texts, so that requests share runs, and repeat texts themselves.
+        let text = |_| TokenIds::new(&[0, 7 + one_of(3), 2]);
+        let items: Vec<TokenIds> = (0..1 + one_of(3)).map(text).collect();
         let (count, vectors) = (items.len(), Vectors::Both);
         let submission = Submission { items, vectors, priority: None, deadline: LATER };
         let Ok(ticket) = scheduler.submit(submission) else { continue };
@@ -155,6 +158,43 @@ fn batches_given_up_and_checks_are_answered_in_every_order() {
             scheduler.close();
             join(workers);
             assert_all_ended(&scheduler);
+        });
+    }
+}
+
+#[test]
+fn requests_of_the_same_text_are_answered_in_every_order() {
+    for seed in Seeds::new("requests_of_the_same_text_are_answered_in_every_order", 0..5) {
+        in_many_orders(seed, ORDERS, || {
+            let scheduler = scheduler_of_all(WORKERS, false, CacheBytes::nearest(1 << 20));
+            let of_workers = scheduler.clone();
+            let workers = spawn_all(WORKERS, move |worker| {
+                of_workers.worker_opened(worker);
+                while let Some(job) = of_workers.next_job(worker) {
+                    let row = job.items[0].row(&output(), 0);
+                    job.complete(vec![Ok(row)]);
+                }
+                of_workers.worker_lost(worker);
+            });
+            while scheduler.snapshot().workers.live == 0 {
+                thread::yield_now();
+            }
+            let of_clients = scheduler.clone();
+            let clients = spawn_all(3, move |client| {
+                let (items, vectors) = (vec![TokenIds::new(&[0, 7, 2])], Vectors::Both);
+                let submission = Submission { items, vectors, priority: None, deadline: LATER };
+                let ticket = of_clients.submit(submission).expect("there is room");
+                // The first one leaves, which takes nothing from the others.
+                if client > 0 {
+                    assert_eq!(block_on(ticket), Ok(vec![rows_of(0.0, Vectors::Both)]));
+                }
+            });
+            join(clients);
+            scheduler.close();
+            join(workers);
+            assert_all_ended(&scheduler);
+            let counts = scheduler.snapshot().counts;
+            assert!(counts.replied + counts.cancelled == counts.accepted, "{counts:?}");
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Scheduler;
-use super::state::Event;
+use super::state::{Action, Digest, Event};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
 use crate::batch::plan::Sequence;
 use crate::batch::{Bucket, TokenIds, Vectors};
@@ -11,24 +11,38 @@ use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
 
-/// One item of a request, as it waits. The queue keeps it until its batch has ended, so that its
-/// request can be answered when the batch never ends.
+/// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so that
+/// its request can be answered when the batch never ends.
 #[derive(Debug, Clone)]
 pub(super) struct QueuedItem {
     pub ids: TokenIds,
+    /// Absent when it is to have a run of its own.
+    pub(crate) digest: Option<Digest>,
     pub vectors: Vectors,
     /// Its place in the request.
     pub(crate) slot: usize,
     pub pending: Arc<Pending>,
 }
 
-/// An item that runs. Whoever drops it unanswered answers its request with `NoWorker`.
+/// A text that runs.
 #[derive(Debug)]
 pub(crate) struct JobItem {
-    queued: QueuedItem,
-    sequence: Sequence,
-    answered: bool,
+    ids: TokenIds,
+    digest: Option<Digest>,
 }
+
+/// Both rows of a text that ran.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct TextRow {
+    pub(crate) rows: ItemRows,
+    /// Those that are not finite.
+    pub(crate) lost: Option<Vectors>,
+    /// It was run again, in another precision than other texts.
+    pub(crate) rescued: bool,
+}
+
+/// What a text of a job gave.
+pub(crate) type RowOrError = Result<TextRow, RunError>;
 
 /// What a worker is to run. It belongs to the worker: when it is dropped without an end, by a panic
 /// for instance, its batch ends and its requests are answered with `NoWorker`.
@@ -42,9 +56,6 @@ pub(crate) struct Job {
     scheduler: Scheduler,
 }
 
-/// What an item of a job gave.
-pub(crate) type RowsOrError = Result<ItemRows, RunError>;
-
 impl Job {
     pub(super) fn new(
         scheduler: Scheduler,
@@ -52,86 +63,119 @@ impl Job {
         bucket: Bucket,
         items: Vec<(Sequence, QueuedItem)>,
     ) -> Self {
-        let item = |(sequence, queued)| JobItem { queued, sequence, answered: false };
+        let item = |(_, queued): (Sequence, QueuedItem)| JobItem {
+            ids: queued.ids,
+            digest: queued.digest,
+        };
         let (items, started) = (items.into_iter().map(item).collect(), scheduler.now());
         Self { bucket, items, started, worker, scheduler }
     }
 
     /// Hands out the rows of the batch, in the order of its items.
-    pub(crate) fn complete(mut self, rows: Vec<RowsOrError>) {
+    pub(crate) fn complete(mut self, rows: Vec<RowOrError>) {
         let span = RunSpan { started: self.started, ended: self.scheduler.now() };
-        let bad = self.items.iter().zip(&rows).filter(|(_, rows)| rows.is_err());
-        let failed: Vec<Sequence> = bad.map(|(item, _)| item.sequence).collect();
-        self.end(&Event::BatchDone { worker: self.worker, failed: &failed });
-        for (item, rows) in std::mem::take(&mut self.items).into_iter().zip(rows) {
-            item.answer(rows, span);
-        }
+        let items = std::mem::take(&mut self.items);
+        self.scheduler.keep(&items, &rows);
+        let lost = |row: &RowOrError| row.as_ref().map_or(Some(Vectors::Both), |row| row.lost);
+        let failed = rows.iter().enumerate().filter_map(|(row, rows)| Some((row, lost(rows)?)));
+        let failed: Vec<(usize, Vectors)> = failed.collect();
+        let answers = self.end(&Event::BatchDone { worker: self.worker, failed: &failed });
+        hand_out(rows, answers, span);
     }
 
     /// Answers the items of a batch that gave nothing.
     pub(crate) fn fail(mut self, reason: &str) {
-        self.end(&Event::BatchFailed { worker: self.worker });
-        for item in std::mem::take(&mut self.items) {
-            item.fail(RunError::EngineFailed(reason.to_owned()));
+        self.items.clear();
+        self.fail_with(&RunError::EngineFailed(reason.to_owned()));
+    }
+
+    fn fail_with(&self, error: &RunError) {
+        for (_, item) in self.end(&Event::BatchFailed { worker: self.worker }) {
+            item.pending.fail(error.clone());
         }
     }
 
     /// The batch is over before its requests hear of it, so that what they do next finds a worker.
-    fn end(&self, event: &Event<'_, QueuedItem>) {
-        self.scheduler.handle(event);
+    /// Gives all items that wait for its rows, each with its row.
+    fn end(&self, event: &Event<'_, QueuedItem>) -> Vec<(usize, QueuedItem)> {
+        let answer = |action| match action {
+            Action::Answer { row, content, .. } => Some((row, content)),
+            _ => None,
+        };
+        self.scheduler.handle(event).into_iter().filter_map(answer).collect()
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
         if !self.items.is_empty() {
-            self.end(&Event::BatchFailed { worker: self.worker });
-            self.items.clear();
+            self.fail_with(&RunError::NoWorker);
         }
         self.scheduler.notify_if_empty();
+    }
+}
+
+/// Answers items with what became of their rows.
+fn hand_out(mut rows: Vec<RowOrError>, items: Vec<(usize, QueuedItem)>, span: RunSpan) {
+    let mut left = vec![0_usize; rows.len()];
+    items.iter().for_each(|(row, _)| left[*row] += 1);
+    for (row, item) in items {
+        left[row] -= 1;
+        // The last one need not copy it.
+        let row = match left[row] {
+            0 => std::mem::replace(&mut rows[row], Err(RunError::NoWorker)),
+            _ => rows[row].clone(),
+        };
+        item.answer(row, span);
+    }
+}
+
+impl QueuedItem {
+    /// Only the rows that its request wants must be finite.
+    fn answer(self, row: RowOrError, span: RunSpan) {
+        let Self { vectors, slot, pending, .. } = self;
+        match row {
+            Ok(row) if row.lost.is_some_and(|lost| lost.overlaps(vectors)) => {
+                pending.fail(RunError::NonFinite { item: slot });
+            }
+            Ok(row) => pending.finish(slot, row.rows.only(vectors), Some(span)),
+            Err(error) => pending.fail(error),
+        }
     }
 }
 
 impl JobItem {
     /// Its token ids.
     pub(crate) const fn ids(&self) -> &TokenIds {
-        &self.queued.ids
+        &self.ids
     }
 
-    /// This item's rows of a run, row `row` of its batch. Those that its request wants must be
-    /// finite.
-    pub(crate) fn rows(&self, output: &BatchOutput, row: usize) -> RowsOrError {
-        let vectors = self.queued.vectors;
-        let dense = if vectors.dense() { output.dense_row(row) } else { &[] };
-        let tokens = self.ids().len();
-        let weights = if vectors.sparse() { output.weights_row(row, tokens) } else { &[] };
-        if !is_finite(dense) || !is_finite(weights) {
-            return Err(RunError::NonFinite { item: self.queued.slot });
-        }
-        Ok(ItemRows { dense: dense.to_vec(), weights: weights.to_vec() })
-    }
-
-    /// Hands over the rows, of a batch that ran for `span`.
-    fn answer(mut self, rows: RowsOrError, span: RunSpan) {
-        match rows {
-            Ok(rows) => {
-                self.queued.pending.finish(self.queued.slot, rows, span);
-                self.answered = true;
-            }
-            Err(error) => self.fail(error),
-        }
-    }
-
-    fn fail(mut self, error: RunError) {
-        self.queued.pending.fail(error);
-        self.answered = true;
+    /// Its rows of a run, row `row` of its batch. Both are copied, whatever its request wants: a
+    /// request for the other one may have come meanwhile.
+    pub(crate) fn row(&self, output: &BatchOutput, row: usize) -> TextRow {
+        let dense = output.dense_row(row);
+        let weights = output.weights_row(row, self.ids.len());
+        let lost = match (is_finite(dense), is_finite(weights)) {
+            (true, true) => None,
+            (false, true) => Some(Vectors::Dense),
+            (true, false) => Some(Vectors::Sparse),
+            (false, false) => Some(Vectors::Both),
+        };
+        let rows = ItemRows { dense: dense.to_vec(), weights: weights.to_vec() };
+        TextRow { rows, lost, rescued: false }
     }
 }
 
-impl Drop for JobItem {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.queued.pending.fail(RunError::NoWorker);
+impl Scheduler {
+    /// Keeps the rows that a later run would give as well.
+    fn keep(&self, items: &[JobItem], rows: &[RowOrError]) {
+        let Some(cache) = &self.0.cache else { return };
+        for (item, row) in items.iter().zip(rows) {
+            if let (Some(digest), Ok(TextRow { rows, lost: None, rescued: false })) =
+                (item.digest, row)
+            {
+                cache.keep(digest, rows);
+            }
         }
     }
 }

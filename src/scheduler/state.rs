@@ -13,19 +13,23 @@ use std::time::Duration;
 
 use super::Refusal;
 use crate::batch::cost::{CostModel, Fit, RunCost, Times};
-use crate::batch::plan::{BatchPlan, BucketTable, Sequence, WaitingItem, WaitingItems};
-use crate::batch::{Bucket, Priority};
+use crate::batch::plan::{BucketTable, Sequence, WaitingItem, WaitingItems};
+use crate::batch::{Bucket, Priority, Vectors};
 use crate::clock::Moment;
 
 mod admission;
 mod checks;
+mod coalescing;
 mod counts;
 mod ending;
+mod starting;
 mod wide;
 mod workers;
 
 pub use admission::Announced;
 use admission::{Admission, NewRequest};
+pub use coalescing::Digest;
+use coalescing::{Groups, Rank, RowSource};
 pub use counts::Counts;
 use wide::Wide;
 use workers::{RunningBatch, WorkerState};
@@ -49,9 +53,16 @@ pub struct StateConfig {
 pub enum Event<'a, T = ()> {
     /// A request comes whose items are not known yet; it is refused or it is not.
     Announce(Announced),
-    /// A request with the token count and the content of each item; without a priority its size
-    /// decides.
-    Submit { tokens: &'a [usize], contents: &'a [T], priority: Option<Priority>, deadline: Moment },
+    /// A request with the token count, the content and the digest of each item, and the vectors that
+    /// it wants. Items without a digest share no run; without a priority the size decides.
+    Submit {
+        tokens: &'a [usize],
+        contents: &'a [T],
+        digests: &'a [Digest],
+        vectors: Vectors,
+        priority: Option<Priority>,
+        deadline: Moment,
+    },
     /// An item for one worker, ahead of what waits as far as others are not starved.
     Check { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
     /// Nobody wants the items of this range any more.
@@ -64,8 +75,8 @@ pub enum Event<'a, T = ()> {
     AskForWork { worker: usize },
     /// A worker that found nothing to do runs this shape; it is busy until `BatchDone`.
     WarmUp { worker: usize, bucket: Bucket },
-    /// A worker's batch ran, or parts of it; the items of `failed` have no rows to be used.
-    BatchDone { worker: usize, failed: &'a [Sequence] },
+    /// A worker's batch ran, or parts of it; the rows of `failed` do not have these vectors.
+    BatchDone { worker: usize, failed: &'a [(usize, Vectors)] },
     /// A worker's batch gave nothing.
     BatchFailed { worker: usize },
     /// A worker's batch runs for so long that it may never end.
@@ -85,11 +96,17 @@ pub enum Action<T = ()> {
         items: Range<Sequence>,
     },
     Refuse(Refusal),
-    /// The worker that asked runs these.
+    /// The worker that asked runs these, each in its row. They may be there for others too.
     Run {
         worker: usize,
         bucket: Bucket,
         items: Vec<(Sequence, T)>,
+    },
+    /// The batch with the item has ended; the item gets what became of its row.
+    Answer {
+        row: usize,
+        item: Sequence,
+        content: T,
     },
     /// The item's deadline passed before it ran.
     Expire {
@@ -125,10 +142,16 @@ struct Item<T> {
     deadline: Moment,
     /// Nobody wants it, but it runs already.
     cancelled: bool,
+    digest: Option<Digest>,
+    vectors: Vectors,
     content: T,
 }
 
 impl<T> Item<T> {
+    const fn rank(&self, sequence: Sequence) -> Rank {
+        (self.priority, self.turn, sequence)
+    }
+
     const fn waiting(&self, sequence: Sequence) -> WaitingItem {
         let &Self { tokens, priority, turn, .. } = self;
         WaitingItem { sequence, tokens, priority, turn }
@@ -140,8 +163,9 @@ impl<T> Item<T> {
 pub struct SchedulerState<T = ()> {
     config: StateConfig,
     items: HashMap<Sequence, Item<T>>,
-    /// The order in which waiting items run, checks left out.
+    /// The order in which waiting items run, those that follow others and checks left out.
     waiting: WaitingItems,
+    groups: Groups,
     /// The order in which waiting items expire, checks included.
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
@@ -163,6 +187,7 @@ impl<T: Clone> SchedulerState<T> {
         Self {
             config,
             waiting: WaitingItems::new(table, cost.model()),
+            groups: Groups::default(),
             items: HashMap::new(),
             deadlines: BTreeSet::new(),
             workers: (0..all).map(|_| WorkerState::default()).collect(),
@@ -180,17 +205,25 @@ impl<T: Clone> SchedulerState<T> {
     pub fn handle(&mut self, now: Moment, event: &Event<'_, T>) -> Vec<Action<T>> {
         match event {
             &Event::Announce(new) => self.announce(now, new),
-            &Event::Submit { tokens, contents, priority, deadline } => {
+            &Event::Submit { tokens, contents, digests, vectors, priority, deadline } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);
-                self.submit(now, NewRequest { tokens, priority, deadline }, contents)
+                let new = NewRequest { tokens, digests, vectors, priority, deadline };
+                self.submit(now, new, contents)
             }
-            &Event::Check { worker, tokens, content, deadline } => {
-                let (priority, content) = (Priority::Interactive, content.clone());
-                let item =
-                    Item { tokens, priority, turn: now, deadline, cancelled: false, content };
-                self.queue_check(worker, item)
-            }
+            &Event::Check { worker, tokens, content, deadline } => self.queue_check(
+                worker,
+                Item {
+                    tokens,
+                    priority: Priority::Interactive,
+                    turn: now,
+                    deadline,
+                    cancelled: false,
+                    digest: None,
+                    vectors: Vectors::Both,
+                    content: content.clone(),
+                },
+            ),
             Event::Cancel { items } => self.cancel(items),
             Event::WorkerOpened { worker } => {
                 self.workers[*worker].live = true;
@@ -205,10 +238,7 @@ impl<T: Clone> SchedulerState<T> {
                 Vec::new()
             }
             Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed),
-            Event::BatchFailed { worker } => {
-                self.fail_batch(*worker);
-                Vec::new()
-            }
+            Event::BatchFailed { worker } => self.fail_batch(*worker),
             Event::WorkerStuck { worker } => self.stop_stuck_worker(now, *worker),
             Event::Drain => {
                 self.phase = self.phase.max_with(QueuePhase::Draining);
@@ -297,8 +327,9 @@ impl<T: Clone> SchedulerState<T> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
         self.note_crowd(now);
-        let mut actions = match self.admit(now, new) {
-            Ok(()) => vec![Action::Accept { items: self.accept(now, new, contents) }],
+        let sources = self.row_sources(now, new);
+        let mut actions = match self.admit(now, new, &sources) {
+            Ok(()) => vec![Action::Accept { items: self.accept(now, new, &sources, contents) }],
             Err(refused) => {
                 self.counts.refused += 1;
                 vec![Action::Refuse(refused)]
@@ -321,25 +352,41 @@ impl<T: Clone> SchedulerState<T> {
         actions
     }
 
-    fn accept(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Range<Sequence> {
-        let NewRequest { tokens, priority, deadline } = new;
+    fn accept(
+        &mut self,
+        now: Moment,
+        new: NewRequest<'_>,
+        sources: &[RowSource],
+        contents: &[T],
+    ) -> Range<Sequence> {
+        let NewRequest { tokens, digests, vectors, priority, deadline } = new;
         let items = self.next..self.next + tokens.len() as u64;
         self.counts.accepted += tokens.len() as u64;
-        let turns = self.turns(now, new);
-        for ((&tokens, content), turn) in tokens.iter().zip(contents).zip(turns) {
-            let content = content.clone();
-            let item = Item { tokens, priority, turn, deadline, cancelled: false, content };
-            self.waiting.insert(item.waiting(self.next));
-            self.insert(item);
+        let turns = self.turns(now, new, sources);
+        for (place, turn) in turns.into_iter().enumerate() {
+            let (tokens, content) = (tokens[place], contents[place].clone());
+            let digest = digests.get(place).copied();
+            let cancelled = false;
+            let item =
+                Item { tokens, priority, turn, deadline, cancelled, digest, vectors, content };
+            match sources[place] {
+                RowSource::Running { worker, row } => self.join_run(item, worker, row),
+                RowSource::NewRun | RowSource::Group => {
+                    let sequence = self.insert(item);
+                    self.enqueue(sequence);
+                }
+            }
         }
         items
     }
 
     /// Numbers an item that waits, in `waiting` or among a worker's checks.
-    fn insert(&mut self, item: Item<T>) {
-        self.deadlines.insert((item.deadline, self.next));
-        self.items.insert(self.next, item);
+    fn insert(&mut self, item: Item<T>) -> Sequence {
+        let sequence = self.next;
+        self.deadlines.insert((item.deadline, sequence));
+        self.items.insert(sequence, item);
         self.next += 1;
+        sequence
     }
 
     /// Takes out an item that waits; `None` when it runs or has ended.
@@ -348,12 +395,13 @@ impl<T: Clone> SchedulerState<T> {
         if !self.deadlines.remove(&(found.deadline, item)) {
             return None;
         }
-        if !self.waiting.remove(&found.waiting(item)) {
+        let found = self.items.remove(&item)?;
+        if !self.dequeue(item, &found) {
             for worker in &mut self.workers {
                 worker.checks.retain(|&check| check != item);
             }
         }
-        self.items.remove(&item).map(|item| item.content)
+        Some(found.content)
     }
 
     fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action<T>> {
@@ -371,48 +419,6 @@ impl<T: Clone> SchedulerState<T> {
         let content = self.remove_waiting(item)?;
         self.counts.abandoned += 1;
         Some(Action::Abandon { item, content })
-    }
-
-    fn start_batch(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
-        let mut actions = self.expire(now);
-        (self.workers[worker].idle, self.workers[worker].told) = (false, false);
-        let plan = self.next_check(now, worker).or_else(|| self.next_batch(now, worker));
-        let Some(BatchPlan { bucket, items }) = plan else {
-            self.workers[worker].idle = true;
-            // What waits is for workers of the other way.
-            actions.extend(self.wake_for_waiting(now));
-            return actions;
-        };
-        let (mut real, mut interactive) = (0, 0);
-        let mut contents = Vec::with_capacity(items.len());
-        for sequence in &items {
-            let item = &self.items[sequence];
-            real += item.tokens;
-            interactive += if item.priority == Priority::Interactive { item.tokens } else { 0 };
-            self.deadlines.remove(&(item.deadline, *sequence));
-            contents.push((*sequence, item.content.clone()));
-        }
-        self.counts.batches += 1;
-        self.counts.tokens_real += real as u64;
-        self.counts.tokens_padded += bucket.tokens() as u64;
-        let part = interactive as f64 / real.max(1) as f64;
-        self.admission.spend(now, self.cost_of(worker).predict_us(bucket) * part);
-        self.workers[worker].running = Some(self.running_batch(now, worker, bucket, items));
-        self.active = now;
-        actions.push(Action::Run { worker, bucket, items: contents });
-        actions.extend(self.wake_for_waiting(now));
-        actions
-    }
-
-    fn next_batch(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {
-        if self.waiting.is_empty() || !self.may_start(now, worker) {
-            return None;
-        }
-        self.note_start(now, worker);
-        let plan = self.waiting.take(now, self.config.max_age)?;
-        let owed = &mut self.workers[worker].owed_batches;
-        *owed = owed.saturating_sub(1);
-        Some(plan)
     }
 
     /// Ends waiting items whose deadline has passed, before they cost anything.

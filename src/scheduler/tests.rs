@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::batch::{TokenIds, Vectors};
 use crate::clock::ManualClock;
 use crate::engine::BatchOutput;
 
@@ -15,9 +16,14 @@ pub(super) fn scheduler_of(workers: usize) -> Scheduler {
 
 /// The same with a wide worker besides.
 pub(super) fn scheduler_with(workers: usize, wide: bool) -> Scheduler {
+    scheduler_of_all(workers, wide, CacheBytes::DEFAULT)
+}
+
+/// The same with room for rows besides.
+pub(super) fn scheduler_of_all(workers: usize, wide: bool, cache_bytes: CacheBytes) -> Scheduler {
     let buckets = vec![Bucket { rows: 1, length: 16 }, Bucket { rows: 4, length: 16 }];
     let workers = Workers::new(workers as u64).expect("in range");
-    let config = SchedulerConfig { wide, ..SchedulerConfig::new(workers) };
+    let config = SchedulerConfig { wide, cache_bytes, ..SchedulerConfig::new(workers) };
     Scheduler::new(config, buckets, Arc::new(ManualClock::default()))
 }
 
@@ -28,10 +34,32 @@ fn scheduler() -> Scheduler {
     scheduler
 }
 
+/// The same with a cache.
+fn caching_scheduler() -> Scheduler {
+    let scheduler = scheduler_of_all(1, false, CacheBytes::nearest(1 << 20));
+    scheduler.worker_opened(0);
+    scheduler
+}
+
 fn submit(scheduler: &Scheduler, vectors: Vectors) -> Ticket {
-    let items = vec![TokenIds::new(&[0, 7, 2])];
+    submit_texts(scheduler, vectors, &[7])
+}
+
+/// Texts of three ids each, with this one in the middle.
+fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket {
+    let items = ids.iter().map(|&id| TokenIds::new(&[0, id, 2])).collect();
     let submission = Submission { items, vectors, priority: None, deadline: LATER };
     scheduler.submit(submission).expect("there is room")
+}
+
+/// Runs what waits; how many texts ran.
+fn run_next(scheduler: &Scheduler, output: &BatchOutput) -> usize {
+    let job = scheduler.next_job(0).expect("it waits");
+    let rows = job.items.iter().enumerate().map(|(row, item)| Ok(item.row(output, row)));
+    let rows: Vec<RowOrError> = rows.collect();
+    let texts = rows.len();
+    job.complete(rows);
+    texts
 }
 
 #[test]
@@ -55,11 +83,19 @@ fn a_lost_worker_answers_what_it_ran() {
     assert_eq!(scheduler.snapshot().counts.failed, 1);
 }
 
-/// One row of four dense floats and sixteen weights.
-fn output() -> BatchOutput {
+/// Four rows of four dense floats and sixteen weights; each row is full of its own number.
+pub(super) fn output() -> BatchOutput {
     let mut output = BatchOutput::default();
-    output.resize(Bucket { rows: 1, length: 16 }, 4);
+    output.resize(Bucket { rows: 4, length: 16 }, 4);
+    output.dense.iter_mut().enumerate().for_each(|(place, value)| *value = (place / 4) as f32);
+    let weights = output.token_weights.iter_mut().enumerate();
+    weights.for_each(|(place, value)| *value = (place / 16) as f32);
     output
+}
+
+/// What a request gets of a row of `output`.
+pub(super) fn rows_of(row: f32, vectors: Vectors) -> ItemRows {
+    ItemRows { dense: vec![row; 4], weights: vec![row; 3] }.only(vectors)
 }
 
 #[test]
@@ -70,10 +106,145 @@ fn only_the_rows_that_are_wanted_must_be_finite() {
     for (wanted, dense_fails, weight_fails) in
         [(Vectors::Dense, true, false), (Vectors::Sparse, false, true), (Vectors::Both, true, true)]
     {
-        let scheduler = scheduler();
-        let _ticket = submit(&scheduler, wanted);
-        let job = scheduler.next_job(0).expect("it waits");
-        let fails = |output| job.items[0].rows(output, 0) == Err(RunError::NonFinite { item: 0 });
-        assert_eq!((fails(&bad_dense), fails(&bad_weight)), (dense_fails, weight_fails));
+        for (output, fails) in [(&bad_dense, dense_fails), (&bad_weight, weight_fails)] {
+            let scheduler = scheduler();
+            let ticket = submit(&scheduler, wanted);
+            run_next(&scheduler, output);
+            let expected = match fails {
+                true => Err(RunError::NonFinite { item: 0 }),
+                false => Ok(vec![rows_of(0.0, wanted)]),
+            };
+            assert_eq!(ticket.now_or_never(), Some(expected));
+        }
     }
+}
+
+#[test]
+fn requests_for_the_same_text_share_one_run_and_get_the_vectors_that_they_want() {
+    let scheduler = scheduler();
+    let wanted = [Vectors::Dense, Vectors::Sparse, Vectors::Both];
+    let tickets = wanted.map(|vectors| submit(&scheduler, vectors));
+    assert_eq!(run_next(&scheduler, &output()), 1);
+    for (ticket, vectors) in tickets.into_iter().zip(wanted) {
+        assert_eq!(ticket.now_or_never(), Some(Ok(vec![rows_of(0.0, vectors)])));
+    }
+    let counts = scheduler.snapshot().counts;
+    assert_eq!((counts.accepted, counts.replied, counts.coalesced), (3, 3, 2));
+    assert_eq!((counts.batches, counts.tokens_real), (1, 3));
+}
+
+#[test]
+fn texts_that_a_request_repeats_run_once() {
+    let scheduler = scheduler();
+    let ticket = submit_texts(&scheduler, Vectors::Both, &[7, 8, 7, 9, 6, 8, 7]);
+    assert_eq!(run_next(&scheduler, &output()), 4);
+    let rows = [0.0, 1.0, 0.0, 2.0, 3.0, 1.0, 0.0].map(|row| rows_of(row, Vectors::Both));
+    assert_eq!(ticket.now_or_never(), Some(Ok(rows.to_vec())));
+}
+
+#[test]
+fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
+    let scheduler = scheduler();
+    let first = submit(&scheduler, Vectors::Dense);
+    let job = scheduler.next_job(0).expect("it waits");
+    let second = submit(&scheduler, Vectors::Sparse);
+    drop(first);
+    assert_eq!(scheduler.snapshot().queue_depth, 0);
+    let row = job.items[0].row(&output(), 0);
+    job.complete(vec![Ok(row)]);
+    assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
+    let counts = scheduler.snapshot().counts;
+    assert_eq!((counts.replied, counts.cancelled, counts.batches), (1, 1, 1));
+}
+
+#[test]
+fn a_failed_run_answers_all_that_share_it() {
+    let scheduler = scheduler();
+    let tickets = [(); 3].map(|()| submit(&scheduler, Vectors::Both));
+    scheduler.next_job(0).expect("it waits").fail("scripted");
+    for ticket in tickets {
+        let expected = RunError::EngineFailed("scripted".to_owned());
+        assert_eq!(ticket.now_or_never(), Some(Err(expected)));
+    }
+    assert_eq!(scheduler.snapshot().counts.failed, 3);
+}
+
+#[test]
+fn a_text_that_ran_is_answered_from_the_cache_without_a_worker() {
+    let scheduler = caching_scheduler();
+    let first = submit(&scheduler, Vectors::Dense);
+    assert_eq!(first.cache_use(), Some(CacheUse::Miss));
+    run_next(&scheduler, &output());
+    assert_eq!(first.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Dense)])));
+    scheduler.worker_lost(0);
+    for vectors in [Vectors::Dense, Vectors::Sparse, Vectors::Both] {
+        let mut again = submit_texts(&scheduler, vectors, &[7, 7]);
+        assert_eq!(again.cache_use(), Some(CacheUse::Hit));
+        let rows = vec![rows_of(0.0, vectors); 2];
+        assert_eq!((&mut again).now_or_never(), Some(Ok(rows)));
+        assert_eq!(again.ran(), None);
+    }
+    let Snapshot { counts, cache, .. } = scheduler.snapshot();
+    assert_eq!((counts.accepted, counts.batches), (1, 1));
+    assert_eq!((cache.hits, cache.misses, cache.entries), (6, 1, 1));
+}
+
+#[test]
+fn only_texts_that_are_not_in_the_cache_run() {
+    let scheduler = caching_scheduler();
+    let _first = submit(&scheduler, Vectors::Both);
+    run_next(&scheduler, &output());
+    let ticket = submit_texts(&scheduler, Vectors::Both, &[8, 9, 7, 6, 5]);
+    assert_eq!(ticket.cache_use(), Some(CacheUse::Partial));
+    assert_eq!(run_next(&scheduler, &output()), 4);
+    let rows = [0.0, 1.0, 0.0, 2.0, 3.0].map(|row| rows_of(row, Vectors::Both));
+    assert_eq!(ticket.now_or_never(), Some(Ok(rows.to_vec())));
+}
+
+#[test]
+fn rows_that_a_later_run_would_not_give_are_not_kept() {
+    let mut bad_weight = output();
+    bad_weight.token_weights[1] = f32::NAN;
+    for (output, rescued) in [(bad_weight, false), (output(), true)] {
+        let scheduler = caching_scheduler();
+        let ticket = submit(&scheduler, Vectors::Dense);
+        let job = scheduler.next_job(0).expect("it waits");
+        let row = TextRow { rescued, ..job.items[0].row(&output, 0) };
+        job.complete(vec![Ok(row)]);
+        assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
+        assert_eq!(scheduler.snapshot().cache.entries, 0);
+    }
+}
+
+#[test]
+fn a_check_runs_whatever_is_in_the_cache_and_leaves_nothing_there() {
+    let scheduler = caching_scheduler();
+    let _first = submit(&scheduler, Vectors::Both);
+    run_next(&scheduler, &output());
+    for id in [7, 8] {
+        let check = scheduler.submit_check(0, TokenIds::new(&[0, id, 2]), LATER);
+        let check = check.expect("the worker lives");
+        assert_eq!(run_next(&scheduler, &output()), 1);
+        assert!(check.now_or_never().expect("it ran").is_ok());
+    }
+    let CacheFigures { entries, hits, .. } = scheduler.snapshot().cache;
+    assert_eq!((entries, hits), (1, 0));
+}
+
+#[test]
+fn a_cached_text_is_answered_while_the_queue_is_full() {
+    let scheduler = caching_scheduler();
+    let _first = submit(&scheduler, Vectors::Both);
+    run_next(&scheduler, &output());
+    let capacity = QueueCapacity::DEFAULT.get() as u32;
+    let others: Vec<u32> = (100..100 + capacity).collect();
+    let _others = submit_texts(&scheduler, Vectors::Both, &others);
+    let (vectors, priority, deadline) = (Vectors::Both, None, LATER);
+    let request = |id| {
+        let items = vec![TokenIds::new(&[0, id, 2])];
+        scheduler.submit(Submission { items, vectors, priority, deadline })
+    };
+    assert!(matches!(request(8), Err(Refusal::Full { .. })));
+    let rows = request(7).expect("it needs no place").now_or_never();
+    assert_eq!(rows, Some(Ok(vec![rows_of(0.0, Vectors::Both)])));
 }

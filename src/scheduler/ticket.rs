@@ -9,10 +9,42 @@ use std::task::{Context, Poll};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::batch::Vectors;
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 use crate::locks::Mutex;
 use crate::scheduler::Scheduler;
+
+/// Where the rows of a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CacheUse {
+    /// All of them were kept from earlier runs.
+    Hit,
+    /// Some of them were.
+    Partial,
+    /// None was.
+    Miss,
+}
+
+impl CacheUse {
+    /// `found` of `items` items were kept.
+    pub(super) const fn of(found: usize, items: usize) -> Self {
+        match found {
+            0 => Self::Miss,
+            _ if found < items => Self::Partial,
+            _ => Self::Hit,
+        }
+    }
+
+    /// The word in headers.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Partial => "partial",
+            Self::Miss => "miss",
+        }
+    }
+}
 
 /// Rows of one item; those that were not wanted are empty.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,6 +53,16 @@ pub struct ItemRows {
     pub dense: Vec<f32>,
     /// One float for each of the item's tokens.
     pub weights: Vec<f32>,
+}
+
+impl ItemRows {
+    /// Without those that are not wanted.
+    pub(super) fn only(self, wanted: Vectors) -> Self {
+        Self {
+            dense: if wanted.dense() { self.dense } else { Vec::new() },
+            weights: if wanted.sparse() { self.weights } else { Vec::new() },
+        }
+    }
 }
 
 /// When batches ran.
@@ -73,11 +115,11 @@ struct PendingState {
     answer: Option<oneshot::Sender<Result<RequestRows, RunError>>>,
 }
 
-/// What all batches of a request gave.
+/// All rows of a request.
 #[derive(Debug)]
 pub(super) struct RequestRows {
     rows: Vec<ItemRows>,
-    ran: RunSpan,
+    ran: Option<RunSpan>,
 }
 
 impl Pending {
@@ -92,11 +134,15 @@ impl Pending {
         (Arc::new(Self { state: Mutex::new(state) }), receiver)
     }
 
-    /// The rows of one item, whose batch ran for `span`; the last one answers the request.
-    pub(super) fn finish(&self, slot: usize, rows: ItemRows, span: RunSpan) {
+    /// The rows of one item, whose batch ran for `span` unless they were kept; the last one answers
+    /// the request.
+    pub(super) fn finish(&self, slot: usize, rows: ItemRows, span: Option<RunSpan>) {
         let mut state = self.state.lock();
-        let ran = state.ran.map_or(span, |others| others.with(span));
-        state.ran = Some(ran);
+        let ran = match (state.ran, span) {
+            (Some(others), Some(span)) => Some(others.with(span)),
+            (others, span) => others.or(span),
+        };
+        state.ran = ran;
         state.rows[slot] = rows;
         state.left -= 1;
         if state.left == 0 {
@@ -125,10 +171,11 @@ pub(super) type RowsReceiver = oneshot::Receiver<Result<RequestRows, RunError>>;
 #[derive(Debug)]
 pub struct Ticket {
     scheduler: Scheduler,
+    /// What is to be cancelled when nobody waits any more; empty once every item has rows.
     items: Range<Sequence>,
     answer: RowsReceiver,
-    /// When its batches ran. Known once every item has rows; then there is nothing to cancel.
     ran: Option<RunSpan>,
+    cache_use: Option<CacheUse>,
 }
 
 impl Ticket {
@@ -136,14 +183,20 @@ impl Ticket {
         scheduler: Scheduler,
         items: Range<Sequence>,
         answer: RowsReceiver,
+        cache_use: Option<CacheUse>,
     ) -> Self {
-        Self { scheduler, items, answer, ran: None }
+        Self { scheduler, items, answer, ran: None, cache_use }
     }
 
     /// From the start of the first batch with an item of the request to the end of the last; known
-    /// when the rows are there.
+    /// when the rows are there, `None` when all of them were kept.
     pub(crate) const fn ran(&self) -> Option<RunSpan> {
         self.ran
+    }
+
+    /// Where the rows came from; `None` when none are kept.
+    pub(crate) const fn cache_use(&self) -> Option<CacheUse> {
+        self.cache_use
     }
 }
 
@@ -154,7 +207,7 @@ impl Future for Ticket {
         let answer = Pin::new(&mut self.answer).poll(context);
         answer.map(|answer| {
             let RequestRows { rows, ran } = answer.unwrap_or(Err(RunError::NoWorker))?;
-            self.ran = Some(ran);
+            (self.ran, self.items) = (ran, 0..0);
             Ok(rows)
         })
     }
@@ -162,7 +215,7 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.ran.is_none() {
+        if !self.items.is_empty() {
             // Nobody listens any more, so its items need not wake anyone.
             self.answer.close();
             self.scheduler.cancel(self.items.clone());

@@ -28,6 +28,10 @@ use crate::scheduler::Announced;
 /// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
 const TOKEN_BYTES: u64 = 4;
 
+/// A body of up to so many bytes is a query, or a few: reading and tokenizing it costs little more
+/// than the refusal that it may get then.
+const QUERY_BYTES: u64 = 2048;
+
 /// What the head of a request tells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestHead {
@@ -149,7 +153,8 @@ impl Drop for Permit {
 }
 
 impl EmbeddingService {
-    /// Lets a request in by its head, before its body is read.
+    /// Lets a request in by its head, before its body is read. Where rows are kept, one of a short
+    /// body is asked later, when it is known whether it needs a run.
     ///
     /// # Errors
     /// When no worker lives, requests of its priority wait too long for its deadline, or too many
@@ -158,6 +163,9 @@ impl EmbeddingService {
         let resident = self.available()?;
         let mut permit = self.door.enter();
         permit.hold(head.announced_bytes)?;
+        if resident.scheduler.has_cache() && (1..=QUERY_BYTES).contains(&head.announced_bytes) {
+            return Ok(permit);
+        }
         // How many texts there are is not known yet; one makes the request interactive.
         let priority = self.priority(head.priority, Priority::Interactive);
         let limit = resident.package.manifest().max_input_tokens;

@@ -11,7 +11,7 @@ use crate::batch::Priority;
 use crate::config::TokenInput;
 use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::scheduler::{ItemRows, RunError, RunSpan, Submission, Ticket};
+use crate::scheduler::{ItemRows, RunError, RunSpan, Ticket};
 use crate::sparse::{self, Selection};
 use crate::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
 
@@ -40,13 +40,15 @@ impl EmbeddingService {
         permit.end_tokenizing(ids as u64);
         let ticket = self.submit(&resident, &options, &tokens)?;
         permit.submitted();
+        let cache_use = ticket.cache_use();
         let (rows, span) = rows(ticket).await?;
         let mut reply = assemble(&resident, &options, &tokens, rows);
         let selected = self.clock.now();
-        // An item that ran has a batch; its span is between the others.
-        let ran = span.map_or(selected, |span| span.ended).clamp(tokenized, selected);
+        // Rows that were kept waited for no batch; one that ran may have begun for others.
+        let ran = span.map_or(tokenized, |span| span.ended).clamp(tokenized, selected);
         let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
         reply.milestones = Milestones { tokenized, started, ran, selected };
+        reply.cache_use = cache_use;
         if let Some(metrics) = &self.metrics {
             metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
         }
@@ -73,16 +75,17 @@ impl EmbeddingService {
         tokenized: &[Tokenized],
     ) -> Result<Ticket, EmbedError> {
         let tokens: Vec<usize> = tokenized.iter().map(|item| item.ids.len()).collect();
-        let left = options.deadline.since(self.clock.now());
-        // Nobody can answer it in time, however often it comes back.
-        if let Some(needed) = resident.scheduler.least_time(&tokens).filter(|&time| time > left) {
-            return Err(EmbedError::TimeTooShort { needed });
-        }
         let by_size = Priority::of(tokens.len(), tokens.iter().sum());
         let priority = Some(self.priority(options.priority, by_size));
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
-        let (vectors, deadline) = (options.vectors, options.deadline);
-        Ok(resident.scheduler.submit(Submission { items, vectors, priority, deadline })?)
+        let items = resident.scheduler.look_up(items, options.vectors);
+        let left = options.deadline.since(self.clock.now());
+        // Nobody can answer it in time, however often it comes back.
+        let needed = resident.scheduler.least_time(items.tokens());
+        if let Some(needed) = needed.filter(|&time| time > left) {
+            return Err(EmbedError::TimeTooShort { needed });
+        }
+        Ok(resident.scheduler.queue(items, priority, options.deadline)?)
     }
 
     /// Refuses what can be refused without tokenizing; gives the prompt of the texts.
@@ -201,7 +204,7 @@ fn assemble(
     };
     let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
     let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
-    EmbedReply { items, prompt_tokens, milestones: Milestones::default() }
+    EmbedReply { items, prompt_tokens, milestones: Milestones::default(), cache_use: None }
 }
 
 /// The vectors of one text, from its rows of a batch.

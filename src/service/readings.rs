@@ -3,7 +3,7 @@
 use crate::engine::GpuFigures;
 use crate::health::Status;
 use crate::metrics::{Readings, memory, names};
-use crate::scheduler::{Incidents, Snapshot};
+use crate::scheduler::{CacheFigures, Incidents, Snapshot};
 use crate::service::{EmbeddingService, ResidentModel};
 
 /// Everything that this moment tells; what does not exist yet is left out.
@@ -19,6 +19,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     }
     if let Some(snapshot) = &snapshot {
         counts(&mut readings, snapshot);
+        cache(&mut readings, &snapshot.cache);
         queue(&mut readings, snapshot);
     }
     let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
@@ -72,8 +73,18 @@ fn counts(readings: &mut Readings, snapshot: &Snapshot) {
         &names::TOKENS,
         &[(&["real"], counts.tokens_real as f64), (&["padded"], counts.tokens_padded as f64)],
     );
+    readings.put(&names::COALESCED, &[(&[], counts.coalesced as f64)]);
     readings.put(&names::BATCHES, &[(&[], counts.batches as f64)]);
     readings.put(&names::WORKER_RESTARTS, &[(&[], snapshot.workers.restarts as f64)]);
+}
+
+fn cache(readings: &mut Readings, cache: &CacheFigures) {
+    let lookups: [(&[&str], f64); 2] =
+        [(&["hit"], cache.hits as f64), (&["miss"], cache.misses as f64)];
+    readings.put(&names::CACHE_LOOKUPS, &lookups);
+    readings.put(&names::CACHE_ENTRIES, &[(&[], cache.entries as f64)]);
+    readings.put(&names::CACHE_BYTES, &[(&[], cache.bytes as f64)]);
+    readings.put(&names::CACHE_LIMIT, &[(&[], cache.limit_bytes as f64)]);
 }
 
 fn incidents(readings: &mut Readings, incidents: &Incidents) {

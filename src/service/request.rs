@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::config::TokenInput;
-use crate::scheduler::Refusal;
+use crate::scheduler::{CacheUse, Refusal};
 use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 
@@ -179,6 +179,8 @@ pub(crate) struct EmbedReply {
     /// Tokens that were run, special tokens included.
     pub prompt_tokens: u64,
     pub(crate) milestones: Milestones,
+    /// Where the rows came from; `None` when none are kept.
+    pub(crate) cache_use: Option<CacheUse>,
 }
 
 /// When the stages of a request ended, by the service's clock.

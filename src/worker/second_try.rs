@@ -3,11 +3,11 @@
 
 use super::{Worker, batch, catch_panic, run};
 use crate::engine::{BatchOutput, EngineError, Session};
-use crate::scheduler::{Job, JobItem, RowsOrError, RunError};
+use crate::scheduler::{Job, JobItem, RowOrError, RunError, TextRow};
 
 /// Rows of a run, in the order of its items.
-pub(super) fn rows(items: &[JobItem], output: &BatchOutput) -> Vec<RowsOrError> {
-    items.iter().enumerate().map(|(row, item)| item.rows(output, row)).collect()
+pub(super) fn rows(items: &[JobItem], output: &BatchOutput) -> Vec<RowOrError> {
+    items.iter().enumerate().map(|(row, item)| Ok(item.row(output, row))).collect()
 }
 
 impl Worker {
@@ -18,7 +18,7 @@ impl Worker {
         session: &mut dyn Session,
         job: &Job,
         output: &mut BatchOutput,
-    ) -> (Vec<RowsOrError>, Option<EngineError>) {
+    ) -> (Vec<RowOrError>, Option<EngineError>) {
         self.scheduler.incidents().batches_split.add(1);
         let half = job.items.len().div_ceil(2);
         let mut all = Vec::with_capacity(job.items.len());
@@ -49,20 +49,20 @@ impl Worker {
         &self,
         session: &mut dyn Session,
         items: &[JobItem],
-        rows: &mut [RowsOrError],
+        rows: &mut [RowOrError],
     ) {
         for (item, rows) in items.iter().zip(rows) {
-            if !matches!(rows, Err(RunError::NonFinite { .. })) {
+            if !matches!(rows, Ok(row) if row.lost.is_some()) {
                 continue;
             }
             self.scheduler.incidents().rows_not_finite.add(1);
             match self.run_rescue(session, item) {
                 None => {}
                 Some(Ok(rescued)) => {
-                    let finite = rescued.is_ok();
+                    let finite = rescued.lost.is_none();
                     self.scheduler.incidents().rows_rescued.add(u64::from(finite));
                     tracing::warn!(worker = self.index, finite, "a row was run again");
-                    *rows = rescued;
+                    *rows = Ok(rescued);
                 }
                 Some(Err(error)) => {
                     tracing::warn!(worker = self.index, %error, "a row cannot be run again");
@@ -75,7 +75,7 @@ impl Worker {
         &self,
         session: &mut dyn Session,
         item: &JobItem,
-    ) -> Option<Result<RowsOrError, EngineError>> {
+    ) -> Option<Result<TextRow, EngineError>> {
         let bucket = self.scheduler.bucket(1, item.ids().len());
         let batch = match batch(bucket, std::slice::from_ref(item)) {
             Ok(batch) => batch,
@@ -90,7 +90,8 @@ impl Worker {
                 Ok(())
             }
         });
-        rescues.then(|| ran.map(|()| item.rows(&output, 0)))
+        let row = || TextRow { rescued: true, ..item.row(&output, 0) };
+        rescues.then(|| ran.map(|()| row()))
     }
 }
 

@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 
 use crate::support::{BOTH, DENSE, SPARSE, Server, gzip};
 
+/// More than an interactive request may have; the same text would wait once.
+const NINE_TEXTS: [&str; 9] =
+    ["one", "two", "three", "words", "here", "text", "short", "hello", "world"];
+
 /// Above the default of `--max-item-bytes`.
 const TOO_LARGE: usize = 1024 * 1024 + 1;
 
@@ -105,7 +109,7 @@ fn nobody_may_wait_longer_than_the_operator_allows() {
 fn a_priority_is_lowered_freely_and_not_raised() {
     let server = Server::ready();
     server.hold();
-    let large = json!({"input": vec!["a"; 9]});
+    let large = json!({"input": NINE_TEXTS});
     for (priority, body, expected) in [
         ("interactive", &large, (0, 9)),
         ("bulk", &large, (0, 9)),
@@ -202,7 +206,7 @@ fn a_priority_is_raised_where_the_operator_allows_it() {
     let raised_priority = RaisedPriority::Obey;
     let server = Server::with_door(DoorConfig { raised_priority, ..DoorConfig::default() });
     server.hold();
-    let body = json!({"input": vec!["a"; 9]}).to_string();
+    let body = json!({"input": NINE_TEXTS}).to_string();
     let mut stream = server.connect();
     let head = format!(
         "POST {DENSE} HTTP/1.1\r\nhost: x\r\nx-priority: interactive\r\ncontent-length: {}\r\n\r\n",

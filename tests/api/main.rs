@@ -1,6 +1,7 @@
 //! The HTTP contract, over real connections on port 0.
 
 mod auth;
+mod cache;
 mod collector;
 mod cors;
 mod crowd;

@@ -5,6 +5,7 @@
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use duovec::clock::{Clock, RealClock};
 use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
-use duovec::limits::{MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use duovec::limits::{CacheBytes, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
@@ -86,17 +87,22 @@ struct Model {
     resident: Mutex<Option<ResidentModel>>,
     /// Items that occupy workers or the queue.
     plugs: Mutex<Vec<Ticket>>,
+    /// An id that no such item had; those of the same ids would share a run.
+    next_plug: AtomicU32,
+    /// Plugs that hold workers.
+    held: AtomicUsize,
     _pool: WorkerPool,
     _folder: TempDir,
 }
 
 impl Model {
-    fn new(has_sparse: bool, clock: &Arc<dyn Clock>) -> Self {
+    fn new(has_sparse: bool, cache_bytes: CacheBytes, clock: &Arc<dyn Clock>) -> Self {
         let (folder, package) = package(has_sparse);
         let controls = Arc::new(Controls::default());
         let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
+            cache_bytes,
             ..SchedulerConfig::new(Workers::new(WORKERS).expect("in range"))
         };
         let max_batch_tokens = MaxBatchTokens::DEFAULT;
@@ -127,6 +133,8 @@ impl Model {
             scheduler,
             resident: Mutex::new(Some(resident)),
             plugs: Mutex::new(Vec::new()),
+            next_plug: AtomicU32::new(1_000_000),
+            held: AtomicUsize::new(0),
             _pool: pool,
             _folder: folder,
         }
@@ -134,7 +142,8 @@ impl Model {
 
     /// Occupies workers or the queue with `items` items of no request.
     fn plug(&self, items: usize) {
-        let items = vec![TokenIds::new(&[0, 9, 2]); items];
+        let id = || self.next_plug.fetch_add(1, Ordering::Relaxed);
+        let items = (0..items).map(|_| TokenIds::new(&[0, id(), 2])).collect();
         let deadline = RealClock::new().now() + PATIENCE * 10;
         let vectors = Vectors::Dense;
         let ticket = self.scheduler.submit(Submission { items, vectors, priority: None, deadline });
@@ -194,6 +203,16 @@ impl Server {
         server
     }
 
+    /// A server that is ready and keeps rows.
+    pub(crate) fn with_cache() -> Self {
+        let config = HttpConfig::default();
+        let (clock, options) = (Arc::new(RealClock::new()), service_options(&config));
+        let model = Model::new(true, CacheBytes::nearest(1 << 20), &(clock.clone() as _));
+        let server = Self::start_model(model, clock, config, options, PATIENCE);
+        server.become_ready();
+        server
+    }
+
     /// A server that is ready and treats token ids as `token_input` says.
     pub(crate) fn with_token_input(token_input: TokenInput) -> Self {
         let config = HttpConfig::default();
@@ -214,11 +233,21 @@ impl Server {
         options: ServiceOptions,
         drain_timeout: Duration,
     ) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+        let model = Model::new(has_sparse, CacheBytes::DEFAULT, &clock);
+        Self::start_model(model, clock, config, options, drain_timeout)
+    }
+
+    fn start_model(
+        model: Model,
+        clock: Arc<dyn Clock>,
+        config: HttpConfig,
+        options: ServiceOptions,
+        drain_timeout: Duration,
+    ) -> Self {
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
-        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let model = Model::new(has_sparse, &clock);
         let service = Arc::new(EmbeddingService::new(options, clock));
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&service);
@@ -330,11 +359,13 @@ impl Server {
         for held in 1..=WORKERS as usize {
             self.model.plug(1);
             self.model.controls.wait_held(held);
+            self.model.held.store(held, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn release(&self) {
         self.model.plugs.lock().clear();
+        self.model.held.store(0, Ordering::Relaxed);
         self.model.controls.release();
     }
 
@@ -350,14 +381,14 @@ impl Server {
 
     /// Waits until exactly `count` items wait while requests are held.
     pub(crate) fn wait_waiting(&self, count: usize) {
-        self.wait_until("the queue has that many items", |server| {
-            server.model.scheduler.snapshot().queue_depth == count
-        });
+        self.wait_until("that many items wait", |server| server.waiting() == count);
     }
 
-    /// How many items wait.
+    /// How many items wait while requests are held; those of the same text count each.
     pub(crate) fn waiting(&self) -> usize {
-        self.model.scheduler.snapshot().queue_depth
+        let counts = self.model.scheduler.snapshot().counts;
+        let outstanding = (counts.accepted - counts.ended()) as usize;
+        outstanding.saturating_sub(self.model.held.load(Ordering::Relaxed))
     }
 
     /// How many items have been accepted so far.

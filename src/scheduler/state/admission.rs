@@ -23,9 +23,9 @@
 
 use std::time::Duration;
 
-use super::{QueuePhase, Refusal, SchedulerState};
-use crate::batch::Priority;
+use super::{Digest, QueuePhase, Refusal, RowSource, SchedulerState};
 use crate::batch::cost::RunCost;
+use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
 
@@ -39,6 +39,9 @@ const PROMISED_PART: f64 = 0.5;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewRequest<'a> {
     pub tokens: &'a [usize],
+    /// Of all its items, or of none.
+    pub(super) digests: &'a [Digest],
+    pub(super) vectors: Vectors,
     pub priority: Priority,
     pub deadline: Moment,
 }
@@ -92,19 +95,31 @@ impl<T: Clone> SchedulerState<T> {
         micros(self.running_us(now) + self.checks_us() + backlog_us)
     }
 
-    /// Refuses a request that does not fit or would be late.
-    pub(super) fn admit(&mut self, now: Moment, new: NewRequest<'_>) -> Result<(), Refusal> {
+    /// Refuses a request that does not fit or would be late. One that adds no run holds nobody up,
+    /// so it need only fit.
+    pub(super) fn admit(
+        &mut self,
+        now: Moment,
+        new: NewRequest<'_>,
+        sources: &[RowSource],
+    ) -> Result<(), Refusal> {
         self.can_run()?;
+        let runs = new.tokens.iter().zip(sources);
+        let runs = runs.filter(|(_, source)| **source == RowSource::NewRun);
+        let runs: Vec<usize> = runs.map(|(tokens, _)| *tokens).collect();
         if let Some(room_in) = self.room_in(now, new.tokens.len()) {
-            let own = self.own_time(new.tokens);
+            let own = self.own_time(&runs);
             return Err(Refusal::Full { retry_after: self.promise(now, room_in, own) });
         }
         let time = new.deadline.since(now);
-        let wait = self.wait_of(now, new.priority);
-        if wait.is_zero() || time.is_zero() {
+        if runs.is_empty() || time.is_zero() {
             return Ok(());
         }
-        let own = self.own_time(new.tokens);
+        let wait = self.wait_of(now, new.priority);
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let own = self.own_time(&runs);
         let late = wait.saturating_sub(longest_wait(time)).max((wait + own).saturating_sub(time));
         if late.is_zero() {
             return Ok(());
@@ -152,19 +167,26 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Turns of a request's items: when each would run were the workers the request's own. So a
     /// large request lets others in between, and those cannot hold it up beyond its time.
-    pub(super) fn turns(&self, now: Moment, new: NewRequest<'_>) -> Vec<Moment> {
+    pub(super) fn turns(
+        &self,
+        now: Moment,
+        new: NewRequest<'_>,
+        sources: &[RowSource],
+    ) -> Vec<Moment> {
         let last = now + new.deadline.since(now).mul_f64(TURNS_PART);
         let (mut before_us, workers) = (0.0, self.sharing_workers());
-        let mut turn = |&tokens: &usize| {
+        let mut turn = |(&tokens, source): (&usize, &RowSource)| {
             let turn = now + micros(before_us);
-            before_us += self.waiting.item_us(tokens) * self.cost.correction() / workers;
+            if *source == RowSource::NewRun {
+                before_us += self.waiting.item_us(tokens) * self.cost.correction() / workers;
+            }
             turn.min(last)
         };
-        new.tokens.iter().map(&mut turn).collect()
+        new.tokens.iter().zip(sources).map(&mut turn).collect()
     }
 
     /// Time that a new item of a priority would wait before it runs.
-    fn wait_of(&self, now: Moment, priority: Priority) -> Duration {
+    pub(super) fn wait_of(&self, now: Moment, priority: Priority) -> Duration {
         if self.is_idle() {
             return Duration::ZERO;
         }
@@ -237,8 +259,8 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     fn own_us(&self, tokens: &[usize]) -> f64 {
+        let Some(longest) = tokens.iter().copied().max() else { return 0.0 };
         let all_us: f64 = tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
-        let longest = tokens.iter().copied().max().unwrap_or(0);
         (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
     }
 

@@ -23,10 +23,9 @@ impl<T: Clone> SchedulerState<T> {
         if state.checks.len() >= CHECKS_MAX {
             return vec![Action::Refuse(Refusal::Full { retry_after: Duration::ZERO })];
         }
-        let sequence = self.next;
+        state.checks.push_back(self.next);
         self.counts.accepted += 1;
-        state.checks.push_back(sequence);
-        self.insert(item);
+        let sequence = self.insert(item);
         vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
     }
 

@@ -15,6 +15,8 @@ pub struct Counts {
     pub cancelled: u64,
     /// Items that no worker could run.
     pub abandoned: u64,
+    /// Items that share the run of another one.
+    pub coalesced: u64,
     /// Requests that were not taken.
     pub refused: u64,
     /// Batches that were started.

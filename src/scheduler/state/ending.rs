@@ -1,7 +1,7 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
 use super::{Action, RunningBatch, SchedulerState, WorkerState};
-use crate::batch::plan::Sequence;
+use crate::batch::Vectors;
 use crate::clock::Moment;
 
 impl<T: Clone> SchedulerState<T> {
@@ -26,9 +26,12 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     fn abandon_worker_items(&mut self, worker: usize) -> Vec<Action<T>> {
-        let running = self.fail_batch(worker).into_iter();
+        let abandon = |action| match action {
+            Action::Answer { item, content, .. } => Action::Abandon { item, content },
+            other => other,
+        };
         let mut actions: Vec<Action<T>> =
-            running.map(|(item, content)| Action::Abandon { item, content }).collect();
+            self.fail_batch(worker).into_iter().map(abandon).collect();
         let checks = std::mem::take(&mut self.workers[worker].checks);
         actions.extend(checks.into_iter().filter_map(|item| self.abandon(item)));
         actions
@@ -46,7 +49,7 @@ impl<T: Clone> SchedulerState<T> {
         &mut self,
         now: Moment,
         worker: usize,
-        failed: &[Sequence],
+        failed: &[(usize, Vectors)],
     ) -> Vec<Action<T>> {
         if let Some(stuck) = self.resume_stuck_worker(worker) {
             self.learn(now, worker, &stuck);
@@ -54,18 +57,9 @@ impl<T: Clone> SchedulerState<T> {
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         self.active = now;
         self.learn(now, worker, &running);
-        for item in running.items {
-            let Some(state) = self.items.remove(&item) else { continue };
-            let counter = if state.cancelled {
-                &mut self.counts.cancelled
-            } else if failed.contains(&item) {
-                &mut self.counts.failed
-            } else {
-                &mut self.counts.replied
-            };
-            *counter += 1;
-        }
-        Vec::new()
+        self.answer(worker, running, |row, wanted| {
+            failed.iter().any(|(failed, lost)| *failed == row && lost.overlaps(wanted))
+        })
     }
 
     /// What a run took says what others will take. The first run of a shape takes a little longer,
@@ -88,17 +82,35 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Ends the items of the worker's batch, which gave nothing.
-    pub(super) fn fail_batch(&mut self, worker: usize) -> Vec<(Sequence, T)> {
+    pub(super) fn fail_batch(&mut self, worker: usize) -> Vec<Action<T>> {
         self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
-        let mut ended = Vec::with_capacity(running.items.len());
-        for sequence in running.items {
+        self.answer(worker, running, |_, _| true)
+    }
+
+    /// Ends the items of a batch. `has_failed` is asked with a row and the vectors wanted of it.
+    fn answer(
+        &mut self,
+        worker: usize,
+        running: RunningBatch,
+        has_failed: impl Fn(usize, Vectors) -> bool,
+    ) -> Vec<Action<T>> {
+        let mut actions = Vec::with_capacity(running.items.len());
+        for (row, sequence) in running.items {
             let Some(item) = self.items.remove(&sequence) else { continue };
-            let counter =
-                if item.cancelled { &mut self.counts.cancelled } else { &mut self.counts.failed };
+            if let Some(digest) = item.digest {
+                self.groups.end(digest, worker);
+            }
+            let counter = if item.cancelled {
+                &mut self.counts.cancelled
+            } else if has_failed(row, item.vectors) {
+                &mut self.counts.failed
+            } else {
+                &mut self.counts.replied
+            };
             *counter += 1;
-            ended.push((sequence, item.content));
+            actions.push(Action::Answer { row, item: sequence, content: item.content });
         }
-        ended
+        actions
     }
 }

@@ -1,4 +1,5 @@
-//! Thousands of random events from a seed: every item ends once, limits hold, nothing starves.
+//! Thousands of random events from a seed: every item ends once, limits hold, nothing starves, and
+//! items of the same ids share runs without losing any of that.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,13 @@ use crate::batch::plan::bucket_ladder;
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
 use crate::seeds::Seeds;
 
+mod books;
+
+use books::{CHECK_TOKENS, TrackedItem, tokens_of};
+
 const SEEDS: u64 = 100;
 const EVENTS: usize = 1000;
 const MAX_AGE: Duration = Duration::from_millis(20);
-
-/// What the world knows of an item, apart from the state machine.
-#[derive(Debug, Clone, Copy)]
-struct TrackedItem {
-    tokens: usize,
-    deadline: Moment,
-    /// The worker that it checks.
-    check_of: Option<usize>,
-    is_running: bool,
-}
-
-impl TrackedItem {
-    /// Waits in the queue that all workers share.
-    const fn is_queued(&self) -> bool {
-        !self.is_running && self.check_of.is_none()
-    }
-}
 
 /// The world around the state machine, with its own books.
 struct World {
@@ -41,7 +29,8 @@ struct World {
     capacity: usize,
     items: BTreeMap<Sequence, TrackedItem>,
     requests: Vec<Range<Sequence>>,
-    running: Vec<Option<Vec<Sequence>>>,
+    /// All items that get rows of what each worker runs, each with its row.
+    running: Vec<Option<Vec<(usize, Sequence)>>>,
     live: Vec<bool>,
     /// What a worker ran has ended for its requests, not for the worker.
     stuck: Vec<bool>,
@@ -52,6 +41,9 @@ struct World {
     led_by_age: u64,
     /// How often a check had to let others pass.
     checks_held: u64,
+    /// Items that started with another one, and those that joined it later.
+    shared: u64,
+    joined: u64,
     draining: bool,
 }
 
@@ -88,6 +80,8 @@ impl World {
             ended: 0,
             led_by_age: 0,
             checks_held: 0,
+            shared: 0,
+            joined: 0,
             draining: false,
         }
     }
@@ -137,12 +131,25 @@ impl World {
 
     fn submit(&mut self) {
         let count = if self.random.u32(0..10) == 0 { 60 } else { self.random.usize(1..=5) };
-        let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(2..=512)).collect();
+        // A few texts come often. The same text has the same tokens.
+        let texts = if self.random.bool() { 20 } else { 1_000_000 };
+        let digests: Vec<Digest> =
+            (0..count).map(|_| Digest(u128::from(self.random.u64(0..texts)))).collect();
+        let tokens: Vec<usize> = digests.iter().map(|&digest| tokens_of(digest)).collect();
+        let wanted = [Vectors::Dense, Vectors::Sparse, Vectors::Both];
+        let vectors = wanted[self.random.usize(0..wanted.len())];
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
         let choices = [None, Some(Priority::Interactive), Some(Priority::Bulk)];
         let priority = choices[self.random.usize(0..choices.len())];
         let contents = vec![(); count];
-        let event = Event::Submit { tokens: &tokens, contents: &contents, priority, deadline };
+        let event = Event::Submit {
+            tokens: &tokens,
+            contents: &contents,
+            digests: &digests,
+            vectors,
+            priority,
+            deadline,
+        };
         let actions = self.state.handle(self.now, &event);
         let (answer, others) = actions.split_first().expect("a submission is answered");
         self.carry_out(0, others.to_vec());
@@ -151,8 +158,9 @@ impl World {
             Action::Accept { items } => {
                 assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
                 assert!(self.live.contains(&true), "nobody can run it {self}");
-                for (item, &tokens) in items.clone().zip(&tokens) {
-                    self.enter(item, tokens, deadline, None);
+                for (item, digest) in items.clone().zip(digests) {
+                    self.enter(item, TrackedItem::of_text(digest, vectors, deadline));
+                    self.note_join(item);
                 }
                 self.requests.push(items.clone());
             }
@@ -171,16 +179,11 @@ impl World {
 
     fn check(&mut self, worker: usize) {
         let deadline = self.now + Duration::from_millis(30);
-        let event = Event::Check { worker, tokens: 9, content: &(), deadline };
+        let event = Event::Check { worker, tokens: CHECK_TOKENS, content: &(), deadline };
         if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
             assert!(self.live[worker], "{self}");
-            self.enter(items.start, 9, deadline, Some(worker));
+            self.enter(items.start, TrackedItem::check(worker, deadline));
         }
-    }
-
-    fn enter(&mut self, item: Sequence, tokens: usize, deadline: Moment, check_of: Option<usize>) {
-        let entry = TrackedItem { tokens, deadline, check_of, is_running: false };
-        assert!(self.items.insert(item, entry).is_none(), "{self}");
     }
 
     fn cancel(&mut self) {
@@ -190,8 +193,10 @@ impl World {
         let request = self.requests.swap_remove(self.random.usize(0..self.requests.len()));
         self.state.handle(self.now, &Event::Cancel { items: request.clone() });
         for item in request {
-            if self.items.get(&item).is_some_and(|item| !item.is_running) {
-                self.end(item);
+            match self.items.get_mut(&item) {
+                Some(running) if running.is_running => running.is_cancelled = true,
+                Some(_) => self.end(item),
+                None => {}
             }
         }
     }
@@ -218,8 +223,8 @@ impl World {
         // Its job was dropped by a panic, or was not.
         let running = self.running[worker].take().unwrap_or_default();
         if self.random.bool() {
-            self.state.handle(self.now, &Event::BatchFailed { worker });
-            running.into_iter().for_each(|item| self.end(item));
+            let actions = self.state.handle(self.now, &Event::BatchFailed { worker });
+            self.answer(running, &actions);
         }
         let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
         self.carry_out(worker, actions);
@@ -232,15 +237,23 @@ impl World {
             return;
         }
         let Some(items) = self.running[worker].take() else { return };
-        if self.random.u32(0..5) == 0 {
-            self.state.handle(self.now, &Event::BatchFailed { worker });
+        let before = self.state.counts();
+        let lost = [Vectors::Dense, Vectors::Sparse, Vectors::Both][self.random.usize(0..3)];
+        let failed: &[(usize, Vectors)] = if self.random.bool() { &[(0, lost)] } else { &[] };
+        let has_failed = |&(row, item): &(usize, Sequence)| {
+            let item = &self.items[&item];
+            !item.is_cancelled && row == 0 && failed.len() == 1 && lost.overlaps(item.vectors)
+        };
+        let (actions, expected) = if self.random.u32(0..5) == 0 {
+            let wanted = |(_, item): &&(usize, Sequence)| !self.items[item].is_cancelled;
+            let expected = items.iter().filter(wanted).count();
+            (self.state.handle(self.now, &Event::BatchFailed { worker }), expected)
         } else {
-            let failed = if self.random.bool() { &items[..items.len().min(1)] } else { &[] };
-            self.state.handle(self.now, &Event::BatchDone { worker, failed });
-        }
-        for item in items {
-            self.end(item);
-        }
+            let expected = items.iter().filter(|item| has_failed(item)).count();
+            (self.state.handle(self.now, &Event::BatchDone { worker, failed }), expected)
+        };
+        assert_eq!(self.state.counts().failed - before.failed, expected as u64, "{self}");
+        self.answer(items, &actions);
     }
 
     fn ask(&mut self, worker: usize) {
@@ -293,16 +306,6 @@ impl World {
         }
     }
 
-    /// The item of the earliest turn, when its age is over the bound and it can still run.
-    fn oldest_over_age(&self, priority: Priority) -> Option<Sequence> {
-        let queued = self.items.iter().filter(|(_, item)| item.is_queued());
-        let alive = queued.filter(|(_, item)| item.deadline > self.now);
-        let turns = alive.map(|(item, _)| (&self.state.items[item], *item));
-        let same = turns.filter(|(state, _)| state.priority == priority);
-        let (state, item) = same.min_by_key(|(state, item)| (state.turn, *item))?;
-        (self.now.since(state.turn) >= MAX_AGE).then_some(item)
-    }
-
     fn carry_out(&mut self, worker: usize, actions: Vec<Action>) -> Option<Vec<Sequence>> {
         let mut ran = None;
         for action in actions {
@@ -320,56 +323,26 @@ impl World {
                     assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
                     let now = self.now;
                     let items: Vec<Sequence> = items.iter().map(|(item, ())| *item).collect();
-                    for item in &items {
+                    let sharing = self.sharing(&items);
+                    for (_, item) in &sharing {
                         let item = self.items.get_mut(item).expect("it was accepted");
                         assert!(item.tokens <= bucket.length && item.deadline > now);
                         assert!(!std::mem::replace(&mut item.is_running, true));
                     }
                     self.assert_alone(worker, &items);
                     self.batches_by_worker[worker] += 1;
-                    self.running[worker] = Some(items.clone());
+                    self.shared += (sharing.len() - items.len()) as u64;
+                    self.running[worker] = Some(sharing);
                     ran = Some(items);
                 }
                 Action::Wake { worker } => assert!(self.live[worker], "{self}"),
                 Action::WakeAll => {}
-                Action::Accept { .. } | Action::Refuse(_) => panic!("unasked {self}"),
+                Action::Accept { .. } | Action::Refuse(_) | Action::Answer { .. } => {
+                    panic!("unasked {self}")
+                }
             }
         }
         ran
-    }
-
-    /// Items of requests never run on the wide worker and on others at the same time.
-    fn assert_alone(&self, worker: usize, items: &[Sequence]) {
-        let last = self.live.len() - 1;
-        let runs = |worker: usize| self.running[worker].is_some();
-        let is_check = items.iter().any(|item| self.items[item].check_of.is_some());
-        if self.wide && !is_check {
-            let clash = if worker == last { (0..last).any(runs) } else { runs(last) };
-            assert!(!clash, "worker {worker} runs beside the other way {self}");
-        }
-    }
-
-    fn end(&mut self, item: Sequence) {
-        assert!(self.items.remove(&item).is_some(), "item {item} ended twice {self}");
-        self.ended += 1;
-    }
-
-    fn verify(&self) {
-        let counts = self.state.counts();
-        assert_eq!(counts.ended(), self.ended, "{self}");
-        assert_eq!(counts.accepted, self.ended + self.items.len() as u64, "{self}");
-        let queued = self.items.values().filter(|item| item.is_queued());
-        let depth = queued.clone().count();
-        let tokens = queued.map(|item| item.tokens).sum();
-        assert_eq!(
-            (self.state.queue_depth(), self.state.queue_tokens()),
-            (depth, tokens),
-            "{self}"
-        );
-        assert_eq!(self.state.is_empty(), self.items.is_empty(), "{self}");
-        let live = self.live.iter().filter(|live| **live).count();
-        let busy = self.running.iter().flatten().count();
-        assert_eq!(self.state.live_and_busy(), (live, busy), "{self}");
     }
 
     /// Everything that was accepted ends once nothing new is taken.
@@ -401,7 +374,7 @@ impl std::fmt::Display for World {
 
 #[test]
 fn every_item_ends_once_whatever_happens() {
-    let mut totals = [0; 8];
+    let mut totals = [0; 10];
     let mut worlds = 0;
     for seed in Seeds::new("every_item_ends_once_whatever_happens", 0..SEEDS) {
         let mut world = World::new(seed);
@@ -420,6 +393,8 @@ fn every_item_ends_once_whatever_happens() {
             counts.refused,
             world.led_by_age,
             world.checks_held,
+            world.shared,
+            world.joined,
         ];
         totals.iter_mut().zip(ways).for_each(|(total, way)| *total += way);
         worlds += 1;

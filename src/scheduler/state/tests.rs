@@ -6,16 +6,16 @@ use crate::limits::{MaxBatchRows, MaxBatchTokens, RETRY_AFTER_MAX};
 
 mod long_texts;
 
-const LATER: Moment = Moment::from_nanos(u64::MAX);
+pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
 /// The machine keeps nothing for the tests, as many items as there are.
-const NOTHING: &[()] = &[(); 10_000];
+pub(super) const NOTHING: &[()] = &[(); 10_000];
 
-fn at(milliseconds: u64) -> Moment {
+pub(super) fn at(milliseconds: u64) -> Moment {
     Moment::START + Duration::from_millis(milliseconds)
 }
 
-fn state(capacity: usize, workers: usize) -> SchedulerState {
+pub(super) fn state(capacity: usize, workers: usize) -> SchedulerState {
     let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
     let max_age = Duration::from_millis(50);
     let mut state = SchedulerState::new(
@@ -29,14 +29,15 @@ fn state(capacity: usize, workers: usize) -> SchedulerState {
 }
 
 fn submission(tokens: &[usize], priority: Option<Priority>, deadline: Moment) -> Event<'_> {
-    Event::Submit { tokens, contents: NOTHING, priority, deadline }
+    let (digests, vectors) = (&[][..], Vectors::Both);
+    Event::Submit { tokens, contents: NOTHING, digests, vectors, priority, deadline }
 }
 
 fn submit(state: &mut SchedulerState, tokens: &[usize]) -> Vec<Action> {
     state.handle(at(0), &submission(tokens, None, LATER))
 }
 
-fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Action> {
+pub(super) fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Action> {
     state.handle(now, &Event::AskForWork { worker: 0 })
 }
 
@@ -107,7 +108,7 @@ fn a_running_item_that_is_cancelled_ends_with_its_batch() {
     ask(&mut state, at(0));
     state.handle(at(0), &Event::Cancel { items: 0..1 });
     assert!(!state.is_empty());
-    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[1] });
+    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[(1, Vectors::Both)] });
     assert!(state.is_empty());
     let counts = state.counts();
     assert_eq!((counts.cancelled, counts.failed, counts.replied), (1, 1, 0));

@@ -12,8 +12,9 @@ use crate::limits::STUCK_FACTOR;
 
 #[derive(Debug)]
 pub(super) struct RunningBatch {
-    /// None when it warms up a shape, or when it was given up.
-    pub(super) items: Vec<Sequence>,
+    /// Those that get rows, each with its row; several may have the same. None when it warms up a
+    /// shape, or when it was given up.
+    pub(super) items: Vec<(usize, Sequence)>,
     pub(super) bucket: Bucket,
     pub(super) started: Moment,
     /// Without a correction.
@@ -67,7 +68,7 @@ impl<T: Clone> SchedulerState<T> {
         now: Moment,
         worker: usize,
         bucket: Bucket,
-        items: Vec<Sequence>,
+        items: Vec<(usize, Sequence)>,
     ) -> RunningBatch {
         let predicted_us = self.cost_of(worker).model().predict_us(bucket);
         RunningBatch { items, bucket, started: now, predicted_us }

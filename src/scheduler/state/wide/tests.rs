@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use super::*;
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, bucket_ladder};
-use crate::batch::{Bucket, Priority};
+use crate::batch::{Bucket, Priority, Vectors};
 use crate::limits::{MaxBatchRows, MaxBatchTokens};
 use crate::scheduler::state::{Event, StateConfig};
 
@@ -139,6 +139,8 @@ impl Simulation {
         let event = Event::Submit {
             tokens: &tokens,
             contents: &contents,
+            digests: &[],
+            vectors: Vectors::Both,
             priority: Some(Priority::Interactive),
             deadline,
         };
@@ -248,7 +250,9 @@ fn state() -> SchedulerState<usize> {
 fn submit(state: &mut SchedulerState<usize>, texts: usize) -> Vec<Action<usize>> {
     let (tokens, contents) = (vec![TEXT_TOKENS; texts], vec![0; texts]);
     let deadline = Moment::from_nanos(u64::MAX);
-    let event = Event::Submit { tokens: &tokens, contents: &contents, priority: None, deadline };
+    let (tokens, contents, digests) = (&tokens[..], &contents[..], &[][..]);
+    let (vectors, priority) = (Vectors::Both, None);
+    let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
     state.handle(Moment::START, &event)
 }
 

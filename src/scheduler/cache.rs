@@ -1,0 +1,185 @@
+//! Rows of texts that have run, so that a text which comes again need not run again.
+//!
+//! A row is found by a digest of the token ids that the model would get; neither these nor the text
+//! are kept. A digest is 128 bits of the standard library's keyed hash (SipHash), whose key is
+//! random and leaves the process in no way. So nobody can make two texts of the same digest, and by
+//! chance it happens to no one. A scheduler has one model in one precision, so a digest needs no
+//! more than the ids.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::incidents::Counter;
+use super::state::Digest;
+use super::ticket::ItemRows;
+use crate::batch::Vectors;
+use crate::limits::CacheBytes;
+
+/// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,
+/// what the cache remembers of rows that it had, and what the allocator adds.
+const ENTRY_BYTES: u64 = 256;
+
+/// Bytes of an entry, as a rule; the tables of the cache are planned for it.
+const ENTRY_BYTES_LIKELY: u64 = 2048;
+
+/// Makes the digests of token ids.
+#[derive(Debug, Default)]
+pub(super) struct Digester(RandomState);
+
+impl Digester {
+    pub(super) fn digest(&self, ids: &[u32]) -> Digest {
+        // A keyed hash of two different inputs gives two halves that have nothing in common.
+        let half = |number: u8| u128::from(self.0.hash_one((number, ids)));
+        Digest(half(0) << 64 | half(1))
+    }
+}
+
+/// Rows by digests, as many as there is room for.
+#[derive(Debug)]
+pub(super) struct RowCache {
+    rows: Cache<Digest, KeptRow, RowWeighter>,
+    hits: Counter,
+    misses: Counter,
+}
+
+/// The dense row, then a weight for each token.
+type KeptRow = Arc<[f32]>;
+
+/// What the cache holds and was asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CacheFigures {
+    /// Room, as it was set; 0 when nothing is kept.
+    pub(crate) limit_bytes: u64,
+    /// Memory of what is held.
+    pub(crate) bytes: u64,
+    /// Texts whose rows are held.
+    pub(crate) entries: u64,
+    /// Items whose rows were found.
+    pub(crate) hits: u64,
+    /// Items whose rows were not found.
+    pub(crate) misses: u64,
+}
+
+impl RowCache {
+    /// `None` without room.
+    pub(super) fn new(room: CacheBytes) -> Option<Self> {
+        let bytes = room.get();
+        let entries = usize::try_from(bytes / ENTRY_BYTES_LIKELY).unwrap_or(usize::MAX).max(1);
+        (bytes > 0).then(|| Self {
+            rows: Cache::with_weighter(entries, bytes, RowWeighter),
+            hits: Counter::default(),
+            misses: Counter::default(),
+        })
+    }
+
+    /// The rows that are wanted of a text with so many tokens; counts whether they are there.
+    pub(super) fn find(&self, digest: Digest, tokens: usize, wanted: Vectors) -> Option<ItemRows> {
+        let found = self.rows.get(&digest);
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.add(1);
+        let row = found?;
+        let (dense, weights) = row.split_at(row.len() - tokens);
+        let part = |wanted: bool, part: &[f32]| if wanted { part.to_vec() } else { Vec::new() };
+        Some(ItemRows {
+            dense: part(wanted.dense(), dense),
+            weights: part(wanted.sparse(), weights),
+        })
+    }
+
+    /// Keeps both rows of a text.
+    pub(super) fn keep(&self, digest: Digest, rows: &ItemRows) {
+        let ItemRows { dense, weights } = rows;
+        self.rows.insert(digest, dense.iter().chain(weights).copied().collect());
+    }
+
+    pub(super) fn figures(&self) -> CacheFigures {
+        CacheFigures {
+            limit_bytes: self.rows.capacity(),
+            bytes: self.rows.weight(),
+            entries: self.rows.len() as u64,
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct RowWeighter;
+
+impl Weighter<Digest, KeptRow> for RowWeighter {
+    fn weight(&self, _: &Digest, row: &KeptRow) -> u64 {
+        ENTRY_BYTES + size_of_val(&**row) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DENSE: usize = 64;
+    const TOKENS: usize = 8;
+
+    fn rows(seed: usize) -> ItemRows {
+        let numbers = |count: usize| (0..count).map(|place| (seed + place) as f32).collect();
+        ItemRows { dense: numbers(DENSE), weights: numbers(TOKENS) }
+    }
+
+    fn cache(bytes: u64) -> RowCache {
+        RowCache::new(CacheBytes::new(bytes).expect("in range")).expect("it has room")
+    }
+
+    #[test]
+    fn the_same_ids_have_the_same_digest_and_others_have_others() {
+        let digester = Digester::default();
+        let lists: [&[u32]; 6] = [&[], &[0], &[0, 0], &[0, 7, 2], &[7, 0, 2], &[0, 7, 3]];
+        for (place, ids) in lists.iter().enumerate() {
+            assert_eq!(digester.digest(ids), digester.digest(ids));
+            for other in &lists[..place] {
+                assert_ne!(digester.digest(ids), digester.digest(other));
+            }
+        }
+        let halves = digester.digest(&[0, 7, 2]).0;
+        assert_ne!(halves >> 64, halves & u128::from(u64::MAX));
+        assert_ne!(Digester::default().digest(&[0]), digester.digest(&[0]), "the key is random");
+    }
+
+    #[test]
+    fn a_kept_row_gives_the_vectors_that_are_wanted() {
+        let (cache, digest) = (cache(1 << 20), Digest(7));
+        assert_eq!(cache.find(digest, TOKENS, Vectors::Both), None);
+        cache.keep(digest, &rows(1));
+        let ItemRows { dense, weights } = rows(1);
+        for (wanted, dense, weights) in [
+            (Vectors::Both, dense.clone(), weights.clone()),
+            (Vectors::Dense, dense, Vec::new()),
+            (Vectors::Sparse, Vec::new(), weights),
+        ] {
+            assert_eq!(cache.find(digest, TOKENS, wanted), Some(ItemRows { dense, weights }));
+        }
+        let CacheFigures { entries, hits, misses, .. } = cache.figures();
+        assert_eq!((entries, hits, misses), (1, 3, 1));
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_bytes_and_keeps_what_is_asked_for() {
+        let (cache, often) = (cache(1 << 18), Digest(u128::MAX));
+        cache.keep(often, &rows(0));
+        for text in 0..10_000 {
+            cache.keep(Digest(text), &rows(text as usize));
+            assert!(cache.find(often, TOKENS, Vectors::Dense).is_some(), "after {text} texts");
+            let CacheFigures { bytes, limit_bytes, .. } = cache.figures();
+            assert!(bytes <= limit_bytes, "{bytes} of {limit_bytes}");
+        }
+        let CacheFigures { entries, bytes, .. } = cache.figures();
+        assert_eq!(bytes, entries * (ENTRY_BYTES + 4 * (DENSE + TOKENS) as u64));
+        assert!(entries > 300, "the room is used: {entries}");
+    }
+
+    #[test]
+    fn nothing_is_kept_without_room() {
+        assert!(RowCache::new(CacheBytes::DEFAULT).is_none());
+    }
+}
