@@ -4,9 +4,11 @@
 #
 #   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--compare] [--out FOLDER]
 #       [-- ARGUMENTS OF duovec serve]
+#   scripts/bench_http.sh --repeated [--rounds N] [...]
 #   scripts/bench_http.sh --against URL [--dialect openai|tei] [--model NAME] [--rounds N] [...]
 #
-# --against measures another server of this machine in turn with ours, and prints ratios.
+# --repeated measures texts that repeat as queries do, with a cache and without. --against measures
+# another server of this machine in turn with ours, and prints ratios.
 # DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
 set -euo pipefail
 

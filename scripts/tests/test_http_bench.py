@@ -13,6 +13,7 @@ from http_bench import (
     figures,
     latency,
     picture,
+    repeated,
     report,
     scenarios,
     servers,
@@ -204,6 +205,26 @@ def test_bodies_hold_every_text_and_fill_the_last_one_up() -> None:
     made = texts.bodies(["a", "b", "c"], 2, BASE64)
     assert [body["input"] for body in made] == [["a", "b"], ["c", "a"]]
     assert texts.bodies(["a"], 1, FLOATS) == [{"input": "a", "encoding_format": "float"}]
+
+
+def test_queries_are_drawn_by_rank() -> None:
+    every = [str(rank) for rank in range(1, 1001)]
+    queries = repeated.drawn(every, 20_000)
+    assert queries == repeated.drawn(every, 20_000)
+    # The sum of 1/r for r up to 1000 is 7.485.
+    for rank in (1, 2, 10):
+        share = queries.count(str(rank)) / len(queries)
+        assert share == pytest.approx(1 / rank / 7.485, rel=0.2)
+    assert set(queries) <= set(every)
+
+
+def test_the_ratio_is_that_of_the_same_load() -> None:
+    rows = [
+        row(server, f"closed {clients} x 1", clients, requests=requests)
+        for clients, counts in ((1, (100, 700)), (16, (200, 1000)))
+        for server, requests in zip((scenarios.DEFAULT, repeated.CACHED), counts, strict=True)
+    ]
+    assert repeated.ratios(rows) == [7.0, 5.0]
 
 
 def test_sample_has_the_lengths_of_all_texts() -> None:
