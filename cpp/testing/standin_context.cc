@@ -1,4 +1,5 @@
-// The execution contexts of the TensorRT stand-ins.
+// The execution contexts of the TensorRT stand-ins. What they refuse and say is what was found in
+// libtensorrt_rtx.so.1 (1.7.1.116); libnvinfer_lean.so.11 (11.4.0.106) has the same runtime.
 
 #include <algorithm>
 
@@ -119,7 +120,10 @@ bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
     expect_not_captured(*use_, "setInputShape");
     Binding* const binding = find(name, true, false);
     if (binding == nullptr) {
-        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setInputShape: no such input");
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                              std::string("setInputShape: ") + (name == nullptr ? "" : name) +
+                                  " is not an input tensor. IExecutionContext::setInputShape can "
+                                  "only be called for input tensors.");
     }
     Shape const shape{dims.d[0], dims.d[1]};
     binding->refused =
@@ -128,7 +132,7 @@ bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
         primed_ = false;
         return reporter_.fail(
             ErrorCode::kINVALID_ARGUMENT,
-            std::string("setInputShape: the shape of ") + name + " does not satisfy the profile");
+            std::string("setInputShape: ") + name + " does not satisfy any optimization profiles.");
     }
     primed_ = primed_ && binding->shape == shape;
     binding->shape = shape;
@@ -186,7 +190,12 @@ bool Context::bind(char const* name, void const* data, bool input, bool output) 
     expect_not_captured(*use_, "setTensorAddress");
     Binding* const binding = find(name, input, output);
     if (binding == nullptr) {
-        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setTensorAddress: no such tensor");
+        char const* const what = input && output ? " is neither input nor output"
+                                 : input         ? " is not an input tensor"
+                                                 : " is not an output tensor";
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, std::string("setTensorAddress: ") +
+                                                                (name == nullptr ? "" : name) +
+                                                                what + ", cannot set address");
     }
     expect_aligned(data, std::string("tensor ") + name);
     primed_ = primed_ && binding->address == data;
@@ -214,8 +223,8 @@ bool Context::setOutputTensorAddress(char const* name, void* data) noexcept {
     return bind(name, data, false, true);
 }
 
-// As seen in libnvinfer_lean.so.11 (11.4.0.106) and libtensorrt_rtx.so.1 (1.7.1.116): the size is
-// compared with what the profile needs that is selected now, and what is too small is not stored.
+// The size is compared with what the profile needs that is selected now, and what is too small is
+// not stored.
 void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setDeviceMemoryV2");
@@ -223,6 +232,11 @@ void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
         contract("setDeviceMemoryV2 of a context that manages its own memory");
     }
     expect_aligned(memory, "scratch");
+    if (memory == nullptr && scratch_needed() > 0) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                       "setDeviceMemoryV2: Cannot set memory to nullptr.");
+        return;
+    }
     if (scratch_needed() > size) {
         reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
                        "setDeviceMemoryV2: The provided memory size is too small. Provided " +

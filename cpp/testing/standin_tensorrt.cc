@@ -96,6 +96,9 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
         reporter_.fail(code, "deserializeCudaEngine: " + text);
         return nullptr;
     };
+    if (blob == nullptr || size == 0) {
+        return fail(ErrorCode::kINVALID_ARGUMENT, "blob != nullptr && size > 0");
+    }
     cudaError_t const error = device_error();
     if (error != cudaSuccess) {
         return fail(ErrorCode::kFAILED_INITIALIZATION, cudaGetErrorString(error));
@@ -324,7 +327,13 @@ std::int64_t Engine::getDeviceMemorySizeV2() const noexcept {
 
 std::int64_t Engine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept {
     auto const index = static_cast<std::size_t>(profile);
-    return index < plan_->scratch.size() ? plan_->scratch[index] : 0;
+    if (index >= plan_->scratch.size()) {
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                       "getDeviceMemorySizeForProfileV2: (0) <= (profileIndex) && (profileIndex) < "
+                       "(nbProfiles)");
+        return 0;
+    }
+    return plan_->scratch[index];
 }
 
 IExecutionContext* Engine::createExecutionContext(
@@ -335,6 +344,14 @@ IExecutionContext* Engine::createExecutionContext(
             ErrorCode::kFAILED_ALLOCATION,
             std::string("createExecutionContext: ") +
                 cudaGetErrorString(error == cudaSuccess ? cudaErrorMemoryAllocation : error));
+        return nullptr;
+    }
+    bool const user_managed = strategy == ExecutionContextAllocationStrategy::kUSER_MANAGED;
+    if (plan_->user_allocation && !user_managed) {
+        reporter_.fail(ErrorCode::kINVALID_STATE,
+                       "createExecutionContext: Engine was built with "
+                       "BuilderFlag::kREQUIRE_USER_ALLOCATION. Execution context creation requires "
+                       "ExecutionContextAllocationStrategy::kUSER_MANAGED allocation strategy.");
         return nullptr;
     }
     if (current_device() != device_) {

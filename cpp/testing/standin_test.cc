@@ -77,6 +77,44 @@ TEST(engine_describes_its_plan) {
     CHECK(engine.getNbAuxStreams() == 0);
 }
 
+TEST(wrong_arguments_are_refused_with_the_librarys_words) {
+    Rig rig;
+    prepare(rig);
+    auto const said = [&](char const* words) {
+        bool const found = contains(rig.listener.recorded, words);
+        rig.listener.clear();
+        return found;
+    };
+    CHECK(!rig.context->setInputShape("dense", dims(1, kLength)));
+    CHECK(said("setInputShape can only be called for input tensors"));
+    CHECK(!rig.context->setInputShape("input_ids", dims(9, kLength)));
+    CHECK(said("does not satisfy any optimization profiles"));
+    CHECK(!rig.context->setTensorAddress("other", rig.device));
+    CHECK(said("other is neither input nor output"));
+    CHECK(!rig.context->setInputTensorAddress("dense", rig.device));
+    CHECK(said("dense is not an input tensor"));
+    CHECK(!rig.context->setOptimizationProfileAsync(2, rig.stream));
+    CHECK(!rig.context->setOptimizationProfileAsync(-1, rig.stream));
+    CHECK(said("setOptimizationProfileAsync"));
+    rig.context->setDeviceMemoryV2(nullptr, kScratch);
+    CHECK(said("Cannot set memory to nullptr"));
+    rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
+    CHECK(said("Provided 4095, required 4096"));
+    auto& recorder = static_cast<trt::IErrorRecorder&>(rig.listener);
+    rig.engine->setErrorRecorder(&recorder);
+    CHECK(rig.engine->getDeviceMemorySizeForProfileV2(2) == 0);
+    CHECK(said("(profileIndex) < (nbProfiles)"));
+    rig.runtime->setErrorRecorder(&recorder);
+    CHECK(rig.runtime->deserializeCudaEngine(nullptr, 0) == nullptr);
+    CHECK(said("blob != nullptr && size > 0"));
+    rig.runtime->setErrorRecorder(nullptr);
+    auto const own = trt::ExecutionContextAllocationStrategy::kSTATIC;
+    std::unique_ptr<trt::IExecutionContext> const context(rig.engine->createExecutionContext(own));
+    CHECK((context == nullptr) == kIsRtx);
+    CHECK(said("kREQUIRE_USER_ALLOCATION") == kIsRtx);
+    rig.engine->setErrorRecorder(nullptr);
+}
+
 TEST(plan_of_another_flavour_is_refused) {
     std::string plan = plan_text();
     plan.replace(plan.find("tensorrt"), 8, "something");
@@ -254,7 +292,7 @@ TEST(events_tell_the_time) {
 TEST(shape_outside_the_profile_is_refused) {
     Rig rig;
     CHECK(!rig.prepare(9, kLength));
-    CHECK(contains(rig.listener.recorded, "does not satisfy the profile"));
+    CHECK(contains(rig.listener.recorded, "does not satisfy any optimization profiles"));
     CHECK(!rig.prepare(1, 129));
     CHECK(rig.prepare(8, 128));
     CHECK(!rig.context->setOptimizationProfileAsync(2, rig.stream));
