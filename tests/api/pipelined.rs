@@ -310,6 +310,9 @@ fn chunks_that_are_not_well_formed_are_refused_once_and_nothing_behind_them_is_s
         "10;a\rb\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
         "10\r\n{\"input\":\"text\"}\r\n0\n\n",
         "10\r\n{\"input\":\"text\"}\r\n0\r\n\rX",
+        "10\r\n{\"input\":\"text\"}\r\n0\r\n\n",
+        "10\r\n{\"input\":\"text\"}\r\n0\r\nX",
+        "10\r\n{\"input\":\"text\"}\r\n0\r\nt: a\n\r\n",
         "ffffffffffffffff0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
     ] {
         let headers = "host: x\r\ntransfer-encoding: chunked\r\n";
