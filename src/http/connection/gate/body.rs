@@ -1,8 +1,8 @@
 //! Finds the end of a request's body among the bytes that come.
 //!
-//! The states of a chunked body are those of actix's own decoder, and no byte is taken that it
-//! would not take: who reads less than the other would take the rest for a request. A test compares
-//! the two.
+//! No byte is taken that actix's own decoder would not take: who reads less than the other would
+//! take the rest for a request. A test compares the two. Trailers must be headers here. Actix takes
+//! any bytes for them, and so the next request, when a line that ends the body ends with LF alone.
 
 /// What is to come of the body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub(super) enum Chunk {
     /// Behind the last chunk: an empty line, or a trailer.
     EndReturn,
     EndLineFeed,
-    Trailer,
+    TrailerName,
+    TrailerValue,
     TrailerLineFeed,
     /// The body has ended.
     End,
@@ -106,18 +107,30 @@ impl Chunk {
                 Self::SizeLineFeed(size)
             }
             (Self::MoreSize(size), _) => Self::MoreSize(size.checked_mul(16)? + digit(byte)?),
-            (Self::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => Self::Extension(size),
+            (Self::Extension(size), _) if is_text(byte) => Self::Extension(size),
             (Self::SizeLineFeed(0) | Self::TrailerLineFeed, b'\n') => Self::EndReturn,
             (Self::SizeLineFeed(size), b'\n') => Self::Data(size),
             (Self::DataReturn, b'\r') => Self::DataLineFeed,
             (Self::DataLineFeed, b'\n') => Self::Size,
             (Self::EndReturn, b'\r') => Self::EndLineFeed,
             (Self::EndLineFeed, b'\n') => Self::End,
-            (Self::Trailer, b'\r') => Self::TrailerLineFeed,
-            (Self::EndReturn | Self::Trailer, _) => Self::Trailer,
+            (Self::TrailerName, b':') => Self::TrailerValue,
+            (Self::EndReturn | Self::TrailerName, _) if is_of_name(byte) => Self::TrailerName,
+            (Self::TrailerValue, b'\r') => Self::TrailerLineFeed,
+            (Self::TrailerValue, _) if is_text(byte) => Self::TrailerValue,
             _ => return None,
         })
     }
+}
+
+/// May be in the value of a header, or in an extension.
+fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
+}
+
+/// May be in the name of a header.
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 fn digit(byte: u8) -> Option<u64> {
