@@ -255,7 +255,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Takes over what was measured of a worker, for all that are like it.
-    pub(super) fn measure(&mut self, worker: usize, times: Times) {
+    pub(crate) fn measure(&mut self, worker: usize, times: Times) {
         self.cost_of_mut(worker).measure(times);
         self.waiting.set_cost(self.cost.model());
     }

@@ -1,0 +1,8 @@
+//! How many servers a load needs, by simulation: the scheduler's own state machine and planner,
+//! with run times from a cost model instead of an engine.
+//!
+//! Nothing here does I/O or reads a clock. The same load, servers and seed give the same figures.
+
+pub mod server;
+pub mod simulation;
+

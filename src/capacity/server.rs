@@ -1,0 +1,240 @@
+//! One server of the simulation: the scheduler's state machine, and workers whose runs take as long
+//! as a cost model says.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::simulation::{Request, Serve, Work};
+use crate::batch::cost::{CostModel, Fit};
+use crate::batch::plan::{BucketTable, WaitingItems};
+use crate::batch::{Bucket, Vectors};
+use crate::clock::Moment;
+use crate::scheduler::Refusal;
+use crate::scheduler::state::{Action, Event, SchedulerState, StateConfig};
+
+/// What all servers of a simulation are like.
+#[derive(Debug, Clone)]
+pub struct ServerModel {
+    /// What bounds the queue, and how many workers there are.
+    pub state: StateConfig,
+    /// Every shape of a batch; at least one.
+    pub buckets: Vec<Bucket>,
+    /// Of a run on one of the workers.
+    pub cost: CostModel,
+    /// Of a run on the wide worker; used when `state.wide` says that there is one.
+    pub wide_cost: CostModel,
+    /// How long runs take, as a multiple of what the scheduler expects.
+    pub slowness: f64,
+}
+
+impl ServerModel {
+    /// Time that the server needs for texts of so many tokens at least, on average over many such
+    /// texts: each is part of a full batch, and no worker ever waits.
+    pub fn least_time(&self, tokens: &[usize]) -> Duration {
+        let table = || BucketTable::new(&self.buckets);
+        let sum_us = |cost: &CostModel| -> f64 {
+            let waiting = WaitingItems::new(table(), cost);
+            tokens.iter().map(|&tokens| waiting.item_us(tokens)).sum()
+        };
+        let others_us = sum_us(&self.cost) / self.state.workers as f64;
+        let wide_us = if self.state.wide { sum_us(&self.wide_cost) } else { f64::INFINITY };
+        Duration::from_secs_f64(others_us.min(wide_us) * self.slowness / 1e6)
+    }
+
+    /// Tokens of the longest text that it runs; longer ones are cut.
+    pub fn max_length(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.length).max().unwrap_or_default()
+    }
+}
+
+/// What a worker does.
+#[derive(Debug, Clone)]
+enum Activity {
+    /// It found nothing to do.
+    Idle,
+    /// It is going to ask for work.
+    Asking,
+    Running {
+        ends: Moment,
+        /// The request of each text.
+        requests: Vec<usize>,
+    },
+}
+
+/// A simulated server.
+#[derive(Debug)]
+pub struct SimulatedServer {
+    state: SchedulerState<usize>,
+    model: ServerModel,
+    workers: Vec<Activity>,
+    /// How many texts of each request have not run yet.
+    left: HashMap<usize, usize>,
+    /// Requests that expired since the last start.
+    expired: Vec<usize>,
+    next_end: Option<Moment>,
+    busy: Duration,
+    longest: Duration,
+}
+
+impl SimulatedServer {
+    /// Every worker is there and has nothing to do.
+    pub fn new(model: &ServerModel) -> Self {
+        let table = BucketTable::new(&model.buckets);
+        let mut state = SchedulerState::new(model.state, table);
+        state.set_cost(Fit { model: model.cost, median_error: 0.0 });
+        if model.state.wide {
+            let time = |shape: &Bucket| (*shape, model.wide_cost.predict(*shape));
+            state.measure(model.state.workers, model.buckets.iter().map(time).collect());
+        }
+        let workers = model.state.workers + usize::from(model.state.wide);
+        for worker in 0..workers {
+            state.handle(Moment::START, &Event::WorkerOpened { worker });
+        }
+        Self {
+            state,
+            model: model.clone(),
+            workers: vec![Activity::Asking; workers],
+            left: HashMap::new(),
+            expired: Vec::new(),
+            next_end: None,
+            busy: Duration::ZERO,
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn is_wide(&self, worker: usize) -> bool {
+        worker == self.model.state.workers
+    }
+
+    fn run(&mut self, now: Moment, worker: usize, bucket: Bucket, requests: Vec<usize>) {
+        let model = &self.model;
+        let is_wide = self.is_wide(worker);
+        let cost = if is_wide { &model.wide_cost } else { &model.cost };
+        let time = cost.predict(bucket).mul_f64(model.slowness);
+        // The wide worker has what all others have together.
+        self.busy += if is_wide { time } else { time.div_f64(model.state.workers as f64) };
+        self.longest = self.longest.max(time);
+        let ends = now + time;
+        self.next_end = Some(self.next_end.map_or(ends, |next| next.min(ends)));
+        self.workers[worker] = Activity::Running { ends, requests };
+    }
+
+    /// Does what the state machine says.
+    fn carry_out(&mut self, now: Moment, actions: Vec<Action<usize>>) {
+        for action in actions {
+            match action {
+                Action::Run { worker, bucket, items } => {
+                    let requests = items.into_iter().map(|(_, request)| request).collect();
+                    self.run(now, worker, bucket, requests);
+                }
+                Action::Expire { content, .. } => {
+                    // All of its texts that wait expire together.
+                    if self.left.remove(&content).is_some() {
+                        self.expired.push(content);
+                    }
+                }
+                Action::Wake { worker } => self.workers[worker] = Activity::Asking,
+                Action::Accept { .. }
+                | Action::Refuse(_)
+                | Action::Answer { .. }
+                | Action::Abandon { .. }
+                | Action::WakeAll => {}
+            }
+        }
+    }
+}
+
+impl Serve for SimulatedServer {
+    fn submit(
+        &mut self,
+        now: Moment,
+        number: usize,
+        request: &Request,
+    ) -> Result<(), Option<Duration>> {
+        let &Request { ref tokens, priority, deadline } = request;
+        let contents = vec![number; tokens.len()];
+        // Texts of a simulated load are all different.
+        let (contents, digests, vectors) = (&contents[..], &[][..], Vectors::Both);
+        let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
+        let actions = self.state.handle(now, &event);
+        let refusal = actions.iter().find_map(|action| match action {
+            Action::Refuse(refusal) => Some(*refusal),
+            _ => None,
+        });
+        if refusal.is_none() {
+            self.left.insert(number, tokens.len());
+        }
+        self.carry_out(now, actions);
+        match refusal {
+            None => Ok(()),
+            Some(Refusal::Full { retry_after } | Refusal::Late { retry_after }) => {
+                Err(Some(retry_after))
+            }
+            Some(_) => Err(None),
+        }
+    }
+
+    fn next_end(&self) -> Option<Moment> {
+        self.next_end
+    }
+
+    fn finish(&mut self, now: Moment) -> Vec<usize> {
+        let mut answered = Vec::new();
+        for worker in 0..self.workers.len() {
+            let due =
+                matches!(&self.workers[worker], Activity::Running { ends, .. } if *ends <= now);
+            if !due {
+                continue;
+            }
+            let ran = std::mem::replace(&mut self.workers[worker], Activity::Asking);
+            self.state.handle(now, &Event::BatchDone { worker, failed: &[] });
+            let Activity::Running { requests, .. } = ran else { continue };
+            for request in requests {
+                let Some(left) = self.left.get_mut(&request) else { continue };
+                *left -= 1;
+                if *left == 0 {
+                    self.left.remove(&request);
+                    answered.push(request);
+                }
+            }
+        }
+        let ends = self.workers.iter().filter_map(|worker| match worker {
+            Activity::Running { ends, .. } => Some(*ends),
+            Activity::Idle | Activity::Asking => None,
+        });
+        self.next_end = ends.min();
+        answered
+    }
+
+    fn start(&mut self, now: Moment) -> Vec<usize> {
+        let asking = |worker: &Activity| matches!(worker, Activity::Asking);
+        while let Some(worker) = self.workers.iter().position(asking) {
+            self.workers[worker] = Activity::Idle;
+            let actions = self.state.handle(now, &Event::AskForWork { worker });
+            self.carry_out(now, actions);
+        }
+        std::mem::take(&mut self.expired)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.left.len()
+    }
+
+    fn fail(&mut self) -> Vec<usize> {
+        let mut lost: Vec<usize> = self.left.drain().map(|(request, _)| request).collect();
+        lost.sort_unstable();
+        self.workers.fill(Activity::Idle);
+        self.next_end = None;
+        lost
+    }
+
+    fn work(&self) -> Work {
+        let counts = self.state.counts();
+        Work {
+            real_tokens: counts.tokens_real,
+            padded_tokens: counts.tokens_padded,
+            busy: self.busy,
+            longest: self.longest,
+        }
+    }
+}
