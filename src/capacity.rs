@@ -3,6 +3,10 @@
 //!
 //! Nothing here does I/O or reads a clock. The same load, servers and seed give the same figures.
 
+pub mod fleet;
+pub mod load;
 pub mod server;
 pub mod simulation;
 
+#[cfg(test)]
+mod tests;

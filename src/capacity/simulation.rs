@@ -131,6 +131,11 @@ impl<S: Serve> Simulation<S> {
         &self.servers
     }
 
+    /// How many servers work.
+    pub(super) fn living(&self) -> usize {
+        self.lives.iter().filter(|lives| **lives).count()
+    }
+
     /// Runs until nothing is left to do, or the next event would be after `until`.
     pub fn run(&mut self, clients: &mut impl Clients, until: Moment) {
         while let Some(now) = self.next_event(clients).filter(|&now| now <= until) {
