@@ -22,6 +22,7 @@ pub enum Command {
     BuildEngine,
     /// `embed` and `batch`.
     Offline,
+    PlanCapacity,
 }
 
 /// A setting's value; else everything that is wrong with what was typed.

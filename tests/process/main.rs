@@ -1,6 +1,7 @@
 //! The real binary as its operator meets it: bad input at the start, signals, exit codes.
 
 mod batch;
+mod capacity;
 mod configuration;
 mod corpus;
 mod drain;

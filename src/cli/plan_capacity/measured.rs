@@ -1,0 +1,335 @@
+//! What a server measured: its answer of `/health`, or the figures of `duovec bench --json`.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::batch::Bucket;
+use crate::batch::cost::{CostModel, fit};
+use crate::batch::plan::{bucket_ladder, gpu_ladder};
+use crate::capacity::server::ServerModel;
+use crate::config::Config;
+use crate::engine::EngineKind;
+use crate::limits::{GPU_KNEE_TOKENS, MaxBatchRows, MaxBatchTokens};
+use crate::scheduler::state::StateConfig;
+
+/// How long runs take, and what is known of the server besides.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    cost: CostModel,
+    wide_cost: Option<CostModel>,
+    /// GPUs have shapes of their own.
+    is_gpu: bool,
+    /// The longest text.
+    length_max: usize,
+    /// The wide one left out; a bench does not tell.
+    workers: Option<usize>,
+    /// Padded tokens of a batch; a bench does not tell.
+    batch_tokens: Option<u64>,
+    /// How many shapes batches may have; a bench does not tell.
+    shapes: Option<usize>,
+}
+
+/// The part of the answer of `/health` that is used.
+#[derive(Deserialize)]
+struct Health {
+    engine: String,
+    max_input_tokens: usize,
+    workers: Workers,
+    tuning: Tuning,
+}
+
+#[derive(Deserialize)]
+struct Workers {
+    total: usize,
+}
+
+#[derive(Deserialize)]
+struct Tuning {
+    cost_model: Cost,
+    wide_worker: Option<Cost>,
+    max_batch_tokens: u64,
+    buckets: usize,
+}
+
+/// The model, and what recent batches took beside what it predicts.
+#[derive(Deserialize)]
+struct Cost {
+    fixed_us: f64,
+    per_token_us: f64,
+    per_token_length_us: f64,
+    correction: f64,
+}
+
+/// The part of a bench's figures that is used.
+#[derive(Deserialize)]
+struct Bench {
+    engine: String,
+    shapes: Vec<Shape>,
+}
+
+#[derive(Deserialize)]
+struct Shape {
+    rows: usize,
+    length: usize,
+    median_ms: f64,
+}
+
+impl Cost {
+    fn corrected(&self) -> CostModel {
+        CostModel {
+            fixed_us: self.fixed_us * self.correction,
+            per_token_us: self.per_token_us * self.correction,
+            per_token_length_us: self.per_token_length_us * self.correction,
+        }
+    }
+}
+
+impl Measured {
+    pub(super) fn read(path: &str) -> anyhow::Result<Self> {
+        Self::parse(&super::read(path)?, path)
+    }
+
+    fn parse(text: &str, path: &str) -> anyhow::Result<Self> {
+        let which = "give an answer of GET /health, or what `duovec bench --json` prints";
+        let value: Value =
+            serde_json::from_str(text).with_context(|| format!("{path} is not JSON ({which})"))?;
+        if value.get("tuning").is_some() {
+            let health = serde_json::from_value(value).with_context(|| {
+                format!(
+                    "{path} does not say how long runs take: its server was not ready; ask for \
+                     /health again when its status is ok"
+                )
+            })?;
+            return Ok(Self::of_health(&health));
+        }
+        if value.get("shapes").is_none() {
+            bail!("{path} does not say how long runs take; {which}");
+        }
+        let bench = serde_json::from_value(value)
+            .with_context(|| format!("{path} has no usable table of shapes ({which})"))?;
+        Self::of_bench(&bench).ok_or_else(|| {
+            anyhow!("{path} has no shape that was measured; run duovec bench without --no-table")
+        })
+    }
+
+    fn of_health(health: &Health) -> Self {
+        let Health { engine, max_input_tokens, workers, tuning } = health;
+        let wide_cost = tuning.wide_worker.as_ref().map(Cost::corrected);
+        Self {
+            cost: tuning.cost_model.corrected(),
+            wide_cost,
+            is_gpu: is_gpu(engine),
+            length_max: *max_input_tokens,
+            workers: Some(workers.total.saturating_sub(usize::from(wide_cost.is_some())).max(1)),
+            batch_tokens: Some(tuning.max_batch_tokens),
+            shapes: Some(tuning.buckets),
+        }
+    }
+
+    fn of_bench(bench: &Bench) -> Option<Self> {
+        let timed = |shape: &Shape| {
+            let time = Duration::try_from_secs_f64(shape.median_ms / 1e3).ok()?;
+            Some((Bucket { rows: shape.rows, length: shape.length }, time))
+        };
+        let times: Vec<(Bucket, Duration)> = bench.shapes.iter().filter_map(timed).collect();
+        Some(Self {
+            cost: fit(&times)?.model,
+            wide_cost: None,
+            is_gpu: is_gpu(&bench.engine),
+            length_max: times.iter().map(|(bucket, _)| bucket.length).max()?,
+            workers: None,
+            batch_tokens: None,
+            shapes: None,
+        })
+    }
+
+    /// Every shape of a batch. Those of a GPU depend on the knee that its start measured, which the
+    /// number of shapes tells.
+    fn ladder(
+        &self,
+        tokens: MaxBatchTokens,
+        rows: MaxBatchRows,
+        count: Option<usize>,
+    ) -> Vec<Bucket> {
+        if !self.is_gpu {
+            return bucket_ladder(self.length_max, tokens, rows);
+        }
+        let with = |knee| gpu_ladder(self.length_max, tokens, rows, knee);
+        let of_count = |ladder: &Vec<Bucket>| count == Some(ladder.len());
+        let measured = (4..=16).map(|power| with(1 << power)).find(of_count);
+        measured.unwrap_or_else(|| with(GPU_KNEE_TOKENS))
+    }
+
+    /// The servers of the simulation; what is given as a setting comes before what the server has.
+    pub(super) fn model(&self, config: &Config, path: &str) -> anyhow::Result<ServerModel> {
+        let given = config.engine.workers.map(|workers| workers.as_usize());
+        let workers = given.or(self.workers).with_context(|| {
+            format!("{path} does not say how many workers a server has: give --workers")
+        })?;
+        let batch_tokens = match (config.queue.max_batch_tokens, self.batch_tokens) {
+            (Some(given), _) => given,
+            (None, Some(of_server)) => MaxBatchTokens::new(of_server)
+                .with_context(|| format!("max_batch_tokens of {path}"))?,
+            (None, None) => bail!(
+                "{path} does not say how large the batches of a server are: give \
+                 --max-batch-tokens"
+            ),
+        };
+        // Other batches than the server's have no number of shapes to compare with.
+        let shapes = self.shapes.filter(|_| config.queue.max_batch_tokens.is_none());
+        let buckets = self.ladder(batch_tokens, config.queue.max_batch_rows, shapes);
+        if let Some(shapes) = shapes.filter(|&shapes| shapes != buckets.len()) {
+            bail!(
+                "the batches of {path} have {shapes} shapes, and --max-batch-rows {} gives {}: \
+                 give the --max-batch-rows of that server",
+                config.queue.max_batch_rows,
+                buckets.len()
+            );
+        }
+        let smallest = buckets.first().context("the server has no shape of a batch")?;
+        let usable = |cost: &CostModel| {
+            let terms = [cost.fixed_us, cost.per_token_us, cost.per_token_length_us];
+            let all = terms.iter().all(|term| term.is_finite() && *term >= 0.0);
+            all && cost.predict_us(*smallest) > 0.0
+        };
+        if !usable(&self.cost) || !self.wide_cost.iter().all(usable) {
+            bail!("{path} says that runs take no time: measure a server that runs a model");
+        }
+        // The wide worker belongs to a server that shares its cores as it likes.
+        let wide_cost = self.wide_cost.filter(|_| given.is_none());
+        let state = StateConfig {
+            capacity: config.queue.capacity.as_usize(),
+            max_age: Duration::from_millis(config.queue.max_age.get()),
+            workers,
+            wide: wide_cost.is_some(),
+        };
+        let cost = self.cost;
+        let wide_cost = wide_cost.unwrap_or(cost);
+        Ok(ServerModel { state, buckets, cost, wide_cost, slowness: 1.0 })
+    }
+}
+
+fn is_gpu(engine: &str) -> bool {
+    engine.starts_with(EngineKind::TensorRt.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::raw::RawConfig;
+
+    /// As much of an answer of `/health` as is used.
+    fn health() -> Value {
+        let buckets = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+        json!({
+            "status": "ok",
+            "engine": "openvino",
+            "max_input_tokens": 512,
+            "workers": {"live": 3, "total": 3, "busy": 0},
+            "tuning": {
+                "cost_model": {
+                    "fixed_us": 1000.0, "per_token_us": 50.0, "per_token_length_us": 0.1,
+                    "median_error": 0.02, "correction": 1.5
+                },
+                "wide_worker": {
+                    "threads": 2, "batches": 9, "fixed_us": 800.0, "per_token_us": 30.0,
+                    "per_token_length_us": 0.0, "correction": 1.0
+                },
+                "max_batch_tokens": 512,
+                "buckets": buckets.len(),
+            },
+        })
+    }
+
+    fn config(settings: &[(&str, &str)]) -> Config {
+        let typed = settings.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()]));
+        let raw = RawConfig::gather(typed.collect(), |_| None, None);
+        Config::resolve(&raw).expect("the settings are right")
+    }
+
+    fn model(value: &Value, settings: &[(&str, &str)]) -> anyhow::Result<ServerModel> {
+        Measured::parse(&value.to_string(), "file")?.model(&config(settings), "file")
+    }
+
+    fn error(value: &Value, settings: &[(&str, &str)]) -> String {
+        format!("{:#}", model(value, settings).expect_err("it says too little"))
+    }
+
+    #[test]
+    fn health_tells_workers_batches_and_corrected_times() {
+        let model = model(&health(), &[]).expect("it is whole");
+        assert_eq!((model.state.workers, model.state.wide), (2, true));
+        assert_eq!(model.cost.fixed_us, 1500.0);
+        assert_eq!(model.wide_cost.per_token_us, 30.0);
+        assert_eq!(model.max_length(), 512);
+        assert!(model.buckets.iter().all(|bucket| bucket.tokens() <= 512));
+    }
+
+    #[test]
+    fn settings_come_before_what_the_server_has() {
+        let settings = [("workers", "5"), ("max-batch-tokens", "1024"), ("max-age-ms", "7")];
+        let model = model(&health(), &settings).expect("it is whole");
+        assert_eq!((model.state.workers, model.state.wide), (5, false));
+        assert_eq!(model.state.max_age, Duration::from_millis(7));
+        assert!(model.buckets.iter().any(|bucket| bucket.tokens() == 1024));
+    }
+
+    #[test]
+    fn shapes_of_a_bench_are_fitted() {
+        let shape = |rows: usize, length: usize| {
+            let median_ms = 2.0 + 0.1 * (rows * length) as f64;
+            json!({"rows": rows, "length": length, "median_ms": median_ms})
+        };
+        let shapes = json!([shape(1, 16), shape(8, 16), shape(1, 128), shape(4, 64)]);
+        let bench = json!({"engine": "openvino", "shapes": shapes});
+        let settings = [("workers", "2"), ("max-batch-tokens", "256")];
+        let model = model(&bench, &settings).expect("it is whole");
+        assert!((model.cost.fixed_us / 2000.0 - 1.0).abs() < 0.01, "{:?}", model.cost);
+        assert!((model.cost.per_token_us / 100.0 - 1.0).abs() < 0.01, "{:?}", model.cost);
+        assert_eq!((model.max_length(), model.state.workers), (128, 2));
+        assert!(error(&bench, &settings[1..]).contains("give --workers"));
+        assert!(error(&bench, &settings[..1]).contains("give --max-batch-tokens"));
+    }
+
+    #[test]
+    fn a_file_that_does_not_tell_is_named_with_what_to_do() {
+        let parsed = |text: &str| {
+            format!("{:#}", Measured::parse(text, "file").expect_err("nothing is told"))
+        };
+        assert!(parsed("nonsense").starts_with("file is not JSON (give an answer of GET /health"));
+        assert!(parsed("{}").contains("file does not say how long runs take"));
+        assert!(parsed(r#"{"shapes": 3}"#).contains("no usable table of shapes"));
+        assert!(parsed(r#"{"engine": "fake", "shapes": []}"#).contains("without --no-table"));
+        let loading = r#"{"status": "loading", "max_input_tokens": null, "tuning": {}}"#;
+        assert!(parsed(loading).contains("when its status is ok"));
+    }
+
+    #[test]
+    fn the_number_of_shapes_tells_the_knee_of_a_gpu() {
+        let mut gpu = health();
+        gpu["engine"] = json!("tensorrt");
+        for knee in [256, 1024] {
+            let ladder = gpu_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT, knee);
+            gpu["tuning"]["buckets"] = json!(ladder.len());
+            assert_eq!(model(&gpu, &[]).expect("it is whole").buckets, ladder, "{knee}");
+        }
+    }
+
+    #[test]
+    fn another_limit_of_rows_than_the_servers_is_noticed() {
+        let said = error(&health(), &[("max-batch-rows", "8")]);
+        assert!(said.contains("give the --max-batch-rows of that server"), "{said}");
+    }
+
+    #[test]
+    fn runs_that_take_no_time_are_refused() {
+        let mut idle = health();
+        idle["tuning"]["cost_model"]["correction"] = json!(0.0);
+        assert!(error(&idle, &[]).contains("runs take no time"));
+    }
+}
