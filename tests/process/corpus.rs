@@ -329,7 +329,7 @@ fn a_corrupt_parquet_is_named_and_finished_parts_stay() {
     {
         fs::write(corpus.path("in/b.parquet"), bytes).expect("written");
         let ended = corpus.embed("in/*.parquet", name, &["--part-rows", "100"]);
-        assert_says(&ended, 1, &["b.parquet", "no whole Parquet"]);
+        assert_says(&ended, 1, &["b.parquet", "not a complete Parquet file"]);
     }
     let finished = fs::read(corpus.path("cut/part-00001.parquet")).expect("it is finished");
     fs::write(corpus.path("in/b.parquet"), &whole).expect("written");
@@ -367,7 +367,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     let before = bytes(&corpus.path("out"));
     let refused = |more: &[&str], words: &[&str]| {
         let ended = corpus.embed("in.jsonl", "out", more);
-        assert_says(&ended, 1, &[&["cannot go on with", "name another --out"], words].concat());
+        assert_says(&ended, 1, &[&["cannot continue", "choose another --out"], words].concat());
     };
     refused(&["--part-rows", "30"], &["part_rows", "\"20\"", "\"30\""]);
     refused(&["--part-rows", "20", "--dimensions", "4"], &["dimensions"]);
@@ -389,7 +389,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     fs::write(corpus.path("mine.jsonl"), "mine").expect("written");
     for out in ["full", "mine.jsonl"] {
         let ended = corpus.embed("in.jsonl", out, &[]);
-        assert_says(&ended, 1, &[out, "did not begin it"]);
+        assert_says(&ended, 1, &[out, "was not made by `duovec embed`"]);
     }
 }
 
@@ -409,7 +409,7 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
     child.wait().expect("it ends");
     write_jsonl(&corpus.path("in.jsonl"), &texts(60)[10..]);
     let ended = corpus.embed("in.jsonl", "out", &more);
-    assert_says(&ended, 1, &["part 0 was made of other rows", "name another --out"]);
+    assert_says(&ended, 1, &["part 0 was made from other rows", "choose another --out"]);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn two_processes_do_not_write_to_one_output() {
     let ended = corpus.embed("in.jsonl", "out", &more);
     first.kill().expect("it runs");
     first.wait().expect("it ends");
-    assert_says(&ended, 1, &["another process writes to it"]);
+    assert_says(&ended, 1, &["another process is writing to it"]);
 }
 
 /// A limit on the size of files stands for a disk without room.
