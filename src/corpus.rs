@@ -53,7 +53,7 @@ const WAITING_BATCHES: usize = 2;
 /// Windows that wait to be written.
 const WAITING_PARTS: usize = 1;
 
-/// What is to be embedded, and where to.
+/// What is embedded, and where the vectors go.
 pub(crate) struct Job {
     pub(crate) files: Vec<InputFile>,
     pub(crate) columns: Columns,
@@ -72,11 +72,11 @@ pub(crate) struct Machine {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Embeds a corpus. An output that an earlier run left unfinished is gone on with; a whole one is
-/// left as it is.
+/// Embeds a corpus. Continues an output that an earlier run left unfinished. A complete one is left
+/// as it is.
 ///
 /// # Errors
-/// See [`CorpusError`]. Finished parts stay good.
+/// See [`CorpusError`]. Finished parts stay valid.
 pub(crate) fn embed(
     job: &Job,
     recipe: &Recipe,
@@ -88,7 +88,7 @@ pub(crate) fn embed(
     let Job { target, columns, limits, .. } = job;
     let mut destination = Destination::open(target, &label, columns, *limits)?;
     if let Some(totals) = destination.finished() {
-        tracing::info!("the output is whole already; nothing is left to do");
+        tracing::info!("the output is already complete; nothing is left to do");
         return Ok(totals);
     }
     let input = Input::new(&job.files, columns.clone(), job.item_bytes_max);
@@ -105,25 +105,28 @@ pub(crate) fn embed(
     let run = Run { recipe, label: &label, kept, format, destination: &destination, progress };
     let parts = run.all(&mut windows, &machine.tokenizer, lanes)?;
     if parts == 0 {
-        return Err(CorpusError::Options("the input has no row".to_owned()));
+        return Err(CorpusError::Options("the input has no rows".to_owned()));
     }
     destination.finish(parts)
 }
 
-/// What the form of the output does not hold.
+/// Refuses what the format of the output cannot hold.
 fn check(job: &Job, recipe: &Recipe) -> Result<(), CorpusError> {
     let wrong = |problem: String| Err(CorpusError::Options(problem));
     if job.target.format == OutputFormat::Npy {
         if recipe.vectors != crate::batch::Vectors::Dense {
-            return wrong("npy holds dense vectors alone; add --vectors dense".to_owned());
+            return wrong("npy holds dense vectors only; add --vectors dense".to_owned());
         }
         if !job.columns.kept.is_empty() {
-            return wrong("npy holds no columns; leave --keep out, or use parquet".to_owned());
+            return wrong(
+                "npy has no columns; leave --keep out, or use --format parquet".to_owned(),
+            );
         }
     }
     match job.columns.kept.iter().find(|name| OWN_COLUMNS.contains(&name.as_str())) {
         Some(name) => wrong(format!(
-            "a column `{name}` cannot be kept: the output has one of its own; rename it"
+            "the column `{name}` cannot be kept, because the output has a column of that name: \
+             rename yours"
         )),
         None => Ok(()),
     }
@@ -161,7 +164,7 @@ impl Run<'_> {
                     scope.spawn(move || self.run_all(lane, &queue, &ran))
                 })
                 .collect();
-            // With the last of the lanes the queue goes, and whoever fills it ends.
+            // The queue is closed with the last lane, which ends the thread that fills it.
             drop(queue);
             let read = self.read_all(windows, tokenizer, &tasks, &ran);
             // Without senders the others come to their ends.
@@ -170,7 +173,7 @@ impl Run<'_> {
             let ran: Vec<_> =
                 runners.into_iter().map(|runner| runner.join().unwrap_or_else(lost)).collect();
             let written = writer.join().unwrap_or_else(lost);
-            // A thread that fails takes its channel away from the others, which end without fault.
+            // A thread that fails closes its channel, so that the others end without an error.
             written.and(ran.into_iter().collect::<Result<(), _>>()).and(read)
         });
         lanes::close(lanes);
@@ -213,7 +216,7 @@ impl Run<'_> {
         let kinds = window.kept.iter().flatten().map(|column| column.data_type());
         match kinds.into_iter().find(|kind| !kept::has_json(kind)) {
             Some(kind) => Err(CorpusError::Options(format!(
-                "a kept column is of type {kind}, which JSON lines do not hold; write parquet, or \
+                "a kept column is of type {kind}, which JSON lines cannot hold; write parquet, or \
                  do not keep it"
             ))),
             None => Ok(()),
@@ -251,7 +254,7 @@ impl Run<'_> {
 /// Batches that wait for a lane.
 struct Queue {
     waiting: Mutex<Receiver<Task>>,
-    /// Set when nothing that waits is of use any more.
+    /// Set when a failure makes everything that waits useless.
     stop: AtomicBool,
 }
 

@@ -96,7 +96,11 @@ impl Target {
         let of_name = OutputFormat::of(&path).filter(|_| !path.is_dir());
         match (of_name, format) {
             (Some(named), Some(asked)) if named != asked => {
-                let problem = format!("{} is no name of {}", path.display(), asked.name());
+                let problem = format!(
+                    "--format {} does not fit the name {}; leave --format out, or change the name",
+                    asked.name(),
+                    path.display()
+                );
                 Err(CorpusError::Options(problem))
             }
             (Some(format), _) => Ok(Self { path, format, kind: TargetKind::File }),
@@ -158,12 +162,15 @@ impl Target {
             Err(error) => return Err(fault(format!("{}: {error}", path.display()))),
         };
         let job: JobFile = serde_json::from_slice(&bytes).map_err(|error| {
-            fault(format!("{} cannot be understood ({error}); name another --out", path.display()))
+            fault(format!(
+                "{} cannot be understood ({error}); choose another --out",
+                path.display()
+            ))
         })?;
         if job.format_version != FORMAT_VERSION {
             let version = job.format_version;
             return Err(fault(format!(
-                "{} is of version {version}, this program writes {FORMAT_VERSION}; name another \
+                "{} is of version {version}, this program writes {FORMAT_VERSION}; choose another \
                  --out",
                 path.display()
             )));
@@ -184,7 +191,7 @@ impl Target {
         if !used {
             return Ok(());
         }
-        let problem = "it is there, and `duovec embed` did not begin it; name another --out";
+        let problem = "it exists and was not made by `duovec embed`; choose another --out";
         Err(CorpusError::destination(&self.path, problem))
     }
 }
@@ -251,8 +258,8 @@ impl Destination {
             return Ok(true);
         }
         let problem = format!(
-            "its part {part} was made of other rows than those of this input; give the input that \
-             it was begun with, or name another --out"
+            "its part {part} was made from other rows than this input has; give the input that it \
+             was started with, or choose another --out"
         );
         Err(CorpusError::destination(&self.target.path, problem))
     }
@@ -287,8 +294,8 @@ impl Destination {
     pub(super) fn finish(&mut self, parts: usize) -> Result<Totals, CorpusError> {
         let target = &self.target;
         if target.note_path(parts).exists() && target.part_path(parts).exists() {
-            let problem = "it has more parts than the input has; give the input that it was begun \
-                           with, or name another --out";
+            let problem = "it has more parts than this input gives; give the input that it was \
+                           started with, or choose another --out";
             return Err(CorpusError::destination(&target.path, problem));
         }
         let mut totals = Totals::default();
@@ -323,7 +330,7 @@ impl Destination {
             .map_err(|error| error.to_string())
             .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
         note.map_err(|error| {
-            let problem = format!("{}: {error}; name another --out", path.display());
+            let problem = format!("{}: {error}; choose another --out", path.display());
             CorpusError::destination(&self.target.path, problem)
         })
     }
@@ -357,7 +364,7 @@ fn compare(target: &Target, begun: &Terms, asked: &Terms) -> Result<(), CorpusEr
         .map(|((name, begun), (_, asked))| format!("its {name} is \"{begun}\", not \"{asked}\""))
         .collect();
     let differ = differ.join(", ");
-    let problem = format!("{differ}; give what it was begun with, or name another --out");
+    let problem = format!("{differ}; give what it was started with, or choose another --out");
     Err(CorpusError::destination(&target.path, problem))
 }
 
@@ -367,7 +374,7 @@ fn lock(target: &Target, path: &Path) -> Result<File, CorpusError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            let problem = "another process writes to it; wait for its end";
+            let problem = "another process is writing to it; wait until that one has ended";
             Err(CorpusError::destination(&target.path, problem))
         }
         Err(TryLockError::Error(error)) => Err(CorpusError::output(path, error)),

@@ -1,22 +1,23 @@
-//! Why a corpus is not embedded to its end; each message says what, where and how to go on.
+//! Why a run ended before all of the corpus was embedded. Each message says what was wrong, where,
+//! and how to continue.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What ended a run. Parts that were finished before stay good.
+/// What ended a run. Parts that were finished before stay valid.
 #[derive(Debug, Error)]
 pub(crate) enum CorpusError {
     /// The input is not what it should be.
     #[error("cannot read {}: {problem}", .path.display())]
     Input { path: PathBuf, problem: String },
     /// The output cannot be written.
-    #[error("cannot write {}: {problem}; finished parts are kept: mend it and run the same \
-             command again, which goes on behind them", .path.display())]
+    #[error("cannot write {}: {problem}; finished parts are kept: correct this and run the \
+             same command again, which continues after them", .path.display())]
     Output { path: PathBuf, problem: String },
-    /// The output is not one that this run may go on with.
-    #[error("cannot go on with {}: {problem}", .path.display())]
+    /// The output belongs to another run, so this one must not continue it.
+    #[error("cannot continue {}: {problem}", .path.display())]
     Destination { path: PathBuf, problem: String },
     /// What was asked for does not fit the model or the form of the output.
     #[error("{0}")]
@@ -24,7 +25,7 @@ pub(crate) enum CorpusError {
     /// The model cannot be run any more.
     #[error(
         "the model cannot be run any more: {0}; finished parts are kept: run the same command \
-             again, which goes on behind them"
+             again, which continues after them"
     )]
     Engine(String),
 }

@@ -108,7 +108,7 @@ impl InputFile {
         };
         let format = format.or_else(|| InputFormat::of(path)).ok_or_else(unknown)?;
         if path == Path::new(STDIN) && format == InputFormat::Parquet {
-            let problem = "Parquet is not read from front to back; name a file";
+            let problem = "Parquet cannot be read from standard input; name a file";
             return Err(CorpusError::input(path, problem));
         }
         Ok(Self { path: path.to_owned(), format })
@@ -259,7 +259,8 @@ impl Input {
         };
         let types: &Vec<DataType> = self.kept_types.get_or_insert_with(infer);
         if types.iter().any(|kind| !matches!(kind, DataType::Utf8) && !is_of_json(kind)) {
-            let problem = "its kept columns have other types than those of the files before it";
+            let problem = "its kept columns have other types than in the files before it; embed \
+                           it on its own, or do not keep the columns";
             return Err(CorpusError::input(&file.path, problem));
         }
         for record in &mut read {

@@ -32,7 +32,7 @@ const BATCH_TIME: Duration = Duration::from_secs(3600);
 const REPLACEMENT_TIME: Duration = Duration::from_secs(60);
 /// How often a lost worker is looked for.
 const REPLACEMENT_POLL: Duration = Duration::from_millis(20);
-/// After so many texts in a row without rows it is not the texts' fault.
+/// When so many texts in a row give no rows, the engine is at fault and not the texts.
 const FAILURES_MAX: usize = 100;
 /// How long the threads may take to end.
 const END_TIME: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! What makes a vector what it is: the model, the prompt, the choice of numbers, and the way it is
+//! Everything that a vector depends on: the model, the prompt, the choice of numbers, and how it is
 //! run. Two runs of one recipe over one input give the same bytes.
 
 use serde::{Deserialize, Serialize};

@@ -61,7 +61,7 @@ impl ParquetRows {
         match batch.map_err(|problem| self.fault(&problem))? {
             Some(batch) => self.chunk(&batch).map(Some),
             None if self.rows_read < self.rows => {
-                Err(self.fault("its rows end before the number that its footer says"))
+                Err(self.fault("it has fewer rows than its footer says"))
             }
             None => Ok(None),
         }
@@ -96,8 +96,8 @@ impl ParquetRows {
 fn guarded<T, E: ToString>(call: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => {
-            result.map_err(|error| format!("it is no whole Parquet: {}", error.to_string()))
+            result.map_err(|error| format!("not a complete Parquet file: {}", error.to_string()))
         }
-        Err(_) => Err("it is no whole Parquet: its pages cannot be decoded".to_owned()),
+        Err(_) => Err("not a complete Parquet file: its pages cannot be decoded".to_owned()),
     }
 }
