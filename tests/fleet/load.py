@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import ssl
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -18,9 +20,11 @@ END_TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Answer:
-    """One request: when it was due, how long it took, what came of it."""
+    """One request: when it was due, how long it took from then, what came of it."""
 
     due: float
+    late: float
+    """Seconds from then until it was sent: when the machine stalls, the client stalls too."""
     seconds: float
     status: int
     failure: str = ""
@@ -28,14 +32,21 @@ class Answer:
 
 class Load:
     """Requests until the end of a `with` block: from `clients` that send the next one when they
-    have an answer, or, with `per_second`, at even distances whatever the server does."""
+    have an answer, or at the times of `due` in seconds, whatever the servers do."""
 
     def __init__(
-        self, url: str, trusted: ssl.SSLContext, *, clients: int = 0, per_second: float = 0
+        self,
+        url: str,
+        trusted: ssl.SSLContext,
+        *,
+        clients: int = 0,
+        due: Iterable[float] = (),
     ) -> None:
         self.answers: list[Answer] = []
         self._url, self._trusted = url, trusted
-        self._clients, self._per_second = clients, per_second
+        self._clients, self._due = clients, due
+        self.began = 0.0
+        """When the first time of `due` counts from."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -63,22 +74,29 @@ class Load:
             await self._ask(http, time.monotonic())
 
     async def _open(self, http: httpx.AsyncClient) -> None:
-        due = time.monotonic()
+        self.began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            while not self._ended.is_set():
-                due += 1 / self._per_second
+            for offset in self._due:
+                if self._ended.is_set():
+                    break
+                due = self.began + offset
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 group.create_task(self._ask(http, due))
 
     async def _ask(self, http: httpx.AsyncClient, due: float) -> None:
         status, failure = 0, ""
+        late = max(0.0, time.monotonic() - due)
         try:
             answer = await http.post("/v1/embeddings", json=BODY)
             status = answer.status_code
             failure = "" if status == httpx.codes.OK else answer.text
         except httpx.HTTPError as error:
             failure = repr(error)
-        self.answers.append(Answer(due, time.monotonic() - due, status, failure))
+        self.answers.append(Answer(due, late, time.monotonic() - due, status, failure))
+
+    def wait(self) -> None:
+        """Until the last request of `due` has ended."""
+        self._thread.join()
 
     def failures(self) -> list[str]:
         """What went wrong, of all requests so far."""
@@ -89,8 +107,18 @@ class Load:
         return [answer for answer in self.answers if start <= answer.due < end]
 
 
+def evenly(per_second: float) -> Iterator[float]:
+    """Times at even distances, without an end."""
+    return (number / per_second for number in itertools.count(1))
+
+
+def quantile(values: Iterable[float], part: float) -> float:
+    """The least of the values that this part of them does not exceed."""
+    ordered = sorted(values)
+    assert ordered, "no requests in this span"
+    return ordered[math.ceil(len(ordered) * part) - 1]
+
+
 def p99(answers: list[Answer]) -> float:
     """Seconds that 99 % of the requests took at most."""
-    assert answers, "no requests in this span"
-    taken = sorted(answer.seconds for answer in answers)
-    return taken[math.ceil(len(taken) * 0.99) - 1]
+    return quantile((answer.seconds for answer in answers), 0.99)

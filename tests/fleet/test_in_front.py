@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import proxies
-from load import BODY, Load, p99
+from load import BODY, Load, evenly, p99
 from proxies import Proxy
 from three import HOSTS, RUN_MS, Fleet
 
@@ -24,14 +24,6 @@ BACK_S = 3.0
 """When latencies must be back after a server froze."""
 SLOWER = 5
 BODY_BYTES_MAX = 32 * 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three servers."""
-    fleet = Fleet(tmp_path_factory.mktemp("three"))
-    yield fleet
-    fleet.stop()
 
 
 @pytest.fixture(params=proxies.NAMES)
@@ -91,7 +83,7 @@ def test_a_killed_server_under_load_fails_no_request(proxy: Proxy, fleet: Fleet)
 
 
 def test_a_frozen_server_is_left_out_within_three_seconds(proxy: Proxy, fleet: Fleet) -> None:
-    with Load(proxy.url, fleet.trusted(), per_second=RATE) as load:
+    with Load(proxy.url, fleet.trusted(), due=evenly(RATE)) as load:
         time.sleep(0.3)
         start = time.monotonic()
         time.sleep(STEADY_S)
