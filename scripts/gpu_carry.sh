@@ -96,4 +96,5 @@ UNPACK
 tar -C "$TREE" --sort=name -c . | gzip -6 |
     split -b "$((PART_MIB * 1024 * 1024))" -d -a 3 - "$OUT/part-" || die "cannot write to $OUT"
 (cd "$OUT" && sha256sum part-* >SHA256SUMS) || die "cannot write to $OUT"
-say "$(find "$OUT" -name 'part-*' | wc -l) parts in $OUT: carry all of the folder, then sh unpack.sh"
+count=$(find "$OUT" -name 'part-*' | wc -l)
+say "$count parts in $OUT: carry all of the folder, then sh unpack.sh"
