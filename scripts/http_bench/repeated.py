@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import random
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,24 @@ def run(typed: argparse.Namespace) -> None:
     """Measures, prints, writes."""
     cache = packages.default_cache().parent
     wrk = Wrk.found(cache)
-    every = texts.load(typed.texts, cache)
-    queries = drawn(every, DRAWS_SMALL if typed.small else DRAWS)
+    every = halves(texts.load(typed.texts // 2, cache))
+    draws = DRAWS_SMALL if typed.small else DRAWS
     with (
         tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder,
         servers.duovec(typed.arguments) as plain,
         servers.duovec([*typed.arguments, "--cache-bytes", str(CACHE_BYTES)]) as cached,
     ):
-        driver = Driver(wrk, queries, Path(folder), typed.seconds)
         started = {DEFAULT: plain, CACHED: cached}
         targets = {name: Target(server.url) for name, server in started.items()}
-        rows = [
-            row for clients in CLIENTS for row in driver.in_turn(targets, clients, 1, typed.rounds)
-        ]
+        rows = []
+        for number in range(typed.rounds):
+            # What was drawn before would all be in the cache.
+            queries = drawn(every, draws, number)
+            part = Path(folder, str(number))
+            driver = Driver(wrk, queries, part, typed.seconds)
+            turn = dict(reversed(targets.items())) if number % 2 else targets
+            for clients in CLIENTS:
+                rows += driver.in_turn(turn, clients, 1, 1)
         healths = {name: servers.health(server) for name, server in started.items()}
     head = heading(typed, len(every), healths)
     write(typed.out, head, rows)
@@ -54,10 +60,17 @@ def run(typed: argparse.Namespace) -> None:
         raise PackageError("; ".join(found))
 
 
-def drawn(every: list[str], count: int) -> list[str]:
-    """`count` queries: the text of rank r comes in proportion to 1/r."""
+def halves(every: list[str]) -> list[str]:
+    """Both halves of each text: queries are short, and the pages have no more than some thousand
+    texts."""
+    cuts = [(text, len(text) // 2) for text in every]
+    return list(dict.fromkeys(half for text, at in cuts for half in (text[:at], text[at:])))
+
+
+def drawn(every: list[str], count: int, number: int) -> list[str]:
+    """`count` queries of a round: the text of rank r comes in proportion to 1/r."""
     weights = [1 / rank for rank in range(1, len(every) + 1)]
-    return random.Random(SEED).choices(every, weights, k=count)
+    return random.Random(SEED + number).choices(every, weights, k=count)
 
 
 def heading(
@@ -83,11 +96,12 @@ def heading(
 
 
 def ratios(rows: list[Row]) -> list[float]:
-    """Texts a second with the cache over those without, one for each load."""
-    rates: dict[str, dict[str, float]] = {}
+    """Texts a second with the cache over those without: of each load the median of its rounds."""
+    rates: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        rates.setdefault(row.load, {})[row.server] = row.texts_per_s
-    return [found[CACHED] / found[DEFAULT] for found in rates.values()]
+        rates.setdefault(row.load, {}).setdefault(row.server, []).append(row.texts_per_s)
+    pairs = [zip(found[CACHED], found[DEFAULT], strict=True) for found in rates.values()]
+    return [statistics.median(cached / plain for cached, plain in pair) for pair in pairs]
 
 
 def write(out: Path, head: list[str], rows: list[Row]) -> None:
