@@ -34,7 +34,6 @@ def main() -> None:
     typed = parser.parse_args(sys.argv[1:end])
     typed.arguments = sys.argv[end + 1 :]
     # Not at the head of the file: any Python answers --help.
-    import actors
     import corpus
 
     parts = corpus.planned(typed.files, typed.text, typed.part_rows)
@@ -46,6 +45,9 @@ def main() -> None:
     print(f"{len(missing)} of {len(parts)} parts are to be made", flush=True)
     command = (typed.duovec, "serve", "--package", typed.package, *typed.arguments)
     if missing:
+        # Ray takes seconds to import, and what is wrong with the input is known without it.
+        import actors
+
         job = corpus.Job(str(typed.out), typed.text, typed.input_type, command)
         actors.embed(job, missing, typed.address, typed.actors)
     corpus.sweep(typed.out)
