@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import httpx
 
 BODY = {"input": "one short text"}
+"""Of a request that is alone."""
 ANSWER_TIMEOUT_S = 20
 END_TIMEOUT_S = 30
 
@@ -45,6 +46,7 @@ class Load:
         self.answers: list[Answer] = []
         self._url, self._trusted = url, trusted
         self._clients, self._due = clients, due
+        self._numbers = itertools.count()
         self.began = 0.0
         """When the first time of `due` counts from."""
         self._ended = threading.Event()
@@ -87,7 +89,9 @@ class Load:
         status, failure = 0, ""
         late = max(0.0, time.monotonic() - due)
         try:
-            answer = await http.post("/v1/embeddings", json=BODY)
+            # Equal texts that meet would share one run, and a server would do many at once.
+            body = {"input": f"short text {next(self._numbers)}"}
+            answer = await http.post("/v1/embeddings", json=body)
             status = answer.status_code
             failure = "" if status == httpx.codes.OK else answer.text
         except httpx.HTTPError as error:

@@ -197,7 +197,12 @@ def test_connections_to_the_servers_speak_http_2_and_are_kept(name: str, fleet: 
 def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fleet) -> None:
     # Only an engine that computes has times to predict.
     fleet.restart(0, engine="openvino")
-    texts = {"input": ["many words " * 30] * 1000, "sparse_top_k": 1}
+
+    def body(request: int) -> dict[str, object]:
+        # Equal texts would share a run.
+        texts = [f"{request} {number} " + "many words " * 30 for number in range(1000)]
+        return {"input": texts, "sparse_top_k": 1}
+
     url = f"{fleet.servers[0].url}/v1/sparse-embeddings"
     try:
         with (
@@ -206,7 +211,7 @@ def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fle
             ThreadPoolExecutor(6) as pool,
         ):
             wait_for_weight(fleet, "100")
-            sent = [pool.submit(http.post, url, json=texts) for _ in range(6)]
+            sent = [pool.submit(http.post, url, json=body(request)) for request in range(6)]
             least = 100
             while not all(one.done() for one in sent):
                 least = min(
