@@ -34,16 +34,16 @@ mod window;
 mod work;
 
 use destination::Destination;
-pub(crate) use destination::{Target, Totals};
+pub(crate) use destination::{OutputTarget, Totals};
 pub(crate) use error::CorpusError;
-use input::Input;
+use input::InputRows;
 pub(crate) use input::{Columns, InputFile, InputFormat, Lines};
 use lanes::{Lane, LaneOptions};
 pub(crate) use output::OutputFormat;
-use output::{OWN_COLUMNS, Part};
-pub(crate) use progress::{Done, Progress};
+use output::{OWN_COLUMNS, PartContent};
+pub(crate) use progress::{CorpusProgress, Done};
 use recipe::Label;
-pub(crate) use recipe::{Asked, DenseFloat, Recipe};
+pub(crate) use recipe::{DenseFloat, Recipe, RecipeOptions};
 pub(crate) use window::WindowLimits;
 use window::{Window, Windows};
 use work::{Running, Task};
@@ -54,10 +54,10 @@ const WAITING_BATCHES: usize = 2;
 const WAITING_PARTS: usize = 1;
 
 /// What is embedded, and where the vectors go.
-pub(crate) struct Job {
+pub(crate) struct CorpusJob {
     pub(crate) files: Vec<InputFile>,
     pub(crate) columns: Columns,
-    pub(crate) target: Target,
+    pub(crate) target: OutputTarget,
     pub(crate) limits: WindowLimits,
     pub(crate) item_bytes_max: usize,
 }
@@ -78,20 +78,20 @@ pub(crate) struct Machine {
 /// # Errors
 /// See [`CorpusError`]. Finished parts stay valid.
 pub(crate) fn embed(
-    job: &Job,
+    job: &CorpusJob,
     recipe: &Recipe,
     machine: &Machine,
-    progress: &Progress,
+    progress: &CorpusProgress,
 ) -> Result<Totals, CorpusError> {
     check(job, recipe)?;
     let label = recipe.label(machine.engine.info());
-    let Job { target, columns, limits, .. } = job;
+    let CorpusJob { target, columns, limits, .. } = job;
     let mut destination = Destination::open(target, &label, columns, *limits)?;
     if let Some(totals) = destination.finished() {
         tracing::info!("the output is already complete; nothing is left to do");
         return Ok(totals);
     }
-    let input = Input::new(&job.files, columns.clone(), job.item_bytes_max);
+    let input = InputRows::new(&job.files, columns.clone(), job.item_bytes_max);
     let mut windows = Windows::new(input, *limits, columns.kept.len());
     progress.set_length(windows.input_length());
     let options = LaneOptions {
@@ -111,7 +111,7 @@ pub(crate) fn embed(
 }
 
 /// Refuses what the format of the output cannot hold.
-fn check(job: &Job, recipe: &Recipe) -> Result<(), CorpusError> {
+fn check(job: &CorpusJob, recipe: &Recipe) -> Result<(), CorpusError> {
     let wrong = |problem: String| Err(CorpusError::Options(problem));
     if job.target.format == OutputFormat::Npy {
         if recipe.vectors != crate::batch::Vectors::Dense {
@@ -140,7 +140,7 @@ struct Run<'a> {
     kept: &'a [String],
     format: OutputFormat,
     destination: &'a Destination,
-    progress: &'a Progress,
+    progress: &'a CorpusProgress,
 }
 
 impl Run<'_> {
@@ -152,7 +152,7 @@ impl Run<'_> {
         mut lanes: Vec<Lane>,
     ) -> Result<usize, CorpusError> {
         let (tasks, waiting) = sync_channel(WAITING_BATCHES * lanes.len());
-        let queue = Queue { waiting: Mutex::new(waiting), stop: AtomicBool::new(false) };
+        let queue = BatchQueue { waiting: Mutex::new(waiting), stop: AtomicBool::new(false) };
         let queue = Arc::new(queue);
         let outcome = thread::scope(|scope| {
             let (ran, to_write) = sync_channel(WAITING_PARTS);
@@ -226,7 +226,7 @@ impl Run<'_> {
     fn run_all(
         self,
         lane: &mut Lane,
-        queue: &Queue,
+        queue: &BatchQueue,
         ran: &SyncSender<Arc<Running>>,
     ) -> Result<(), CorpusError> {
         while let Some(task) = queue.next() {
@@ -244,7 +244,8 @@ impl Run<'_> {
         for running in to_write {
             let outcomes = running.take_outcomes();
             let Self { recipe, label, kept, destination, .. } = self;
-            let part = Part { window: &running.window, outcomes: &outcomes, recipe, label, kept };
+            let part =
+                PartContent { window: &running.window, outcomes: &outcomes, recipe, label, kept };
             destination.write_part(&part)?;
         }
         Ok(())
@@ -252,13 +253,13 @@ impl Run<'_> {
 }
 
 /// Batches that wait for a lane.
-struct Queue {
+struct BatchQueue {
     waiting: Mutex<Receiver<Task>>,
     /// Set when a failure makes everything that waits useless.
     stop: AtomicBool,
 }
 
-impl Queue {
+impl BatchQueue {
     /// The next batch; `None` when there will be none.
     fn next(&self) -> Option<Task> {
         let task = self.waiting.lock().recv().ok();

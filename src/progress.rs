@@ -6,7 +6,7 @@ use crate::clock::Moment;
 
 /// One thing after the other that a start does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum StartStage {
     /// The package's files are read and compared with its manifest.
     Verify,
     /// The engine reads the graph.
@@ -21,7 +21,7 @@ pub enum Stage {
     WarmUpIdle,
 }
 
-impl Stage {
+impl StartStage {
     /// The word of `/health` and of the log.
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// What is being done.
-    pub stage: Stage,
+    pub stage: StartStage,
     /// Since when.
     pub begun: Moment,
     /// Shapes that were run.
@@ -66,7 +66,7 @@ pub struct Progress(Mutex<Option<Step>>);
 
 impl Progress {
     /// A stage begins, with `total` shapes to run. `engine` is told to the log.
-    pub fn enter(&self, stage: Stage, engine: Option<&str>, total: usize, now: Moment) {
+    pub fn enter(&self, stage: StartStage, engine: Option<&str>, total: usize, now: Moment) {
         *self.0.lock() = Some(Step { stage, begun: now, done: 0, total });
         let work = stage.work();
         tracing::info!(stage = stage.name(), engine, shapes = total, "{work}");

@@ -1,6 +1,6 @@
 //! The rules of `ARCHITECTURE.md` that text can check.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -323,6 +323,38 @@ fn every_source_says_what_it_is_for() {
         }
     }
     assert_none(&problems);
+}
+
+/// A reader who searches for a type finds one. Only the border to C++ repeats names: they are those
+/// of its classes.
+#[test]
+fn every_type_has_a_name_of_its_own() {
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let sources = rust_sources();
+    for source in sources.iter().filter(|source| source.path != "src/engine/tensorrt/ffi.rs") {
+        for (number, line) in source.code() {
+            if let Some(name) = defined_type(line) {
+                found.entry(name).or_default().push(format!("{}:{number}", source.path));
+            }
+        }
+    }
+    let twice = found.iter().filter(|(_, places)| places.len() > 1);
+    let problems: Vec<String> = twice
+        .map(|(name, places)| format!("{name} is defined in {}", places.join(" and ")))
+        .collect();
+    assert_none(&problems);
+}
+
+/// `pub(crate) struct Plan<'a> {` → `Plan`. Types that belong to an `impl` are its trait's.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub") {
+        Some(rest) => rest.trim_start_matches(|end| end != ' ').trim_start(),
+        None => line,
+    };
+    let words = ["struct ", "enum ", "trait ", "union "];
+    let rest = words.iter().find_map(|word| line.strip_prefix(word))?;
+    rest.split(|end: char| !end.is_alphanumeric() && end != '_').next()
 }
 
 #[test]

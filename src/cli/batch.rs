@@ -62,7 +62,7 @@ pub(super) fn command() -> Command {
 
 /// A line of the input.
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct BatchRequest<'a> {
     custom_id: String,
     method: Option<String>,
     url: String,
@@ -94,7 +94,7 @@ struct Fault<'a> {
 
 /// How many requests ended how.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct LineCounts {
     all: u64,
     failed: u64,
 }
@@ -125,7 +125,7 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     });
     outcome?;
     answers.finish()?;
-    let Counts { all, failed } = counts;
+    let LineCounts { all, failed } = counts;
     tracing::info!(requests = all, failed, out = %output.display(), "answered");
     if failed == 0 {
         return Ok(());
@@ -140,10 +140,11 @@ async fn answer_all(
     config: &Config,
     requests: &mut Requests,
     answers: &mut Answers,
-    counts: &mut Counts,
+    counts: &mut LineCounts,
 ) -> anyhow::Result<()> {
     let lines = stream::iter(std::iter::from_fn(|| requests.next().transpose()));
-    let one = async |line: anyhow::Result<Line>| anyhow::Ok(answer(service, config, line?).await);
+    let one =
+        async |line: anyhow::Result<InputLine>| anyhow::Ok(answer(service, config, line?).await);
     let mut told = std::pin::pin!(lines.map(one).buffered(REQUESTS));
     while let Some(one) = told.next().await {
         let (line, failed) = one?;
@@ -155,11 +156,11 @@ async fn answer_all(
 }
 
 /// The line of an answer, and whether it is one of a failure.
-async fn answer(service: &EmbeddingService, config: &Config, line: Line) -> (Vec<u8>, bool) {
+async fn answer(service: &EmbeddingService, config: &Config, line: InputLine) -> (Vec<u8>, bool) {
     let id = format!("batch_req_{:08}", line.number);
     let asked = line.text.as_deref().map_err(Clone::clone).and_then(|text| {
         let wrong = |error| format!("line {} is not a request: {error}", line.number);
-        let asked: Asked<'_> = serde_json::from_slice(text).map_err(wrong)?;
+        let asked: BatchRequest<'_> = serde_json::from_slice(text).map_err(wrong)?;
         match asked.method.as_deref() {
             None | Some("POST") => Ok(asked),
             Some(_) => Err(format!("line {} has another method; use POST", line.number)),
@@ -181,7 +182,7 @@ async fn answer(service: &EmbeddingService, config: &Config, line: Line) -> (Vec
 }
 
 /// Asks until there is room: the other requests of the file take it for a while.
-async fn tried(service: &EmbeddingService, config: &Config, asked: &Asked<'_>) -> Answered {
+async fn tried(service: &EmbeddingService, config: &Config, asked: &BatchRequest<'_>) -> Answered {
     let body = asked.body.get().as_bytes();
     let mut tries = 1;
     loop {
@@ -201,7 +202,7 @@ fn told(line: &Told<'_>) -> Vec<u8> {
 }
 
 /// A line of the input, or why it was not kept.
-struct Line {
+struct InputLine {
     /// From 1.
     number: u64,
     text: Result<Vec<u8>, String>,
@@ -220,13 +221,13 @@ impl Requests {
     }
 
     /// The next line that is not blank; `None` at the end.
-    fn next(&mut self) -> anyhow::Result<Option<Line>> {
+    fn next(&mut self) -> anyhow::Result<Option<InputLine>> {
         loop {
             let read = self.lines.next();
             let read = read.with_context(|| format!("cannot read {}", self.path.display()))?;
             let Some(text) = read.map(|line| line.map(<[u8]>::to_vec)) else { return Ok(None) };
             if !text.as_ref().is_ok_and(|text| text.trim_ascii().is_empty()) {
-                return Ok(Some(Line { number: self.lines.number(), text }));
+                return Ok(Some(InputLine { number: self.lines.number(), text }));
             }
         }
     }
@@ -251,16 +252,16 @@ impl Answers {
     }
 
     /// Passes over the requests that an earlier run answered; what it did not end is cut off.
-    fn pass_over(&mut self, requests: &mut Requests) -> anyhow::Result<Counts> {
+    fn pass_over(&mut self, requests: &mut Requests) -> anyhow::Result<LineCounts> {
         /// What is compared, and counted.
         #[derive(Deserialize)]
         struct Before {
             id: String,
             custom_id: Option<String>,
-            response: Option<Status>,
+            response: Option<StatusCode>,
         }
         #[derive(Deserialize)]
-        struct Status {
+        struct StatusCode {
             status_code: u16,
         }
         #[derive(Deserialize)]
@@ -268,7 +269,7 @@ impl Answers {
             custom_id: String,
         }
         let cannot = || format!("cannot go on with {}", self.partial.display());
-        let mut counts = Counts::default();
+        let mut counts = LineCounts::default();
         let mut whole = 0;
         let mut line = Vec::new();
         let mut reader = BufReader::new(self.file.get_ref());
@@ -280,7 +281,7 @@ impl Answers {
             }
             let before: Before = serde_json::from_slice(&line).with_context(cannot)?;
             let request = requests.next()?;
-            let name = |line: &Line| {
+            let name = |line: &InputLine| {
                 let name: Option<Name> = serde_json::from_slice(line.text.as_ref().ok()?).ok();
                 name.map(|name| name.custom_id)
             };

@@ -14,8 +14,8 @@ use crate::batch::Vectors;
 use crate::clock::{Clock, RealClock};
 use crate::config::{Config, OptimizeFor};
 use crate::corpus::{
-    self, Asked, Columns, DenseFloat, InputFile, InputFormat, Job, Machine, OutputFormat, Progress,
-    Recipe, Target, Totals, WindowLimits,
+    self, Columns, CorpusJob, CorpusProgress, DenseFloat, InputFile, InputFormat, Machine,
+    OutputFormat, OutputTarget, Recipe, RecipeOptions, Totals, WindowLimits,
 };
 use crate::progress;
 use crate::service::InputType;
@@ -127,13 +127,13 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         watchdog: config.watchdog,
         clock: Arc::clone(&clock),
     };
-    let progress = Progress::default();
+    let progress = CorpusProgress::default();
     let run = || corpus::embed(&job, &recipe, &machine, &progress);
     let totals = progress_bar::show_while(&progress, &*clock, run)?;
     report(&job, totals)
 }
 
-fn report(job: &Job, totals: Totals) -> anyhow::Result<()> {
+fn report(job: &CorpusJob, totals: Totals) -> anyhow::Result<()> {
     let Totals { embedded, rejected, tokens } = totals;
     tracing::info!(embedded, rejected, tokens, out = %job.target.path.display(), "embedded");
     if rejected == 0 {
@@ -147,24 +147,24 @@ fn report(job: &Job, totals: Totals) -> anyhow::Result<()> {
     .into())
 }
 
-fn job(config: &Config, typed: &ArgMatches) -> anyhow::Result<Job> {
+fn job(config: &Config, typed: &ArgMatches) -> anyhow::Result<CorpusJob> {
     let texts = |name: &str| -> Vec<String> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
     };
     let files =
         InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
     let out = PathBuf::from(typed.get_one::<String>("out").expect("clap asks for it"));
-    let target = Target::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
+    let target = OutputTarget::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
     let columns = Columns { text, kept: texts("keep") };
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
     let rows = rows.context("--part-rows: send a whole number above zero")?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let item_bytes_max = config.http.max_item_bytes.as_usize();
-    Ok(Job { files, columns, target, limits, item_bytes_max })
+    Ok(CorpusJob { files, columns, target, limits, item_bytes_max })
 }
 
-fn recipe(loaded: &Loaded, job: &Job, typed: &ArgMatches) -> anyhow::Result<Recipe> {
+fn recipe(loaded: &Loaded, job: &CorpusJob, typed: &ArgMatches) -> anyhow::Result<Recipe> {
     let manifest = loaded.package.manifest().clone();
     let has_both = manifest.sparse.is_some() && job.target.format != OutputFormat::Npy;
     let default = if has_both { Vectors::Both } else { Vectors::Dense };
@@ -172,7 +172,7 @@ fn recipe(loaded: &Loaded, job: &Job, typed: &ArgMatches) -> anyhow::Result<Reci
     if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
         bail!("--sparse-min-weight: use a number, zero or above");
     }
-    let asked = Asked {
+    let asked = RecipeOptions {
         vectors: choice(typed, "vectors", &VECTORS).unwrap_or(default),
         input_type: choice(typed, "input-type", &INPUT_TYPES).expect("it has a default"),
         dimensions: number(typed, "dimensions")?,

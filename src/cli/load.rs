@@ -13,7 +13,7 @@ use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{GPU_KNEE_TOKENS, MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, StartStage};
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 
@@ -53,7 +53,7 @@ pub(super) fn load(
     clock: &Arc<dyn Clock>,
     progress: &Progress,
 ) -> anyhow::Result<Loaded> {
-    progress.enter(Stage::Verify, None, 0, clock.now());
+    progress.enter(StartStage::Verify, None, 0, clock.now());
     let package = ModelPackage::open(&config.package)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
@@ -110,15 +110,15 @@ impl Loader<'_> {
         };
         let compiles = kind == EngineKind::OpenVino;
         if compiles {
-            self.enter(Stage::ReadModel, kind);
+            self.enter(StartStage::ReadModel, kind);
         }
         let mut opener = self.opener(kind, ladder(ways.largest(), None))?;
         let open = |split| {
             if compiles {
-                self.enter(Stage::Compile, kind);
+                self.enter(StartStage::Compile, kind);
             }
             let engine = opener(split)?;
-            self.enter(Stage::Measure, kind);
+            self.enter(StartStage::Measure, kind);
             Ok(engine)
         };
         let found = ways.best(ladder, open, &**self.clock)?;
@@ -139,7 +139,7 @@ impl Loader<'_> {
         Ok(Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured })
     }
 
-    fn enter(&self, stage: Stage, kind: EngineKind) {
+    fn enter(&self, stage: StartStage, kind: EngineKind) {
         self.progress.enter(stage, Some(kind.name()), 0, self.clock.now());
     }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CorpusError;
 use super::input::Columns;
-use super::output::{self, OutputFormat, Part};
+use super::output::{self, OutputFormat, PartContent};
 use super::recipe::{Label, named_values};
 use super::window::WindowLimits;
 
@@ -28,7 +28,7 @@ const FORMAT_VERSION: u32 = 1;
 
 /// What the output is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct OutputTarget {
     pub(crate) path: PathBuf,
     pub(crate) format: OutputFormat,
     pub(crate) kind: TargetKind,
@@ -81,13 +81,13 @@ struct Note {
 
 /// The output of a run, with a lock on it.
 pub(super) struct Destination {
-    target: Target,
+    target: OutputTarget,
     job: JobFile,
     /// Held until the output is whole.
     _lock: Option<File>,
 }
 
-impl Target {
+impl OutputTarget {
     /// A folder has parts; a file is named with the end of its format.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Destination {
     /// # Errors
     /// When it belongs to other terms, another process writes to it, or the disk does not take it.
     pub(super) fn open(
-        target: &Target,
+        target: &OutputTarget,
         label: &Label,
         columns: &Columns,
         limits: WindowLimits,
@@ -265,7 +265,7 @@ impl Destination {
     }
 
     /// Writes a part: its reasons and its note first.
-    pub(super) fn write_part(&self, part: &Part<'_>) -> Result<(), CorpusError> {
+    pub(super) fn write_part(&self, part: &PartContent<'_>) -> Result<(), CorpusError> {
         let work = self.target.work_path();
         let index = part.window.index;
         let rows = part.window.rows.iter().zip(part.outcomes).zip(part.window.first_row..);
@@ -354,7 +354,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Says which of the terms differ.
-fn compare(target: &Target, begun: &Terms, asked: &Terms) -> Result<(), CorpusError> {
+fn compare(target: &OutputTarget, begun: &Terms, asked: &Terms) -> Result<(), CorpusError> {
     if begun == asked {
         return Ok(());
     }
@@ -369,7 +369,7 @@ fn compare(target: &Target, begun: &Terms, asked: &Terms) -> Result<(), CorpusEr
 }
 
 /// Two processes must not write to one output.
-fn lock(target: &Target, path: &Path) -> Result<File, CorpusError> {
+fn lock(target: &OutputTarget, path: &Path) -> Result<File, CorpusError> {
     let file = File::create(path).map_err(CorpusError::writing(path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -149,7 +149,7 @@ pub(super) struct Chunk {
 }
 
 /// A row as a file of lines has it.
-struct Record {
+struct InputRecord {
     number: u64,
     text: Result<String, String>,
     /// One for each kept column.
@@ -159,23 +159,23 @@ struct Record {
 /// A file that is read record by record.
 trait Records {
     /// The next record; `None` at the end.
-    fn next(&mut self) -> Result<Option<Record>, CorpusError>;
+    fn next(&mut self) -> Result<Option<InputRecord>, CorpusError>;
 
     /// Bytes that were read so far.
     fn position(&self) -> u64;
 }
 
-enum Opened {
+enum OpenFile {
     Records(Box<dyn Records>),
     Parquet(Box<ParquetRows>),
 }
 
 /// All rows of all files.
-pub(super) struct Input {
+pub(super) struct InputRows {
     files: VecDeque<InputFile>,
     columns: Columns,
     item_bytes_max: usize,
-    opened: Option<(InputFile, Opened)>,
+    opened: Option<(InputFile, OpenFile)>,
     /// Of the kept columns; known with the first rows.
     kept_types: Option<Vec<DataType>>,
     /// Bytes of the files that were read to their end.
@@ -183,7 +183,7 @@ pub(super) struct Input {
     length: u64,
 }
 
-impl Input {
+impl InputRows {
     /// Nothing is opened yet. A text of more than `item_bytes_max` bytes counts as wrong.
     pub(super) fn new(files: &[InputFile], columns: Columns, item_bytes_max: usize) -> Self {
         let length = files.iter().map(InputFile::length).sum();
@@ -213,15 +213,15 @@ impl Input {
                 },
             };
             let (chunk, opened) = match opened {
-                Opened::Records(mut records) => {
-                    (self.chunk_of(&file, &mut *records)?, Opened::Records(records))
+                OpenFile::Records(mut records) => {
+                    (self.chunk_of(&file, &mut *records)?, OpenFile::Records(records))
                 }
-                Opened::Parquet(mut rows) => {
+                OpenFile::Parquet(mut rows) => {
                     let chunk = rows.next()?;
                     if let Some(chunk) = &chunk {
                         self.check_types(&file, chunk)?;
                     }
-                    (chunk, Opened::Parquet(rows))
+                    (chunk, OpenFile::Parquet(rows))
                 }
             };
             let Some(mut chunk) = chunk else {
@@ -254,7 +254,8 @@ impl Input {
         }
         let columns = self.columns.kept.len();
         let infer = || {
-            let of = |column| kept::infer(read.iter().map(|record: &Record| &record.kept[column]));
+            let of =
+                |column| kept::infer(read.iter().map(|record: &InputRecord| &record.kept[column]));
             (0..columns).map(of).collect()
         };
         let types: &Vec<DataType> = self.kept_types.get_or_insert_with(infer);
@@ -273,7 +274,7 @@ impl Input {
         };
         let kept = (0..columns).map(column).collect();
         let name: Arc<str> = file.path.to_string_lossy().into();
-        let row = |Record { number, text, .. }| Row { file: Arc::clone(&name), number, text };
+        let row = |InputRecord { number, text, .. }| Row { file: Arc::clone(&name), number, text };
         let rows = read.into_iter().map(row).collect();
         Ok(Some(Chunk { rows, kept, position: records.position() }))
     }
@@ -308,7 +309,7 @@ const fn is_of_json(kind: &DataType) -> bool {
 }
 
 /// A row whose kept value does not fit its column is wrong.
-fn check_kept(record: &mut Record, names: &[String], types: &[DataType]) {
+fn check_kept(record: &mut InputRecord, names: &[String], types: &[DataType]) {
     let columns = names.iter().zip(types).zip(&record.kept);
     let wrong = columns.into_iter().find(|((_, kind), value)| !kept::fits(value, kind));
     if let Some(((name, kind), value)) = wrong
@@ -320,10 +321,10 @@ fn check_kept(record: &mut Record, names: &[String], types: &[DataType]) {
     }
 }
 
-fn open(file: &InputFile, columns: &Columns) -> Result<Opened, CorpusError> {
+fn open(file: &InputFile, columns: &Columns) -> Result<OpenFile, CorpusError> {
     let path = &file.path;
     if file.format == InputFormat::Parquet {
-        return Ok(Opened::Parquet(Box::new(ParquetRows::open(path, columns)?)));
+        return Ok(OpenFile::Parquet(Box::new(ParquetRows::open(path, columns)?)));
     }
     let reader: Box<dyn std::io::Read> = if path == Path::new(STDIN) {
         Box::new(std::io::stdin().lock())
@@ -331,7 +332,7 @@ fn open(file: &InputFile, columns: &Columns) -> Result<Opened, CorpusError> {
         Box::new(std::fs::File::open(path).map_err(|error| CorpusError::input(path, error))?)
     };
     let metered = Metered::new(reader);
-    Ok(Opened::Records(match file.format {
+    Ok(OpenFile::Records(match file.format {
         InputFormat::Csv => Box::new(CsvRows::open(path, metered, columns)?),
         InputFormat::Jsonl => Box::new(JsonRows::new(path, Lines::new(metered), columns)),
         InputFormat::Lines | InputFormat::Parquet => {
@@ -351,11 +352,11 @@ struct PlainRows {
 }
 
 impl Records for PlainRows {
-    fn next(&mut self) -> Result<Option<Record>, CorpusError> {
+    fn next(&mut self) -> Result<Option<InputRecord>, CorpusError> {
         let line = self.lines.next().map_err(|error| CorpusError::input(&self.path, error))?;
         let text = line.map(|line| line.and_then(|bytes| utf8(bytes).map(str::to_owned)));
         let number = self.lines.number();
-        Ok(text.map(|text| Record { number, text, kept: Vec::new() }))
+        Ok(text.map(|text| InputRecord { number, text, kept: Vec::new() }))
     }
 
     fn position(&self) -> u64 {

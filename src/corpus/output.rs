@@ -48,7 +48,7 @@ pub(super) const OWN_COLUMNS: [&str; 6] =
     ["row", "tokens", "truncated_from", "dense", "sparse_indices", "sparse_values"];
 
 /// What one part holds.
-pub(super) struct Part<'a> {
+pub(super) struct PartContent<'a> {
     pub(super) window: &'a Window,
     /// One for each row of the window.
     pub(super) outcomes: &'a [Outcome],
@@ -58,7 +58,7 @@ pub(super) struct Part<'a> {
     pub(super) kept: &'a [String],
 }
 
-impl Part<'_> {
+impl PartContent<'_> {
     /// Rows that were embedded, with their places in the window.
     fn embedded(&self) -> impl Iterator<Item = (usize, &EmbeddedItem)> {
         self.outcomes

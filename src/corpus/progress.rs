@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of one run. What earlier runs did is in `bytes` alone.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct CorpusProgress {
     texts: AtomicU64,
     tokens: AtomicU64,
     padded_tokens: AtomicU64,
@@ -27,7 +27,7 @@ pub(crate) struct Done {
     pub(crate) part: Option<f64>,
 }
 
-impl Progress {
+impl CorpusProgress {
     pub(super) fn set_length(&self, bytes: u64) {
         self.length.store(bytes, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_earlier_runs_did_is_done_and_no_text_of_this_run() {
-        let progress = Progress::default();
+        let progress = CorpusProgress::default();
         assert_eq!(progress.done().part, None, "nobody knows how much there is");
         progress.set_length(1000);
         progress.passed(600);

@@ -26,7 +26,7 @@ impl DenseFloat {
 
 /// What is asked for, as far as the model decides whether it can be had.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RecipeOptions {
     pub(crate) vectors: Vectors,
     pub(crate) input_type: InputType,
     /// `None` is the model's hidden size.
@@ -53,11 +53,11 @@ impl Recipe {
     /// When the model does not give what is asked for.
     pub(crate) fn new(
         manifest: Manifest,
-        asked: Asked,
+        asked: RecipeOptions,
         buckets: Vec<Bucket>,
         batch_tokens: usize,
     ) -> Result<Self, CorpusError> {
-        let Asked { vectors, input_type, dimensions, selection, float } = asked;
+        let RecipeOptions { vectors, input_type, dimensions, selection, float } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
             return wrong("the model has no lexical weights; use --vectors dense".to_owned());

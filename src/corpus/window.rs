@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef};
 use sha2::{Digest, Sha256};
 
 use super::error::CorpusError;
-use super::input::{Chunk, Input, Row};
+use super::input::{Chunk, InputRows, Row};
 
 /// What ends a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Window {
 
 /// All windows of an input, in order.
 pub(super) struct Windows {
-    input: Input,
+    input: InputRows,
     limits: WindowLimits,
     columns: usize,
     /// What was read beyond the end of the last window.
@@ -61,7 +61,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// `columns` is the number of kept columns.
-    pub(super) const fn new(input: Input, limits: WindowLimits, columns: usize) -> Self {
+    pub(super) const fn new(input: InputRows, limits: WindowLimits, columns: usize) -> Self {
         Self { input, limits, columns, left: None, next_index: 0, next_row: 0, position: 0 }
     }
 
@@ -166,7 +166,7 @@ mod tests {
         }
         let columns = Columns { text: "text".to_owned(), kept: vec!["id".to_owned()] };
         let files = [InputFile { path: file.path().to_owned(), format: InputFormat::Jsonl }];
-        let input = Input::new(&files, columns, 1000);
+        let input = InputRows::new(&files, columns, 1000);
         (file, Windows::new(input, limits, 1))
     }
 

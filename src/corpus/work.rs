@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::error::CorpusError;
 use super::lanes::{Lane, RowsOrReason};
-use super::progress::Progress;
+use super::progress::CorpusProgress;
 use super::recipe::Recipe;
 use super::window::Window;
 use crate::batch::TokenIds;
@@ -92,7 +92,7 @@ impl Task {
         self,
         lane: &mut Lane,
         recipe: &Recipe,
-        progress: &Progress,
+        progress: &CorpusProgress,
     ) -> Result<Option<Arc<Running>>, CorpusError> {
         let Self { running, rows, padded_tokens } = self;
         let tokens =

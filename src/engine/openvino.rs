@@ -19,7 +19,7 @@ use crate::config::{PrecisionChoice, RescueChoice};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
-use crate::package::manifest::{Element, Manifest};
+use crate::package::manifest::{Manifest, TensorType};
 
 mod session;
 
@@ -372,13 +372,13 @@ fn one_line(error: &InferenceError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-impl From<Element> for openvino::ElementType {
-    fn from(element: Element) -> Self {
+impl From<TensorType> for openvino::ElementType {
+    fn from(element: TensorType) -> Self {
         match element {
-            Element::Int32 => Self::I32,
-            Element::Int64 => Self::I64,
-            Element::Float32 => Self::F32,
-            Element::Float16 => Self::F16,
+            TensorType::Int32 => Self::I32,
+            TensorType::Int64 => Self::I64,
+            TensorType::Float32 => Self::F32,
+            TensorType::Float16 => Self::F16,
         }
     }
 }

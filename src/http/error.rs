@@ -326,7 +326,7 @@ impl ApiError {
         if self.form == ErrorForm::Tei {
             return tei::error_body(self);
         }
-        let body = Body {
+        let body = ErrorBody {
             error: Parts {
                 message: &self.message,
                 kind: self.code.status_and_type().1,
@@ -367,7 +367,7 @@ impl ResponseError for ApiError {
 /// The body of every refusal.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Error)]
-pub(super) struct Body<'a> {
+pub(super) struct ErrorBody<'a> {
     error: Parts<'a>,
 }
 

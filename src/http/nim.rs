@@ -12,7 +12,7 @@ use super::{NO_STORE, State, models};
 
 /// What a probe reads.
 #[derive(Serialize)]
-struct Health<'a> {
+struct NimHealth<'a> {
     object: &'static str,
     message: &'a str,
 }
@@ -52,7 +52,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 }
 
 async fn live() -> HttpResponse {
-    let health = Health { object: "health-response", message: "Service is live." };
+    let health = NimHealth { object: "health-response", message: "Service is live." };
     HttpResponse::build(OK).insert_header(NO_STORE).json(health)
 }
 
@@ -62,7 +62,7 @@ async fn ready(state: Data<State>) -> HttpResponse {
         true => (OK, "Service is ready.".to_owned()),
         false => (NOT_READY, format!("Service is not ready: {}.", status.name())),
     };
-    let health = Health { object: "health-response", message: &message };
+    let health = NimHealth { object: "health-response", message: &message };
     HttpResponse::build(code).insert_header(NO_STORE).json(health)
 }
 

@@ -104,7 +104,7 @@ fn components(facts: &Facts<'_>) -> Components {
     add::<health::Health<'_>>(&mut schemas);
     add::<health::Deep<'_>>(&mut schemas);
     add::<health::Live>(&mut schemas);
-    add::<error::Body<'_>>(&mut schemas);
+    add::<error::ErrorBody<'_>>(&mut schemas);
     ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .security_scheme(API_KEY, SecurityScheme::Http(key))

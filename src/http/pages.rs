@@ -28,14 +28,14 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// A file of a page: its path, its content type, and how it lies in the binary.
-type File = (&'static str, &'static str, Stored);
+type PageFile = (&'static str, &'static str, Stored);
 
 enum Stored {
     Plain(&'static str),
     Gzip(&'static [u8]),
 }
 
-static DOCS: [File; 5] = [
+static DOCS: [PageFile; 5] = [
     ("/docs", HTML, Stored::Plain(include_str!("pages/docs/page.html"))),
     ("/docs/page.js", SCRIPT, Stored::Plain(include_str!("pages/docs/page.js"))),
     ("/docs/page.css", STYLE, Stored::Plain(include_str!("pages/docs/page.css"))),
@@ -51,7 +51,7 @@ static DOCS: [File; 5] = [
     ),
 ];
 
-static PLAYGROUND: [File; 3] = [
+static PLAYGROUND: [PageFile; 3] = [
     ("/playground", HTML, Stored::Plain(include_str!("pages/playground/page.html"))),
     ("/playground/page.js", SCRIPT, Stored::Plain(include_str!("pages/playground/page.js"))),
     ("/playground/page.css", STYLE, Stored::Plain(include_str!("pages/playground/page.css"))),
@@ -107,7 +107,7 @@ fn index(has_pages: bool, speaks_openai: bool) -> Value {
 }
 
 /// Answers with a file, packed when the client can unpack it.
-fn answer((_, content_type, stored): &File, headers: &HeaderMap) -> HttpResponse {
+fn answer((_, content_type, stored): &PageFile, headers: &HeaderMap) -> HttpResponse {
     let mut response = HttpResponse::build(OK);
     response
         .content_type(*content_type)

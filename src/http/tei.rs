@@ -150,7 +150,7 @@ struct Weight {
 
 /// The body of every refusal.
 #[derive(Serialize)]
-struct ErrorBody<'a> {
+struct TeiError<'a> {
     error: &'a str,
     error_type: &'static str,
 }
@@ -162,7 +162,7 @@ struct Info<'a> {
     model_sha: &'a str,
     model_dtype: &'a str,
     served_model_name: &'a str,
-    model_type: ModelType,
+    model_type: TeiModelType,
     max_concurrent_requests: u64,
     max_input_length: usize,
     max_batch_tokens: u64,
@@ -177,7 +177,7 @@ struct Info<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum ModelType {
+enum TeiModelType {
     Embedding { pooling: &'static str },
 }
 
@@ -230,7 +230,7 @@ async fn info(state: Data<State>) -> Result<HttpResponse, ApiError> {
         model_sha: &card.revision,
         model_dtype: &resident.engine.info().precision,
         served_model_name: &card.id,
-        model_type: ModelType::Embedding { pooling },
+        model_type: TeiModelType::Embedding { pooling },
         max_concurrent_requests: config.max_connections.get(),
         max_input_length: card.max_input_tokens,
         max_batch_tokens: resident.max_batch_tokens.get(),
@@ -252,7 +252,7 @@ async fn ping(state: Data<State>) -> HttpResponse {
         return response.json(Healthy { status: status.name() });
     }
     let error = &format!("unhealthy: {}", status.name());
-    response.json(ErrorBody { error, error_type: "Unhealthy" })
+    response.json(TeiError { error, error_type: "Unhealthy" })
 }
 
 /// The body of a refusal, with TEI's word for its kind.
@@ -264,6 +264,6 @@ pub(super) fn error_body(error: &ApiError) -> Vec<u8> {
         (_, "server_error") => "Backend",
         _ => "Validation",
     };
-    let body = ErrorBody { error: &error.message, error_type };
+    let body = TeiError { error: &error.message, error_type };
     serde_json::to_vec(&body).expect("it has string keys only")
 }

@@ -47,7 +47,7 @@ pub(super) struct TokenList<'a> {
     /// Where each token stands in the text as sent, in Unicode code points: its first one, and the
     /// one behind its last. Null for special tokens around the text, the prompt, and token ids.
     #[schema(value_type = Vec<Option<[usize; 2]>>)]
-    offsets: Places<'a>,
+    offsets: OffsetPairs<'a>,
 }
 
 struct Pieces<'a> {
@@ -63,9 +63,9 @@ impl Serialize for Pieces<'_> {
     }
 }
 
-struct Places<'a>(&'a Tokenized);
+struct OffsetPairs<'a>(&'a Tokenized);
 
-impl Serialize for Places<'_> {
+impl Serialize for OffsetPairs<'_> {
     fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
         let Tokenized { ids, prompt_tokens, spans, .. } = self.0;
         let place = |position: usize| {
@@ -102,7 +102,7 @@ fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {
         index,
         ids: &list.ids,
         pieces: Pieces { ids: &list.ids, service },
-        offsets: Places(list),
+        offsets: OffsetPairs(list),
     });
     let answer = TokenLists {
         object: "list",

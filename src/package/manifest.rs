@@ -112,8 +112,8 @@ pub struct SparseHead {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inputs {
-    pub input_ids: Tensor,
-    pub attention_mask: Tensor,
+    pub input_ids: GraphTensor,
+    pub attention_mask: GraphTensor,
 }
 
 /// The graph's outputs.
@@ -121,31 +121,31 @@ pub struct Inputs {
 #[serde(deny_unknown_fields)]
 pub struct Outputs {
     /// `[batch, hidden]`, L2-normalized.
-    pub dense: Tensor,
+    pub dense: GraphTensor,
     /// `[batch, length]`; absent for a model without a sparse head.
-    pub token_weights: Option<Tensor>,
+    pub token_weights: Option<GraphTensor>,
 }
 
 /// Name and type of a tensor of the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tensor {
+pub struct GraphTensor {
     pub name: String,
     #[serde(rename = "type")]
-    pub element: Element,
+    pub element: TensorType,
 }
 
 /// Types that the engines can fill or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Element {
+pub enum TensorType {
     Int32,
     Int64,
     Float32,
     Float16,
 }
 
-impl Element {
+impl TensorType {
     const fn is_integer(self) -> bool {
         matches!(self, Self::Int32 | Self::Int64)
     }
@@ -260,7 +260,7 @@ impl Manifest {
             "ids and mask must be int32 or int64".into()
         })?;
         let outputs = [Some(&self.outputs.dense), self.outputs.token_weights.as_ref()];
-        let float = |tensor: &&Tensor| !tensor.element.is_integer();
+        let float = |tensor: &&GraphTensor| !tensor.element.is_integer();
         require(outputs.iter().flatten().all(float), "outputs", || {
             "vectors must be float32 or float16".into()
         })?;
@@ -354,7 +354,7 @@ mod tests {
     fn a_complete_manifest_is_read() {
         let manifest = parse(&valid()).expect("it is complete");
         assert_eq!(manifest.dimensions(), [1, 2]);
-        assert_eq!(manifest.outputs.token_weights.map(|t| t.element), Some(Element::Float16));
+        assert_eq!(manifest.outputs.token_weights.map(|t| t.element), Some(TensorType::Float16));
     }
 
     #[test]

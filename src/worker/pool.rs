@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::config::{OnStuck, WarmUp, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, StartStage};
 use crate::scheduler::Scheduler;
 use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 
@@ -199,7 +199,7 @@ impl PoolThread {
 
     fn run(mut self, inbox: &Receiver<WorkerEvent>) {
         let shapes = self.slots.len() * self.plan.first.len();
-        self.config.progress.enter(Stage::WarmUp, None, shapes, self.clock.now());
+        self.config.progress.enter(StartStage::WarmUp, None, shapes, self.clock.now());
         for worker in 0..self.others() {
             self.spawn(worker);
         }
@@ -326,7 +326,9 @@ impl PoolThread {
             self.scheduler.measure(others, std::mem::take(&mut self.measured_wide));
             match self.left() {
                 0 => self.config.progress.finish(),
-                left => self.config.progress.enter(Stage::WarmUpIdle, None, left, self.clock.now()),
+                left => {
+                    self.config.progress.enter(StartStage::WarmUpIdle, None, left, self.clock.now())
+                }
             }
             self.status.set_start_result(Ok(()));
         }

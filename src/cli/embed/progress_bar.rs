@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
-use crate::corpus::{Done, Progress};
+use crate::corpus::{CorpusProgress, Done};
 
 /// How often a bar is drawn.
 const BAR_EVERY: Duration = Duration::from_millis(250);
@@ -18,7 +18,11 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const STEPS: u64 = 1000;
 
 /// Does `work`, and shows its progress meanwhile on standard error.
-pub(super) fn show_while<T>(progress: &Progress, clock: &dyn Clock, work: impl FnOnce() -> T) -> T {
+pub(super) fn show_while<T>(
+    progress: &CorpusProgress,
+    clock: &dyn Clock,
+    work: impl FnOnce() -> T,
+) -> T {
     thread::scope(|scope| {
         let (running, ended) = channel::<()>();
         let shown = scope.spawn(move || show(progress, clock, &ended));
@@ -30,7 +34,7 @@ pub(super) fn show_while<T>(progress: &Progress, clock: &dyn Clock, work: impl F
     })
 }
 
-fn show(progress: &Progress, clock: &dyn Clock, ended: &Receiver<()>) {
+fn show(progress: &CorpusProgress, clock: &dyn Clock, ended: &Receiver<()>) {
     let bar = io::stderr().is_terminal().then(bar);
     let every = if bar.is_some() { BAR_EVERY } else { LINE_EVERY };
     let mut begin = None;

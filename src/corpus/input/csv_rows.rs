@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::bytes::{Meter, Metered};
 use super::json_rows::named;
-use super::{Columns, CorpusError, Record, Records, utf8};
+use super::{Columns, CorpusError, InputRecord, Records, utf8};
 
 pub(super) struct CsvRows {
     path: PathBuf,
@@ -56,7 +56,7 @@ impl CsvRows {
 }
 
 impl Records for CsvRows {
-    fn next(&mut self) -> Result<Option<Record>, CorpusError> {
+    fn next(&mut self) -> Result<Option<InputRecord>, CorpusError> {
         self.meter.begin_record();
         let more = self.reader.read_byte_record(&mut self.record);
         if !more.map_err(|error| CorpusError::input(&self.path, error))? {
@@ -68,7 +68,7 @@ impl Records for CsvRows {
             Some(Err(_)) | None => Value::Null,
         };
         let kept = self.kept.iter().map(value).collect();
-        Ok(Some(Record { number: self.number, text: self.text(), kept }))
+        Ok(Some(InputRecord { number: self.number, text: self.text(), kept }))
     }
 
     fn position(&self) -> u64 {

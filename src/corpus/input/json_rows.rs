@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::bytes::Lines;
-use super::{CHUNK_ROWS, Columns, CorpusError, Record, Records, utf8};
+use super::{CHUNK_ROWS, Columns, CorpusError, InputRecord, Records, utf8};
 
 pub(super) struct JsonRows {
     path: PathBuf,
@@ -37,7 +37,7 @@ impl JsonRows {
         Err(CorpusError::input(&self.path, problem))
     }
 
-    fn record(&mut self, line: Result<Value, String>) -> Record {
+    fn record(&mut self, line: Result<Value, String>) -> InputRecord {
         let kept = self.columns.kept.len();
         let nothing = vec![Value::Null; kept];
         let (text, kept) = match line {
@@ -49,7 +49,7 @@ impl JsonRows {
             Ok(Value::Object(fields)) => self.fields(fields),
             Ok(_) => (Err("the line is neither an object nor a text".to_owned()), nothing),
         };
-        Record { number: self.lines.number(), text, kept }
+        InputRecord { number: self.lines.number(), text, kept }
     }
 
     fn fields(&mut self, mut fields: Map<String, Value>) -> (Result<String, String>, Vec<Value>) {
@@ -70,7 +70,7 @@ impl JsonRows {
 }
 
 impl Records for JsonRows {
-    fn next(&mut self) -> Result<Option<Record>, CorpusError> {
+    fn next(&mut self) -> Result<Option<InputRecord>, CorpusError> {
         loop {
             let line = self.lines.next().map_err(|error| CorpusError::input(&self.path, error))?;
             let Some(line) = line else {

@@ -22,7 +22,7 @@ fn file(name: &str, content: impl AsRef<[u8]>) -> (TempDir, Vec<InputFile>) {
 }
 
 fn read(files: &[InputFile], kept: &[&str]) -> Result<Vec<Chunk>, CorpusError> {
-    let mut input = Input::new(files, columns(kept), 100);
+    let mut input = InputRows::new(files, columns(kept), 100);
     let mut chunks = Vec::new();
     while let Some(chunk) = input.next()? {
         chunks.push(chunk);
@@ -150,7 +150,7 @@ fn a_quote_that_is_never_closed_ends_the_reading() {
     let mut content = b"text\nsmall\n\"".to_vec();
     content.resize(70 * 1024 * 1024, b'a');
     let (_folder, files) = file("a.csv", content);
-    let mut input = Input::new(&files, columns(&[]), 100);
+    let mut input = InputRows::new(&files, columns(&[]), 100);
     let error = input.next().map(drop).expect_err("the record does not end").to_string();
     assert!(error.contains("closing quote"), "{error}");
 }

@@ -6,24 +6,24 @@ use arrow_array::ArrayRef;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{Part, stored};
+use super::{PartContent, stored};
 use crate::corpus::kept;
 use crate::corpus::window::kept_rows;
 use crate::service::EmbeddedItem;
 
-pub(super) fn write(part: &Part<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<()> {
     let places: Vec<usize> = part.embedded().map(|(place, _)| place).collect();
     let kept = kept_rows(part.window, &places).map_err(io::Error::other)?;
     for (at, (place, item)) in part.embedded().enumerate() {
         let row = part.window.first_row + place as u64;
-        serde_json::to_writer(&mut *out, &Line { part, kept: &kept, at, row, item })?;
+        serde_json::to_writer(&mut *out, &OutputLine { part, kept: &kept, at, row, item })?;
         out.write_all(b"\n")?;
     }
     Ok(())
 }
 
-struct Line<'a> {
-    part: &'a Part<'a>,
+struct OutputLine<'a> {
+    part: &'a PartContent<'a>,
     kept: &'a [ArrayRef],
     /// Its place in the kept columns.
     at: usize,
@@ -31,7 +31,7 @@ struct Line<'a> {
     item: &'a EmbeddedItem,
 }
 
-impl Serialize for Line<'_> {
+impl Serialize for OutputLine<'_> {
     fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
         let Self { part, kept, at, row, item } = self;
         let mut map = json.serialize_map(None)?;

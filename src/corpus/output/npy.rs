@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use half::f16;
 
-use super::Part;
+use super::PartContent;
 use crate::corpus::recipe::DenseFloat;
 
 /// Bytes in front of the numbers; a multiple of 64, as the format asks.
@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 128;
 /// What every file of version 1.0 begins with.
 const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
 
-pub(super) fn write(part: &Part<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<()> {
     let (dimensions, float) = (part.recipe.dimensions, part.recipe.float);
     let kind = match float {
         DenseFloat::F32 => "<f4",

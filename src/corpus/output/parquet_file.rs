@@ -18,12 +18,12 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use super::Part;
+use super::PartContent;
 use crate::corpus::error::CorpusError;
 use crate::corpus::recipe::{DenseFloat, Label, named_values};
 use crate::corpus::window::kept_rows;
 
-pub(super) fn write(part: &Part<'_>, path: &Path) -> Result<(), CorpusError> {
+pub(super) fn write(part: &PartContent<'_>, path: &Path) -> Result<(), CorpusError> {
     let batch = batch(part).map_err(|problem| CorpusError::output(path, problem))?;
     let mut writer = open(path, batch.schema(), part.label)?;
     writer.write(&batch).map_err(|error| CorpusError::output(path, error))?;
@@ -93,7 +93,7 @@ fn close(writer: ArrowWriter<File>, path: &Path) -> Result<(), CorpusError> {
     file.sync_all().map_err(CorpusError::writing(path))
 }
 
-fn batch(part: &Part<'_>) -> Result<RecordBatch, String> {
+fn batch(part: &PartContent<'_>) -> Result<RecordBatch, String> {
     let places: Vec<usize> = part.embedded().map(|(place, _)| place).collect();
     let first = part.window.first_row;
     let rows = places.iter().map(|&place| first + place as u64).collect::<UInt64Array>();
@@ -122,7 +122,7 @@ fn batch(part: &Part<'_>) -> Result<RecordBatch, String> {
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| error.to_string())
 }
 
-fn dense(part: &Part<'_>) -> Result<ArrayRef, ArrowError> {
+fn dense(part: &PartContent<'_>) -> Result<ArrayRef, ArrowError> {
     let floats = part.embedded().flat_map(|(_, item)| item.dense.iter().copied());
     let floats: ArrayRef = match part.recipe.float {
         DenseFloat::F32 => Arc::new(Float32Array::from_iter_values(floats)),
@@ -134,7 +134,7 @@ fn dense(part: &Part<'_>) -> Result<ArrayRef, ArrowError> {
 }
 
 /// Token ids and their weights.
-fn sparse(part: &Part<'_>) -> Result<[ArrayRef; 2], ArrowError> {
+fn sparse(part: &PartContent<'_>) -> Result<[ArrayRef; 2], ArrowError> {
     let all = || part.embedded().map(|(_, item)| &item.sparse);
     let offsets = OffsetBuffer::from_lengths(all().map(|vector| vector.indices.len()));
     let list = |values: ArrayRef| -> Result<ArrayRef, ArrowError> {

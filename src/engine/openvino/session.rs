@@ -11,15 +11,15 @@ use super::one_line;
 use crate::batch::{Batch, Bucket};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
-use crate::package::manifest::{self, Element, Manifest};
+use crate::package::manifest::{self, Manifest, TensorType};
 
 /// Names and types of the graph's tensors.
 #[derive(Debug, Clone)]
 pub(super) struct Tensors {
-    input_ids: manifest::Tensor,
-    attention_mask: manifest::Tensor,
-    dense: manifest::Tensor,
-    token_weights: Option<manifest::Tensor>,
+    input_ids: manifest::GraphTensor,
+    attention_mask: manifest::GraphTensor,
+    dense: manifest::GraphTensor,
+    token_weights: Option<manifest::GraphTensor>,
     pad_token_id: u32,
 }
 
@@ -39,7 +39,7 @@ impl Tensors {
 pub(super) struct Port {
     pub name: String,
     /// `None` for a type that no engine of ours can use.
-    pub(crate) element: Option<Element>,
+    pub(crate) element: Option<TensorType>,
     pub(crate) element_name: String,
     /// `None` when it is dynamic.
     pub(crate) rank: Option<i64>,
@@ -53,7 +53,7 @@ pub(super) fn port(node: &Node) -> Result<Port, String> {
     let rank = shape.get_rank();
     Ok(Port {
         name: node.get_name().map_err(failed)?,
-        element: [Element::Int32, Element::Int64, Element::Float32, Element::Float16]
+        element: [TensorType::Int32, TensorType::Int64, TensorType::Float32, TensorType::Float16]
             .into_iter()
             .find(|&element| ElementType::from(element) == element_type),
         element_name: element_type.to_string(),
@@ -159,15 +159,15 @@ impl Session for OpenVinoSession {
     }
 }
 
-fn tensor(bucket: Bucket, element: Element) -> Result<Tensor, EngineError> {
+fn tensor(bucket: Bucket, element: TensorType) -> Result<Tensor, EngineError> {
     let dimensions = [bucket.rows, bucket.length].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let shape = Shape::new(&dimensions).map_err(failed)?;
     Tensor::new(element.into(), &shape)
         .map_err(|error| EngineError::OutOfMemory(format!("input tensor: {}", one_line(&error))))
 }
 
-fn write(tensor: &mut Tensor, element: Element, values: &[i32]) -> Result<(), EngineError> {
-    if element == Element::Int64 {
+fn write(tensor: &mut Tensor, element: TensorType, values: &[i32]) -> Result<(), EngineError> {
+    if element == TensorType::Int64 {
         let wide = tensor.get_data_mut::<i64>().map_err(failed)?;
         for (slot, &value) in wide.iter_mut().zip(values) {
             *slot = i64::from(value);
@@ -181,7 +181,7 @@ fn write(tensor: &mut Tensor, element: Element, values: &[i32]) -> Result<(), En
 /// Copies one output; its size must be that of `floats`.
 fn copy_floats(
     request: &InferRequest,
-    output: &manifest::Tensor,
+    output: &manifest::GraphTensor,
     floats: &mut [f32],
 ) -> Result<(), EngineError> {
     let tensor = request.get_tensor(&output.name).map_err(failed)?;
@@ -193,7 +193,7 @@ fn copy_floats(
             floats.len()
         )));
     }
-    if output.element == Element::Float16 {
+    if output.element == TensorType::Float16 {
         tensor.get_data::<f16>().map_err(failed)?.convert_to_f32_slice(floats);
     } else {
         floats.copy_from_slice(tensor.get_data::<f32>().map_err(failed)?);

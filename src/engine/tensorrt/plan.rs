@@ -1,7 +1,7 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
-use crate::package::manifest::{Element, Manifest, Tensor};
+use crate::package::manifest::{GraphTensor, Manifest, TensorType};
 
 use super::ffi;
 
@@ -76,7 +76,7 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
 
 /// The manifest's tensors in the bridge's words, inputs first.
 pub(super) fn tensors(manifest: &Manifest) -> (Vec<ffi::Tensor>, Vec<ffi::Tensor>) {
-    let tensor = |tensor: &Tensor, columns: usize| ffi::Tensor {
+    let tensor = |tensor: &GraphTensor, columns: usize| ffi::Tensor {
         name: tensor.name.clone(),
         element: tensor.element.into(),
         columns: size(columns),
@@ -92,13 +92,13 @@ pub(super) fn size(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-impl From<Element> for ffi::Element {
-    fn from(element: Element) -> Self {
+impl From<TensorType> for ffi::Element {
+    fn from(element: TensorType) -> Self {
         match element {
-            Element::Int32 => Self::Int32,
-            Element::Int64 => Self::Int64,
-            Element::Float32 => Self::Float32,
-            Element::Float16 => Self::Float16,
+            TensorType::Int32 => Self::Int32,
+            TensorType::Int64 => Self::Int64,
+            TensorType::Float32 => Self::Float32,
+            TensorType::Float16 => Self::Float16,
         }
     }
 }

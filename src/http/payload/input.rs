@@ -42,7 +42,7 @@ pub(super) fn set_limits(limits: InputLimits) {
 
 /// Reads `input`; null gives no items, like an absent field.
 pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
-    let value = Value { place: Place::Whole, limits: LIMITS.get() };
+    let value = InputSeed { place: Place::Whole, limits: LIMITS.get() };
     Ok(match json.deserialize_any(value)? {
         Found::Items(items) => items,
         Found::Item(item) => vec![item],
@@ -99,7 +99,7 @@ enum Place {
 
 /// A value that is about to be read.
 #[derive(Clone, Copy)]
-struct Value {
+struct InputSeed {
     place: Place,
     limits: InputLimits,
 }
@@ -110,7 +110,7 @@ enum Found {
     Items(Vec<Input>),
 }
 
-impl Value {
+impl InputSeed {
     fn wrong<E: Error>(self, found: &str) -> E {
         let expected = match self.place {
             Place::Whole => SHAPES,
@@ -182,7 +182,7 @@ impl Value {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Value {
+impl<'de> DeserializeSeed<'de> for InputSeed {
     type Value = Found;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Found, D::Error> {
@@ -190,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for Value {
     }
 }
 
-impl<'de> Visitor<'de> for Value {
+impl<'de> Visitor<'de> for InputSeed {
     type Value = Found;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
