@@ -8,8 +8,6 @@
 # in Rust and of the scripts. It says what it leaves out.
 set -euo pipefail
 
-# The binary is that of the tests.
-export DUOVEC_BUILD_PROFILE=dev
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 # shellcheck source=scripts/lib/tensorrt.sh
@@ -51,8 +49,11 @@ check_style() {
     "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run
 }
 
-# build_tests: all of them; lists the names and paths of their programs for run_tests.
+# build_tests: all of them, and the binary that they drive, in BINARY; lists the names and paths of
+# their programs for run_tests. A build of the binary alone would compile most dependencies once
+# more: without those of the tests they have other features.
 build_tests() {
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/debug/duovec"
     cargo test --locked --quiet --no-run "${FEATURES[@]}" --message-format json-render-diagnostics |
         "$PYTHON" -c '
 import json, sys
@@ -80,6 +81,10 @@ test_clients() {
     step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
     step "the Python client against the real binary" \
         "$PYTHON" -m pytest -q -rs clients/python/tests
+}
+
+# Much of its time is waiting.
+test_fleets() {
     step "a fleet: proxies, Prometheus, Kubernetes" scripts/test_fleet.sh
     step "a corpus on a Ray cluster" examples/ray/test.sh
 }
@@ -123,16 +128,17 @@ beside "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 beside "dependencies" check_dependencies
 step "rust: build the tests" build_tests
 beside "rust: unit, property, simulation, tidy, api, golden, process" run_tests
-step "build the binary" ensure_tensorrt_binary
 step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
 beside "clients" test_clients
+beside "fleets" test_fleets
 beside "load and conformance" test_load_and_conformance
 # With the features of TensorRT it is in test_tensorrt.sh.
 step "rust: clippy, default features" \
     cargo clippy --locked --quiet --all-targets -- -D warnings
+# One test, so that the dependencies have the features that they were checked with before.
 step "rust: clippy without engines" \
-    cargo clippy --locked --quiet --no-default-features -- -D warnings
+    cargo clippy --locked --quiet --no-default-features --lib --bins --test tidy -- -D warnings
 settle
 say "all tests passed in $SECONDS s"

@@ -208,7 +208,8 @@ flavours_share_nothing() {
         ! grep -E '(nvinfer1|nvonnxparser|tensorrt|_10)::' "$WORK/rtx.symbols"
 }
 
-build_binary() { cargo build --locked --quiet --features "$FEATURES"; }
+# With the tests, whose dependencies have other features than those of the binary alone.
+build_binary() { cargo test --locked --quiet --no-run --features "$FEATURES"; }
 
 # The binary must start on a machine without any of NVIDIA's libraries.
 nothing_is_linked() {
@@ -241,8 +242,10 @@ step "make the stand-in libraries" make_standins "$WORK/standins"
 step "c++: planted mistakes are caught" planted_mistakes
 step "rust: clippy" \
     cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
+# One test, so that the dependencies have the features that they were checked with before.
 step "rust: clippy, data-centre flavour alone" \
-    cargo clippy --locked --quiet --no-default-features --features tensorrt -- -D warnings
+    cargo clippy --locked --quiet --no-default-features --features tensorrt \
+    --lib --bins --test tidy -- -D warnings
 step "build the binary with all flavours" build_binary
 step "flavours share nothing" flavours_share_nothing
 step "nothing of NVIDIA's is linked" nothing_is_linked

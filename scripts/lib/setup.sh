@@ -7,8 +7,6 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${DUOVEC_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/duovec}
 PACKAGE_NAME=multilingual-e5-small
-# How the binary is built: a profile of Cargo.toml. test.sh takes that of the tests.
-PROFILE=${DUOVEC_BUILD_PROFILE:-release}
 
 say() { printf '==> %s\n' "$*" >&2; }
 
@@ -185,10 +183,10 @@ ensure_node_clients() {
 
 # ensure_binary FEATURES: the binary in BINARY.
 ensure_binary() {
-    say "building the $PROFILE binary (a few minutes the first time)"
-    (cd "$ROOT" && cargo build --profile "$PROFILE" --locked --quiet --features "$1") ||
-        die "the $PROFILE binary could not be built; the reason stands above"
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/${PROFILE/#dev/debug}/duovec"
+    say "building the release binary (a few minutes the first time)"
+    (cd "$ROOT" && cargo build --release --locked --quiet --features "$1") ||
+        die "the release binary could not be built; the reason stands above"
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
 }
 
 # prepare_load: the Python environment, the default package and the binary of scripts that put load
