@@ -42,8 +42,8 @@ impl Timeline {
         self.ends().map(|end| end.since(std::mem::replace(&mut start, end)))
     }
 
-    /// `parse;dur=0.021, …, total;dur=3.402, cache;desc=hit`. Moments rather than spans are rounded down to
-    /// microseconds, so that the parts add up to the total to the last digit.
+    /// `parse;dur=0.021, …, total;dur=3.402, cache;desc=hit`. Moments rather than spans are rounded
+    /// down to microseconds, so that the parts add up to the total to the last digit.
     pub(super) fn server_timing(&self) -> HeaderValue {
         let mut text = String::with_capacity(HEADER_BYTES);
         let mut start = 0;

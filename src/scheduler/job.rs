@@ -11,8 +11,8 @@ use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
 
-/// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so that
-/// its request can be answered when the batch never ends.
+/// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so
+/// that its request can be answered when the batch never ends.
 #[derive(Debug, Clone)]
 pub(super) struct QueuedItem {
     pub ids: TokenIds,

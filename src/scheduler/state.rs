@@ -53,8 +53,8 @@ pub struct StateConfig {
 pub enum Event<'a, T = ()> {
     /// A request comes whose items are not known yet; it is refused or it is not.
     Announce(Announced),
-    /// A request with the token count, the content and the digest of each item, and the vectors that
-    /// it wants. Items without a digest share no run; without a priority the size decides.
+    /// A request with the token count, the content and the digest of each item, and the vectors
+    /// that it wants. Items without a digest share no run; without a priority the size decides.
     Submit {
         tokens: &'a [usize],
         contents: &'a [T],
