@@ -9,7 +9,9 @@ use duovec::batch::cost::CostModel;
 use duovec::batch::plan::{BucketTable, WaitingItem, WaitingItems, bucket_ladder};
 use duovec::batch::{Bucket, Priority, smallest_for};
 use duovec::capacity::server::{ServerModel, SimulatedServer};
-use duovec::capacity::simulation::{Clients, Outcome, Request, Serve, Simulation, Spread, Work};
+use duovec::capacity::simulation::{
+    Clients, Outcome, Request, Serve, Simulation, Spread, WorkDone,
+};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxAgeMs, MaxBatchRows, MaxBatchTokens};
 use duovec::scheduler::state::StateConfig;
@@ -47,7 +49,7 @@ struct ArrivalOrder {
     running: Option<(Moment, Vec<usize>)>,
     /// How many items of each request have not run.
     left: HashMap<usize, usize>,
-    work: Work,
+    work: WorkDone,
 }
 
 impl ArrivalOrder {
@@ -119,7 +121,7 @@ impl Serve for ArrivalOrder {
         Vec::new()
     }
 
-    fn work(&self) -> Work {
+    fn work(&self) -> WorkDone {
         self.work
     }
 }
@@ -151,7 +153,7 @@ struct World {
     arrivals: BinaryHeap<Reverse<(Moment, usize)>>,
     requests: Vec<Asked>,
     ended: Vec<Ended>,
-    work: Work,
+    work: WorkDone,
 }
 
 impl World {
@@ -162,7 +164,7 @@ impl World {
             arrivals: BinaryHeap::new(),
             requests: Vec::new(),
             ended: Vec::new(),
-            work: Work::default(),
+            work: WorkDone::default(),
         }
     }
 

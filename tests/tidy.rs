@@ -354,7 +354,9 @@ fn defined_type(line: &str) -> Option<&str> {
     };
     let words = ["struct ", "enum ", "trait ", "union "];
     let rest = words.iter().find_map(|word| line.strip_prefix(word))?;
-    rest.split(|end: char| !end.is_alphanumeric() && end != '_').next()
+    let name = rest.split(|end: char| !end.is_alphanumeric() && end != '_').next()?;
+    // A macro's parameter is not a name.
+    (!name.is_empty()).then_some(name)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::load::{Load, Portion};
 use super::server::{ServerModel, SimulatedServer};
-use super::simulation::{Clients, Outcome, Request, Serve, Simulation, Spread, Work};
+use super::simulation::{Clients, Outcome, Request, Serve, Simulation, Spread, WorkDone};
 use crate::clock::Moment;
 
 /// No fleet has more servers.
@@ -62,7 +62,7 @@ pub enum Scenario {
 
 /// What clients and the operator see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figures {
+pub struct FleetFigures {
     /// Requests that the figures are of.
     pub requests: usize,
     /// From sending to the answer, of half of the answers at most; absent without answers.
@@ -87,7 +87,7 @@ pub struct Figures {
     pub simulated_s: f64,
 }
 
-impl Figures {
+impl FleetFigures {
     /// Whether clients see what they should.
     pub fn meet(&self, goal: &Goal) -> bool {
         let within = |seen: Option<f64>, most: Option<f64>| {
@@ -105,16 +105,16 @@ pub struct Fewest {
     /// How many.
     pub servers: usize,
     /// What they show.
-    pub steady: Figures,
+    pub steady: FleetFigures,
     /// What requests show that find their server idle.
-    pub alone: Figures,
+    pub alone: FleetFigures,
 }
 
 /// Why there is no number of servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unreachable {
     /// Requests that are alone on a server do not meet the goal either; so long they take.
-    Alone(Figures),
+    Alone(FleetFigures),
     /// Even `SERVERS_MAX` do not meet it.
     TooMany,
 }
@@ -153,7 +153,7 @@ impl Fleet {
     }
 
     /// What so many servers show. There is at least one.
-    pub fn predict(&self, servers: usize, scenario: Scenario) -> Figures {
+    pub fn predict(&self, servers: usize, scenario: Scenario) -> FleetFigures {
         let simulated = self.load.simulated_servers(servers);
         // Of servers that stand for others, each has its part of what the lost one had.
         let stands_for_others = simulated < servers;
@@ -183,7 +183,7 @@ impl Fleet {
     }
 
     /// What requests show that find their server idle.
-    pub fn alone(&self) -> Figures {
+    pub fn alone(&self) -> FleetFigures {
         let portion = Portion { part: 1.0, speed: 1.0, seed: self.seed, timeout: self.timeout };
         let mut requests = self.load.requests(portion);
         for (place, (at, request)) in requests.iter_mut().enumerate() {
@@ -209,7 +209,7 @@ impl Fleet {
         mut simulation: Simulation<SimulatedServer>,
         requests: Vec<(Moment, Request)>,
         counted: Moment,
-    ) -> Figures {
+    ) -> FleetFigures {
         let mut clients = Recorder::new(requests);
         if counted > Moment::START {
             simulation.run(&mut clients, counted);
@@ -239,7 +239,7 @@ impl Fleet {
         let (real, padded) = (work.real_tokens, work.padded_tokens);
         let busy = (work.busy - before.busy).as_secs_f64();
         let there = clients.last.since(counted).as_secs_f64() * simulation.living() as f64;
-        Figures {
+        FleetFigures {
             requests,
             p50_ms: quantile(&taken_ms, 0.5),
             p99_ms: quantile(&taken_ms, 0.99),
@@ -256,8 +256,8 @@ impl Fleet {
 }
 
 /// What all servers have computed.
-fn sum(servers: &[SimulatedServer]) -> Work {
-    servers.iter().map(Serve::work).fold(Work::default(), |sum, work| Work {
+fn sum(servers: &[SimulatedServer]) -> WorkDone {
+    servers.iter().map(Serve::work).fold(WorkDone::default(), |sum, work| WorkDone {
         real_tokens: sum.real_tokens + work.real_tokens,
         padded_tokens: sum.padded_tokens + work.padded_tokens,
         busy: sum.busy + work.busy,

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::simulation::{Request, Serve, Work};
+use super::simulation::{Request, Serve, WorkDone};
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::{BucketTable, WaitingItems};
 use crate::batch::{Bucket, Vectors};
@@ -49,7 +49,7 @@ impl ServerModel {
 
 /// What a worker does.
 #[derive(Debug, Clone)]
-enum Activity {
+enum WorkerActivity {
     /// It found nothing to do.
     Idle,
     /// It is going to ask for work.
@@ -66,7 +66,7 @@ enum Activity {
 pub struct SimulatedServer {
     state: SchedulerState<usize>,
     model: ServerModel,
-    workers: Vec<Activity>,
+    workers: Vec<WorkerActivity>,
     /// How many texts of each request have not run yet.
     left: HashMap<usize, usize>,
     /// Requests that expired since the last start.
@@ -93,7 +93,7 @@ impl SimulatedServer {
         Self {
             state,
             model: model.clone(),
-            workers: vec![Activity::Asking; workers],
+            workers: vec![WorkerActivity::Asking; workers],
             left: HashMap::new(),
             expired: Vec::new(),
             next_end: None,
@@ -116,7 +116,7 @@ impl SimulatedServer {
         self.longest = self.longest.max(time);
         let ends = now + time;
         self.next_end = Some(self.next_end.map_or(ends, |next| next.min(ends)));
-        self.workers[worker] = Activity::Running { ends, requests };
+        self.workers[worker] = WorkerActivity::Running { ends, requests };
     }
 
     /// Does what the state machine says.
@@ -133,7 +133,7 @@ impl SimulatedServer {
                         self.expired.push(content);
                     }
                 }
-                Action::Wake { worker } => self.workers[worker] = Activity::Asking,
+                Action::Wake { worker } => self.workers[worker] = WorkerActivity::Asking,
                 Action::Accept { .. }
                 | Action::Refuse(_)
                 | Action::Answer { .. }
@@ -181,14 +181,13 @@ impl Serve for SimulatedServer {
     fn finish(&mut self, now: Moment) -> Vec<usize> {
         let mut answered = Vec::new();
         for worker in 0..self.workers.len() {
-            let due =
-                matches!(&self.workers[worker], Activity::Running { ends, .. } if *ends <= now);
+            let due = matches!(&self.workers[worker], WorkerActivity::Running { ends, .. } if *ends <= now);
             if !due {
                 continue;
             }
-            let ran = std::mem::replace(&mut self.workers[worker], Activity::Asking);
+            let ran = std::mem::replace(&mut self.workers[worker], WorkerActivity::Asking);
             self.state.handle(now, &Event::BatchDone { worker, failed: &[] });
-            let Activity::Running { requests, .. } = ran else { continue };
+            let WorkerActivity::Running { requests, .. } = ran else { continue };
             for request in requests {
                 let Some(left) = self.left.get_mut(&request) else { continue };
                 *left -= 1;
@@ -199,17 +198,17 @@ impl Serve for SimulatedServer {
             }
         }
         let ends = self.workers.iter().filter_map(|worker| match worker {
-            Activity::Running { ends, .. } => Some(*ends),
-            Activity::Idle | Activity::Asking => None,
+            WorkerActivity::Running { ends, .. } => Some(*ends),
+            WorkerActivity::Idle | WorkerActivity::Asking => None,
         });
         self.next_end = ends.min();
         answered
     }
 
     fn start(&mut self, now: Moment) -> Vec<usize> {
-        let asking = |worker: &Activity| matches!(worker, Activity::Asking);
+        let asking = |worker: &WorkerActivity| matches!(worker, WorkerActivity::Asking);
         while let Some(worker) = self.workers.iter().position(asking) {
-            self.workers[worker] = Activity::Idle;
+            self.workers[worker] = WorkerActivity::Idle;
             let actions = self.state.handle(now, &Event::AskForWork { worker });
             self.carry_out(now, actions);
         }
@@ -223,14 +222,14 @@ impl Serve for SimulatedServer {
     fn fail(&mut self) -> Vec<usize> {
         let mut lost: Vec<usize> = self.left.drain().map(|(request, _)| request).collect();
         lost.sort_unstable();
-        self.workers.fill(Activity::Idle);
+        self.workers.fill(WorkerActivity::Idle);
         self.next_end = None;
         lost
     }
 
-    fn work(&self) -> Work {
+    fn work(&self) -> WorkDone {
         let counts = self.state.counts();
-        Work {
+        WorkDone {
             real_tokens: counts.tokens_real,
             padded_tokens: counts.tokens_padded,
             busy: self.busy,

@@ -32,7 +32,7 @@ pub enum Outcome {
 
 /// What a server has computed so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Work {
+pub struct WorkDone {
     /// Tokens of the texts that ran.
     pub real_tokens: u64,
     /// Tokens of their batches, padding included.
@@ -72,7 +72,7 @@ pub trait Serve {
     fn fail(&mut self) -> Vec<usize>;
 
     /// What it has computed so far.
-    fn work(&self) -> Work;
+    fn work(&self) -> WorkDone;
 }
 
 /// Who sends the requests, and is told how they end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fleet::{Fewest, Figures, Fleet, Goal, Scenario, Unreachable};
+use super::fleet::{Fewest, Fleet, FleetFigures, Goal, Scenario, Unreachable};
 use super::load::{Lengths, Load, RandomLoad, Traced};
 use super::server::ServerModel;
 use super::simulation::Spread;
@@ -49,7 +49,7 @@ fn random(requests_per_s: f64, seconds: u64) -> Load {
     Load::Random(RandomLoad { requests_per_s, texts: 1, lengths, priority: None, span })
 }
 
-fn steady(load: Load, servers: usize) -> Figures {
+fn steady(load: Load, servers: usize) -> FleetFigures {
     fleet(load).predict(servers, Scenario::Steady)
 }
 

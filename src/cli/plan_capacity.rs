@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
 
 use crate::batch::Priority;
-use crate::capacity::fleet::{Figures, Fleet, Goal, Scenario, Unreachable};
+use crate::capacity::fleet::{Fleet, FleetFigures, Goal, Scenario, Unreachable};
 use crate::capacity::load::{Lengths, Load, RandomLoad};
 use crate::capacity::simulation::Spread;
 use crate::config::Config;
@@ -20,7 +20,7 @@ mod measured;
 mod report;
 mod trace;
 
-use measured::Measured;
+use measured::MeasuredServer;
 use report::Report;
 
 /// Standard input as a file's name.
@@ -108,7 +108,7 @@ fn goal_arguments() -> [Arg; 8] {
 /// Simulates and prints.
 pub(super) fn plan_capacity(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let server = typed.get_one::<String>("server").expect("clap asks for it");
-    let model = Measured::read(server)?.model(config, server)?;
+    let model = MeasuredServer::read(server)?.model(config, server)?;
     let load = load(config, typed, model.max_length())?;
     let fleet = Fleet {
         model,
@@ -159,7 +159,7 @@ fn sentence(reason: Unreachable, goal: &Goal) -> String {
                 measure a faster server"
             .to_owned();
     };
-    let Figures { p50_ms, p99_ms, in_time, .. } = alone;
+    let FleetFigures { p50_ms, p99_ms, in_time, .. } = alone;
     let missed =
         |seen: Option<f64>, most: Option<f64>| seen.zip(most).filter(|(seen, most)| seen > most);
     let cure = "allow more time, send fewer texts in a request, or measure a faster server";
@@ -187,7 +187,7 @@ fn load(config: &Config, typed: &ArgMatches, length_max: usize) -> anyhow::Resul
     let seed = *typed.get_one("seed").expect("it has a default");
     let items_max = config.http.max_items.as_usize();
     if let Some(path) = typed.get_one::<String>("trace") {
-        let reader = trace::Reader { path, lengths, length_max, items_max, seed };
+        let reader = trace::TraceReader { path, lengths, length_max, items_max, seed };
         return reader.read().map(Load::Trace);
     }
     let texts = usize::try_from(*typed.get_one::<u64>("texts").expect("it has a default"))?;

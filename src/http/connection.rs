@@ -52,7 +52,7 @@ mod http_2;
 mod timed_stream;
 pub(super) mod unread;
 
-use gate::{Gate, LINGER};
+use gate::{LINGER, RequestGate};
 use timed_stream::TimedStream;
 
 /// How long a client may take.
@@ -149,7 +149,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
     let timeouts = timeouts(&state.config);
     let http = HttpService::build()
-        // Silence is timed by `Gate`, before the first request as after it.
+        // Silence is timed by `RequestGate`, before the first request as after it.
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
@@ -157,12 +157,12 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         // looks the same and is not served.
         .h1_allow_half_closed(false)
         .graceful_shutdown_signal(move || wait(draining.clone()))
-        .on_connect_ext(|stream: &Gate<T>, data| {
+        .on_connect_ext(|stream: &RequestGate<T>, data| {
             data.insert(stream.activity());
         })
         .h1(application(&state));
     fn_service(move |stream: T| async move {
-        Ok((Gate::new(TimedStream::new(stream, timeouts.write), timeouts), None))
+        Ok((RequestGate::new(TimedStream::new(stream, timeouts.write), timeouts), None))
     })
     .and_then(http)
 }

@@ -17,7 +17,7 @@ use crate::scheduler::state::StateConfig;
 
 /// How long runs take, and what is known of the server besides.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MeasuredServer {
     cost: CostModel,
     wide_cost: Option<CostModel>,
     /// GPUs have shapes of their own.
@@ -34,20 +34,20 @@ pub(super) struct Measured {
 
 /// The part of the answer of `/health` that is used.
 #[derive(Deserialize)]
-struct Health {
+struct HealthReport {
     engine: String,
     max_input_tokens: usize,
-    workers: Workers,
-    tuning: Tuning,
+    workers: WorkersReport,
+    tuning: TuningReport,
 }
 
 #[derive(Deserialize)]
-struct Workers {
+struct WorkersReport {
     total: usize,
 }
 
 #[derive(Deserialize)]
-struct Tuning {
+struct TuningReport {
     cost_model: Cost,
     wide_worker: Option<Cost>,
     max_batch_tokens: u64,
@@ -65,7 +65,7 @@ struct Cost {
 
 /// The part of a bench's figures that is used.
 #[derive(Deserialize)]
-struct Bench {
+struct BenchReport {
     engine: String,
     shapes: Vec<Shape>,
 }
@@ -87,7 +87,7 @@ impl Cost {
     }
 }
 
-impl Measured {
+impl MeasuredServer {
     pub(super) fn read(path: &str) -> anyhow::Result<Self> {
         Self::parse(&super::read(path)?, path)
     }
@@ -115,8 +115,8 @@ impl Measured {
         })
     }
 
-    fn of_health(health: &Health) -> Self {
-        let Health { engine, max_input_tokens, workers, tuning } = health;
+    fn of_health(health: &HealthReport) -> Self {
+        let HealthReport { engine, max_input_tokens, workers, tuning } = health;
         let wide_cost = tuning.wide_worker.as_ref().map(Cost::corrected);
         Self {
             cost: tuning.cost_model.corrected(),
@@ -129,7 +129,7 @@ impl Measured {
         }
     }
 
-    fn of_bench(bench: &Bench) -> Option<Self> {
+    fn of_bench(bench: &BenchReport) -> Option<Self> {
         let timed = |shape: &Shape| {
             let time = Duration::try_from_secs_f64(shape.median_ms / 1e3).ok()?;
             Some((Bucket { rows: shape.rows, length: shape.length }, time))
@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn model(value: &Value, settings: &[(&str, &str)]) -> anyhow::Result<ServerModel> {
-        Measured::parse(&value.to_string(), "file")?.model(&config(settings), "file")
+        MeasuredServer::parse(&value.to_string(), "file")?.model(&config(settings), "file")
     }
 
     fn error(value: &Value, settings: &[(&str, &str)]) -> String {
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_file_that_does_not_tell_is_named_with_what_to_do() {
         let parsed = |text: &str| {
-            format!("{:#}", Measured::parse(text, "file").expect_err("nothing is told"))
+            format!("{:#}", MeasuredServer::parse(text, "file").expect_err("nothing is told"))
         };
         assert!(parsed("nonsense").starts_with("file is not JSON (give an answer of GET /health"));
         assert!(parsed("{}").contains("file does not say how long runs take"));

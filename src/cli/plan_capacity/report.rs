@@ -6,26 +6,26 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::SPREADS;
-use crate::capacity::fleet::{Figures, Fleet, Goal};
+use crate::capacity::fleet::{Fleet, FleetFigures, Goal};
 
 /// A number of servers, and what clients see of them.
 pub(super) struct Report<'a> {
     pub servers: usize,
     pub goal: Goal,
     /// Requests that find their server idle.
-    pub alone: Figures,
-    pub steady: Figures,
-    pub one_server_fails: Figures,
-    pub load_doubles: Figures,
+    pub alone: FleetFigures,
+    pub steady: FleetFigures,
+    pub one_server_fails: FleetFigures,
+    pub load_doubles: FleetFigures,
     pub fleet: &'a Fleet,
 }
 
-/// Figures, and whether they meet the goal.
+/// FleetFigures, and whether they meet the goal.
 #[derive(Serialize)]
 struct Judged<'a> {
     goal_met: bool,
     #[serde(flatten)]
-    figures: &'a Figures,
+    figures: &'a FleetFigures,
 }
 
 impl Report<'_> {
@@ -97,7 +97,7 @@ impl Report<'_> {
                 if self.is_met(figures) { "met" } else { "missed" }
             )?;
         }
-        let Figures { simulated_servers, simulated_s, requests, .. } = self.steady;
+        let FleetFigures { simulated_servers, simulated_s, requests, .. } = self.steady;
         writeln!(
             out,
             "\nsimulated: {simulated_servers} of {servers} {noun}, {simulated_s:.1} s, {requests} \
@@ -105,7 +105,7 @@ impl Report<'_> {
         )
     }
 
-    fn is_met(&self, figures: &Figures) -> bool {
+    fn is_met(&self, figures: &FleetFigures) -> bool {
         figures.meet(&self.goal)
     }
 }

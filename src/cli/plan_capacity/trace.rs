@@ -14,7 +14,7 @@ use crate::capacity::load::{Lengths, Traced};
 const EXAMPLE: &str = r#"{"time": 0.25, "tokens": [43, 12], "priority": "bulk"}"#;
 
 /// What reads a file.
-pub(super) struct Reader<'a> {
+pub(super) struct TraceReader<'a> {
     pub path: &'a str,
     /// Of texts whose line does not tell.
     pub lengths: Option<Lengths>,
@@ -25,7 +25,7 @@ pub(super) struct Reader<'a> {
     pub seed: u64,
 }
 
-impl Reader<'_> {
+impl TraceReader<'_> {
     /// All requests, by time.
     pub(super) fn read(&self) -> anyhow::Result<Vec<Traced>> {
         self.parse(&super::read(self.path)?)
@@ -122,7 +122,7 @@ mod tests {
 
     fn parse(text: &str) -> anyhow::Result<Vec<Traced>> {
         let lengths = Lengths::new(vec![(7, 1.0)]);
-        Reader { path: "trace", lengths, length_max: 512, items_max: 100, seed: 1 }.parse(text)
+        TraceReader { path: "trace", lengths, length_max: 512, items_max: 100, seed: 1 }.parse(text)
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn texts_without_lengths_ask_for_them() {
         let reader =
-            Reader { path: "trace", lengths: None, length_max: 512, items_max: 100, seed: 1 };
+            TraceReader { path: "trace", lengths: None, length_max: 512, items_max: 100, seed: 1 };
         let error = reader.parse(r#"{"time": 0, "texts": 2}"#).expect_err("no lengths").to_string();
         assert!(error.contains("add --tokens"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! What a connection of HTTP/1.1 and the handlers of its requests tell each other.
 //!
-//! The connection is the [`Gate`](super::gate::Gate), which knows bytes and no handlers. The
-//! handlers speak through `unread`, the outermost layer of the application.
+//! The connection is the [`RequestGate`](super::gate::RequestGate), which knows bytes and no
+//! handlers. The handlers speak through `unread`, the outermost layer of the application.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -72,7 +72,7 @@ mod body;
 mod head;
 
 use body::Rest;
-use head::{Head, Verdict};
+use head::{HeadVerdict, RequestHead};
 
 /// How long a client is read after its last answer, until it closes.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What comes next from the client; this file's header has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum GateState {
     Idle,
     Head,
     Busy,
@@ -93,11 +93,11 @@ enum State {
 }
 
 /// A stream of which actix reads one request at a time.
-pub(super) struct Gate<T> {
+pub(super) struct RequestGate<T> {
     stream: TimedStream<T>,
     timeouts: Timeouts,
     activity: Rc<Activity>,
-    state: State,
+    state: GateState,
     /// Of the state.
     timer: Pin<Box<Sleep>>,
     /// Bytes that have come and were not handed on.
@@ -112,13 +112,13 @@ pub(super) struct Gate<T> {
     is_shut: bool,
 }
 
-impl<T> Gate<T> {
+impl<T> RequestGate<T> {
     pub(super) fn new(stream: TimedStream<T>, timeouts: Timeouts) -> Self {
         Self {
             stream,
             timeouts,
             activity: Rc::default(),
-            state: State::Idle,
+            state: GateState::Idle,
             timer: Box::pin(sleep(timeouts.idle)),
             held: BytesMut::new(),
             ready: 0,
@@ -133,32 +133,32 @@ impl<T> Gate<T> {
         Rc::clone(&self.activity)
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: GateState) {
         self.state = state;
         let time = match state {
-            State::Idle => self.timeouts.idle,
-            State::Head => self.timeouts.head,
-            State::Closing => LINGER,
-            State::Busy => return,
+            GateState::Idle => self.timeouts.idle,
+            GateState::Head => self.timeouts.head,
+            GateState::Closing => LINGER,
+            GateState::Busy => return,
         };
         self.timer.set(sleep(time));
     }
 
     /// Leaves `Busy` when the answer is written.
     fn update_state(&mut self) {
-        if self.state != State::Busy || self.stream.is_stuck() {
+        if self.state != GateState::Busy || self.stream.is_stuck() {
             return;
         }
         let begun = self.activity.begun_and_ended().filter(|begun| *begun != self.begun);
         let Some(begun) = begun else { return };
         self.begun = begun;
         let was_read = self.rest.has_ended() && self.ready == 0 && !self.activity.has_open_body();
-        self.enter(if was_read { State::Idle } else { State::Closing });
+        self.enter(if was_read { GateState::Idle } else { GateState::Closing });
     }
 
     /// Lets a request in that begins with `bytes`; how many of them are its own.
-    fn let_in(&mut self, head: &Head, bytes: &[u8]) -> usize {
-        self.enter(State::Busy);
+    fn let_in(&mut self, head: &RequestHead, bytes: &[u8]) -> usize {
+        self.enter(GateState::Busy);
         self.activity.announce(head.awaits_continue);
         self.rest = head.body;
         head.length + self.advance(&bytes[head.length..])
@@ -187,7 +187,7 @@ impl<T> Gate<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Gate<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
     /// Reads on until a head is whole. Ready when it is let in, when it is refused, and when the
     /// connection ends.
     fn poll_head(
@@ -224,7 +224,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Gate<T> {
     ) -> bool {
         let read = &mut buffer.filled_mut()[start..];
         let is_first = self.held.is_empty();
-        if is_first && let Verdict::Whole(head) = head::judge(read) {
+        if is_first && let HeadVerdict::Whole(head) = head::judge(read) {
             let own = self.let_in(&head, read);
             self.hold(buffer, start + own);
             return true;
@@ -242,22 +242,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Gate<T> {
         let mut held = std::mem::take(&mut self.held);
         drop(held.split_to(head::empty_lines(&held)));
         let verdict = head::judge(&mut held);
-        if let Verdict::Whole(head) = &verdict {
+        if let HeadVerdict::Whole(head) = &verdict {
             self.ready = self.let_in(head, &held);
         }
         self.held = held;
         match verdict {
-            Verdict::Whole(_) => self.hand_on(buffer),
-            Verdict::Refused(error) => {
+            HeadVerdict::Whole(_) => self.hand_on(buffer),
+            HeadVerdict::Refused(error) => {
                 tracing::debug!(%error, "the head of a request was refused");
                 self.stream.write_now(context, &error.to_bare_answer());
-                self.enter(State::Closing);
+                self.enter(GateState::Closing);
             }
-            Verdict::Partial => {
+            HeadVerdict::Partial => {
                 // Half of an empty line is no head.
                 let has_begun = !matches!(&self.held[..], b"" | b"\r");
-                if self.state == State::Idle && has_begun {
-                    self.enter(State::Head);
+                if self.state == GateState::Idle && has_begun {
+                    self.enter(GateState::Head);
                 }
                 return false;
             }
@@ -267,11 +267,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Gate<T> {
 
     /// The time of the state is over; what is read then.
     fn time_out(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.state == State::Idle {
+        if self.state == GateState::Idle {
             // As if the client had closed the connection: it then ends in good order.
             return Ok(());
         }
-        if self.state == State::Head {
+        if self.state == GateState::Head {
             tracing::debug!("the head of a request did not come in time");
             self.stream.write_now(context, &ApiError::head_timeout().to_bare_answer());
         }
@@ -345,27 +345,29 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Gate<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gate<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for RequestGate<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.update_state();
-        if matches!(self.state, State::Idle | State::Head) {
+        if matches!(self.state, GateState::Idle | GateState::Head) {
             ready!(self.poll_head(context, buffer))?;
-            if self.state != State::Closing {
+            if self.state != GateState::Closing {
                 return Poll::Ready(Ok(()));
             }
         }
         match self.state {
-            State::Busy => self.poll_busy(context, buffer),
-            State::Idle | State::Head | State::Closing => self.poll_closing(context, buffer),
+            GateState::Busy => self.poll_busy(context, buffer),
+            GateState::Idle | GateState::Head | GateState::Closing => {
+                self.poll_closing(context, buffer)
+            }
         }
     }
 }
 
-impl<T: AsyncWrite + Unpin> Gate<T> {
+impl<T: AsyncWrite + Unpin> RequestGate<T> {
     /// What a write came to; the end of one that was stuck makes the next request's turn.
     fn wrote<R>(&mut self, was_stuck: bool, outcome: R) -> R {
         if was_stuck && !self.stream.is_stuck() {
@@ -375,7 +377,7 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for RequestGate<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

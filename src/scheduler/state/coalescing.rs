@@ -45,7 +45,7 @@ pub(super) enum RowSource {
 
 /// Whether an item is its group's leader.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum GroupPlace {
     /// It is; the other one is the leader before it came, or after it left.
     Leader(Option<Sequence>),
     Follower,
@@ -71,36 +71,36 @@ pub(super) struct Groups(HashMap<Digest, Group>);
 
 impl Groups {
     /// Adds an item that waits. One that does not share a run waits for the next one.
-    fn join(&mut self, digest: Digest, rank: Rank) -> Place {
+    fn join(&mut self, digest: Digest, rank: Rank) -> GroupPlace {
         let Some(Group::Waiting { leader, followers }) = self.0.get_mut(&digest) else {
             let followers = BTreeSet::new();
             self.0.insert(digest, Group::Waiting { leader: rank, followers });
-            return Place::Leader(None);
+            return GroupPlace::Leader(None);
         };
         if rank > *leader {
             followers.insert(rank);
-            return Place::Follower;
+            return GroupPlace::Follower;
         }
         let before = std::mem::replace(leader, rank);
         followers.insert(before);
-        Place::Leader(Some(before.2))
+        GroupPlace::Leader(Some(before.2))
     }
 
     /// Takes out an item that waits.
-    fn leave(&mut self, digest: Digest, rank: Rank) -> Place {
+    fn leave(&mut self, digest: Digest, rank: Rank) -> GroupPlace {
         let Some(Group::Waiting { leader, followers }) = self.0.get_mut(&digest) else {
-            return Place::Follower;
+            return GroupPlace::Follower;
         };
         if rank != *leader {
             followers.remove(&rank);
-            return Place::Follower;
+            return GroupPlace::Follower;
         }
         let Some(next) = followers.pop_first() else {
             self.0.remove(&digest);
-            return Place::Leader(None);
+            return GroupPlace::Leader(None);
         };
         *leader = next;
-        Place::Leader(Some(next.2))
+        GroupPlace::Leader(Some(next.2))
     }
 
     /// The group runs from now on; gives its followers, in their order.
@@ -169,11 +169,11 @@ impl<T: Clone> SchedulerState<T> {
     pub(super) fn enqueue(&mut self, sequence: Sequence) {
         let item = &self.items[&sequence];
         match item.digest.map(|digest| self.groups.join(digest, item.rank(sequence))) {
-            Some(Place::Follower) => return,
-            Some(Place::Leader(Some(before))) => {
+            Some(GroupPlace::Follower) => return,
+            Some(GroupPlace::Leader(Some(before))) => {
                 self.waiting.remove(&self.items[&before].waiting(before));
             }
-            Some(Place::Leader(None)) | None => {}
+            Some(GroupPlace::Leader(None)) | None => {}
         }
         self.waiting.insert(item.waiting(sequence));
     }
@@ -182,11 +182,11 @@ impl<T: Clone> SchedulerState<T> {
     /// it is a check.
     pub(super) fn dequeue(&mut self, sequence: Sequence, item: &Item<T>) -> bool {
         match item.digest.map(|digest| self.groups.leave(digest, item.rank(sequence))) {
-            Some(Place::Follower) => return true,
-            Some(Place::Leader(Some(next))) => {
+            Some(GroupPlace::Follower) => return true,
+            Some(GroupPlace::Leader(Some(next))) => {
                 self.waiting.insert(self.items[&next].waiting(next));
             }
-            Some(Place::Leader(None)) | None => {}
+            Some(GroupPlace::Leader(None)) | None => {}
         }
         self.waiting.remove(&item.waiting(sequence))
     }

@@ -9,14 +9,14 @@
 pub(super) enum Rest {
     /// So many bytes.
     Bytes(u64),
-    Chunks(Chunk),
+    Chunks(ChunkPart),
     /// Nothing that means anything: a chunk was not well-formed.
     Broken,
 }
 
 /// What comes next in a chunked body; the number is the size of the chunk, or what is left of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(super) enum ChunkPart {
     /// The first digit of its size.
     Size,
     MoreSize(u64),
@@ -39,11 +39,11 @@ pub(super) enum Chunk {
 impl Rest {
     /// A chunked body from its start.
     pub(super) const fn chunks() -> Self {
-        Self::Chunks(Chunk::Size)
+        Self::Chunks(ChunkPart::Size)
     }
 
     pub(super) fn has_ended(self) -> bool {
-        matches!(self, Self::Bytes(0) | Self::Chunks(Chunk::End))
+        matches!(self, Self::Bytes(0) | Self::Chunks(ChunkPart::End))
     }
 
     /// More bytes may belong to the body.
@@ -76,7 +76,7 @@ struct Malformed {
     at: usize,
 }
 
-impl Chunk {
+impl ChunkPart {
     fn advance(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let mut at = 0;
         while at < bytes.len() && *self != Self::End {

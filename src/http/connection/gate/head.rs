@@ -32,16 +32,16 @@ const HOST: &str = "it needs the header host, once";
 
 /// What is known of the bytes that begin with a head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum HeadVerdict {
     /// Its end has not come.
     Partial,
-    Whole(Head),
+    Whole(RequestHead),
     Refused(ApiError),
 }
 
 /// A head that actix understands in the same way.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     /// Of the head with its last line's end, and with empty lines before it.
     pub(super) length: usize,
     /// The request's body, of which nothing has been looked at.
@@ -52,10 +52,10 @@ pub(super) struct Head {
 
 /// Judges `bytes`. In a whole head the words that ask for another protocol, or for a word before
 /// the body, are overwritten with spaces: actix would act on them.
-pub(super) fn judge(bytes: &mut [u8]) -> Verdict {
+pub(super) fn judge(bytes: &mut [u8]) -> HeadVerdict {
     let mut fields = Fields::default();
     let verdict = read(bytes, &mut fields);
-    if matches!(verdict, Verdict::Whole(_)) {
+    if matches!(verdict, HeadVerdict::Whole(_)) {
         for range in fields.ignored {
             bytes[range].fill(b' ');
         }
@@ -63,7 +63,7 @@ pub(super) fn judge(bytes: &mut [u8]) -> Verdict {
     verdict
 }
 
-fn read(bytes: &[u8], fields: &mut Fields) -> Verdict {
+fn read(bytes: &[u8], fields: &mut Fields) -> HeadVerdict {
     let mut headers: [MaybeUninit<Header<'_>>; HEADERS_MAX] =
         [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut request = Request::new(&mut []);
@@ -72,19 +72,19 @@ fn read(bytes: &[u8], fields: &mut Fields) -> Verdict {
             match fields.judge(&request, bytes) {
                 Ok(body) => {
                     let awaits_continue = fields.awaits_continue;
-                    Verdict::Whole(Head { length, body, awaits_continue })
+                    HeadVerdict::Whole(RequestHead { length, body, awaits_continue })
                 }
-                Err(problem) => Verdict::Refused(ApiError::malformed_head(problem)),
+                Err(problem) => HeadVerdict::Refused(ApiError::malformed_head(problem)),
             }
         }
-        Ok(Status::Partial) if bytes.len() <= HEAD_MAX_BYTES => Verdict::Partial,
+        Ok(Status::Partial) if bytes.len() <= HEAD_MAX_BYTES => HeadVerdict::Partial,
         Ok(_) | Err(Error::TooManyHeaders) => {
-            Verdict::Refused(ApiError::head_too_large(HEAD_MAX_BYTES, HEADERS_MAX))
+            HeadVerdict::Refused(ApiError::head_too_large(HEAD_MAX_BYTES, HEADERS_MAX))
         }
         Err(Error::HeaderName | Error::HeaderValue) => {
-            Verdict::Refused(ApiError::malformed_head(HEADER))
+            HeadVerdict::Refused(ApiError::malformed_head(HEADER))
         }
-        Err(_) => Verdict::Refused(ApiError::malformed_head(REQUEST_LINE)),
+        Err(_) => HeadVerdict::Refused(ApiError::malformed_head(REQUEST_LINE)),
     }
 }
 

@@ -20,9 +20,9 @@ const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunke
                          5;a=b\r\nhello\r\n2 \r\n!\n\r\n0\r\ntrailer: x\r\n\r\n";
 
 /// The server's side and the client's.
-fn connect() -> (Gate<DuplexStream>, DuplexStream) {
+fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
-    (Gate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS), client)
+    (RequestGate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS), client)
 }
 
 /// Runs on a clock that stands still while there is work, and jumps when all wait for it.
@@ -33,7 +33,7 @@ fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// What actix is handed at once, and whether the connection has ended.
-async fn handed(gate: &mut Gate<DuplexStream>) -> (Vec<u8>, bool) {
+async fn handed(gate: &mut RequestGate<DuplexStream>) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let mut space = [0; 100];
     loop {
@@ -55,7 +55,7 @@ async fn handed(gate: &mut Gate<DuplexStream>) -> (Vec<u8>, bool) {
 }
 
 /// Whether nothing comes for `time`.
-async fn waits(gate: &mut Gate<DuplexStream>, time: Duration) -> bool {
+async fn waits(gate: &mut RequestGate<DuplexStream>, time: Duration) -> bool {
     tokio::time::timeout(time, gate.read_u8()).await.is_err()
 }
 

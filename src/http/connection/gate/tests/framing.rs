@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::super::body::Rest;
-use super::super::head::{HEAD_MAX_BYTES, Verdict, judge};
+use super::super::head::{HEAD_MAX_BYTES, HeadVerdict, judge};
 use super::*;
 
 /// How much of some bytes is one request.
@@ -25,9 +25,9 @@ enum Extent {
 
 fn by_gate(bytes: &mut [u8]) -> Extent {
     match judge(bytes) {
-        Verdict::Partial => Extent::Partial,
-        Verdict::Refused(_) => Extent::Refused,
-        Verdict::Whole(mut head) => {
+        HeadVerdict::Partial => Extent::Partial,
+        HeadVerdict::Refused(_) => Extent::Refused,
+        HeadVerdict::Whole(mut head) => {
             let own = head.length + head.body.advance(&bytes[head.length..]);
             match head.body {
                 Rest::Broken => Extent::Refused,
@@ -164,11 +164,11 @@ fn a_head_may_have_64_kib_and_96_headers() {
     for (length, is_whole) in [(HEAD_MAX_BYTES, true), (HEAD_MAX_BYTES + 1, false)] {
         let mut bytes = head(length - around).into_bytes();
         assert_eq!(bytes.len(), length);
-        assert_eq!(matches!(judge(&mut bytes), Verdict::Whole(_)), is_whole, "{length}");
+        assert_eq!(matches!(judge(&mut bytes), HeadVerdict::Whole(_)), is_whole, "{length}");
     }
     for (headers, is_whole) in [(95, true), (96, false)] {
         let mut bytes = head(1).replace("a: b\r\n", &"a: b\r\n".repeat(headers)).into_bytes();
-        assert_eq!(matches!(judge(&mut bytes), Verdict::Whole(_)), is_whole, "{headers}");
+        assert_eq!(matches!(judge(&mut bytes), HeadVerdict::Whole(_)), is_whole, "{headers}");
     }
 }
 
@@ -177,7 +177,7 @@ fn only_words_that_actix_would_act_on_are_overwritten() {
     let head = "GET / HTTP/1.1\r\nhost: upgrade\r\nconnection: close, Upgrade ,te\r\n\
                 upgrade: h2c\r\nexpect: 100-continue\r\nx-upgrade: websocket\r\n\r\n";
     let mut bytes = head.as_bytes().to_vec();
-    let Verdict::Whole(whole) = judge(&mut bytes) else { panic!("it is whole") };
+    let HeadVerdict::Whole(whole) = judge(&mut bytes) else { panic!("it is whole") };
     assert!(whole.awaits_continue);
     let expected = head
         .replace(" Upgrade ,te", "         ,te")
