@@ -52,7 +52,7 @@ mod docs {
 }
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
-#[path = "build/headers.rs"]
+#[path = "cpp/headers.rs"]
 mod headers;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
@@ -141,7 +141,6 @@ mod native {
 
     pub(super) fn build() {
         let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-        println!("cargo::rerun-if-changed=build/headers.rs");
         println!("cargo::rerun-if-changed=cpp");
         println!("cargo::rerun-if-changed=src/engine/tensorrt/ffi.rs");
         let cuda = find(&root, &CUDA);

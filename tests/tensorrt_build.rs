@@ -22,7 +22,7 @@ use duovec::package::manifest::plan::PlanFlavour;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-#[path = "../build/headers.rs"]
+#[path = "../cpp/headers.rs"]
 mod headers;
 
 /// Folders that the script fills.
