@@ -181,8 +181,8 @@ impl Serve for SimulatedServer {
     fn finish(&mut self, now: Moment) -> Vec<usize> {
         let mut answered = Vec::new();
         for worker in 0..self.workers.len() {
-            let due = matches!(&self.workers[worker], WorkerActivity::Running { ends, .. } if *ends <= now);
-            if !due {
+            let WorkerActivity::Running { ends, .. } = self.workers[worker] else { continue };
+            if ends > now {
                 continue;
             }
             let ran = std::mem::replace(&mut self.workers[worker], WorkerActivity::Asking);

@@ -34,7 +34,7 @@ pub(super) struct MeasuredServer {
 
 /// The part of the answer of `/health` that is used.
 #[derive(Deserialize)]
-struct HealthReport {
+struct HealthAnswer {
     engine: String,
     max_input_tokens: usize,
     workers: WorkersReport,
@@ -65,7 +65,7 @@ struct Cost {
 
 /// The part of a bench's figures that is used.
 #[derive(Deserialize)]
-struct BenchReport {
+struct BenchFile {
     engine: String,
     shapes: Vec<Shape>,
 }
@@ -115,8 +115,8 @@ impl MeasuredServer {
         })
     }
 
-    fn of_health(health: &HealthReport) -> Self {
-        let HealthReport { engine, max_input_tokens, workers, tuning } = health;
+    fn of_health(health: &HealthAnswer) -> Self {
+        let HealthAnswer { engine, max_input_tokens, workers, tuning } = health;
         let wide_cost = tuning.wide_worker.as_ref().map(Cost::corrected);
         Self {
             cost: tuning.cost_model.corrected(),
@@ -129,7 +129,7 @@ impl MeasuredServer {
         }
     }
 
-    fn of_bench(bench: &BenchReport) -> Option<Self> {
+    fn of_bench(bench: &BenchFile) -> Option<Self> {
         let timed = |shape: &Shape| {
             let time = Duration::try_from_secs_f64(shape.median_ms / 1e3).ok()?;
             Some((Bucket { rows: shape.rows, length: shape.length }, time))

@@ -72,7 +72,7 @@ mod body;
 mod head;
 
 use body::Rest;
-use head::{HeadVerdict, RequestHead};
+use head::{HeadVerdict, JudgedHead};
 
 /// How long a client is read after its last answer, until it closes.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What comes next from the client; this file's header has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GateState {
+enum ReadState {
     Idle,
     Head,
     Busy,
@@ -97,7 +97,7 @@ pub(super) struct RequestGate<T> {
     stream: TimedStream<T>,
     timeouts: Timeouts,
     activity: Rc<Activity>,
-    state: GateState,
+    state: ReadState,
     /// Of the state.
     timer: Pin<Box<Sleep>>,
     /// Bytes that have come and were not handed on.
@@ -118,7 +118,7 @@ impl<T> RequestGate<T> {
             stream,
             timeouts,
             activity: Rc::default(),
-            state: GateState::Idle,
+            state: ReadState::Idle,
             timer: Box::pin(sleep(timeouts.idle)),
             held: BytesMut::new(),
             ready: 0,
@@ -133,32 +133,32 @@ impl<T> RequestGate<T> {
         Rc::clone(&self.activity)
     }
 
-    fn enter(&mut self, state: GateState) {
+    fn enter(&mut self, state: ReadState) {
         self.state = state;
         let time = match state {
-            GateState::Idle => self.timeouts.idle,
-            GateState::Head => self.timeouts.head,
-            GateState::Closing => LINGER,
-            GateState::Busy => return,
+            ReadState::Idle => self.timeouts.idle,
+            ReadState::Head => self.timeouts.head,
+            ReadState::Closing => LINGER,
+            ReadState::Busy => return,
         };
         self.timer.set(sleep(time));
     }
 
     /// Leaves `Busy` when the answer is written.
     fn update_state(&mut self) {
-        if self.state != GateState::Busy || self.stream.is_stuck() {
+        if self.state != ReadState::Busy || self.stream.is_stuck() {
             return;
         }
         let begun = self.activity.begun_and_ended().filter(|begun| *begun != self.begun);
         let Some(begun) = begun else { return };
         self.begun = begun;
         let was_read = self.rest.has_ended() && self.ready == 0 && !self.activity.has_open_body();
-        self.enter(if was_read { GateState::Idle } else { GateState::Closing });
+        self.enter(if was_read { ReadState::Idle } else { ReadState::Closing });
     }
 
     /// Lets a request in that begins with `bytes`; how many of them are its own.
-    fn let_in(&mut self, head: &RequestHead, bytes: &[u8]) -> usize {
-        self.enter(GateState::Busy);
+    fn let_in(&mut self, head: &JudgedHead, bytes: &[u8]) -> usize {
+        self.enter(ReadState::Busy);
         self.activity.announce(head.awaits_continue);
         self.rest = head.body;
         head.length + self.advance(&bytes[head.length..])
@@ -251,13 +251,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
             HeadVerdict::Refused(error) => {
                 tracing::debug!(%error, "the head of a request was refused");
                 self.stream.write_now(context, &error.to_bare_answer());
-                self.enter(GateState::Closing);
+                self.enter(ReadState::Closing);
             }
             HeadVerdict::Partial => {
                 // Half of an empty line is no head.
                 let has_begun = !matches!(&self.held[..], b"" | b"\r");
-                if self.state == GateState::Idle && has_begun {
-                    self.enter(GateState::Head);
+                if self.state == ReadState::Idle && has_begun {
+                    self.enter(ReadState::Head);
                 }
                 return false;
             }
@@ -267,11 +267,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
 
     /// The time of the state is over; what is read then.
     fn time_out(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.state == GateState::Idle {
+        if self.state == ReadState::Idle {
             // As if the client had closed the connection: it then ends in good order.
             return Ok(());
         }
-        if self.state == GateState::Head {
+        if self.state == ReadState::Head {
             tracing::debug!("the head of a request did not come in time");
             self.stream.write_now(context, &ApiError::head_timeout().to_bare_answer());
         }
@@ -352,15 +352,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for RequestGate<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.update_state();
-        if matches!(self.state, GateState::Idle | GateState::Head) {
+        if matches!(self.state, ReadState::Idle | ReadState::Head) {
             ready!(self.poll_head(context, buffer))?;
-            if self.state != GateState::Closing {
+            if self.state != ReadState::Closing {
                 return Poll::Ready(Ok(()));
             }
         }
         match self.state {
-            GateState::Busy => self.poll_busy(context, buffer),
-            GateState::Idle | GateState::Head | GateState::Closing => {
+            ReadState::Busy => self.poll_busy(context, buffer),
+            ReadState::Idle | ReadState::Head | ReadState::Closing => {
                 self.poll_closing(context, buffer)
             }
         }

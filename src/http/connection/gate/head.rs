@@ -35,13 +35,13 @@ const HOST: &str = "it needs the header host, once";
 pub(super) enum HeadVerdict {
     /// Its end has not come.
     Partial,
-    Whole(RequestHead),
+    Whole(JudgedHead),
     Refused(ApiError),
 }
 
 /// A head that actix understands in the same way.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RequestHead {
+pub(super) struct JudgedHead {
     /// Of the head with its last line's end, and with empty lines before it.
     pub(super) length: usize,
     /// The request's body, of which nothing has been looked at.
@@ -72,7 +72,7 @@ fn read(bytes: &[u8], fields: &mut Fields) -> HeadVerdict {
             match fields.judge(&request, bytes) {
                 Ok(body) => {
                     let awaits_continue = fields.awaits_continue;
-                    HeadVerdict::Whole(RequestHead { length, body, awaits_continue })
+                    HeadVerdict::Whole(JudgedHead { length, body, awaits_continue })
                 }
                 Err(problem) => HeadVerdict::Refused(ApiError::malformed_head(problem)),
             }
