@@ -81,10 +81,6 @@ test_clients() {
     step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
     step "the Python client against the real binary" \
         "$PYTHON" -m pytest -q -rs clients/python/tests
-}
-
-# Much of its time is waiting.
-test_fleets() {
     step "a fleet: proxies, Prometheus, Kubernetes" scripts/test_fleet.sh
     step "a corpus on a Ray cluster" examples/ray/test.sh
 }
@@ -132,7 +128,6 @@ step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
 beside "clients" test_clients
-beside "fleets" test_fleets
 beside "load and conformance" test_load_and_conformance
 # With the features of TensorRT it is in test_tensorrt.sh.
 step "rust: clippy, default features" \
