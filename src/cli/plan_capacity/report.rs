@@ -20,7 +20,7 @@ pub(super) struct Report<'a> {
     pub fleet: &'a Fleet,
 }
 
-/// FleetFigures, and whether they meet the goal.
+/// Figures, and whether they meet the goal.
 #[derive(Serialize)]
 struct Judged<'a> {
     goal_met: bool,
