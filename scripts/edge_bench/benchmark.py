@@ -9,8 +9,7 @@ import platform
 import tempfile
 from pathlib import Path
 
-from http_bench import report
-from server import texts as project_texts
+from http_bench import report, servers
 
 from . import SECTIONS
 from .sections import Measured, Sizes
@@ -26,7 +25,7 @@ def run(typed: argparse.Namespace) -> None:
         typed.idle,
         typed.slow,
     )
-    texts = [entry["text"] for entry in project_texts() if entry["text"].strip()]
+    texts = [entry["text"] for entry in servers.project_texts() if entry["text"].strip()]
     measured = Measured(sizes, texts, typed.arguments)
     load_before = os.getloadavg()[0]
     chosen = typed.only or SECTIONS

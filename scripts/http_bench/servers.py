@@ -20,6 +20,7 @@ from default_package.errors import PackageError
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
 from server import Server, default_package, end_process, running  # noqa: E402
+from server import texts as project_texts  # noqa: E402, F401
 
 START_TIMEOUT_S = 60
 END_TIMEOUT_S = 20

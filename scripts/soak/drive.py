@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from default_package.command import say
 from default_package.errors import PackageError
 from http_bench import servers
-from server import texts as project_texts
 
 from .clients import Client, Tally
 from .faults import Faults
@@ -70,7 +69,7 @@ class Soak:
         self._address = (target.hostname or "", target.port or 0)
         self._tally = Tally()
         chance = random.Random(typed.seed)
-        own = [entry["text"] for entry in project_texts()]
+        own = [entry["text"] for entry in servers.project_texts()]
         vectors: dict[str, str] | None = None if typed.real else {}
         self._clients = [
             Client(
