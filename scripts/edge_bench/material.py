@@ -9,13 +9,16 @@ from pathlib import Path
 from default_package.errors import PackageError
 
 SEED = 11
-DOCUMENTS = 24
+DOCUMENTS = 400
+"""More than a server holds at once: equal texts that wait share a run."""
+ORDERS = 24
 DOCUMENT_BYTES = 200_000
 
 
 def documents(texts: list[str]) -> list[str]:
-    """Long texts that differ."""
-    return [long_text(texts, DOCUMENT_BYTES, number) for number in range(DOCUMENTS)]
+    """Long texts that differ from their first word on, since the server reads only so far."""
+    long = [long_text(texts, DOCUMENT_BYTES - 8, number) for number in range(ORDERS)]
+    return [f"{number} {long[number % ORDERS]}" for number in range(DOCUMENTS)]
 
 
 def long_text(texts: list[str], size: int, number: int) -> str:

@@ -129,6 +129,7 @@ def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
 
 def test_documents_differ_and_have_their_size() -> None:
     found = material.documents(["One sentence.", "Ein Satz für alle."])
-    assert len(set(found)) == material.DOCUMENTS
+    # What a server reads of them differs too, whatever follows.
+    assert len({text[:16] for text in found}) == material.DOCUMENTS
     sizes = {len(text.encode()) for text in found}
-    assert max(sizes) <= material.DOCUMENT_BYTES < min(sizes) + 4
+    assert max(sizes) <= material.DOCUMENT_BYTES < min(sizes) + 8
