@@ -98,7 +98,8 @@ def repository(tmp_path: Path) -> Path:
     (package / "model.fp16.onnx").write_text("a graph")
     listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
     venv = tmp_path / "cache" / f"venv-{shell(root, listed).strip()}"
-    program(venv / "bin/python", f'exec {sys.executable} "$@"')
+    log = f'echo "$*" >>{tmp_path}/python.log'
+    program(venv / "bin/python", f'{log}\nexec {sys.executable} "$@"')
     libraries = venv / "lib/python3/site-packages/openvino/libs"
     libraries.mkdir(parents=True)
     (libraries / "libopenvino_c.so").touch()
@@ -161,6 +162,16 @@ def test_a_gpu_gets_the_wheels_of_its_drivers_cuda_and_a_plan(
     assert "building a plan" not in again.stderr and "installing" not in again.stderr
 
 
+def test_pips_own_settings_say_where_wheels_come_from(serve: Serve, tmp_path: Path) -> None:
+    for one in WHEELS["13"]:
+        wheel(tmp_path / "wheels", *one)
+    assert serve().returncode == 0
+    lines = (tmp_path / "python.log").read_text().splitlines()
+    installs = [line for line in lines if "pip install" in line]
+    assert len(installs) == 1
+    assert "index" not in installs[0] and "://" not in installs[0]
+
+
 def test_an_installed_tensorrt_is_taken_as_it_is(serve: Serve, tmp_path: Path) -> None:
     program(tmp_path / "tools/ldconfig", "echo '\tlibnvinfer.so.11 (libc6,x86-64) => /lib/x'")
     done = serve()
@@ -170,7 +181,8 @@ def test_an_installed_tensorrt_is_taken_as_it_is(serve: Serve, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("cuda", "more", "reason"),
     [
-        ("13", {}, "TensorRT's wheels cannot be installed"),
+        ("13", {}, "pip cannot get tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37"),
+        ("12", {}, "PIP_EXTRA_INDEX_URL"),
         ("11", {}, "the driver is for CUDA 11: 12 is the oldest"),
         ("13", {"BUILD_FAILS": "1"}, "the plan could not be built"),
     ],
