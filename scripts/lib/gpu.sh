@@ -2,11 +2,10 @@
 # Serving on a machine with an NVIDIA driver: TensorRT as it is installed or from NVIDIA's wheels, a
 # binary with it, and a plan for this GPU. Sourced after setup.sh and tensorrt.sh.
 
-# What NVIDIA publishes for each CUDA that a driver may know; `pip` fetches the libraries themselves
-# from NVIDIA's own index.
+# What NVIDIA publishes for each CUDA that a driver may know. Where it comes from is for pip's own
+# settings to say.
 TENSORRT_WHEELS_13=(tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37)
 TENSORRT_WHEELS_12=(tensorrt-cu12-libs==11.4.0.106 nvidia-cuda-runtime-cu12==12.9.79)
-NVIDIA_INDEX=https://pypi.nvidia.com
 TENSORRT_MB=9000
 
 # has_gpu: whether NVIDIA's driver shows one.
@@ -16,10 +15,11 @@ fill_tensorrt_wheels() {
     local log="$NEW.log"
     mkdir -p "$NEW"
     if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
-        --extra-index-url "$NVIDIA_INDEX" --target "$NEW" "$@" >"$log" 2>&1; then
+        --target "$NEW" "$@" >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         rm -f "$log"
-        die "TensorRT's wheels cannot be installed: is there a network, and does pip reach NVIDIA?"
+        die "pip cannot get $*: install TensorRT yourself, or name an index that has these" \
+            "wheels with PIP_EXTRA_INDEX_URL"
     fi
     rm -f "$log"
 }
