@@ -1,14 +1,14 @@
 //! `duovec build-engine` on the stand-ins: what is built, and what becomes of the package.
 
-use std::fs;
+use std::fs::{self, File};
 
 use duovec::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Ended, client, duovec, run};
-use crate::{Package, ask, get, standins};
+use crate::support::{Ended, Server, client, duovec, run, tiny};
+use crate::{Package, ask, flavours, get, standins};
 
 /// What the builder's stand-in takes for a graph.
 const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
@@ -136,4 +136,60 @@ fn what_a_build_cannot_do_is_refused_by_name() {
         assert!(ended.stderr.contains("tensorrt-rtx compiles for its GPU"), "{}", ended.stderr);
     }
     assert!(plans(&rtx).is_empty() && plans(&package).is_empty());
+}
+
+#[tokio::test]
+async fn a_server_builds_the_plan_that_its_gpus_lack() {
+    for flavour in flavours() {
+        let package = with_graph(flavour);
+        let editing = File::open(package.package.path()).expect("it is there");
+        editing.lock().expect("nobody has it");
+        let mut command = package.command("serve", flavour.name(), "");
+        let mut server =
+            Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
+        // Another process has the package: the server waits for its plans.
+        server.wait_for("another process is changing");
+        let (status, health) = get(&client(), &server, "/health").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(health["progress"]["stage"], "build_plan", "{health}");
+        assert_eq!(health["progress"]["percent"], 0, "{health}");
+        drop(editing);
+        server.wait_for("ready");
+        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        let built = plans(&package);
+        assert_eq!(built.len(), 1, "one plan is for both GPUs");
+        // The next start takes it.
+        package.serve("", &["--build-plan", "true"]);
+        assert_eq!(plans(&package), built);
+    }
+}
+
+#[test]
+fn a_start_whose_plan_cannot_be_built_says_why() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let mut command = package.command("serve", "tensorrt", "build_fails");
+    let ended = run(command.args(["--port", "0", "--log-level", "off", "--build-plan", "true"]));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    for words in ["no plan could be built: ", "scripted: no implementation was found"] {
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    // OpenVINO must give the fixture's own numbers; the stand-in cannot read the fixture's graph.
+    let fixture = fs::read(tiny().join("manifest.json")).expect("it is there");
+    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
+    package.package.manifest(|manifest| {
+        manifest["canary"] = fixture["canary"].clone();
+        manifest["plans"] = json!([]);
+    });
+    let mut command = package.command("serve", "auto", "");
+    let mut server = Server::spawn(command.args(["--build-plan", "true"]));
+    server.wait_for("ready");
+    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(health["engine"], "openvino");
+    let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
+    assert!(reason.contains("; not tensorrt: no plan could be built: cannot build"), "{reason}");
 }
