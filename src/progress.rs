@@ -9,6 +9,8 @@ use crate::clock::Moment;
 pub enum StartStage {
     /// The package's files are read and compared with its manifest.
     Verify,
+    /// Plans are built for GPUs that the package has none for.
+    BuildPlan,
     /// The engine reads the graph.
     ReadModel,
     /// The engine prepares the graph for this machine.
@@ -26,6 +28,7 @@ impl StartStage {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Verify => "verify",
+            Self::BuildPlan => "build_plan",
             Self::ReadModel => "read_model",
             Self::Compile => "compile",
             Self::Measure => "measure",
@@ -38,6 +41,7 @@ impl StartStage {
     const fn work(self) -> &'static str {
         match self {
             Self::Verify => "loading: verifying the package",
+            Self::BuildPlan => "loading: building a plan for this GPU",
             Self::ReadModel => "loading: reading the model",
             Self::Compile => "loading: compiling the model for this machine",
             Self::Measure => "loading: measuring ways to run the model",
@@ -58,6 +62,8 @@ pub struct Step {
     pub done: usize,
     /// Shapes to run; 0 for stages that run none.
     pub total: usize,
+    /// Thousandths of a plan that are built.
+    pub permille: u32,
 }
 
 /// Where the start is; shared by all who take part in it.
@@ -67,7 +73,7 @@ pub struct Progress(Mutex<Option<Step>>);
 impl Progress {
     /// A stage begins, with `total` shapes to run. `engine` is told to the log.
     pub fn enter(&self, stage: StartStage, engine: Option<&str>, total: usize, now: Moment) {
-        *self.0.lock() = Some(Step { stage, begun: now, done: 0, total });
+        *self.0.lock() = Some(Step { stage, begun: now, done: 0, total, permille: 0 });
         let work = stage.work();
         tracing::info!(stage = stage.name(), engine, shapes = total, "{work}");
     }
@@ -78,6 +84,19 @@ impl Progress {
         if let Some(step) = step.as_mut() {
             step.done += 1;
         }
+    }
+
+    /// A plan is built so far; each tenth of it is told to the log.
+    pub fn build(&self, permille: u32, phase: &str) {
+        let mut step = self.0.lock();
+        let Some(step) = step.as_mut().filter(|step| step.stage == StartStage::BuildPlan) else {
+            return;
+        };
+        if step.permille / 100 != permille / 100 {
+            let percent = permille / 10;
+            tracing::info!(percent, phase, "a plan is being built");
+        }
+        step.permille = permille;
     }
 
     /// There is nothing left to do.

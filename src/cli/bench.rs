@@ -13,7 +13,6 @@ use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::{Clock, RealClock};
 use crate::config::Config;
 use crate::engine::{BatchOutput, Engine, EngineInfo, Session};
-use crate::progress::Progress;
 use crate::telemetry;
 
 use super::load::{Loaded, Measuring, load};
@@ -82,7 +81,7 @@ struct BenchReport {
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     telemetry::init(&config.log);
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, Measuring::Skip, &clock, &Progress::default())?;
+    let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let span = text("ms-per-shape").unwrap_or("300");
@@ -167,7 +166,7 @@ impl Bench<'_> {
 
     /// The same package with other settings.
     fn reload(&self, config: &Config) -> anyhow::Result<Loaded> {
-        load(config, Measuring::Skip, &self.clock, &Progress::default())
+        load(config, Measuring::Skip, &self.clock, &Arc::default())
     }
 }
 

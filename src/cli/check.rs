@@ -14,7 +14,6 @@ use crate::config::{Config, EngineChoice};
 use crate::engine::BatchOutput;
 use crate::package::ModelPackage;
 use crate::package::canary::compare;
-use crate::progress::Progress;
 use crate::telemetry;
 
 use super::load::{Loaded, Measuring, load};
@@ -76,7 +75,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         bail!("{} is not well: {first}{further}", config.package.display());
     }
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, Measuring::Skip, &clock, &Progress::default())?;
+    let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
     check_engine(config, &loaded, &mut findings)
 }
 

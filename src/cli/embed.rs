@@ -17,7 +17,6 @@ use crate::corpus::{
     self, Columns, CorpusJob, CorpusProgress, DenseFloat, InputFile, InputFormat, Machine,
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Totals, WindowLimits,
 };
-use crate::progress;
 use crate::service::InputType;
 use crate::sparse::Selection;
 use crate::telemetry;
@@ -116,7 +115,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     // The last bits of a vector depend on the batch that it runs in. What shares a batch depends on
     // its size, so that must not be chosen anew in each run.
     let measuring = Measuring::MeasureWorkers;
-    let loaded = load(&config, measuring, &clock, &progress::Progress::default())?;
+    let loaded = load(&config, measuring, &clock, &Arc::default())?;
     let recipe = recipe(&loaded, &job, typed)?;
     let Chosen { engine, buckets, workers, .. } = loaded.chosen;
     let machine = Machine {

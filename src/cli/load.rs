@@ -51,7 +51,7 @@ pub(super) fn load(
     config: &Config,
     measuring: Measuring,
     clock: &Arc<dyn Clock>,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
     let package = ModelPackage::open(&config.package)?;
@@ -67,7 +67,7 @@ struct Loader<'a> {
     package: &'a ModelPackage,
     measuring: Measuring,
     clock: &'a Arc<dyn Clock>,
-    progress: &'a Progress,
+    progress: &'a Arc<Progress>,
 }
 
 impl Loader<'_> {
@@ -149,9 +149,7 @@ impl Loader<'_> {
         Ok(match kind {
             EngineKind::Fake => Box::new(|_| Ok(self.fake())),
             EngineKind::OpenVino => self.openvino()?,
-            EngineKind::TensorRt | EngineKind::TensorRtRtx => {
-                Box::new(move |_| self.tensorrt(kind, &buckets))
-            }
+            EngineKind::TensorRt | EngineKind::TensorRtRtx => self.tensorrt(kind, buckets)?,
         })
     }
 
@@ -186,11 +184,7 @@ impl Loader<'_> {
     }
 
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
-    fn tensorrt(
-        &self,
-        kind: EngineKind,
-        buckets: &[Bucket],
-    ) -> Result<Box<dyn Engine>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, buckets: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
         use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
         use crate::package::manifest::plan::PlanFlavour;
         let (flavour, built) = match kind {
@@ -208,13 +202,48 @@ impl Loader<'_> {
             devices: config.devices.clone(),
             graph_tokens: config.graph_tokens.as_usize(),
             precision: self.config.engine.precision,
-            buckets: buckets.to_vec(),
+            buckets,
         };
-        Ok(Box::new(TensorRtEngine::load(self.package, &options)?))
+        // Commands that only look at a package leave it as it is.
+        let may_build = config.build_plan && self.measuring != Measuring::Skip;
+        let package = if may_build { self.with_plans(kind, &options)? } else { None };
+        Ok(Box::new(move |_| {
+            let package = package.as_ref().unwrap_or(self.package);
+            Ok(Box::new(TensorRtEngine::load(package, &options)?))
+        }))
+    }
+
+    /// The package with plans that were built now; `None` when it had one for each GPU.
+    #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+    fn with_plans(
+        &self,
+        kind: EngineKind,
+        options: &crate::engine::tensorrt::TensorRtOptions,
+    ) -> Result<Option<ModelPackage>, EngineError> {
+        use crate::engine::tensorrt::build::BuildError;
+        use crate::engine::tensorrt::ffi::Observer;
+        use crate::engine::tensorrt::missing::{build_missing, without_plan};
+        if without_plan(self.package, options)?.is_empty() {
+            return Ok(None);
+        }
+        self.enter(StartStage::BuildPlan, kind);
+        let progress = Arc::clone(self.progress);
+        let observer = Observer::new(move |permille, phase| {
+            progress.build(permille, phase);
+            true
+        });
+        let built = build_missing(self.package.directory(), options, &observer, &**self.clock);
+        built.map(Some).map_err(|error| match error {
+            BuildError::Engine(error) => error,
+            error => {
+                let error = anyhow::Error::from(error);
+                EngineError::NotAvailable(format!("no plan could be built: {error:#}"))
+            }
+        })
     }
 
     #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
-    fn tensorrt(&self, kind: EngineKind, _: &[Bucket]) -> Result<Box<dyn Engine>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
         Err(not_built(kind.name()))
     }
 }

@@ -182,6 +182,11 @@ settings! {
         cuda_library_dir: read(Option<PathBuf>, read::path, ""),
             "cuda-library-dir", "DIR", "folder of libcudart.so; empty searches the system",
             commands: &[Check, Bench, BuildEngine, Offline];
+        build_plan: read(bool, read::word, "false"),
+            "build-plan", "BOOL",
+            "whether a start builds a plan for each GPU that the package has none for, which takes \
+            minutes; the package must be writable",
+            commands: &[Offline];
         /// A graph spares the time that launching a model's hundred kernels takes, which larger
         /// batches hide behind computing.
         graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 1024),

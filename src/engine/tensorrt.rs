@@ -22,6 +22,7 @@ pub mod build;
 pub mod choose;
 pub mod ffi;
 mod kernels;
+pub mod missing;
 pub mod plan;
 mod session;
 
@@ -86,22 +87,13 @@ impl TensorRtEngine {
     /// `NotAvailable` without library, driver or GPU, or when no plan fits; `BadPackage` when a
     /// plan's file is not what the manifest says or its numbers are off; `OutOfMemory`.
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
-        let library =
-            Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;
-        let cuda = Cuda::open(options.cuda_library_dir.as_deref())
-            .map_err(|error| EngineError::NotAvailable(error.to_string()))?;
-        let found = find_devices(&cuda, &options.devices)?;
+        let Machine { library, cuda, devices: found } = Machine::open(options)?;
         let manifest = package.manifest();
         let mut devices = Vec::with_capacity(found.len());
         let mut kernels = Vec::new();
         let mut entry: Option<&PlanEntry> = None;
         for device in &found {
-            let target = choose::Target {
-                flavour: options.flavour,
-                version: library.version(),
-                device,
-                precision: options.precision,
-            };
+            let target = target(options, &library, device);
             let fitting = choose::fitting(manifest, &target)
                 .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
             let file = KernelFile::of(package.directory(), fitting, &target, &cuda);
@@ -322,6 +314,33 @@ const fn kind(flavour: PlanFlavour) -> EngineKind {
         PlanFlavour::TensorRt => EngineKind::TensorRt,
         PlanFlavour::TensorRtRtx => EngineKind::TensorRtRtx,
     }
+}
+
+/// The libraries and GPUs of the options.
+struct Machine {
+    library: Library,
+    cuda: Cuda,
+    devices: Vec<CudaDevice>,
+}
+
+impl Machine {
+    fn open(options: &TensorRtOptions) -> Result<Self, EngineError> {
+        let library =
+            Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;
+        let cuda = Cuda::open(options.cuda_library_dir.as_deref())
+            .map_err(|error| EngineError::NotAvailable(error.to_string()))?;
+        let devices = find_devices(&cuda, &options.devices)?;
+        Ok(Self { library, cuda, devices })
+    }
+}
+
+fn target<'a>(
+    options: &TensorRtOptions,
+    library: &Library,
+    device: &'a CudaDevice,
+) -> choose::Target<'a> {
+    let (flavour, precision) = (options.flavour, options.precision);
+    choose::Target { flavour, version: library.version(), device, precision }
 }
 
 fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, EngineError> {

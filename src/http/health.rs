@@ -11,6 +11,7 @@ use super::error::{ApiError, Code, NOT_READY, OK};
 use super::health_reply::Tuning;
 use super::{NO_STORE, State};
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
+use crate::progress::StartStage;
 use crate::service::HealthReport;
 
 /// Prometheus' text format.
@@ -60,7 +61,7 @@ pub(super) struct Workers {
 /// How far a start is. Requests are taken during `warm_up_idle`.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LoadProgress {
-    #[schema(pattern = "^(verify|read_model|compile|measure|warm_up|warm_up_idle)$")]
+    #[schema(pattern = "^(verify|build_plan|read_model|compile|measure|warm_up|warm_up_idle)$")]
     stage: &'static str,
     /// Time since it began.
     elapsed_s: f64,
@@ -68,6 +69,10 @@ pub(super) struct LoadProgress {
     shapes_done: usize,
     /// Shapes to run; 0 for stages that run none.
     shapes: usize,
+    /// How much of a plan is built; absent in other stages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, maximum = 100)]
+    percent: Option<u32>,
 }
 
 /// The process lives.
@@ -151,6 +156,7 @@ fn describe(report: &HealthReport) -> Health<'_> {
             elapsed_s: report.now.since(step.begun).as_secs_f64(),
             shapes_done: step.done,
             shapes: step.total,
+            percent: (step.stage == StartStage::BuildPlan).then_some(step.permille / 10),
         }),
         failure: report.failure.as_deref(),
     }

@@ -71,6 +71,25 @@ impl PackageEditor {
             TryLockError::WouldBlock => EditError::Locked(directory.to_owned()),
             TryLockError::Error(source) => read(source),
         })?;
+        Self::new(directory, lock)
+    }
+
+    /// The same, but waits for a process that has the lock.
+    ///
+    /// # Errors
+    /// Those of reading the directory and of removing files.
+    pub fn wait(directory: &Path) -> Result<Self, EditError> {
+        match Self::open(directory) {
+            Err(error @ EditError::Locked(_)) => tracing::info!("{error}; waiting for its end"),
+            opened => return opened,
+        }
+        let read = |source| EditError::Read { path: directory.to_owned(), source };
+        let lock = File::open(directory).map_err(read)?;
+        lock.lock().map_err(read)?;
+        Self::new(directory, lock)
+    }
+
+    fn new(directory: &Path, lock: File) -> Result<Self, EditError> {
         let editor = Self { directory: directory.to_owned(), _lock: lock };
         editor.remove_files(|name| name.starts_with(UNFINISHED))?;
         Ok(editor)

@@ -145,8 +145,7 @@ async fn a_server_builds_the_plan_that_its_gpus_lack() {
         let editing = File::open(package.package.path()).expect("it is there");
         editing.lock().expect("nobody has it");
         let mut command = package.command("serve", flavour.name(), "");
-        let mut server =
-            Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
+        let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
         // Another process has the package: the server waits for its plans.
         server.wait_for("another process is changing");
         let (status, health) = get(&client(), &server, "/health").await;

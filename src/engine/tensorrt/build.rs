@@ -50,6 +50,26 @@ pub struct BuildOptions {
     pub workspace_bytes: Option<i64>,
 }
 
+impl BuildOptions {
+    /// All as the flavour does it by itself, with libraries where the system has them, on the first
+    /// GPU.
+    pub const fn new(flavour: PlanFlavour) -> Self {
+        Self {
+            flavour,
+            library_dir: None,
+            cuda_library_dir: None,
+            profiles: None,
+            compute_capabilities: Vec::new(),
+            hardware_compatible: false,
+            same_compute_capability: false,
+            version_compatible: false,
+            device: 0,
+            optimization_level: None,
+            workspace_bytes: None,
+        }
+    }
+}
+
 /// Why no plan was built; the package is as it was.
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
@@ -74,6 +94,8 @@ pub enum BuildError {
     NotFused { scratch_bytes: u64 },
     #[error("the plan that was built is wrong on this GPU, the package is as it was: {source}")]
     WrongNumbers { source: EngineError },
+    #[error(transparent)]
+    Engine(EngineError),
 }
 
 impl BuildError {
@@ -107,13 +129,24 @@ pub fn build_engine(
     clock: &dyn Clock,
 ) -> Result<BuiltPlan, BuildError> {
     let editor = PackageEditor::open(directory)?;
-    let package = ModelPackage::open(directory)?;
+    build(&editor, &ModelPackage::open(directory)?, options, observer, clock)
+}
+
+/// The same with a package that is opened already, and the right to change it.
+pub(super) fn build(
+    editor: &PackageEditor,
+    package: &ModelPackage,
+    options: &BuildOptions,
+    observer: &Observer,
+    clock: &dyn Clock,
+) -> Result<BuiltPlan, BuildError> {
+    let directory = package.directory();
     let device = find_device(options)?;
     let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;
-    let target = BuildTarget::new(&package, options, device.as_ref(), library.version())?;
+    let target = BuildTarget::new(package, options, device.as_ref(), library.version())?;
     let cache = target.timing_cache.as_ref().map(|name| directory.join(name));
-    let request = target.request(&package, options, cache.as_deref());
+    let request = target.request(package, options, cache.as_deref());
     let model = package.directory().join(target.model_file);
     if model.to_str().is_none() {
         return Err(BuildError::Options(format!("the path {} is not UTF-8", model.display())));
@@ -131,13 +164,13 @@ pub fn build_engine(
     if let Some(name) = target.timing_cache.as_ref().filter(|_| !report.timing_cache.is_empty()) {
         editor.write(name, &report.timing_cache)?;
     }
-    let entry = target.write(&editor, &package, &plan, seconds)?;
+    let entry = target.write(editor, package, &plan, seconds)?;
     let mut tried = None;
     if let Some(device) = &device {
         let precision = PrecisionChoice::Auto;
         let version = library.version();
         let target = Target { flavour: options.flavour, version, device, precision };
-        match try_plan(&package, options, &target, &entry) {
+        match try_plan(package, options, &target, &entry) {
             Ok(seen) => tried = seen.map(|seen| (device.name.clone(), seen)),
             Err(source @ EngineError::BadPackage(_)) => {
                 let is_listed = |plan: &PlanEntry| plan.file == entry.file;
@@ -151,7 +184,7 @@ pub fn build_engine(
             }
         }
     }
-    list(&editor, &package, &entry)?;
+    list(editor, package, &entry)?;
     Ok(BuiltPlan { entry, warnings, tried })
 }
 
@@ -392,22 +425,6 @@ fn judge(report: &BuildReport) -> Result<Vec<String>, BuildError> {
 mod tests {
     use super::*;
 
-    fn options(flavour: PlanFlavour) -> BuildOptions {
-        BuildOptions {
-            flavour,
-            library_dir: None,
-            cuda_library_dir: None,
-            profiles: None,
-            compute_capabilities: Vec::new(),
-            hardware_compatible: false,
-            same_compute_capability: false,
-            version_compatible: false,
-            device: 0,
-            optimization_level: None,
-            workspace_bytes: None,
-        }
-    }
-
     fn report(precision: &str, fusion: Fusion) -> BuildReport {
         BuildReport {
             precision: precision.to_owned(),
@@ -430,7 +447,7 @@ mod tests {
 
     #[test]
     fn rtx_knows_its_targets() {
-        let mut options = options(PlanFlavour::TensorRtRtx);
+        let mut options = BuildOptions::new(PlanFlavour::TensorRtRtx);
         options.compute_capabilities = vec!["8.6".parse().expect("it is one")];
         assert!(check_rtx(&options).is_ok());
         options.compute_capabilities.push("9.0".parse().expect("it is one"));

@@ -1,0 +1,72 @@
+//! Plans that a package lacks for the GPUs of a server.
+
+use std::path::Path;
+
+use crate::clock::Clock;
+use crate::engine::EngineError;
+use crate::engine::cuda::CudaDevice;
+use crate::package::ModelPackage;
+use crate::package::edit::PackageEditor;
+use crate::package::manifest::plan::PlanFlavour;
+
+use super::build::{BuildError, BuildOptions, build};
+use super::ffi::Observer;
+use super::{Machine, TensorRtOptions, choose, target};
+
+/// The GPUs of the options that no plan of the package fits.
+///
+/// # Errors
+/// `NotAvailable` without library, driver or GPU.
+pub fn without_plan(
+    package: &ModelPackage,
+    options: &TensorRtOptions,
+) -> Result<Vec<CudaDevice>, EngineError> {
+    let Machine { library, devices, .. } = Machine::open(options)?;
+    let fits = |device: &CudaDevice| {
+        choose::fitting(package.manifest(), &target(options, &library, device)).is_ok()
+    };
+    Ok(devices.into_iter().filter(|device| !fits(device)).collect())
+}
+
+/// Builds a plan for each GPU of `engine` that none of the package's plans fits, and adds it to the
+/// package. Waits for another process that is changing the package: its plans may be those that
+/// lack. Returns the package as it is then. Blocks for seconds to minutes.
+///
+/// # Errors
+/// See [`BuildError`]. The package keeps the plans that were built before.
+pub fn build_missing(
+    directory: &Path,
+    engine: &TensorRtOptions,
+    observer: &Observer,
+    clock: &dyn Clock,
+) -> Result<ModelPackage, BuildError> {
+    let editor = PackageEditor::wait(directory)?;
+    let mut package = ModelPackage::open(directory)?;
+    for &index in &engine.devices {
+        let lacking = without_plan(&package, engine).map_err(BuildError::Engine)?;
+        if let Some(device) = lacking.iter().find(|device| device.index == index) {
+            let options = for_gpu(engine, device);
+            let built = build(&editor, &package, &options, observer, clock)?;
+            for warning in &built.warnings {
+                tracing::warn!("{warning}");
+            }
+            package = ModelPackage::open(directory)?;
+        }
+    }
+    Ok(package)
+}
+
+/// For that GPU alone, with the libraries that are to run the plan.
+fn for_gpu(engine: &TensorRtOptions, device: &CudaDevice) -> BuildOptions {
+    let compute_capabilities = match engine.flavour {
+        PlanFlavour::TensorRtRtx => vec![device.capability],
+        PlanFlavour::TensorRt => Vec::new(),
+    };
+    BuildOptions {
+        library_dir: engine.library_dir.clone(),
+        cuda_library_dir: engine.cuda_library_dir.clone(),
+        compute_capabilities,
+        device: device.index,
+        ..BuildOptions::new(engine.flavour)
+    }
+}
