@@ -5,8 +5,9 @@
 #   scripts/serve.sh [--cpu] [ARGUMENTS OF duovec serve]
 #
 # Where NVIDIA's driver shows a GPU it serves on that, with the installed TensorRT or with NVIDIA's
-# wheels for the driver's CUDA, which go to the cache folder, and with a plan that is built for this
-# GPU. Where a step of that fails it says why and serves on the CPU; --cpu asks for that at once.
+# wheels for the driver's CUDA, which go to the cache folder, and with a plan that the server builds
+# for this GPU. Where a step of that fails it says why and serves on the CPU; --cpu asks for that at
+# once.
 #
 # Once it is built, `target/release/duovec serve --help` lists the arguments.
 set -euo pipefail
@@ -36,7 +37,7 @@ if [ "$GPU" = true ] && has_gpu; then
     if (prepare_gpu "$ready"); then
         mapfile -t command <"$ready"
         rm -f "$ready"
-        say "starting ${command[0]} on the GPU"
+        say "starting ${command[0]} for the GPU"
         exec "${command[0]}" serve "${command[@]:1}" "$@"
     fi
     rm -f "$ready"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Serving on a machine with an NVIDIA driver: TensorRT as it is installed or from NVIDIA's wheels, a
-# binary with it, and a plan for this GPU. Sourced after setup.sh and tensorrt.sh.
+# Serving on a machine with an NVIDIA driver: TensorRT as it is installed or from NVIDIA's wheels,
+# and a binary with it. Sourced after setup.sh and tensorrt.sh.
 
 # What NVIDIA publishes for each CUDA that a driver may know. Where it comes from is for pip's own
 # settings to say.
@@ -51,19 +51,6 @@ ensure_tensorrt_libraries() {
     LIBRARY_FLAGS+=(--cuda-library-dir "$(dirname "$found")")
 }
 
-# ensure_plan: one of the package's plans runs here; it is built when none does.
-ensure_plan() {
-    local log="$CACHE/check.log"
-    if "$BINARY" check "$DUOVEC_PACKAGE" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$log" 2>&1; then
-        return
-    fi
-    say "building a plan for this GPU (minutes, once)"
-    "$BINARY" build-engine "$DUOVEC_PACKAGE" --flavour tensorrt "${LIBRARY_FLAGS[@]}" >&2 ||
-        die "the plan could not be built; the reason stands above"
-    "$BINARY" check "$DUOVEC_PACKAGE" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$log" 2>&1 ||
-        die "the plan does not run here: $(tail -n 1 "$log")"
-}
-
 # prepare_gpu FILE: all of it; writes the binary and the arguments to serve with into FILE, a line
 # each. Ends the shell it runs in where a step fails.
 prepare_gpu() {
@@ -71,6 +58,5 @@ prepare_gpu() {
     ensure_tensorrt
     ensure_binary default,tensorrt
     ensure_fp16 "$DUOVEC_PACKAGE"
-    ensure_plan
-    printf '%s\n' "$BINARY" --engine tensorrt "${LIBRARY_FLAGS[@]}" >"$1"
+    printf '%s\n' "$BINARY" --build-plan true "${LIBRARY_FLAGS[@]}" >"$1"
 }
