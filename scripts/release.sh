@@ -3,24 +3,34 @@
 # Both have the binary, OpenVINO's libraries for CPUs, the default model package, licences, and the
 # list of parts in CycloneDX.
 #
-#   scripts/release.sh [--out FOLDER] [--tag vX.Y.Z]
+#   scripts/release.sh [--tensorrt] [--out FOLDER] [--tag vX.Y.Z]
 #
 # The default folder is target/release-files. With --tag the versions of Cargo.toml and CHANGELOG.md
-# must be the tag's. DUOVEC_TEST_BINARY names a binary that is built already.
+# must be the tag's. With --tensorrt the binary can use NVIDIA's TensorRT, which is not among the
+# files, and the package has a half-precision graph. DUOVEC_TEST_BINARY names a binary that is built
+# already.
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+# shellcheck source=scripts/lib/tensorrt.sh
+. "$ROOT/scripts/lib/tensorrt.sh"
 answer_help "$@"
 cd "$ROOT"
 
 OUT="$ROOT/target/release-files"
 TAG=""
+TENSORRT=false
 while [ $# -gt 0 ]; do
     case $1 in
+        --tensorrt)
+            TENSORRT=true
+            shift
+            continue
+            ;;
         --out) OUT=$2 ;;
         --tag) TAG=$2 ;;
-        *) die "unknown argument $1; try --out FOLDER or --tag vX.Y.Z" ;;
+        *) die "unknown argument $1; try --tensorrt, --out FOLDER or --tag vX.Y.Z" ;;
     esac
     shift 2
 done
@@ -96,7 +106,14 @@ END
     chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
 }
 
+if [ "$TENSORRT" = true ] && [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
+    need_tools
+    ensure_tensorrt
+    ensure_binary default,tensorrt
+    DUOVEC_TEST_BINARY="$BINARY"
+fi
 prepare_load
+[ "$TENSORRT" = false ] || ensure_fp16 "$DUOVEC_PACKAGE"
 mkdir -p "$OUT"
 WORK="$OUT/.making-$$"
 mkdir "$WORK"

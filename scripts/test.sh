@@ -46,7 +46,9 @@ check_style() {
     "$PYTHON" -m ruff format --check scripts tests clients examples deploy || return
     "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
         clients/python/src clients/python/tests/*.py || return
-    "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run
+    "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run \
+        deploy/container/*.sh || return
+    "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
 # build_tests: all of them, and the binary that they drive, in BINARY; lists the names and paths of

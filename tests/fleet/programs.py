@@ -18,6 +18,8 @@ from server import ROOT, end_process
 
 TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
 UNPACKED = TOOLS / "debian"
+BARE = TOOLS / "bare"
+"""The root of a Debian with nothing but its essential packages."""
 BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
 START_TIMEOUT_S = 20
 END_TIMEOUT_S = 10

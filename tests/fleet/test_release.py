@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,23 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 
 import programs
 from server import ROOT
 
 RELEASE = ROOT / "scripts/release.sh"
-BARE = programs.TOOLS / "bare"
 QUICK = ["--workers", "1", "--max-batch-tokens", "64", "--max-batch-rows", "8"]
 START_TIMEOUT_S = 120
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release."""
-    out = tmp_path_factory.mktemp("release")
-    programs.run(RELEASE, "--out", out)
-    return out
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -44,8 +33,8 @@ def test_a_tag_that_is_not_the_version_is_refused() -> None:
     assert "the tag is v99.0.0, but Cargo.toml has version" in ran.stderr
 
 
-def test_the_archive_runs_where_it_is_unpacked(files: Path, tmp_path: Path) -> None:
-    programs.run("tar", "-xzf", only(files, "*.tar.gz"), "-C", tmp_path)
+def test_the_archive_runs_where_it_is_unpacked(release: Path, tmp_path: Path) -> None:
+    programs.run("tar", "-xzf", only(release, "*.tar.gz"), "-C", tmp_path)
     [tree] = tmp_path.iterdir()
     moved = tree.rename(tmp_path / "moved here")
     ran = subprocess.run(
@@ -94,14 +83,11 @@ def served(root: Path, log: Path) -> Iterator[Path]:
 
 
 def test_the_debian_package_serves_in_a_bare_debian_without_network(
-    files: Path, tmp_path: Path
+    release: Path, bare: Path, tmp_path: Path
 ) -> None:
-    if os.geteuid() != 0 or not BARE.is_dir():
-        pytest.skip("a bare Debian could not be made: this needs root and Debian's packages")
-    root = tmp_path / "root"
-    programs.run("cp", "-a", BARE, root)
+    root = bare
     assert not any(shutil.which(tool, path=str(root / "usr/bin")) for tool in ("cc", "python3"))
-    shutil.copy(only(files, "*.deb"), root / "duovec.deb")
+    shutil.copy(only(release, "*.deb"), root / "duovec.deb")
     programs.run("chroot", root, "dpkg", "-i", "/duovec.deb")
     unit = (root / "usr/lib/systemd/system/duovec.service").read_text()
     [start] = re.findall(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.M)
