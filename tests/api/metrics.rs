@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use duovec::config::HttpConfig;
 use duovec::config::secret::ApiKey;
+use duovec::limits::HeadTimeoutMs;
 use duovec::metrics::names;
 use serde_json::json;
 
+use crate::log::{lines, listen};
 use crate::support::{BOTH, DENSE, LONG_TEXT, METRICS, PATIENCE, SPARSE, Server, Trouble};
 
 /// Series (name with labels) and their values.
@@ -58,6 +60,33 @@ fn exactly_the_documented_metrics_are_exported() {
         .map(|metric| (metric.name.to_owned(), metric.kind.name().to_owned()))
         .collect();
     assert_eq!(families(&server), documented);
+}
+
+#[test]
+fn refused_heads_are_counted_and_logged_under_the_id_of_their_answer() {
+    listen();
+    let head_timeout = HeadTimeoutMs::new(100).expect("in range");
+    let server = Server::with(HttpConfig { head_timeout, ..HttpConfig::default() });
+    let large = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(70_000));
+    for (head, status, code) in [
+        ("no http at all\r\n\r\n", 400, "malformed_head"),
+        (&large, 431, "head_too_large"),
+        ("GET / HTTP/1.1\r\nhost: x", 408, "head_timeout"),
+    ] {
+        let answer = server.exchange(head.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let id = answer.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+        let id = id.unwrap_or_else(|| panic!("it has no id: {answer}"));
+        let lines = lines(id);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0]["level"], "DEBUG");
+        let fields = &lines[0]["fields"];
+        assert_eq!((&fields["status"], &fields["route"]), (&json!(status), &json!("none")));
+        let seen = scrape(&server);
+        let answers = format!("duovec_requests_total{{route=\"none\",status=\"{status}\"}}");
+        let errors = format!("duovec_request_errors_total{{reason=\"{code}\"}}");
+        assert_eq!((seen.get(&answers), seen.get(&errors)), (Some(&1.0), Some(&1.0)), "{seen:#?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod corpus;
 mod drain;
 mod faults;
 mod lifecycle;
+mod memory;
 mod start;
 mod support;
 mod systemd;
