@@ -8,8 +8,9 @@
 //!
 //! What is no request is answered before anything of this is asked (see `connection/gate`): 400 for
 //! a head that is malformed, 431 for one that is too large, 408 for one that comes too slowly. The
-//! answers are in JSON, have no `x-request-id`, and close the connection. `Expect: 100-continue` is
-//! answered with 100 when the body is wanted, so not before a refusal that the head decides.
+//! answers are in JSON, are recorded like all others, and close the connection. Their
+//! `x-request-id` is always the server's. `Expect: 100-continue` is answered with 100 when the body
+//! is wanted, so not before a refusal that the head decides.
 //!
 //! All other answers pass the layers of `app`.
 //!

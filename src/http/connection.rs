@@ -40,10 +40,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::State;
 use super::app::application;
 use super::entrance::Listeners;
 use super::tls::HTTP_2;
+use super::{State, record};
 use crate::config::HttpConfig;
 
 mod activity;
@@ -52,7 +52,7 @@ mod http_2;
 mod timed_stream;
 pub(super) mod unread;
 
-use gate::{LINGER, RequestGate};
+use gate::{LINGER, RefuseHead, RequestGate};
 use timed_stream::TimedStream;
 
 /// How long a client may take.
@@ -161,8 +161,11 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
             data.insert(stream.activity());
         })
         .h1(application(&state));
-    fn_service(move |stream: T| async move {
-        Ok((RequestGate::new(TimedStream::new(stream, timeouts.write), timeouts), None))
+    let refuse_head: RefuseHead = Rc::new(move |error| record::refuse_head(&state, error));
+    fn_service(move |stream: T| {
+        let stream = TimedStream::new(stream, timeouts.write);
+        let gate = RequestGate::new(stream, timeouts, Rc::clone(&refuse_head));
+        async move { Ok((gate, None)) }
     })
     .and_then(http)
 }

@@ -11,6 +11,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::request_id::X_REQUEST_ID;
 use super::{JSON, tei};
 use crate::service::{EmbedError, InputType, Refusal};
 
@@ -311,11 +312,11 @@ impl ApiError {
     }
 
     /// The whole answer in HTTP/1.1, for a connection that ends with it.
-    pub(super) fn to_bare_answer(&self) -> Vec<u8> {
+    pub(super) fn to_bare_answer(&self, request_id: &str) -> Vec<u8> {
         let (status, body) = (self.status_code(), self.to_json());
         let head = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-             connection: close\r\n\r\n",
+             {X_REQUEST_ID}: {request_id}\r\nconnection: close\r\n\r\n",
             body.len()
         );
         [head.into_bytes(), body].concat()

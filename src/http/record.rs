@@ -11,7 +11,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderMap;
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage, HttpRequest};
+use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
 use opentelemetry::trace::{SpanId, TraceId};
 use tracing::field::{DisplayValue, display};
 
@@ -110,18 +110,8 @@ pub(super) async fn observe(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let state = State::of(request.request()).clone();
     let id = request_id::of(request.headers());
-    let context = Rc::new(RequestContext {
-        arrival: state.clock.now(),
-        entered: Cell::default(),
-        served: Cell::default(),
-    });
-    request.extensions_mut().insert(Rc::clone(&context));
-    let record = Record {
-        state: &state,
-        context,
-        request_id: id.to_str().unwrap_or_default(),
-        is_finished: false,
-    };
+    let record = Record::begin(&state, id.to_str().unwrap_or_default());
+    request.extensions_mut().insert(Rc::clone(&record.context));
     let mut response = next.call(request).await?.map_into_boxed_body();
     // What actix and its layers refuse by themselves has the form of all refusals.
     if let Some(error) = response.response().error().and_then(in_our_form) {
@@ -131,6 +121,14 @@ pub(super) async fn observe(
     record.finish(response.status(), error);
     response.headers_mut().insert(request_id::X_REQUEST_ID, id);
     Ok(response)
+}
+
+/// Records a request that no layer sees, since its head was refused. Gives its answer, after which
+/// the connection ends.
+pub(super) fn refuse_head(state: &State, error: &ApiError) -> Vec<u8> {
+    let id = request_id::new();
+    Record::begin(state, &id).finish(error.status_code(), Some(error));
+    error.to_bare_answer(&id)
 }
 
 /// `None` when it is ours already.
@@ -155,7 +153,17 @@ struct Record<'a> {
 /// An id in a line of the log; a request without a trace has none.
 type LogId<I> = Option<DisplayValue<I>>;
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// A request of which the head has just come, or been refused.
+    fn begin(state: &'a State, request_id: &'a str) -> Self {
+        let context = Rc::new(RequestContext {
+            arrival: state.clock.now(),
+            entered: Cell::default(),
+            served: Cell::default(),
+        });
+        Self { state, context, request_id, is_finished: false }
+    }
+
     /// The answer is ready to be sent.
     fn finish(mut self, status: StatusCode, error: Option<&ApiError>) {
         self.is_finished = true;

@@ -13,9 +13,13 @@ const MAX_LENGTH: usize = 128;
 pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
     match headers.get(X_REQUEST_ID) {
         Some(id) if is_fit(id.as_bytes()) => id.clone(),
-        _ => HeaderValue::from_str(&Uuid::new_v4().to_string())
-            .expect("a UUID is hexadecimal digits and hyphens"),
+        _ => HeaderValue::from_str(&new()).expect("a UUID is hexadecimal digits and hyphens"),
     }
+}
+
+/// The id of a request that names none.
+pub(super) fn new() -> String {
+    Uuid::new_v4().to_string()
 }
 
 fn is_fit(id: &[u8]) -> bool {

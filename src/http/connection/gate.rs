@@ -83,6 +83,9 @@ const READ_AHEAD_BYTES: usize = 16 * 1024;
 /// Tells a client to send its body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// Records that a head was refused, and gives the whole answer.
+pub(super) type RefuseHead = Rc<dyn Fn(&ApiError) -> Vec<u8>>;
+
 /// What comes next from the client; this file's header has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadState {
@@ -96,6 +99,7 @@ enum ReadState {
 pub(super) struct RequestGate<T> {
     stream: TimedStream<T>,
     timeouts: Timeouts,
+    refuse_head: RefuseHead,
     activity: Rc<Activity>,
     state: ReadState,
     /// Of the state.
@@ -113,10 +117,11 @@ pub(super) struct RequestGate<T> {
 }
 
 impl<T> RequestGate<T> {
-    pub(super) fn new(stream: TimedStream<T>, timeouts: Timeouts) -> Self {
+    pub(super) fn new(stream: TimedStream<T>, timeouts: Timeouts, refuse_head: RefuseHead) -> Self {
         Self {
             stream,
             timeouts,
+            refuse_head,
             activity: Rc::default(),
             state: ReadState::Idle,
             timer: Box::pin(sleep(timeouts.idle)),
@@ -249,8 +254,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
         match verdict {
             HeadVerdict::Whole(_) => self.hand_on(buffer),
             HeadVerdict::Refused(error) => {
-                tracing::debug!(%error, "the head of a request was refused");
-                self.stream.write_now(context, &error.to_bare_answer());
+                self.stream.write_now(context, &(self.refuse_head)(&error));
                 self.enter(ReadState::Closing);
             }
             HeadVerdict::Partial => {
@@ -272,8 +276,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
             return Ok(());
         }
         if self.state == ReadState::Head {
-            tracing::debug!("the head of a request did not come in time");
-            self.stream.write_now(context, &ApiError::head_timeout().to_bare_answer());
+            self.stream.write_now(context, &(self.refuse_head)(&ApiError::head_timeout()));
         }
         Err(ErrorKind::TimedOut.into())
     }

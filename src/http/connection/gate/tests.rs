@@ -22,7 +22,8 @@ const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunke
 /// The server's side and the client's.
 fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
-    (RequestGate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS), client)
+    let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
+    (RequestGate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS, refuse_head), client)
 }
 
 /// Runs on a clock that stands still while there is work, and jumps when all wait for it.
