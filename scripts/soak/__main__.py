@@ -8,6 +8,9 @@ import time
 from default_package import command, environment
 
 SETTLE_MINUTES = 5.0
+WINDOW_SECONDS = 60.0
+WINDOW_PART = 0.2
+"""Of the time until memory has settled, at most."""
 
 
 def main() -> int:
@@ -23,6 +26,12 @@ def main() -> int:
     )
     parser.add_argument("--growth", type=float, default=0.03, help="allowed part, default 0.03")
     parser.add_argument("--clients", type=int, default=24, help="at once, default 24")
+    parser.add_argument(
+        "--pause-ms", type=float, default=0.0, help="of a client before a request, default 0"
+    )
+    parser.add_argument(
+        "--peaks", type=int, default=3, help="of memory at the start, on purpose, default 3"
+    )
     parser.add_argument("--fault-seconds", type=float, default=20.0, help="between two faults")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--real", action="store_true", help="the package's model, not the fake one")
@@ -32,6 +41,7 @@ def main() -> int:
         typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
     if not 0 < typed.settle_minutes < typed.minutes:
         parser.error("--minutes must be more than --settle-minutes, and both above 0")
+    typed.window_seconds = min(WINDOW_SECONDS, typed.settle_minutes * 60 * WINDOW_PART)
     return command.run("soak.drive", typed, environment.TEST_REQUIREMENTS)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,15 @@ ITEM_BYTES = 1 << 20
 """The default of --max-item-bytes."""
 BODY_BYTES = 32 << 20
 """The default of --max-body-bytes."""
+BODY_START, BODY_END = b'{"input":"a","user":"', b'"}'
+LONG_BYTES = 64 << 10
+"""Such a text is tokenized on the threads for long texts."""
 ITEMS_MAX = 2048
 BUSY = (429, 504)
 """Answers that a good request may get from a server that is busy."""
+CALM_PAUSE_S = 0.1
+Habit = Callable[[], Awaitable[int | str]]
+"""Asks something; gives the status, or a word, of what became of it."""
 BAD_BODIES = (
     b"",
     b"{",
@@ -61,10 +68,13 @@ class Client:
     texts: list[str]
     vectors: dict[str, str] | None
     """The first vector of each text, when the engine gives the same each time."""
+    pause_s: float
+    """Before each request, on average."""
 
     def __post_init__(self) -> None:
         """What it does, and how often of a hundred times or so."""
         self._connection = Connection(self.address)
+        self._known = frozenset(self.texts)
         self._habits = (
             (50, self.ask),
             (10, self.leave),
@@ -78,19 +88,35 @@ class Client:
             (3, self.ask_without_key),
             (1, self.fill_the_body),
         )
+        self._calm_habits = ((8, self.ask), (1, self.page), (1, self.ask_for_a_long_text))
 
     async def run(self, until: float) -> None:
-        """Until then; a request that has begun is brought to its end."""
+        """Everything until then; a request that has begun is brought to its end."""
+        await self._choose(self._habits, self.pause_s, until)
+
+    async def run_calmly(self, until: float) -> None:
+        """Small requests only: the server holds little, and each of its threads has work."""
+        await self._choose(self._calm_habits, max(self.pause_s, CALM_PAUSE_S), until)
+
+    async def do(self, habit: Habit) -> None:
+        """Asks once and counts what became of it."""
+        self.tally.sent += 1
+        try:
+            self.tally.ended[f"{habit.__name__}: {await habit()}"] += 1
+        except (Broken, OSError, KeyError, TypeError) as error:
+            self._connection.close()
+            self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}")
+
+    async def _choose(
+        self, habits: Sequence[tuple[int, Habit]], pause_s: float, until: float
+    ) -> None:
         clock = asyncio.get_running_loop().time
-        weights = [weight for weight, _ in self._habits]
+        weights = [weight for weight, _ in habits]
         while clock() < until:
-            (habit,) = self.chance.choices([habit for _, habit in self._habits], weights)
-            self.tally.sent += 1
-            try:
-                self.tally.ended[f"{habit.__name__}: {await habit()}"] += 1
-            except (Broken, OSError, KeyError, TypeError) as error:
-                self._connection.close()
-                self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}")
+            if pause_s:
+                await asyncio.sleep(self.chance.uniform(0, 2 * pause_s))
+            (habit,) = self.chance.choices([habit for _, habit in habits], weights)
+            await self.do(habit)
         self._connection.close()
 
     async def ask(self) -> int:
@@ -106,11 +132,32 @@ class Client:
         size = self.chance.choice((ITEM_BYTES, ITEM_BYTES + 1))
         return await self._ask_for([self._text_of(size)], (400,) if size > ITEM_BYTES else ())
 
+    async def ask_for_a_long_text(self) -> int:
+        """A good request of a text of some pages."""
+        return await self._ask_for([self._text_of(LONG_BYTES)])
+
+    async def ask_for_most_texts(self) -> int:
+        """A good request of the most items, all of them different."""
+        return await self._ask_for([str(self.chance.random()) for _ in range(ITEMS_MAX)])
+
+    async def ask_for_largest_text(self) -> int:
+        """A good request of the largest item."""
+        return await self._ask_for([self._text_of(ITEM_BYTES)])
+
+    async def ask_for_largest_texts(self) -> int:
+        """A good request of the largest body, full of the largest items."""
+        return await self._ask_for([self._text_of(ITEM_BYTES)] * (BODY_BYTES // ITEM_BYTES - 1))
+
     async def fill_the_body(self) -> int:
         """The largest body, or a little more; the refusal of more may be lost with a reset."""
-        size = self.chance.choice((BODY_BYTES, BODY_BYTES + 1))
-        start, end = b'{"input":"a","user":"', b'"}'
-        body = start + b"b" * (size - len(start) - len(end)) + end
+        return await self._fill(self.chance.choice((BODY_BYTES, BODY_BYTES + 1)))
+
+    async def send_the_largest_body(self) -> int:
+        """The largest body, of which one field takes everything."""
+        return await self._fill(BODY_BYTES)
+
+    async def _fill(self, size: int) -> int:
+        body = BODY_START + b"b" * (size - len(BODY_START) - len(BODY_END)) + BODY_END
         try:
             answer = await self._connection.ask(self._post(ROUTES[0], body))
         except Broken:
@@ -200,7 +247,7 @@ class Client:
         if self.vectors is None:
             return
         for text, one in zip(items, answer["data"], strict=True):
-            if (vector := one.get("embedding")) and len(text) < ITEM_BYTES // 2:
+            if (vector := one.get("embedding")) and text in self._known:
                 first = self.vectors.setdefault(text, vector)
                 if vector != first:
                     raise Broken("a text got another vector than before")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import tempfile
@@ -18,6 +19,8 @@ from http_bench import servers
 
 from .clients import Client, Tally
 from .faults import Faults
+from .memory import MemorySeries, growth, spread
+from .peaks import reach
 
 KEY = "soak-key"
 QUIET_S = 8.0
@@ -32,11 +35,13 @@ COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
 
 
 @dataclass
-class Quiet:
-    """The server when nobody asks it anything."""
+class Figures:
+    """What a part of the run left behind it."""
 
-    resident_mb: float
+    resident_mb: list[float]
+    """Of a time of small requests, a sample each second."""
     descriptors: int
+    """When nobody asks anything."""
     items: dict[str, int]
 
 
@@ -79,6 +84,7 @@ class Soak:
                 random.Random(chance.random()),
                 own,
                 vectors,
+                typed.pause_ms / 1e3,
             )
             for _ in range(typed.clients)
         ]
@@ -92,17 +98,41 @@ class Soak:
             typed.fault_seconds,
             STUCK_MS / 1e3 + 1,
         )
+        self._memory = MemorySeries()
+        self._peaks_s = 0.0
         self._failed: list[str] = []
         self._lines: list[str] = []
 
     async def drive(self) -> None:
-        """Two parts with a pause behind each; the second one's end is compared with the first's."""
+        """Two parts that end alike; the second one's end is compared with the first's."""
         settle = self._typed.settle_minutes * 60
-        await self._load(settle)
-        first = await self._quiet()
-        await self._load(self._typed.minutes * 60 - settle)
-        last = await self._quiet()
+        sampling = asyncio.create_task(self._memory.sample(self._server.resident_megabytes))
+        first = await self._part(settle, self._typed.peaks)
+        last = await self._part(self._typed.minutes * 60 - settle, 0)
+        sampling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sampling
         self._compare(first, last)
+
+    async def _part(self, seconds: float, peaks: int) -> Figures:
+        """Peaks, everything at once, a last peak, and small requests, during which is measured."""
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        for _ in range(peaks):
+            await self._reach_peaks()
+        window = self._typed.window_seconds
+        await self._load(max(0.0, start + seconds - window - self._peaks_s - clock()))
+        await self._reach_peaks()
+        until = clock() + window
+        await asyncio.gather(*(client.run_calmly(until) for client in self._clients))
+        resident_mb = self._memory.last(window)
+        return await self._quiet(resident_mb)
+
+    async def _reach_peaks(self) -> None:
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        await reach(self._clients, self._faults)
+        self._peaks_s = clock() - start
 
     async def _load(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
@@ -121,7 +151,7 @@ class Soak:
             self._faults.go_on()
         await running
 
-    async def _quiet(self) -> Quiet:
+    async def _quiet(self, resident_mb: list[float]) -> Figures:
         await asyncio.sleep(QUIET_S)
         health = await asyncio.to_thread(servers.health, self._server)
         folder = Path(f"/proc/{self._server.process.pid}/fd")
@@ -130,13 +160,9 @@ class Soak:
         for _ in range(LOOKS):
             await asyncio.sleep(1)
             descriptors.append(len(list(folder.iterdir())))
-        return Quiet(
-            self._server.resident_megabytes(),
-            min(descriptors),
-            health["tuning"]["items"],
-        )
+        return Figures(resident_mb, min(descriptors), health["tuning"]["items"])
 
-    def _compare(self, first: Quiet, last: Quiet) -> None:
+    def _compare(self, first: Figures, last: Figures) -> None:
         tally, items = self._tally, last.items
         ended = sum(tally.ended.values())
         self.check("every request ended once", ended == tally.sent, f"{ended} of {tally.sent}")
@@ -147,12 +173,13 @@ class Soak:
         self.check("the server's counts add up", added == items["accepted"], told)
         seen = tally.items_answered
         self.check("answered items were replied", items["replied"] >= seen, f"{seen} seen")
-        growth = last.resident_mb / first.resident_mb - 1
-        told = f"{first.resident_mb:.1f} MB, then {last.resident_mb:.1f} MB, {growth:+.1%}"
-        self.check("memory stays", growth <= self._typed.growth, told)
+        more = growth(first.resident_mb, last.resident_mb)
+        told = f"{spread(first.resident_mb)}, then {spread(last.resident_mb)}, {more:+.1%}"
+        self.check("memory stays", more <= self._typed.growth, told)
         told = f"{first.descriptors}, then {last.descriptors}"
         self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(tally.ended.items())]
+        self._lines += self._memory.lines()
         done: Counter[str] = self._faults.done
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(done.items())]
 

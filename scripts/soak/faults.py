@@ -63,6 +63,13 @@ class Faults:
                 return
             self.done["hangs of a worker"] += 1
 
+    async def hold_workers(self, seconds: float) -> None:
+        """All workers' threads stand still, so that what comes must wait."""
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for thread in worker_threads(self.pid):
+                held.enter_context(stopped(thread))
+            await self._held_up(seconds)
+
     def go_on(self) -> None:
         """Ends a stop that was interrupted."""
         os.kill(self.pid, signal.SIGCONT)

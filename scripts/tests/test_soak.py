@@ -1,0 +1,75 @@
+"""How scripts/soak.sh judges memory: what a leak looks like, and what does not look like one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from soak.memory import MemorySeries, growth, spread
+
+ALLOWED = 0.03
+"""The default of --growth."""
+MINUTE_S = 60
+
+
+def an_hour(leak_mb_per_minute: float, scatter: float = 0.05) -> list[float]:
+    """Samples of an hour, a second each, of a server that has settled at 100 MB."""
+    chance = random.Random(1)
+    return [
+        (100 + leak_mb_per_minute * second / MINUTE_S) * chance.uniform(1 - scatter, 1 + scatter)
+        for second in range(60 * MINUTE_S)
+    ]
+
+
+def seen(samples: list[float]) -> float:
+    """The growth between the fifth minute and the last."""
+    return growth(samples[4 * MINUTE_S : 5 * MINUTE_S], samples[-MINUTE_S:])
+
+
+def test_a_slow_leak_is_seen_through_the_scatter() -> None:
+    assert seen(an_hour(0.1)) > ALLOWED
+
+
+def test_scatter_alone_is_no_growth() -> None:
+    assert abs(seen(an_hour(0.0))) < ALLOWED / 3
+
+
+def test_a_step_that_stays_is_growth() -> None:
+    samples = an_hour(0.0)
+    higher = [megabytes + 5 for megabytes in samples[12 * MINUTE_S :]]
+    assert seen(samples[: 12 * MINUTE_S] + higher) > ALLOWED
+
+
+def test_a_peak_that_passes_is_no_growth() -> None:
+    samples = an_hour(0.0)
+    peak = len(samples) - MINUTE_S // 2
+    samples[peak : peak + 10] = [400.0] * 10
+    assert seen(samples) < ALLOWED
+
+
+def test_the_series_has_a_figure_for_each_20_seconds() -> None:
+    series = MemorySeries([(float(second), 80.0 + second // 300) for second in range(601)])
+    assert series.lines() == [
+        "  MB from minute  0: " + " ".join(["80"] * 15),
+        "  MB from minute  5: " + " ".join(["81"] * 15),
+        "  MB from minute 10: 82",
+    ]
+    assert spread(series.last(300)) == "81.0 MB (81.0 to 82.0)"
+
+
+def test_memory_is_read_until_the_run_ends() -> None:
+    async def twice() -> MemorySeries:
+        series, read = MemorySeries(), asyncio.Event()
+
+        def megabytes() -> float:
+            read.set()
+            return 7.0
+
+        task = asyncio.create_task(series.sample(megabytes))
+        await read.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return series
+
+    found = asyncio.run(twice())
+    assert [megabytes for _, megabytes in found.samples] == [7.0]
