@@ -1,8 +1,8 @@
 """Writes model.onnx: a post-layer-norm BERT encoder with a dense and a sparse output.
 
 Inputs `input_ids`, `attention_mask`: int32 `[batch, length]`. Outputs `dense`: f32
-`[batch, hidden]`, mean pooled and L2-normalized; `token_weights`: f32 `[batch, length]`,
-relu(linear(hidden)), zero where the mask is zero. The hidden states never leave the graph.
+`[batch, hidden]`, mean pooled and L2-normalized; `token_weights`: f32 `[batch, length]`, as
+`sparse_head` has them, zero where the mask is zero. The hidden states never leave the graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .sparse_head import SparseHead
+from .sparse_head import NORM_FLOOR, SparseHead
 from .weights import Config, Model
 
 OPSET = 20
@@ -26,7 +26,7 @@ PRODUCER = "duovec"
 MASK_PENALTY = -10000.0
 """Added to the attention scores of padding: exp() of it is zero, and even with a large negative
 score added it stays a finite fp16 number (whose lowest is -65504)."""
-NORM_FLOOR = 1e-12
+DENSE_NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that an all-padding row gives zeros, not NaN."""
 
 
@@ -194,17 +194,60 @@ def mean_pool(builder: GraphBuilder, hidden: str, mask: str, axis: str) -> str:
 def normalize(builder: GraphBuilder, pooled: str, axis: str) -> str:
     """L2 over `axis`, the output `dense`: f32 `[batch, hidden]`, zeros stay zeros."""
     norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
-    safe = builder.op("Max", [norm, builder.floats("norm.floor", NORM_FLOOR)], "dense.norm.floor")
+    safe = builder.op(
+        "Max", [norm, builder.floats("norm.floor", DENSE_NORM_FLOOR)], "dense.norm.floor"
+    )
     return builder.op("Div", [pooled, safe], "dense")
 
 
 def token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
-    """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`."""
+    """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`.
+
+    With an exponent the weights of a row are divided by their norm, to which padding adds nothing.
+    """
     weight = np.asarray(head.weights, np.float32).reshape(1, -1)
-    logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
+    if head.piece_biases is None:
+        logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
+    else:
+        product = builder.op(
+            "MatMul", [hidden, builder.floats("sparse.weight", weight.T)], "sparse.product"
+        )
+        table = builder.floats("sparse.pieces", head.piece_biases.reshape(-1, 1))
+        bias = builder.op("Gather", [table, "input_ids"], "sparse.bias")
+        logits = builder.op("Add", [product, bias], "sparse")
     flat = builder.op("Squeeze", [logits, builder.ints("sparse.axis", 2)], "sparse.flat")
+    if head.repeat_weight:
+        flat = _add_repeats(builder, flat, head.repeat_weight)
     positive = builder.op("Relu", [flat], "sparse.positive")
-    return builder.op("Mul", [positive, mask], "token_weights")
+    if head.norm_exponent == 0.0:
+        return builder.op("Mul", [positive, mask], "token_weights")
+    kept = builder.op("Mul", [positive, mask], "sparse.kept")
+    return _divide_by_norm(builder, kept, head.norm_exponent)
+
+
+def _add_repeats(builder: GraphBuilder, flat: str, weight: float) -> str:
+    """Adds weight · log(how often the row has the position's id). Padding equals no real token."""
+    axis = builder.ints("sparse.repeats.axis", 2)
+    columns = builder.op("Unsqueeze", ["input_ids", axis], "sparse.repeats.columns")
+    one = builder.ints("sparse.repeats.one", 1)
+    rows = builder.op("Unsqueeze", ["input_ids", one], "sparse.repeats.rows")
+    same = builder.op("Equal", [columns, rows], "sparse.repeats.same")
+    numbers = builder.op("Cast", [same], "sparse.repeats.numbers", to=TensorProto.FLOAT)
+    count = builder.op("ReduceSum", [numbers, axis], "sparse.repeats.count", keepdims=0)
+    logarithm = builder.op("Log", [count], "sparse.repeats.log")
+    scale = builder.floats("sparse.repeats.weight", weight)
+    scaled = builder.op("Mul", [logarithm, scale], "sparse.repeats")
+    return builder.op("Add", [flat, scaled], "sparse.repeated")
+
+
+def _divide_by_norm(builder: GraphBuilder, kept: str, exponent: float) -> str:
+    axis = builder.ints("sparse.norm.axis", 1)
+    norm = builder.op("ReduceL2", [kept, axis], "sparse.norm", keepdims=1)
+    floor = builder.floats("sparse.norm.least", NORM_FLOOR)
+    safe = builder.op("Max", [norm, floor], "sparse.norm.floor")
+    power = builder.floats("sparse.norm.exponent", exponent)
+    divisor = builder.op("Pow", [safe, power], "sparse.norm.power")
+    return builder.op("Div", [kept, divisor], "token_weights")
 
 
 def finish(builder: GraphBuilder) -> onnx.ModelProto:

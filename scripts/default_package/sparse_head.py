@@ -1,34 +1,78 @@
-"""The sparse head: one weight for each hidden unit and a bias, kept in sparse_head.json."""
+"""The sparse head: what turns hidden states into lexical weights, kept in sparse_head.json.
+
+The value of a position is `weights . hidden + bias of its piece + repeat_weight * log(how often the
+text has it)`, where a piece's bias is `bias + surprisal_weight * surprisal`. Its weight is
+relu(value), divided by the L2 norm of all its text's weights raised to `norm_exponent`: passages of
+different lengths become comparable, as BM25 makes them by their length. A head may have none of
+these but weights and bias, as BGE-M3's.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from .errors import PackageError
+from .weights import Vocabulary
 
 PATH = Path(__file__).with_name("sparse_head.json")
+SURPRISAL_UNIT = 10.0
+"""In nats: keeps surprisals near one, where hidden units are too."""
+SPECIAL_BIAS = -10_000.0
+"""Of special pieces: their weight is zero, and the number is finite in every precision."""
+NORM_FLOOR = 1e-6
+"""Smallest norm, so that a text without weights gives zeros, not NaN."""
 
 
 @dataclass(frozen=True)
 class SparseHead:
-    """`relu(weights . hidden + bias)` is the lexical weight of one position."""
+    """The numbers of a head."""
 
     weights: list[float]
     bias: float
     method: str
     """One sentence: how it was made."""
+    piece_biases: np.ndarray | None = None
+    """f32 `[vocabulary]`: in the place of `bias`, where the head reads surprisals too."""
+    repeat_weight: float = 0.0
+    norm_exponent: float = 0.0
 
 
-def load(path: Path = PATH) -> SparseHead:
-    """Reads the file that `train_sparse_head.py` wrote."""
+def surprisal(scores: Sequence[float]) -> np.ndarray:
+    """f32 `[vocabulary]`: how rare each piece is, from the tokenizer's Unigram scores.
+
+    A score is the natural logarithm of the piece's probability in the text that the vocabulary was
+    made from.
+    """
+    return np.asarray(scores, np.float32) / np.float32(-SURPRISAL_UNIT)
+
+
+def load(vocabulary: Vocabulary | None = None, path: Path = PATH) -> SparseHead:
+    """Reads what `train_sparse_head.py` wrote; without a vocabulary only its weights and bias."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return SparseHead(stored["weights"], stored["bias"], stored["method"])
+        plain = SparseHead(stored["weights"], stored["bias"], stored["method"])
+        if vocabulary is None or "surprisal_weight" not in stored:
+            return plain
+        return replace(
+            plain,
+            piece_biases=_piece_biases(plain.bias, stored["surprisal_weight"], vocabulary),
+            repeat_weight=stored["repeat_weight"],
+            norm_exponent=stored["norm_exponent"],
+        )
     except FileNotFoundError as error:
         raise PackageError(
             f"{path} is missing: run scripts/research/train_sparse_head.py first"
         ) from error
     except (json.JSONDecodeError, KeyError) as error:
         raise PackageError(f"{path} is not a sparse head: {error}") from error
+
+
+def _piece_biases(bias: float, surprisal_weight: float, vocabulary: Vocabulary) -> np.ndarray:
+    found = surprisal_weight * surprisal(vocabulary.scores) + bias
+    found[[vocabulary.bos, vocabulary.pad, vocabulary.eos, vocabulary.unk]] = SPECIAL_BIAS
+    return found.astype(np.float32)

@@ -35,5 +35,5 @@ class ExportReference(ReferenceEncoder):
             hidden = self._layer(hidden, f"l{layer}")
         pooled = hidden[0] if architecture.pooling is Pooling.CLS else hidden.mean(axis=0)
         dense = pooled / np.sqrt((pooled * pooled).sum())
-        weights = np.maximum(hidden @ self._head_weights + self._head_bias, 0.0)
+        weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)

@@ -105,7 +105,7 @@ def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "head.json"
     path.write_text(content)
     with pytest.raises(PackageError, match="is not a sparse head"):
-        sparse_head.load(path)
+        sparse_head.load(path=path)
 
 
 def test_texts_are_many_and_unlike() -> None:

@@ -1,6 +1,7 @@
 """The tiny package of the Rust tests is what its recipe makes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tokenizers
 
 import make_tiny_package
+from default_package import graph, sparse_head
 from default_package.reference import ReferenceEncoder, ReferenceTokenizer
 from default_package.runtime import Runtime
 from default_package.wheel import digest
@@ -72,6 +74,25 @@ def test_graph_and_reference_agree_whatever_the_padding(runtime: Runtime) -> Non
         expected = encoder.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=1e-5)
         np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=1e-5)
+
+
+def test_a_head_with_surprisals_repeats_and_norm_is_the_reference_too(tmp_path: Path) -> None:
+    model = tiny_package.tiny_model()
+    biases = np.linspace(0.1, 0.6, len(model.vocabulary.pieces)).astype(np.float32)
+    biases[:4] = sparse_head.SPECIAL_BIAS
+    head = replace(
+        tiny_package.tiny_head(), piece_biases=biases, repeat_weight=0.2, norm_exponent=0.5
+    )
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph.build(model, head).SerializeToString())
+    encoder = ReferenceEncoder(model, head)
+    sequences = [ReferenceTokenizer(model).encode(text) for text in ("", "a", "the the quick")]
+    for row, ids in zip(Runtime(path, "f32").run(sequences, pad=1), sequences, strict=True):
+        expected = encoder.run(ids).token_weights
+        np.testing.assert_allclose(row.token_weights, expected, atol=1e-5)
+        assert row.token_weights[0] == row.token_weights[-1] == 0.0
+    plain = ReferenceEncoder(model, replace(head, norm_exponent=0.0)).run(ids).token_weights
+    np.testing.assert_allclose(expected, plain / np.linalg.norm(plain) ** 0.5, rtol=1e-5)
 
 
 def test_a_row_of_padding_gives_zeros(runtime: Runtime) -> None:
