@@ -4,9 +4,11 @@
     sudo apt-get update
     scripts/research/train_sparse_head.py
 
-weight of a position = relu(w . hidden + b), the encoder frozen. The pairs come from manual pages
-in eleven languages: a page's summary or a heading and the paragraphs it stands for; a page's title
-or an option and the same page in another language. Debian packages are fetched and unpacked into a
+What a head is stands in default_package/sparse_head.py; the encoder is frozen. The pairs come from
+manual pages, office help and handbooks in eleven languages: a page's summary or a heading and the
+paragraphs it stands for; a page's title or an option and the same page in another language; the
+first sentence of a section and the rest of it. Several ways of training are compared on validation
+pages and guides, which no pair comes from. Debian packages are fetched and unpacked into a
 cache folder, hidden states are computed once and kept there; nothing is installed. The same
 packages give the same file. Afterwards: make_default_package.py and make_golden.py.
 """

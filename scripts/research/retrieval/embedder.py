@@ -92,28 +92,35 @@ def _decode(item: dict[str, Any], tokens: tuple[int, ...]) -> Embedded:
 
 
 class DirectEmbedder:
-    """The same numbers without a server, with any head: for choosing settings."""
+    """The same numbers without a server, with any head: for choosing one."""
 
-    def __init__(self, package: Package, head: np.ndarray, precision: str, cache: Path) -> None:
-        self._package, self._head = package, head
-        self._precision, self._cache = precision, cache
+    BATCH_TEXTS = 500
+
+    def __init__(self, package: Package, precision: str, cache: Path) -> None:
+        self._package, self._precision, self._cache = package, precision, cache
+        self._surprisal = package.surprisal()
+        self.head = np.zeros(0)
+        """A number for each feature of `contrast`."""
+        self.norm_exponent = 0.0
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """Hidden states from the cache folder where they are there."""
         states = hidden_states.cached(
             self._package, list(texts), kind, self._precision, self._cache
         )
-        batch = contrast.TextStore(states).pick(np.arange(len(states)))
-        weight = contrast.activate(batch, self._head).weight
-        bounds = np.searchsorted(batch.text, np.arange(len(states) + 1))
-        found = []
-        for i in range(len(states)):
-            part = slice(bounds[i], bounds[i + 1])
-            live = weight[part] > 0.0
-            tokens = tuple(states.ids[states.offsets[i] : states.offsets[i + 1]].tolist())
-            found.append(
-                Embedded(states.dense[i], batch.token[part][live], weight[part][live], tokens)
-            )
+        store = contrast.TextStore(states, self._surprisal)
+        found: list[Embedded] = []
+        for first in range(0, len(states), self.BATCH_TEXTS):
+            numbers = np.arange(first, min(first + self.BATCH_TEXTS, len(states)))
+            batch = store.pick(numbers)
+            weight = contrast.activate(batch, self.head, self.norm_exponent).weight
+            live = (weight > 0.0) & (batch.token != contrast.PROMPT)
+            ids, weight = batch.token[live], weight[live]
+            bounds = np.searchsorted(batch.text[live], np.arange(len(numbers) + 1))
+            found += [
+                Embedded(states.dense[i], ids[low:high], weight[low:high], states.tokens(i))
+                for i, low, high in zip(numbers, bounds[:-1], bounds[1:], strict=True)
+            ]
         return found
 
 

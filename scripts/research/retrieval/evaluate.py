@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from .pictures import Sentence
 
 DOMAINS = {
     "held-out manual pages": "manuals",
-    "installation guide, never seen": "unseen",
+    "installation guide": "installation",
+    "administrator's handbook, never seen": "administration",
 }
 FONT_PACKAGE, FONT_FILE = "fonts-wqy-zenhei", "wqy-zenhei.ttc"
 """Chinese, Japanese and Korean glyphs for the token picture; a Debian package."""
@@ -44,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
         "engine": embedder.health["engine"],
         "precision": embedder.health["tuning"]["precision"],
         "hybrid_share": share,
+        "rank_fusion": asdict(evaluation.RANK_FUSION),
         "collections": {name: collection.digest() for name, collection in found.items()},
         "domains": {},
     }
@@ -67,30 +70,29 @@ def write(results: dict[str, Any], out: Path) -> None:
 
 
 def collections(cache: Path) -> dict[str, Collection]:
-    """Manual pages and the unseen guide, from Debian's packages."""
-    say("reading manual pages and the unseen guide")
+    """Manual pages and two guides, from Debian's packages."""
+    say("reading manual pages and guides")
     manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
-    unseen = packages.fetch_all(guide_collection.UNSEEN.packages, cache)
-    return {
-        "manuals": manual_collection.make(manuals).part("test"),
-        "unseen": guide_collection.make(guide_collection.UNSEEN, unseen),
+    guides = {
+        name: guide_collection.make(domain, packages.fetch_all(domain.packages, cache))
+        for name, domain in guide_collection.TESTS.items()
     }
+    return {"manuals": manual_collection.make(manuals).part("test"), **guides}
 
 
 def choose(cache: Path, embedder: HttpEmbedder) -> None:
-    """Says which weight of the hybrid the validation texts prefer."""
+    """Says which hybrids the validation texts prefer."""
     manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
-    guides = packages.fetch_all(guide_collection.GUIDES.packages, cache)
+    guides = guide_collection.DOMAINS["guides"]
     read = {
         "manuals": manual_collection.make(manuals),
-        "guides": guide_collection.make(guide_collection.GUIDES, guides),
+        "guides": guide_collection.make(guides, packages.fetch_all(guides.packages, cache)),
     }
     parts = {
         name: evaluation.embed_parts(collection, "validation", embedder)
         for name, collection in read.items()
     }
-    share, scores = evaluation.choose_share(parts)
-    print(json.dumps({"hybrid_share": share, "validation_ndcg": scores}, indent=1))
+    print(json.dumps(asdict(evaluation.choose(parts)), indent=1))
 
 
 def draw_tokens(embedder: HttpEmbedder, package: Package, cache: Path, path: Path) -> None:

@@ -12,7 +12,7 @@ from sparse_training.collection import Collection, Query
 from . import metrics, rankers
 from .embedder import Embedder
 from .metrics import Bootstrap
-from .rankers import Embedded
+from .rankers import Embedded, RankFusion
 
 METHODS = ("overlap", "bm25", "sparse", "dense", "hybrid_weighted", "hybrid_rank")
 COMPARISONS = (
@@ -28,7 +28,17 @@ SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 TOLERANCE = 0.002
 """Of nDCG, between machines: of weights that are as good, the largest is taken."""
 HYBRID_SHARE = 0.05
-"""What `choose_share` found on validation pages and guides, before the test texts were read."""
+"""What `choose` found on validation pages and guides, before the test texts were read."""
+FUSIONS = tuple(
+    RankFusion(offset, depth, share)
+    for share in (1.0, 0.5, 0.3, 0.2)
+    for offset in (2.0, 10.0, 20.0, 60.0)
+    for depth in (10, 20, 50, 100)
+)
+PLAIN_FUSION = RankFusion(60.0, 100, 1.0)
+"""What a vector store does where nothing is said."""
+RANK_FUSION = PLAIN_FUSION
+"""What `choose` found, as HYBRID_SHARE."""
 SEED = 20_240_229
 
 
@@ -76,9 +86,18 @@ def embed_parts(collection: Collection, split: str, embedder: Embedder) -> list[
     return parts
 
 
-def choose_share(domains: dict[str, list[Part]]) -> tuple[float, dict[str, dict[str, float]]]:
-    """The weight that gains most over the better of its parts, in the domain where it gains least;
-    and by domain the scores of all weights (0 is dense alone), by rank, sparse and BM25."""
+@dataclass(frozen=True)
+class Choice:
+    """The hybrids that validation prefers, and by domain nDCG@10 of all that were tried."""
+
+    share: float
+    fusion: RankFusion
+    scores: dict[str, dict[str, float]]
+
+
+def choose(domains: dict[str, list[Part]]) -> Choice:
+    """The hybrids that gain most over the better of their parts, in the domain where they gain
+    least."""
     scores: dict[str, dict[str, float]] = {}
     for domain, parts in domains.items():
         found: dict[str, list[float]] = defaultdict(list)
@@ -86,18 +105,24 @@ def choose_share(domains: dict[str, list[Part]]) -> tuple[float, dict[str, dict[
             dense = rankers.dense_scores(part.asked, part.pool)
             sparse = rankers.sparse_scores(part.asked, part.pool)
             tried = {f"{share:g}": rankers.weighted(dense, sparse, share) for share in SHARES}
-            tried["by rank"] = rankers.reciprocal_rank(dense, sparse)
-            tried["sparse"] = sparse
-            tried["bm25"] = rankers.bm25_scores(part.asked, part.pool)
+            tried |= {str(fusion): fusion.scores(dense, sparse) for fusion in FUSIONS}
+            tried |= {"sparse": sparse, "bm25": _bm25(part)}
             for name, values in tried.items():
                 found[name] += judge(values, part.relevant)[:, 0].tolist()
         scores[domain] = {name: float(np.mean(values)) for name, values in found.items()}
 
-    def gain(share: float) -> float:
-        return min(one[f"{share:g}"] - max(one["0"], one["sparse"]) for one in scores.values())
+    def gain(name: str) -> float:
+        return min(one[name] - max(one["0"], one["sparse"]) for one in scores.values())
 
-    best = max(gain(share) for share in SHARES)
-    return max(share for share in SHARES if gain(share) >= best - TOLERANCE), scores
+    best = max(gain(f"{share:g}") for share in SHARES)
+    share = max(share for share in SHARES if gain(f"{share:g}") >= best - TOLERANCE)
+    fusion = max(FUSIONS, key=lambda fusion: gain(str(fusion)))
+    return Choice(share, fusion, scores)
+
+
+def _bm25(part: Part) -> np.ndarray:
+    asked, pool = ([text.tokens for text in texts] for texts in (part.asked, part.pool))
+    return rankers.bm25_scores(asked, pool)
 
 
 def judge(scores: np.ndarray, relevant: list[set[int]]) -> np.ndarray:
@@ -114,11 +139,11 @@ def evaluate(parts: list[Part], share: float) -> Outcome:
         sparse = rankers.sparse_scores(part.asked, part.pool)
         scores = {
             "overlap": rankers.overlap_scores(part.asked, part.pool),
-            "bm25": rankers.bm25_scores(part.asked, part.pool),
+            "bm25": _bm25(part),
             "sparse": sparse,
             "dense": dense,
             "hybrid_weighted": rankers.weighted(dense, sparse, share),
-            "hybrid_rank": rankers.reciprocal_rank(dense, sparse),
+            "hybrid_rank": RANK_FUSION.scores(dense, sparse),
         }
         for method in METHODS:
             values[method].append(judge(scores[method], part.relevant))

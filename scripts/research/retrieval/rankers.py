@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import bm25s
 import numpy as np
 
-RECIPROCAL_RANK_OFFSET = 60.0
-"""The constant of reciprocal rank fusion as it was published, and as vector stores use it."""
+Tokens = Sequence[tuple[int, ...]]
+"""Token ids of each text, in order."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ def overlap_scores(queries: list[Embedded], pool: list[Embedded]) -> np.ndarray:
     return _dot([ones(q) for q in queries], [ones(p) for p in pool])
 
 
-def bm25_scores(queries: list[Embedded], pool: list[Embedded]) -> np.ndarray:
+def bm25_scores(queries: Tokens, pool: Tokens) -> np.ndarray:
     """BM25 with bm25s' defaults (Lucene's form, k1 1.5, b 0.75) on the same token ids."""
     index = bm25s.BM25()
-    index.index([[str(i) for i in p.tokens] for p in pool], show_progress=False)
-    rows = [index.get_scores([str(i) for i in q.tokens]) for q in queries]
+    index.index([[str(i) for i in tokens] for tokens in pool], show_progress=False)
+    rows = [index.get_scores([str(i) for i in tokens]) for tokens in queries]
     return np.stack(rows).astype(np.float32)
 
 
@@ -58,14 +59,29 @@ def weighted(dense: np.ndarray, sparse: np.ndarray, share: float) -> np.ndarray:
     return dense + np.float32(share) * sparse
 
 
-def reciprocal_rank(*scores: np.ndarray) -> np.ndarray:
-    """Sum of 1 / (60 + rank) over the rankings; equal scores share the better rank."""
-    total = np.zeros(scores[0].shape, np.float32)
-    for one in scores:
-        ordered = np.sort(-one, axis=1)
-        ranks = [np.searchsorted(row, -values) for row, values in zip(ordered, one, strict=True)]
-        total += 1.0 / (RECIPROCAL_RANK_OFFSET + 1.0 + np.stack(ranks)).astype(np.float32)
-    return total
+@dataclass(frozen=True)
+class RankFusion:
+    """Reciprocal rank fusion as vector stores offer it."""
+
+    offset: float
+    """The constant k; 60 as it was published."""
+    depth: int
+    """Hits that are asked of each ranking; a passage behind them gets nothing from it."""
+    share: float
+    """What a rank in the lexical ranking counts, beside one in the dense ranking."""
+
+    def scores(self, dense: np.ndarray, sparse: np.ndarray) -> np.ndarray:
+        """f32 `[queries, pool]`: sum of share / (offset + rank); equal scores share the better
+        rank, and a lexical score of zero is no hit."""
+        found = self._part(dense, np.ones(dense.shape, bool))
+        return found + np.float32(self.share) * self._part(sparse, sparse > 0.0)
+
+    def _part(self, scores: np.ndarray, hits: np.ndarray) -> np.ndarray:
+        ordered = np.sort(-scores, axis=1)
+        rows = zip(ordered, scores, strict=True)
+        ranks = 1 + np.stack([np.searchsorted(row, -values) for row, values in rows])
+        found = np.where(hits & (ranks <= self.depth), 1.0 / (self.offset + ranks), 0.0)
+        return found.astype(np.float32)
 
 
 Weighted = tuple[np.ndarray, np.ndarray]

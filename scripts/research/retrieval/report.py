@@ -25,7 +25,7 @@ def markdown(results: dict[str, Any]) -> str:
         "95 % interval of a bootstrap over groups (all queries about one page or section, in all "
         "languages); differences are paired. The hybrid is dense + "
         f"{results['hybrid_share']:g} · sparse, the weight chosen on validation texts; "
-        "by rank is reciprocal rank fusion.",
+        f"by rank is {_described(results['rank_fusion'])}.",
         "",
     ]
     for domain, scopes in results["domains"].items():
@@ -33,6 +33,13 @@ def markdown(results: dict[str, Any]) -> str:
         lines += [*_difference_table(scopes), "", "nDCG@10 by kind, language and pair:", ""]
         lines += [*_scope_table(scopes), ""]
     return "\n".join(lines)
+
+
+def _described(fusion: dict[str, float]) -> str:
+    return (
+        f"reciprocal rank fusion with k {fusion['offset']:g} over the first {fusion['depth']} hits "
+        f"of each ranking, in which a lexical rank counts {fusion['share']:g}"
+    )
 
 
 def _main_table(scopes: dict[str, Any]) -> list[str]:

@@ -6,14 +6,13 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-SPLITS = ("train", "validation", "test")
-
 
 @dataclass(frozen=True)
 class Passage:
     """One text of a pool."""
 
     split: str
+    """`train`, `validation`, `test`, or `left out`."""
     lang: str
     group: str
     """The page or section it comes from, the same for all translations."""

@@ -1,8 +1,10 @@
-"""The contrastive loss over lexical scores, and its gradient for the head's weights and bias.
+"""Lexical weights of texts, the contrastive loss over their scores, and its gradient.
 
-score(q, p) = Σ over shared token ids of w_q(t) · w_p(t), w(t) = relu(max over the positions of t of
-head · hidden + bias). The loss is InfoNCE: of all candidate passages, the query's own should score
-highest. relu and max commute, so the maximum is taken first.
+A position's value is `head · features`; a token id weighs relu(max over its positions), divided by
+the text's norm. The norm is the square root of the sum of the squares of relu(value) over all
+positions of the text, its prompt's too, raised to the exponent: what the graph computes.
+score(q, p) = Σ over shared token ids of the product of weights. The loss is InfoNCE: of all
+candidate passages, the query's own should score highest.
 """
 
 from __future__ import annotations
@@ -11,21 +13,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from default_package.sparse_head import NORM_FLOOR
+
 from .hidden_states import States
+
+PROMPT = -1
+"""Stands for the ids of a prompt: they weigh in the norm and match nothing."""
 
 
 @dataclass(frozen=True)
 class TextBatch:
     """Some texts with their positions sorted by text and then by token id."""
 
-    hidden: np.ndarray
-    """f32 `[positions, width]`."""
+    features: np.ndarray
+    """f32 `[positions, width]`: hidden state, surprisal of the piece, logarithm of how often the
+    text has it, and one for the bias."""
+    owner: np.ndarray
+    """i64 `[positions]`: which text of the batch."""
     starts: np.ndarray
     """i64 `[entries]`: an entry is one token id of one text; its first position."""
     text: np.ndarray
     """i64 `[entries]`: which text of the batch."""
     token: np.ndarray
-    """i64 `[entries]`: the token id."""
+    """i64 `[entries]`: the token id, or PROMPT."""
     count: int
     """Texts, those without positions too."""
 
@@ -33,41 +43,57 @@ class TextBatch:
 class TextStore:
     """All texts of one kind, ready to be picked from."""
 
-    def __init__(self, states: States) -> None:
-        owner = np.repeat(np.arange(len(states)), np.diff(states.offsets))
-        ids = np.asarray(states.ids, np.int64)
+    def __init__(self, states: States, surprisal: np.ndarray) -> None:
+        """`surprisal`: f32 of each token id."""
+        sizes = np.diff(states.offsets)
+        owner = np.repeat(np.arange(len(states)), sizes)
+        place = np.arange(int(states.offsets[-1])) - np.repeat(states.offsets[:-1], sizes)
+        ids = np.where(place < states.prompt, PROMPT, np.asarray(states.ids, np.int64))
         # By text, then by id; lexsort is stable, so equal ids stay in order of position.
-        self._order = np.lexsort((ids, owner))
-        self._ids = ids[self._order]
+        order = np.lexsort((ids, owner))
+        self._ids = ids[order]
         self._offsets = np.asarray(states.offsets)
-        self._hidden = np.asarray(states.hidden)[self._order]
-        self.width = self._hidden.shape[1]
+        self._hidden = np.asarray(states.hidden)[order]
+        real = np.asarray(states.ids)[order]
+        self._surprisal = surprisal[real].astype(np.float32)
+        pairs = owner[order] * len(surprisal) + real
+        _, inverse, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        self._repeats = np.log(counts[inverse]).astype(np.float32)
 
-    def pick(self, texts: np.ndarray, only: np.ndarray | None = None) -> TextBatch:
-        """A batch; with `only` (sorted ids), positions of other ids are left out."""
+    def pick(self, texts: np.ndarray) -> TextBatch:
+        """A batch of these texts."""
         low, high = self._offsets[texts], self._offsets[texts + 1]
-        places = np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)])
-        places = places.astype(np.int64)
-        text = np.repeat(np.arange(len(texts)), high - low)
-        ids = self._ids[places]
-        if only is not None:
-            at = np.minimum(np.searchsorted(only, ids), len(only) - 1)
-            kept = only[at] == ids
-            places, text, ids = places[kept], text[kept], ids[kept]
+        parts = [np.arange(a, b) for a, b in zip(low, high, strict=True)]
+        places = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
+        owner, ids = np.repeat(np.arange(len(texts)), high - low), self._ids[places]
         first = np.ones(len(ids), bool)
-        first[1:] = (ids[1:] != ids[:-1]) | (text[1:] != text[:-1])
+        first[1:] = (ids[1:] != ids[:-1]) | (owner[1:] != owner[:-1])
         starts = np.flatnonzero(first)
-        hidden = self._hidden[places].astype(np.float32)
-        return TextBatch(hidden, starts, text[starts], ids[starts], len(texts))
+        return TextBatch(self.features(places), owner, starts, owner[starts], ids[starts], len(low))
+
+    def features(self, places: np.ndarray) -> np.ndarray:
+        """f32 `[positions, width]` of these positions."""
+        hidden = self._hidden[places]
+        found = np.ones((len(places), hidden.shape[1] + 3), np.float32)
+        found[:, :-3] = hidden
+        found[:, -3], found[:, -2] = self._surprisal[places], self._repeats[places]
+        return found
 
     def token_ids(self, texts: np.ndarray) -> np.ndarray:
         """The sorted distinct ids of some texts."""
         parts = [self._ids[self._offsets[i] : self._offsets[i + 1]] for i in texts]
-        return np.unique(np.concatenate(parts))
+        found = np.unique(np.concatenate(parts))
+        return found[found != PROMPT]
 
-    def positions(self) -> np.ndarray:
-        """f16 `[positions, width]` of all texts."""
-        return self._hidden
+    @property
+    def texts(self) -> int:
+        """How many."""
+        return len(self._offsets) - 1
+
+    @property
+    def positions(self) -> int:
+        """Of all texts."""
+        return len(self._ids)
 
 
 @dataclass(frozen=True)
@@ -78,33 +104,42 @@ class Activation:
     """f32 `[entries]`, not below zero."""
     winner: np.ndarray
     """i64 `[entries]`: the position that gave the maximum."""
+    positive: np.ndarray
+    """f32 `[positions]`: relu of the value."""
+    squares: np.ndarray
+    """f64 `[texts]`: the sum of the squares of `positive`."""
+    divisor: np.ndarray
+    """f32 `[texts]`: what the text's weights were divided by."""
 
 
-def activate(batch: TextBatch, head: np.ndarray) -> Activation:
-    """`head`: the weights and, last, the bias."""
+def activate(batch: TextBatch, head: np.ndarray, exponent: float) -> Activation:
+    """`head`: a number for each feature; `exponent` 0 leaves weights as they are."""
+    value = batch.features @ head.astype(np.float32)
+    positive = np.maximum(value, 0.0)
+    squares = np.bincount(batch.owner, positive.astype(np.float64) ** 2, batch.count)
+    squares = np.maximum(squares, NORM_FLOOR**2)
+    divisor = (squares ** (exponent / 2)).astype(np.float32)
     if len(batch.starts) == 0:
-        return Activation(np.zeros(0, np.float32), np.zeros(0, np.int64))
-    value = batch.hidden @ head[:-1].astype(np.float32) + np.float32(head[-1])
+        none = np.zeros(0, np.int64)
+        return Activation(none.astype(np.float32), none, positive, squares, divisor)
     top = np.maximum.reduceat(value, batch.starts)
     sizes = np.diff(np.append(batch.starts, len(value)))
     is_top = value == np.repeat(top, sizes)
     places = np.where(is_top, np.arange(len(value)), len(value))
-    return Activation(np.maximum(top, 0.0), np.minimum.reduceat(places, batch.starts))
+    weight = np.maximum(top, 0.0) / divisor[batch.text]
+    return Activation(weight, np.minimum.reduceat(places, batch.starts), positive, squares, divisor)
 
 
-def matrix(batch: TextBatch, weight: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """f32 `[texts, len(ids)]`: the weights of the given sorted ids; every entry must be in it."""
-    found = np.zeros((batch.count, len(ids)), np.float32)
-    found[batch.text, np.searchsorted(ids, batch.token)] = weight
-    return found
-
-
-def head_gradient(batch: TextBatch, active: Activation, slope: np.ndarray) -> np.ndarray:
-    """Gradient for the weights and the bias from the gradient for each entry's weight."""
-    live = active.weight > 0.0
-    slope = np.where(live, slope, 0.0).astype(np.float32)
-    rows = batch.hidden[active.winner[live]]
-    return np.append(slope[live] @ rows, slope.sum()).astype(np.float64)
+def head_gradient(
+    batch: TextBatch, active: Activation, slope: np.ndarray, exponent: float
+) -> np.ndarray:
+    """f64: gradient for the head from the gradient for each entry's weight."""
+    turned = np.bincount(batch.text, slope * active.weight, batch.count)
+    falling = exponent * turned / active.squares
+    at = -(falling[batch.owner] * active.positive)
+    at[active.winner] += slope / active.divisor[batch.text]
+    at[active.positive == 0.0] = 0.0
+    return (at.astype(np.float32) @ batch.features).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -113,7 +148,6 @@ class Problem:
 
     queries: TextBatch
     candidates: TextBatch
-    """Only positions whose ids occur in the queries."""
     ids: np.ndarray
     """i64: the sorted distinct ids of the queries."""
     wanted: np.ndarray
@@ -123,22 +157,42 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Penalty:
-    """How much a larger mean weight costs, apart from the loss; keeps weights small and sparse."""
+class Side:
+    """The texts of one side of the scores, with the ids that they are compared by."""
 
-    query: float
-    passage: float
+    batch: TextBatch
+    active: Activation
+    matrix: np.ndarray
+    """f32 `[texts, ids]`."""
+    _known: np.ndarray
+    _column: np.ndarray
+
+    @classmethod
+    def of(cls, batch: TextBatch, head: np.ndarray, exponent: float, ids: np.ndarray) -> Side:
+        """`ids`: sorted; entries of other ids are in no column."""
+        active = activate(batch, head, exponent)
+        column = np.minimum(np.searchsorted(ids, batch.token), len(ids) - 1)
+        known = ids[column] == batch.token
+        matrix = np.zeros((batch.count, len(ids)), np.float32)
+        matrix[batch.text[known], column[known]] = active.weight[known]
+        return cls(batch, active, matrix, known, column)
+
+    def gradient(self, slope: np.ndarray, exponent: float) -> np.ndarray:
+        """For the head, from the gradient `[texts, ids]` for the matrix."""
+        by_entry = np.where(self._known, slope[self.batch.text, self._column], 0.0)
+        return head_gradient(self.batch, self.active, by_entry.astype(np.float32), exponent)
 
 
 def loss_and_gradient(
-    problem: Problem, head: np.ndarray, penalty: Penalty
+    problem: Problem, point: np.ndarray, exponent: float
 ) -> tuple[float, np.ndarray]:
-    """Mean InfoNCE of the queries plus the penalty."""
-    query = activate(problem.queries, head)
-    passage = activate(problem.candidates, head)
-    query_matrix = matrix(problem.queries, query.weight, problem.ids)
-    passage_matrix = matrix(problem.candidates, passage.weight, problem.ids)
-    scores = (query_matrix @ passage_matrix.T).astype(np.float64)
+    """Mean InfoNCE of the queries; `point` is the head and, last, the logarithm of the factor by
+    which scores are multiplied before they are compared."""
+    head, factor = point[:-1], float(np.exp(point[-1]))
+    query = Side.of(problem.queries, head, exponent, problem.ids)
+    passage = Side.of(problem.candidates, head, exponent, problem.ids)
+    plain = (query.matrix @ passage.matrix.T).astype(np.float64)
+    scores = factor * plain
     scores[problem.excused] = -np.inf
     scores -= scores.max(axis=1, keepdims=True)
     share = np.exp(scores)
@@ -146,16 +200,9 @@ def loss_and_gradient(
     rows = np.arange(len(problem.wanted))
     loss = -np.log(share[rows, problem.wanted] + 1e-30).mean()
     share[rows, problem.wanted] -= 1.0
-    share = (share / len(rows)).astype(np.float32)
-    query_slope = (share @ passage_matrix)[
-        problem.queries.text, np.searchsorted(problem.ids, problem.queries.token)
-    ]
-    passage_slope = (share.T @ query_matrix)[
-        problem.candidates.text, np.searchsorted(problem.ids, problem.candidates.token)
-    ]
-    query_cost = penalty.query / max(len(query.weight), 1)
-    passage_cost = penalty.passage / max(len(passage.weight), 1)
-    gradient = head_gradient(problem.queries, query, query_slope + query_cost)
-    gradient += head_gradient(problem.candidates, passage, passage_slope + passage_cost)
-    loss += query_cost * query.weight.sum() + passage_cost * passage.weight.sum()
-    return float(loss), gradient
+    share *= factor / len(rows)
+    factor_slope = float((share * plain).sum())
+    slope = share.astype(np.float32)
+    gradient = query.gradient(slope @ passage.matrix, exponent)
+    gradient += passage.gradient(slope.T @ query.matrix, exponent)
+    return float(loss), np.append(gradient, factor_slope)

@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from default_package.command import say
-from retrieval import metrics
+from retrieval import rankers
 
 from . import contrast
 from .collection import Collection
-from .contrast import Penalty, Problem, TextStore
+from .contrast import Problem, TextStore
 
-QUERIES_PER_STEP = 64
-CANDIDATES_MAX = 768
-"""All passages of a language where there are no more: the hardest negatives are among them."""
+QUERIES_PER_STEP = 48
+CANDIDATES_MAX = 384
+HARD_PER_QUERY = 4
+"""Wrong passages that BM25 ranks highest; they are among the candidates whenever their query is."""
 START = Path(__file__).with_name("starting_head.json")
 """Made by fit_starting_head.py: how informative a token is in general."""
 SAY_EVERY = 200
 FIRST_DECAY, SECOND_DECAY, TINY = 0.9, 0.999, 1e-8
 """Adam's customary constants."""
-STARTING_SCALES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""Tried on the starting head: it was fitted to another scale than the loss wants."""
+FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Of the scores, tried on the starting head; training goes on from the best."""
 
 
 @dataclass(frozen=True)
@@ -33,79 +35,126 @@ class Settings:
 
     steps: int
     learning_rate: float
-    penalty: float
-    """Cost of a larger mean weight, of queries and of passages."""
     pull: float
     """Towards the starting head, in standardized coordinates."""
+    norm_exponent: float
+    """Of the norm that a text's weights are divided by."""
+    surprisal: bool
+    """Whether the head reads how rare the piece is, beside its hidden state."""
+    repeats: bool
+    """Whether it reads how often the text has the piece."""
+    hard: bool
+    """Whether wrong passages are mined by BM25, or all drawn by chance."""
+    domains: tuple[str, ...]
     seed: int
 
-    def described(self) -> dict[str, float]:
+    def described(self) -> dict[str, Any]:
         """For sparse_head.json."""
         return asdict(self)
 
 
-class Trainer:
-    """The training queries and passages by language."""
+@dataclass(frozen=True)
+class Domain:
+    """The training texts of one kind."""
 
-    def __init__(self, collection: Collection, queries: TextStore, passages: TextStore) -> None:
-        self._collection, self._queries, self._passages = collection, queries, passages
-        self._pairs: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for number, query in enumerate(collection.queries):
-            if query.split == "train":
-                self._pairs[query.lang, query.target_lang].append(number)
-        self._pools = {
-            lang: np.asarray(collection.pool("train", lang))
-            for lang in sorted({target for _, target in self._pairs})
-        }
-        self._names = sorted(self._pairs)
-        sizes = np.sqrt([len(self._pairs[name]) for name in self._names])
+    collection: Collection
+    queries: TextStore
+    passages: TextStore
+    query_tokens: list[tuple[int, ...]]
+    passage_tokens: list[tuple[int, ...]]
+
+
+class Pair:
+    """The training queries of one domain from one language to another, and the pool they rank."""
+
+    def __init__(self, domain: Domain, numbers: list[int], *, hard: bool) -> None:
+        self._domain, self._numbers = domain, np.asarray(numbers)
+        queries = [domain.collection.queries[i] for i in numbers]
+        self._relevant = [np.asarray(query.relevant) for query in queries]
+        self._pool = np.asarray(domain.collection.pool("train", queries[0].target_lang))
+        self._hard = self._mine() if hard else None
+
+    def __len__(self) -> int:
+        """How many queries."""
+        return len(self._numbers)
+
+    def _mine(self) -> np.ndarray:
+        """i64 `[queries, HARD_PER_QUERY]`: positions in the collection's passages."""
+        asked = [self._domain.query_tokens[i] for i in self._numbers]
+        scores = rankers.bm25_scores(asked, [self._domain.passage_tokens[i] for i in self._pool])
+        for row, relevant in zip(scores, self._relevant, strict=True):
+            row[np.isin(self._pool, relevant)] = -1.0
+        count = min(HARD_PER_QUERY, scores.shape[1])
+        return self._pool[np.argpartition(-scores, count - 1, axis=1)[:, :count]]
+
+    def problem(self, chance: np.random.Generator) -> Problem:
+        """A random mini-batch."""
+        picked = chance.permutation(len(self))[:QUERIES_PER_STEP]
+        wanted = np.asarray([chance.choice(self._relevant[i]) for i in picked])
+        must = wanted if self._hard is None else np.append(wanted, self._hard[picked])
+        others = chance.permutation(np.setdiff1d(self._pool, must))
+        room = max(CANDIDATES_MAX - len(np.unique(must)), 0)
+        pool = np.unique(np.append(must, others[:room]))
+        excused = np.stack([np.isin(pool, self._relevant[i]) for i in picked])
+        places = np.searchsorted(pool, wanted)
+        excused[np.arange(len(picked)), places] = False
+        numbers = self._numbers[picked]
+        return Problem(
+            self._domain.queries.pick(numbers),
+            self._domain.passages.pick(pool),
+            self._domain.queries.token_ids(numbers),
+            places,
+            excused,
+        )
+
+
+class Trainer:
+    """The training queries and passages by domain and language."""
+
+    def __init__(self, domains: list[Domain], *, hard: bool) -> None:
+        self._domains = domains
+        self._pairs = []
+        for domain in domains:
+            numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+            for number, query in enumerate(domain.collection.queries):
+                if query.split == "train":
+                    numbers[query.lang, query.target_lang].append(number)
+            self._pairs += [Pair(domain, numbers[name], hard=hard) for name in sorted(numbers)]
+        sizes = np.sqrt([len(pair) for pair in self._pairs])
         self._odds = sizes / sizes.sum()
 
     def problem(self, chance: np.random.Generator) -> Problem:
         """A random mini-batch of one pair of languages."""
-        name = self._names[chance.choice(len(self._names), p=self._odds)]
-        own = np.asarray(self._pairs[name])
-        numbers = chance.permutation(own)[:QUERIES_PER_STEP]
-        queries = [self._collection.queries[i] for i in numbers]
-        wanted = np.asarray([chance.choice(query.relevant) for query in queries])
-        others = chance.permutation(np.setdiff1d(self._pools[name[1]], wanted))
-        pool = np.unique(np.concatenate([wanted, others[:CANDIDATES_MAX]]))
-        excused = np.zeros((len(queries), len(pool)), bool)
-        for row, query in enumerate(queries):
-            excused[row] = np.isin(pool, query.relevant) & (pool != wanted[row])
-        ids = self._queries.token_ids(numbers)
-        return Problem(
-            self._queries.pick(numbers),
-            self._passages.pick(pool, only=ids),
-            ids,
-            np.searchsorted(pool, wanted),
-            excused,
-        )
+        return self._pairs[chance.choice(len(self._pairs), p=self._odds)].problem(chance)
 
-    def scale(self, head: np.ndarray, seed: int) -> float:
-        """Which multiple of a head gives the smallest loss on a few batches."""
-        chance = np.random.default_rng(seed)
-        problems = [self.problem(chance) for _ in range(8)]
-        free = Penalty(0.0, 0.0)
+    def factor(self, head: np.ndarray, settings: Settings) -> float:
+        """Which factor of the scores gives a head the smallest loss on a few batches."""
+        chance = np.random.default_rng(settings.seed)
+        problems = [self.problem(chance) for _ in range(6)]
 
-        def mean(scale: float) -> float:
-            found = [contrast.loss_and_gradient(p, head * scale, free)[0] for p in problems]
+        def mean(factor: float) -> float:
+            point = np.append(head, np.log(factor))
+            found = [
+                contrast.loss_and_gradient(p, point, settings.norm_exponent)[0] for p in problems
+            ]
             return float(np.mean(found))
 
-        return min(STARTING_SCALES, key=mean)
+        return min(FACTORS, key=mean)
 
     def fit(self, start: np.ndarray, settings: Settings) -> np.ndarray:
         """The head after the given number of steps; the same seed gives the same bits."""
         chance = np.random.default_rng(settings.seed)
-        basis = Basis(self._passages.positions(), chance)
-        point = origin = basis.inward(start * self.scale(start, settings.seed))
+        basis = Basis(self._domains[0].passages, chance, settings)
+        factor = self.factor(start, settings)
+        point = origin = np.append(basis.inward(start), np.log(factor))
         first, second = np.zeros_like(point), np.zeros_like(point)
-        penalty = Penalty(settings.penalty, settings.penalty)
         losses = []
         for step in range(1, settings.steps + 1):
-            problem = self.problem(chance)
-            loss, slope = contrast.loss_and_gradient(problem, basis.outward(point), penalty)
-            slope = basis.slope_inward(slope)
+            outward = np.append(basis.outward(point[:-1]), point[-1])
+            loss, found = contrast.loss_and_gradient(
+                self.problem(chance), outward, settings.norm_exponent
+            )
+            slope = np.append(basis.slope_inward(found[:-1]), found[-1])
             slope += settings.pull * (point - origin)
             first += (1 - FIRST_DECAY) * (slope - first)
             second += (1 - SECOND_DECAY) * (slope**2 - second)
@@ -116,23 +165,30 @@ class Trainer:
             losses.append(loss)
             if step % SAY_EVERY == 0:
                 say(f"step {step}: loss {np.mean(losses[-SAY_EVERY:]):.4f}")
-        return basis.outward(point)
+        return basis.outward(point[:-1])
 
 
 class Basis:
-    """Standardized coordinates, in which all hidden units are on one scale."""
+    """Standardized coordinates, in which all features are on one scale. The last is the bias."""
 
     SAMPLE = 50_000
 
-    def __init__(self, positions: np.ndarray, chance: np.random.Generator) -> None:
-        count = min(self.SAMPLE, len(positions))
-        rows = np.sort(chance.choice(len(positions), count, replace=False))
-        sample = positions[rows].astype(np.float64)
+    def __init__(
+        self, passages: TextStore, chance: np.random.Generator, settings: Settings
+    ) -> None:
+        count = min(self.SAMPLE, passages.positions)
+        rows = np.sort(chance.choice(passages.positions, count, replace=False))
+        sample = passages.features(rows)[:, :-1].astype(np.float64)
         self._mean, self._spread = sample.mean(axis=0), sample.std(axis=0) + 1e-6
+        # Without a slope a weight stays where it starts, at zero.
+        for place, wanted in ((-2, settings.surprisal), (-1, settings.repeats)):
+            if not wanted:
+                self._spread[place] = np.inf
 
     def inward(self, head: np.ndarray) -> np.ndarray:
         """Head -> standardized coordinates."""
-        return np.append(head[:-1] * self._spread, head[-1] + self._mean @ head[:-1])
+        spread = np.where(np.isfinite(self._spread), self._spread, 0.0)
+        return np.append(head[:-1] * spread, head[-1] + self._mean @ head[:-1])
 
     def outward(self, point: np.ndarray) -> np.ndarray:
         """Standardized coordinates -> head."""
@@ -142,49 +198,3 @@ class Basis:
     def slope_inward(self, slope: np.ndarray) -> np.ndarray:
         """A gradient for the head -> one for the standardized coordinates."""
         return np.append((slope[:-1] - slope[-1] * self._mean) / self._spread, slope[-1])
-
-
-def validate(
-    collection: Collection,
-    queries: TextStore,
-    passages: TextStore,
-    head: np.ndarray,
-    split: str = "validation",
-) -> dict[str, float]:
-    """nDCG@10 of lexical scores by scope and kind of query, and what the weights look like."""
-    found: dict[str, list[float]] = defaultdict(list)
-    sizes: list[np.ndarray] = []
-    for lang in sorted({query.target_lang for query in collection.queries}):
-        pool = np.asarray(collection.pool(split, lang))
-        asked = [
-            i
-            for i, query in enumerate(collection.queries)
-            if query.split == split and query.target_lang == lang
-        ]
-        if not asked:
-            continue
-        numbers = np.asarray(asked)
-        ids = queries.token_ids(numbers)
-        query_batch, pool_batch = queries.pick(numbers), passages.pick(pool)
-        query_weight = contrast.activate(query_batch, head).weight
-        pool_weight = contrast.activate(pool_batch, head).weight
-        sizes.append(pool_weight)
-        known = np.isin(pool_batch.token, ids)
-        rows = np.zeros((len(pool), len(ids)), np.float32)
-        places = np.searchsorted(ids, pool_batch.token[known])
-        rows[pool_batch.text[known], places] = pool_weight[known]
-        scores = contrast.matrix(query_batch, query_weight, ids) @ rows.T
-        for row, i in zip(scores, asked, strict=True):
-            query = collection.queries[i]
-            relevant = set(np.searchsorted(pool, query.relevant).tolist())
-            value = metrics.query_scores(metrics.ranking(row), relevant)[0]
-            scope = "own_language" if query.lang == lang else "other_language"
-            for name in ("all", scope, query.kind):
-                found[name].append(value)
-    weights = np.concatenate(sizes)
-    scores = {f"ndcg_{name}": float(np.mean(values)) for name, values in found.items()}
-    return {
-        **scores,
-        "zero_share": float((weights == 0).mean()),
-        "mean_where_positive": float(weights[weights > 0].mean()),
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from debian_texts import packages, passages
@@ -29,9 +29,16 @@ class Domain:
     packages: tuple[str, ...]
 
 
-GUIDES = Domain("validation", 260, sources.GUIDES)
-OFFICE = Domain("train", 320, sources.OFFICE)
-UNSEEN = Domain("test", 120, sources.UNSEEN)
+DOMAINS = {
+    "guides": Domain("validation", 260, sources.GUIDES),
+    "office": Domain("train", 80, sources.OFFICE),
+    "handbooks": Domain("train", 80, sources.HANDBOOKS),
+}
+"""What heads are trained and chosen on, beside manual pages."""
+TESTS = {
+    "installation": Domain("test", 120, sources.INSTALLATION),
+    "administration": Domain("test", 120, sources.ADMINISTRATION),
+}
 
 Sections = dict[str, dict[str, guides.GuideSection]]
 """Key, the same in all translations -> language -> section."""
@@ -47,6 +54,7 @@ def make(domain: Domain, found: list[packages.Unpacked]) -> Collection:
     sentences = take_sentences(sections)
     collection = Collection()
     numbers = add_passages(sections, collection, domain)
+    shared = shared_headings(sections) if domain.split == "train" else set()
     for (key, lang), own in numbers.items():
         asked = {"heading": sections[key][lang].heading, "sentence": sentences.get((key, lang))}
         original = sections[key].get("en")
@@ -55,10 +63,20 @@ def make(domain: Domain, found: list[packages.Unpacked]) -> Collection:
                 continue
             if kind == "heading" and lang != "en" and original and text == original.heading:
                 continue  # nobody has translated it
+            if kind == "heading" and (lang, text) in shared:
+                continue
             query = Query(domain.split, lang, lang, kind, key, text, own)
             collection.queries.append(query)
             collection.queries += _abroad(query, numbers)
     return collection
+
+
+def shared_headings(sections: Sections) -> set[tuple[str, str]]:
+    """Language and text of headings that many sections have: they ask for none of them."""
+    counts = Counter(
+        (lang, section.heading) for found in sections.values() for lang, section in found.items()
+    )
+    return {heading for heading, count in counts.items() if count > passages.REPEATS_MAX}
 
 
 def _abroad(query: Query, numbers: Numbers) -> list[Query]:

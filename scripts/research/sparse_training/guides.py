@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-BOOKS = ("debian-reference", "debian-faq", "developers-reference")
-OFFICE, INSTALLATION = "libreoffice-help", "installation-guide"
+BOOKS = ("debian-reference", "debian-faq", "developers-reference", "maint-guide")
+OFFICE, IMAGES = "libreoffice-help", "gimp-help"
+INSTALLATION, HANDBOOK = "installation-guide", "debian-handbook"
+HANDBOOK_LANGUAGES = ("de-DE", "en-US", "es-ES", "fr-FR", "it-IT", "ja-JP", "ko-KR", "nl-NL")
+HANDBOOK_LANGUAGES += ("pl-PL", "pt-BR", "ru-RU", "sv-SE", "zh-CN")
 INSTALLATION_LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv")
 INSTALLATION_LANGUAGES += ("zh_CN",)
 HEADINGS = {"h1", "h2", "h3", "h4", "h5"}
@@ -118,7 +121,7 @@ def read(source: Source) -> list[GuideSection]:
 
 def language(package: str) -> str:
     """`debian-faq-zh-cn` -> `zh`, `debian-reference-pt-br` -> `pt`, `debian-faq` -> `en`."""
-    match = re.search(r"(?:reference|faq|help)-([a-z]{2})(?:-[a-z]{2})?$", package)
+    match = re.search(r"(?:reference|faq|help|guide)-([a-z]{2})(?:-[a-z]{2})?$", package)
     return match.group(1) if match else "en"
 
 
@@ -126,8 +129,12 @@ def sources(root: Path, package: str) -> list[Source]:
     """The HTML files of a package, without indexes and duplicates."""
     if package.startswith(OFFICE):
         found = _office(root, language(package))
+    elif package.startswith(IMAGES):
+        found = _images(root, language(package))
     elif package.startswith(INSTALLATION):
         found = _installation(root / "usr/share/doc" / package)
+    elif package.startswith(HANDBOOK):
+        found = _handbook(root / "usr/share/doc" / package / "html")
     else:
         book = next(name for name in BOOKS if package.startswith(name))
         found = [Source(language(package), book, path) for path in _files(root)]
@@ -142,6 +149,12 @@ def _office(root: Path, lang: str) -> list[Source]:
     return [Source(lang, f"{OFFICE}/{path.relative_to(top)}", path) for path in paths]
 
 
+def _images(root: Path, lang: str) -> list[Source]:
+    """The translations have the same files with the same headings."""
+    paths = sorted(root.glob("usr/share/gimp/*/help/*/*.html"))
+    return [Source(lang, f"{IMAGES}/{path.name}", path, by_place=True) for path in paths]
+
+
 def _installation(top: Path) -> list[Source]:
     """The translations have the same files with the same headings."""
     found = []
@@ -150,6 +163,15 @@ def _installation(top: Path) -> list[Source]:
             page = f"{INSTALLATION}/{path.name}"
             found.append(Source(folder[:2], page, path, by_place=True))
     return found
+
+
+def _handbook(top: Path) -> list[Source]:
+    """The translations have the same anchors."""
+    return [
+        Source(folder[:2], HANDBOOK, path)
+        for folder in HANDBOOK_LANGUAGES
+        for path in sorted((top / folder).glob("*.html"))
+    ]
 
 
 def _files(root: Path) -> list[Path]:

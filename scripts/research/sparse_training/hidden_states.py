@@ -14,6 +14,7 @@ import onnx
 import openvino
 from tokenizers import Tokenizer
 
+from default_package import sparse_head
 from default_package.command import say
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
@@ -52,6 +53,11 @@ class Package:
         """The package's tokenizer, without padding or truncation."""
         return Tokenizer.from_file(str(self.root / "tokenizer.json"))
 
+    def surprisal(self) -> np.ndarray:
+        """f32 `[vocabulary]`: of each token id, as `sparse_head.surprisal` has it."""
+        stored = json.loads((self.root / "tokenizer.json").read_text(encoding="utf-8"))
+        return sparse_head.surprisal([score for _, score in stored["model"]["vocab"]])
+
     def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
         """Token ids behind the prompt, cut as the server cuts; and the text's first position."""
         tokenizer, prompt = self.tokenizer(), self.prompts[kind]
@@ -64,7 +70,7 @@ class Package:
 
 @dataclass(frozen=True)
 class States:
-    """Positions of many texts, one text after the other; prompts and dropped ids are left out."""
+    """Positions of many texts, one text after the other; dropped ids are left out."""
 
     ids: np.ndarray
     """i32 `[positions]`."""
@@ -74,6 +80,12 @@ class States:
     """i64 `[texts + 1]`: text i has the positions offsets[i] to offsets[i + 1]."""
     dense: np.ndarray
     """f32 `[texts, width]`."""
+    prompt: int
+    """How many positions at the head of each text are the prompt's."""
+
+    def tokens(self, text: int) -> tuple[int, ...]:
+        """Token ids of one text in order, without its prompt."""
+        return tuple(self.ids[self.offsets[text] + self.prompt : self.offsets[text + 1]].tolist())
 
     def __len__(self) -> int:
         """How many texts."""
@@ -82,7 +94,7 @@ class States:
 
 def cached(package: Package, texts: list[str], kind: str, precision: str, cache: Path) -> States:
     """From the cache folder, or computed and put there."""
-    key = hashlib.sha256()
+    key = hashlib.sha256(b"with prompts")
     for part in (_file_digest(package), kind, precision, *texts):
         key.update(part.encode() + b"\0")
     folder = cache / "states" / f"{kind}-{precision}-{key.hexdigest()[:20]}"
@@ -95,7 +107,8 @@ def cached(package: Package, texts: list[str], kind: str, precision: str, cache:
         finally:
             shutil.rmtree(part, ignore_errors=True)
     names = ("ids", "hidden", "offsets", "dense")
-    return States(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
+    arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+    return States(*arrays, prompt=package.encode([], kind)[1] - 1)
 
 
 def _file_digest(package: Package) -> str:
@@ -131,10 +144,8 @@ def resolve_precision(asked: str) -> str:
 
 
 def _compute(package: Package, texts: list[str], kind: str, precision: str, into: Path) -> None:
-    rows, first = package.encode(texts, kind)
-    keep = [
-        [at for at in range(first, len(row) - 1) if row[at] not in package.dropped] for row in rows
-    ]
+    rows, _ = package.encode(texts, kind)
+    keep = [[at for at in range(1, len(row) - 1) if row[at] not in package.dropped] for row in rows]
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in keep])]).astype(np.int64)
     core = openvino.Core()
     model = core.read_model(with_hidden_output(package.root / "model.onnx").SerializeToString())

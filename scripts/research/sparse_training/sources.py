@@ -28,5 +28,14 @@ GUIDES = (
 OFFICE_LANGUAGES = ("de", "en-us", "es", "fr", "it", "ja", "nl", "pl", "pt-br", "ru", "zh-cn")
 OFFICE = tuple(f"libreoffice-help-{lang}" for lang in OFFICE_LANGUAGES)
 """Natural language, full sentences, another matter than the guides: for training."""
-UNSEEN = ("installation-guide-amd64",)
-"""For the last measurement only: no head and no hybrid was ever chosen on it."""
+MAINTAINER_LANGUAGES = ("de", "es", "fr", "it", "ja", "ru", "zh-cn")
+IMAGE_LANGUAGES = ("de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "zh-cn")
+HANDBOOKS = (
+    "maint-guide",
+    *(f"maint-guide-{lang}" for lang in MAINTAINER_LANGUAGES),
+    *(f"gimp-help-{lang}" for lang in IMAGE_LANGUAGES),
+)
+"""Prose about packaging and about pictures: for training."""
+INSTALLATION = ("installation-guide-amd64",)
+ADMINISTRATION = ("debian-handbook",)
+"""For the last measurement only: no head and no hybrid was ever chosen on these two."""

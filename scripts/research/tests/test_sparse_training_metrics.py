@@ -9,7 +9,7 @@ import pytest
 
 from retrieval import evaluation, metrics, rankers
 from retrieval.evaluation import Part
-from retrieval.rankers import Embedded
+from retrieval.rankers import Embedded, RankFusion
 from sparse_training.collection import Query
 
 
@@ -80,19 +80,24 @@ def test_empty_texts_score_zero() -> None:
 
 
 def test_bm25_is_the_published_formula() -> None:
-    query = text([1.0], {}, [5])
-    pool = [text([1.0], {}, tokens) for tokens in ([5, 5, 6], [6, 7, 8], [8, 8, 9])]
-    found = rankers.bm25_scores([query], pool)[0]
+    found = rankers.bm25_scores([(5,)], [(5, 5, 6), (6, 7, 8), (8, 8, 9)])[0]
     inverse = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
     assert found[0] == pytest.approx(inverse * 2 / (2 + 1.5), rel=1e-5)
     assert found[1:].tolist() == [0.0, 0.0]
 
 
 def test_reciprocal_rank_gives_equal_scores_one_rank() -> None:
-    one, two = np.asarray([[3.0, 2.0, 2.0]]), np.asarray([[0.0, 5.0, 1.0]])
-    found = rankers.reciprocal_rank(one, two)[0]
+    one, two = np.asarray([[3.0, 2.0, 2.0]]), np.asarray([[0.5, 5.0, 1.0]])
+    found = RankFusion(60.0, 100, 1.0).scores(one, two)[0]
     expected = [1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 62 + 1 / 62]
     assert found.tolist() == pytest.approx(expected)
+
+
+def test_what_a_ranking_does_not_return_gets_nothing_from_it() -> None:
+    # Behind the second place, or without a shared word, a passage is no hit.
+    dense, sparse = np.asarray([[3.0, 2.0, 1.0]]), np.asarray([[0.0, 0.0, 4.0]])
+    found = RankFusion(10.0, 2, 0.5).scores(dense, sparse)[0]
+    assert found.tolist() == pytest.approx([1 / 11, 1 / 12, 0.5 / 11])
 
 
 def query(lang: str, target: str) -> Query:
@@ -115,7 +120,7 @@ def test_evaluation_sums_up_by_language() -> None:
     assert found["across languages"]["queries"] == 1
 
 
-def test_the_hybrid_s_weight_is_good_where_it_helps_least() -> None:
+def test_the_hybrids_are_good_where_they_help_least() -> None:
     # Dense is right in one domain and sparse in the other: only the middle weights keep both.
     agreed = text([0.9, 0.44], {5: 0.3}, [5])
     pool = [*POOL, agreed]
@@ -123,11 +128,12 @@ def test_the_hybrid_s_weight_is_good_where_it_helps_least() -> None:
         "a": [Part([query("en", "en")], [QUERY], pool, [{2}])],
         "b": [Part([query("en", "de")], [QUERY], pool, [{3}])],
     }
-    share, scores = evaluation.choose_share(parts)
-    assert scores["a"]["0"] == pytest.approx(1.0)
+    choice = evaluation.choose(parts)
+    assert choice.scores["a"]["0"] == pytest.approx(1.0)
 
-    def gain(one: str) -> float:
-        return min(found[one] - max(found["0"], found["sparse"]) for found in scores.values())
+    def gain(name: str) -> float:
+        return min(one[name] - max(one["0"], one["sparse"]) for one in choice.scores.values())
 
     best = max(gain(f"{one:g}") for one in evaluation.SHARES)
-    assert gain(f"{share:g}") >= best - evaluation.TOLERANCE
+    assert gain(f"{choice.share:g}") >= best - evaluation.TOLERANCE
+    assert gain(str(choice.fusion)) == max(gain(str(one)) for one in evaluation.FUSIONS)
