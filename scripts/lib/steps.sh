@@ -1,26 +1,47 @@
 # shellcheck shell=bash
 # Steps of a script that checks things, one after the other or side by side. Sourced after setup.sh.
-# The time of each step is printed when it ends. What a step beside others prints goes to a log of
-# its own in target/test-logs, which is shown whole when it fails.
+# The time of each step is printed when it ends, and the processor time of all that it ran: where
+# there are more steps than cores, only that shows what a step costs. What a step beside others
+# prints goes to a log of its own in target/test-logs, which is shown whole when it fails.
 
 LOGS="${CARGO_TARGET_DIR:-$ROOT/target}/test-logs"
 mkdir -p "$LOGS" || die "cannot write to $LOGS"
 trap end_beside EXIT
 trap 'exit 130' INT TERM
-# What is said goes to the terminal even where a step's own output goes to a log.
-exec 7>&2
+# What is said goes to the terminal even where a step's own output goes to a log, and so does what
+# a script that is a step of another one says.
+if [ -z "${STEPS_TERMINAL:-}" ] || ! { : >&7; } 2>/dev/null; then exec 7>&2; fi
+export STEPS_TERMINAL=7
 say() { printf '==> %s\n' "$*" >&7; }
 
 declare -A BESIDE=()
 
 # step NAME COMMAND...
 step() {
-    local name=$1 start=$SECONDS
+    local name=$1 start=$SECONDS before
     shift
+    count_core_seconds
+    before=$CORE_SECONDS
     say "$name"
     "$@" || die "failed: $name"
-    say "$name: $((SECONDS - start)) s"
+    count_core_seconds
+    # What ended beside it would be counted here.
+    if [ "${#BESIDE[@]}" = 0 ]; then
+        say "$name: $((SECONDS - start)) s, $((CORE_SECONDS - before)) core seconds"
+    else
+        say "$name: $((SECONDS - start)) s"
+    fi
 }
+
+# count_core_seconds: CORE_SECONDS of all programs of this shell that have ended.
+count_core_seconds() {
+    local fields
+    read -ra fields <"/proc/$BASHPID/stat"
+    CORE_SECONDS=$(((fields[15] + fields[16]) / 100))
+}
+
+# give_way: what this shell starts from now on takes what others leave of the cores.
+give_way() { renice -n 10 -p "$BASHPID" >/dev/null; }
 
 # beside NAME COMMAND...: starts a step and goes on; `settle` waits for it.
 beside() {
