@@ -21,11 +21,9 @@ case "$*" in
 esac
 # shellcheck source=scripts/lib/steps.sh
 . "$ROOT/scripts/lib/steps.sh"
+# shellcheck source=scripts/lib/rust.sh
+. "$ROOT/scripts/lib/rust.sh"
 cd "$ROOT"
-
-# One set of features for everything that runs, the same as in test_tensorrt.sh: another set has
-# other features of proc-macro2, so nearly every dependency would be compiled once more.
-FEATURES=(--features "tensorrt,tensorrt-rtx")
 
 # Licences, sources and bans of dependencies; advisories only when their data can be had.
 check_dependencies() {
@@ -42,6 +40,7 @@ check_dependencies() {
 }
 
 check_style() {
+    give_way
     "$PYTHON" -m ruff check scripts tests clients examples deploy || return
     "$PYTHON" -m ruff format --check scripts tests clients examples deploy || return
     "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
@@ -51,20 +50,15 @@ check_style() {
     "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
-# build_tests: all of them, and the binary that they drive, in BINARY; lists the names and paths of
-# their programs for run_tests. A build of the binary alone would compile most dependencies once
-# more: without those of the tests they have other features.
-build_tests() {
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/debug/duovec"
-    cargo test --locked --quiet --no-run "${FEATURES[@]}" --message-format json-render-diagnostics |
-        "$PYTHON" -c '
-import json, sys
-for line in sys.stdin:
-    built = json.loads(line)
-    if built.get("executable") and built["profile"]["test"]:
-        target = built["target"]
-        name = target["name"] if target["kind"] == ["test"] else target["kind"][0]
-        print(name, built["executable"])' >"$LOGS/programs"
+# check_lints: of the crate with fewer features than its tests have. Only modules of the crate depend
+# on features, so the tests of tests/ were checked already; one of them is here because of the
+# dependencies, which without tests would have other features and be checked once more.
+check_lints() {
+    local fewer=(--lib --bins --test tidy)
+    give_way
+    step "rust: clippy, default features" run_clippy "${fewer[@]}" || return
+    step "rust: clippy, unit tests with default features" run_clippy --lib --profile test || return
+    step "rust: clippy without engines" run_clippy --no-default-features "${fewer[@]}"
 }
 
 # run_tests: two programs at a time, since much of their time is waiting.
@@ -75,7 +69,7 @@ run_tests() {
         [[ $name != tensorrt_* ]] || continue
         settle 1
         beside "rust: $name" "$program"
-    done <"$LOGS/programs"
+    done <<<"$PROGRAMS"
     settle
 }
 
@@ -83,11 +77,17 @@ test_clients() {
     step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
     step "the Python client against the real binary" \
         "$PYTHON" -m pytest -q -rs clients/python/tests
+}
+
+# test_programs: what mostly waits, one after the other, since much of it looks at clocks.
+test_programs() {
+    step "rust: unit, property, simulation, tidy, api, golden, process" run_tests
     step "a fleet: proxies, Prometheus, Kubernetes" scripts/test_fleet.sh
     step "a corpus on a Ray cluster" examples/ray/test.sh
 }
 
-test_load_and_conformance() {
+test_package_and_load() {
+    step "check the default package" "$BINARY" check
     step "the benchmark over HTTP, small" scripts/bench_http.sh --small
     step "the same beside another server" "$PYTHON" -m pytest -q -rP tests/against
     step "conformance against other runtimes" "$PYTHON" -m pytest -q -rP tests/conformance
@@ -95,21 +95,20 @@ test_load_and_conformance() {
 
 need_tools
 need_cache
-# Tests run beside the compiler, and some of them look at clocks: they go first.
-cargo() { nice -n 10 cargo "$@"; }
 step "set up Python" ensure_venv scripts/requirements.txt scripts/requirements-test.txt
 step "make the default package" ensure_package
 export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 step "fetch TensorRT's headers and libraries" ensure_tensorrt
 beside "python and shell: style" check_style
-beside "python: package scripts" "$PYTHON" -m pytest -q scripts/tests scripts/research/tests
+beside "python: package scripts" nice -n 10 \
+    "$PYTHON" -m pytest -q scripts/tests scripts/research/tests
 step "rust: format" cargo fmt --check
 
 if [ -n "$QUICK" ]; then
     step "rust: build the tests" build_tests
     beside "rust: unit, property, simulation, tidy, api, golden, process" run_tests
-    step "rust: clippy" \
-        cargo clippy --locked --quiet --all-targets "${FEATURES[@]}" -- -D warnings
+    give_way
+    step "rust: clippy" run_clippy --all-targets "${FEATURES[@]}"
     settle
     say "left out, and run by scripts/test.sh: clippy for other features, cargo-deny, the tests" \
         "with the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT"
@@ -121,21 +120,17 @@ fi
 step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
 step "set up a browser" ensure_browser
 step "set up clients of Node" ensure_node_clients
-# Its C++ runs beside the compiler here; its Rust finds everything built.
+# Its C++ takes what the compiler of the tests leaves; its Rust finds everything built.
 beside "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 beside "dependencies" check_dependencies
+# All that follows waits for this one, so nothing else has its priority.
 step "rust: build the tests" build_tests
-beside "rust: unit, property, simulation, tidy, api, golden, process" run_tests
-step "check the default package" "$BINARY" check
 export DUOVEC_TEST_BINARY="$BINARY"
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
+beside "programs" test_programs
 beside "clients" test_clients
-beside "load and conformance" test_load_and_conformance
+beside "package, load and conformance" test_package_and_load
 # With the features of TensorRT it is in test_tensorrt.sh.
-step "rust: clippy, default features" \
-    cargo clippy --locked --quiet --all-targets -- -D warnings
-# One test, so that the dependencies have the features that they were checked with before.
-step "rust: clippy without engines" \
-    cargo clippy --locked --quiet --no-default-features --lib --bins --test tidy -- -D warnings
+beside "clippy" check_lints
 settle
 say "all tests passed in $SECONDS s"

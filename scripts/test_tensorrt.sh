@@ -12,25 +12,20 @@ set -euo pipefail
 # shellcheck source=scripts/lib/standin.sh
 . "$ROOT/scripts/lib/standin.sh"
 answer_help "$@"
+# shellcheck source=scripts/lib/steps.sh
+. "$ROOT/scripts/lib/steps.sh"
+# shellcheck source=scripts/lib/rust.sh
+. "$ROOT/scripts/lib/rust.sh"
 cd "$ROOT"
 
-FEATURES=tensorrt,tensorrt-rtx
 WORK=$(mktemp -d)
-trap 'rm -rf "$WORK"' EXIT
-trap 'exit 130' INT TERM
+trap 'end_beside; rm -rf "$WORK"' EXIT
 
-step() {
-    local name=$1 start=$SECONDS
-    shift
-    say "tensorrt: $name"
-    "$@" || die "failed: tensorrt: $name"
-    say "tensorrt: $name: $((SECONDS - start)) s"
-}
-
-COMPILE=(c++ -std=c++20 -g -O1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden -Icpp
+COMPILE=(c++ -std=c++20 -g1 -O1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden -Icpp
     -isystem third_party/cuda/include -pthread)
 FLAVOURS=(tensorrt tensorrt_10 rtx)
-# Sources of a flavour, as build.rs has them, and the neutral ones that tests need.
+# Sources of a flavour, as build.rs has them, and the neutral ones that tests need: they name no
+# type of TensorRT's, so all flavours' tests are linked with the same objects.
 OF_FLAVOUR=(backend builder ceiling diagnostics engine library network session)
 NEUTRAL=(cuda fusion layout profile progress)
 
@@ -66,27 +61,31 @@ all_at_once() {
     return "$result"
 }
 
-# objects FOLDER FLAGS... -- NAMES...: an object of each of cpp/NAME.cc in FOLDER, later.
+# objects SANITIZERS FLAVOUR NAMES...: an object of each of cpp/NAME.cc, later. What is neutral has
+# `neutral` as its flavour.
 objects() {
-    local folder=$1 name flags=()
-    shift
-    while [ "$1" != -- ]; do
-        flags+=("$1")
-        shift
-    done
-    shift
+    local folder="$WORK/$1-$2" name flags=("-fsanitize=$1" -fno-sanitize-recover=all)
+    if [ "$2" != neutral ]; then
+        flavour "$2"
+        flags+=("${ARGUMENTS[@]}" "-DDUOVEC_TEST_STANDINS=\"$WORK/standins-$1/$STANDINS\""
+            "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$2\"")
+        # Quicker to compile. Warnings that need an optimizer come with the other sanitizer.
+        [ "$1" = thread ] || flags+=(-O0)
+    fi
     mkdir -p "$folder"
-    for name in "$@"; do
+    for name in "${@:3}"; do
         later "${COMPILE[@]}" "${flags[@]}" -c "cpp/$name.cc" -o "$folder/${name//\//-}.o"
     done
 }
 
-# program FOLDER SANITIZERS NAME PARTS... -- FLAGS...: links objects and runs the program, later.
+# program SANITIZERS FLAVOUR NAME PARTS... -- FLAGS...: links objects, those of no flavour too, and
+# runs the program, later.
 program() {
-    local folder=$1 sanitizers=$2 name=$3 parts=()
+    local folder="$WORK/$1-$2" neutral="$WORK/$1-neutral" sanitizers=$1 name=$3 file parts=()
     shift 3
     while [ "$1" != -- ]; do
-        parts+=("$folder/${1//\//-}.o")
+        file="${1//\//-}.o"
+        if [ -e "$folder/$file" ]; then parts+=("$folder/$file"); else parts+=("$neutral/$file"); fi
         shift
     done
     shift
@@ -113,71 +112,68 @@ make_stubs() {
         c++ -shared -fPIC cpp/testing/stub_library.cc -o "$folder/foreign/$file"
 }
 
-# Our sources against every release whose headers are here; all tables must have grown only. What
-# cannot be fetched is taken from the folders in DUOVEC_TEST_HEADERS (oldest first, with colons).
+# Our sources against every release whose headers are here; all tables must have grown only. The
+# newest release of each major version is compiled by build.rs, with the same warnings as errors.
+# What cannot be fetched is taken from the folders in DUOVEC_TEST_HEADERS (oldest first, with
+# colons).
 compile_with_all_headers() {
-    local folder name release previous=() folders=(third_party/headers/tensorrt-11.0
-        third_party/headers/tensorrt third_party/headers/tensorrt-10)
+    local folder name oldest_11=third_party/headers/tensorrt-11.0 previous=()
     if [ -n "${DUOVEC_TEST_HEADERS:-}" ]; then
         mapfile -t -d : previous < <(printf %s "$DUOVEC_TEST_HEADERS")
     else
         say "left out: TensorRT 10 before 10.16 (headers in DUOVEC_TEST_HEADERS are compiled too)"
     fi
-    "$PYTHON" tests/tensorrt/class_tables.py "${folders[0]}" "${folders[1]}" || return
+    "$PYTHON" tests/tensorrt/class_tables.py "$oldest_11" third_party/headers/tensorrt || return
     for folder in "${previous[@]}"; do
         "$PYTHON" tests/tensorrt/class_tables.py "$folder" third_party/headers/tensorrt-10 || return
     done
-    for folder in "${folders[@]}" "${previous[@]}"; do
-        release=$(basename "$folder")
+    for folder in "$oldest_11" "${previous[@]}"; do
         for name in "${OF_FLAVOUR[@]}"; do
             later "${COMPILE[@]}" -fsyntax-only -DDUOVEC_FLAVOUR=tensorrt -isystem "$folder" \
                 "cpp/$name.cc"
         done
-        say "headers: $release"
+        say "headers: $(basename "$folder")"
     done
     all_at_once
 }
 
+# What names no type of TensorRT's; the tests of flavours are linked with the same objects.
 pure_tests() {
-    local both=address,undefined
-    objects "$WORK/pure" "-fsanitize=$both" -fno-sanitize-recover=all -- \
-        fusion layout profile progress fusion_test layout_test profile_test progress_test
+    local both=address,undefined name
+    objects $both neutral "${NEUTRAL[@]}" fusion_test layout_test profile_test progress_test
     all_at_once || return
-    program "$WORK/pure" $both fusion_ fusion profile fusion_test --
-    program "$WORK/pure" $both layout_ layout layout_test --
-    program "$WORK/pure" $both profile_ profile profile_test --
-    program "$WORK/pure" $both progress_ progress progress_test --
+    program $both neutral fusion_ fusion profile fusion_test --
+    for name in layout profile progress; do
+        program $both neutral ${name}_ $name ${name}_test --
+    done
     all_at_once
 }
 
 # standin_tests SANITIZERS FLAVOURS...: the stand-ins and, on them, what each flavour opens, builds
 # and runs.
 standin_tests() {
-    local sanitizers=$1 name folder libraries="$WORK/standins-$1"
-    local flags=("-fsanitize=$sanitizers" -fno-sanitize-recover=all)
+    local sanitizers=$1 name
     shift
-    make_standins "$libraries" "-fsanitize=$sanitizers" || return
+    make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" || return
+    [ -e "$WORK/$sanitizers-neutral" ] || objects "$sanitizers" neutral "${NEUTRAL[@]}"
     for name in "$@"; do
         flavour "$name"
         make_stubs "$WORK/stubs-$name" "$LIBRARY" \
             "$(version_number "third_party/headers/$HEADERS")" || return
-        objects "$WORK/$sanitizers-$name" "${flags[@]}" "${ARGUMENTS[@]}" \
-            "-DDUOVEC_TEST_STANDINS=\"$libraries/$STANDINS\"" \
-            "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$name\"" -- builder diagnostics engine library \
-            network session "${NEUTRAL[@]}" library_test diagnostics_test session_test \
-            builder_test testing/standin_test testing/standin_contract_test
+        objects "$sanitizers" "$name" builder diagnostics engine library network session \
+            library_test diagnostics_test session_test builder_test testing/standin_test \
+            testing/standin_contract_test
     done
     all_at_once || return
     for name in "$@"; do
-        folder="$WORK/$sanitizers-$name"
-        program "$folder" "$sanitizers" standin testing/standin_test --
-        program "$folder" "$sanitizers" contract testing/standin_contract_test --
-        program "$folder" "$sanitizers" library library diagnostics library_test --
-        program "$folder" "$sanitizers" diagnostics_ diagnostics diagnostics_test --
-        program "$folder" "$sanitizers" session_ cuda diagnostics engine layout library profile \
+        program "$sanitizers" "$name" standin testing/standin_test --
+        program "$sanitizers" "$name" contract testing/standin_contract_test --
+        program "$sanitizers" "$name" library library diagnostics library_test --
+        program "$sanitizers" "$name" diagnostics_ diagnostics diagnostics_test --
+        program "$sanitizers" "$name" session_ cuda diagnostics engine layout library profile \
             session session_test -- -Wl,--wrap=_Znwm \
             -Wl,--version-script=cpp/testing/own_symbols.map
-        program "$folder" "$sanitizers" builder_ builder cuda diagnostics engine fusion layout \
+        program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
             library network profile progress session builder_test --
     done
     all_at_once
@@ -208,20 +204,50 @@ flavours_share_nothing() {
         ! grep -E '(nvinfer1|nvonnxparser|tensorrt|_10)::' "$WORK/rtx.symbols"
 }
 
-# With the tests, whose dependencies have other features than those of the binary alone.
-build_binary() { cargo test --locked --quiet --no-run --features "$FEATURES"; }
-
 # The binary must start on a machine without any of NVIDIA's libraries.
 nothing_is_linked() {
-    local binary="${CARGO_TARGET_DIR:-target}/debug/duovec"
-    ! ldd "$binary" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' &&
-        "$binary" build-engine --help >/dev/null
+    ! ldd "$BINARY" | grep -iE 'nvinfer|nvonnx|tensorrt|cuda' &&
+        "$BINARY" build-engine --help >/dev/null
 }
+
+# Before all else, since the server's tests wait for them; the compiler goes first nevertheless.
+make_libraries() (
+    give_way
+    make_standins "$WORK/standins" "${FLAVOURS[*]}"
+)
 
 make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
 
+# What needs nothing of Rust's; it takes the time that the compiler and the tests of Rust leave.
+test_cpp() {
+    give_way
+    step "tensorrt: c++: format" third_party/clang-format/clang-format --dry-run --Werror \
+        cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc || return
+    step "tensorrt: c++: tests of the pure parts" pure_tests || return
+    step "tensorrt: c++: all releases' headers" compile_with_all_headers || return
+    step "tensorrt: c++: planted mistakes are caught" planted_mistakes || return
+    step "tensorrt: c++: every flavour under ASan and UBSan" standin_tests address,undefined \
+        "${FLAVOURS[@]}" || return
+    step "tensorrt: c++: both flavours under TSan" standin_tests thread tensorrt rtx
+}
+
+# run_programs: of the tests that need the stand-ins or the real library for builds.
+run_programs() {
+    step "tensorrt: unit tests" "$(program_of lib)" engine:: package:: || return
+    step "tensorrt: the server on stand-ins" "$(program_of tensorrt_serve)" || return
+    step "tensorrt: real builds" "$(program_of tensorrt_build)"
+}
+
+check_lints() {
+    give_way
+    step "tensorrt: clippy" run_clippy --all-targets "${FEATURES[@]}" || return
+    # One test, so that the dependencies have the features that they were checked with before.
+    step "tensorrt: clippy, data-centre flavour alone" run_clippy --no-default-features \
+        --features tensorrt --lib --bins --test tidy
+}
+
 need_tools
-step "fetch headers and libraries" ensure_tensorrt
+step "tensorrt: fetch headers and libraries" ensure_tensorrt
 if [ -z "${PYTHON:-}" ]; then
     need_cache
     step "set up Python" ensure_venv scripts/requirements.txt scripts/requirements-test.txt
@@ -231,31 +257,18 @@ if [ -z "${DUOVEC_PACKAGE:-}" ]; then
     export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 fi
 step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
-step "c++: format" third_party/clang-format/clang-format --dry-run --Werror \
-    cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
-step "c++: tests of the pure parts" pure_tests
-step "c++: all releases' headers" compile_with_all_headers
-step "c++: every flavour under ASan and UBSan" standin_tests address,undefined \
-    "${FLAVOURS[@]}"
-step "c++: both flavours under TSan" standin_tests thread tensorrt rtx
-step "make the stand-in libraries" make_standins "$WORK/standins"
-step "c++: planted mistakes are caught" planted_mistakes
-step "rust: clippy" \
-    cargo clippy --locked --quiet --all-targets --features "$FEATURES" -- -D warnings
-# One test, so that the dependencies have the features that they were checked with before.
-step "rust: clippy, data-centre flavour alone" \
-    cargo clippy --locked --quiet --no-default-features --features tensorrt \
-    --lib --bins --test tidy -- -D warnings
-step "build the binary with all flavours" build_binary
-step "flavours share nothing" flavours_share_nothing
-step "nothing of NVIDIA's is linked" nothing_is_linked
-step "make random packages" make_packages
+step "tensorrt: make the stand-in libraries" make_libraries
+step "tensorrt: make random packages" make_packages
+beside "tensorrt: c++" test_cpp
+step "tensorrt: build the tests" build_tests
+step "tensorrt: flavours share nothing" flavours_share_nothing
+step "tensorrt: nothing of NVIDIA's is linked" nothing_is_linked
 export DUOVEC_TEST_TENSORRT_PACKAGES="$WORK/packages"
 export DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR="$ROOT/third_party/tensorrt-rtx/lib"
 export DUOVEC_TEST_CUDA_LIBRARY_DIR="$ROOT/third_party/cuda/lib"
 export DUOVEC_TEST_CUDA_12_LIBRARY_DIR="$ROOT/third_party/cuda-12/lib"
-step "rust: unit tests" cargo test --locked --features "$FEATURES" --lib -- engine:: package::
 export DUOVEC_TEST_STANDIN_DIR="$WORK/standins"
-step "the server on stand-ins" cargo test --locked --features "$FEATURES" --test tensorrt_serve
-step "real builds" cargo test --locked --features "$FEATURES" --test tensorrt_build
+beside "tensorrt: clippy, of all features and of one" check_lints
+step "tensorrt: tests of Rust" run_programs
+settle
 say "all TensorRT tests passed in $SECONDS s"

@@ -2,38 +2,59 @@
 # The stand-ins for NVIDIA's libraries, which tests without a GPU load in place of the real ones.
 # Sourced; everything runs from the repository root.
 
-STANDIN_COMPILE=(c++ -std=c++20 -g -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
+STANDIN_COMPILE=(c++ -std=c++20 -g1 -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
     -fvisibility=hidden -ffp-contract=off -Icpp -isystem third_party/cuda/include)
 
-# make_standins FOLDER [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each flavour its library
-# and its parser's. Those of TensorRT 10 lie in FOLDER/10, beside links to the others.
+# make_standins FOLDER FLAVOURS [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each of the
+# flavours, which are one word, its library and its parser's. Those of TensorRT 10 lie in FOLDER/10,
+# beside links to the others.
 make_standins() {
-    local folder=$1 traps result=0
-    shift
+    local folder=$1 flavours=$2 traps result=0
+    shift 2
     mkdir -p "$folder" || return
     traps=$(mktemp -d) || return
-    standin_libraries "$folder" "$traps" "$@" || result=$?
+    standin_cuda "$folder" "$@" && standin_flavours "$folder" "$traps" "$flavours" "$@" || result=$?
     rm -rf "$traps"
     return "$result"
 }
 
-# standin_libraries FOLDER TRAPS [EXTRA_FLAGS...]
-standin_libraries() {
-    local folder=$1 traps=$2
-    shift 2
+# standin_cuda FOLDER [EXTRA_FLAGS...]
+standin_cuda() {
+    local folder=$1
+    shift
     "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.13 cpp/testing/standin_cuda.cc \
         cpp/testing/standin_graph.cc cpp/testing/standin_state.cc -o "$folder/libcudart.so.13" &&
         "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.12 "-Wl,-rpath,\$ORIGIN" \
             cpp/testing/standin_cuda_12.cc "$folder/libcudart.so.13" \
-            -o "$folder/libcudart.so.12" &&
-        standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 libnvonnxparser.so.11 "$@" &&
-        standin_flavour "$folder" "$traps" tensorrt-rtx libtensorrt_rtx.so.1 \
-            libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
-            -Dnvonnxparser=nvonnxparser_rtx "$@" &&
-        mkdir -p "$folder/10" &&
-        ln -sf ../libcudart.so.13 ../libcudart.so.12 "$folder/10/" &&
-        standin_flavour "$folder/10" "$traps" tensorrt-10 libnvinfer.so.10 libnvonnxparser.so.10 \
-            -Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10 "$@"
+            -o "$folder/libcudart.so.12"
+}
+
+# standin_flavours FOLDER TRAPS FLAVOURS [EXTRA_FLAGS...]
+standin_flavours() {
+    local folder=$1 traps=$2 name
+    local -a names
+    read -ra names <<<"$3"
+    shift 3
+    for name in "${names[@]}"; do
+        case $name in
+            tensorrt)
+                standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 \
+                    libnvonnxparser.so.11 "$@" || return
+                ;;
+            tensorrt_10)
+                mkdir -p "$folder/10" &&
+                    ln -sf ../libcudart.so.13 ../libcudart.so.12 "$folder/10/" &&
+                    standin_flavour "$folder/10" "$traps" tensorrt-10 libnvinfer.so.10 \
+                        libnvonnxparser.so.10 -Dnvinfer1=nvinfer1_10 \
+                        -Dnvonnxparser=nvonnxparser_10 "$@" || return
+                ;;
+            rtx)
+                standin_flavour "$folder" "$traps" tensorrt-rtx libtensorrt_rtx.so.1 \
+                    libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
+                    -Dnvonnxparser=nvonnxparser_rtx "$@" || return
+                ;;
+        esac
+    done
 }
 
 # standin_flavour FOLDER TRAPS HEADERS FILE PARSER_FILE [FLAGS...]

@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # BINARY is for the scripts that source this one
+# How test.sh and test_tensorrt.sh build the tests, so that what the first has built the other finds
+# built. Sourced after steps.sh.
+
+# One set of features for everything that runs: for another set the crate is compiled once more, and
+# with other features of proc-macro2 nearly every dependency.
+FEATURES=(--features "tensorrt,tensorrt-rtx")
+
+# build_tests: all of them, and the binary that they drive, in BINARY; the names and paths of their
+# programs in PROGRAMS. A build of the binary alone would compile most dependencies once more:
+# without those of the tests they have other features.
+build_tests() {
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/debug/duovec"
+    PROGRAMS=$(cargo test --locked --quiet --no-run "${FEATURES[@]}" \
+        --message-format json-render-diagnostics |
+        "$PYTHON" -c '
+import json, sys
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("executable") and built["profile"]["test"]:
+        target = built["target"]
+        name = target["name"] if target["kind"] == ["test"] else target["kind"][0]
+        print(name, built["executable"])')
+}
+
+# program_of NAME: the path of a test's program.
+program_of() { sed -n "s/^$1 //p" <<<"$PROGRAMS"; }
+
+# run_clippy ARGUMENTS OF cargo clippy...
+run_clippy() { cargo clippy --locked --quiet "$@" -- -D warnings; }
