@@ -87,6 +87,8 @@ test_programs() {
 }
 
 test_package_and_load() {
+    # Servers that are measured take all they get for as long as they are told to.
+    give_way 5
     step "check the default package" "$BINARY" check
     step "the benchmark over HTTP, small" scripts/bench_http.sh --small
     step "the same beside another server" "$PYTHON" -m pytest -q -rP tests/against

@@ -61,6 +61,10 @@ all_at_once() {
     return "$result"
 }
 
+# optimization SANITIZERS: quick to compile with ASan, which stops more mistakes then; warnings that
+# need an optimizer come with TSan.
+optimization() { if [ "$1" = thread ]; then echo -O1; else echo -O0; fi; }
+
 # objects SANITIZERS FLAVOUR NAMES...: an object of each of cpp/NAME.cc, later. What is neutral has
 # `neutral` as its flavour.
 objects() {
@@ -69,8 +73,7 @@ objects() {
         flavour "$2"
         flags+=("${ARGUMENTS[@]}" "-DDUOVEC_TEST_STANDINS=\"$WORK/standins-$1/$STANDINS\""
             "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$2\"")
-        # Quicker to compile. Warnings that need an optimizer come with the other sanitizer.
-        [ "$1" = thread ] || flags+=(-O0)
+        flags+=("$(optimization "$1")")
     fi
     mkdir -p "$folder"
     for name in "${@:3}"; do
@@ -154,7 +157,8 @@ pure_tests() {
 standin_tests() {
     local sanitizers=$1 name
     shift
-    make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" || return
+    make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" \
+        "$(optimization "$sanitizers")" || return
     [ -e "$WORK/$sanitizers-neutral" ] || objects "$sanitizers" neutral "${NEUTRAL[@]}"
     for name in "$@"; do
         flavour "$name"

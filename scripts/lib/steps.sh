@@ -40,8 +40,8 @@ count_core_seconds() {
     CORE_SECONDS=$(((fields[15] + fields[16]) / 100))
 }
 
-# give_way: what this shell starts from now on takes what others leave of the cores.
-give_way() { renice -n 10 -p "$BASHPID" >/dev/null; }
+# give_way [NICENESS]: what this shell starts from now on takes what others leave of the cores.
+give_way() { renice -n "${1:-10}" -p "$BASHPID" >/dev/null; }
 
 # beside NAME COMMAND...: starts a step and goes on; `settle` waits for it.
 beside() {
