@@ -226,25 +226,25 @@ make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
 test_cpp() {
     give_way
     step "tensorrt: c++: format" third_party/clang-format/clang-format --dry-run --Werror \
-        cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc || return
-    step "tensorrt: c++: tests of the pure parts" pure_tests || return
-    step "tensorrt: c++: all releases' headers" compile_with_all_headers || return
-    step "tensorrt: c++: planted mistakes are caught" planted_mistakes || return
+        cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
+    step "tensorrt: c++: tests of the pure parts" pure_tests
+    step "tensorrt: c++: all releases' headers" compile_with_all_headers
+    step "tensorrt: c++: planted mistakes are caught" planted_mistakes
     step "tensorrt: c++: every flavour under ASan and UBSan" standin_tests address,undefined \
-        "${FLAVOURS[@]}" || return
+        "${FLAVOURS[@]}"
     step "tensorrt: c++: both flavours under TSan" standin_tests thread tensorrt rtx
 }
 
 # run_programs: of the tests that need the stand-ins or the real library for builds.
 run_programs() {
-    step "tensorrt: unit tests" "$(program_of lib)" engine:: package:: || return
-    step "tensorrt: the server on stand-ins" "$(program_of tensorrt_serve)" || return
+    step "tensorrt: unit tests" "$(program_of lib)" engine:: package::
+    step "tensorrt: the server on stand-ins" "$(program_of tensorrt_serve)"
     step "tensorrt: real builds" "$(program_of tensorrt_build)"
 }
 
 check_lints() {
     give_way
-    step "tensorrt: clippy" run_clippy --all-targets "${FEATURES[@]}" || return
+    step "tensorrt: clippy" run_clippy --all-targets "${FEATURES[@]}"
     # One test, so that the dependencies have the features that they were checked with before.
     step "tensorrt: clippy, data-centre flavour alone" run_clippy --no-default-features \
         --features tensorrt --lib --bins --test tidy
