@@ -103,6 +103,6 @@ OTHERS=(tests/fleet/test_watching.py tests/fleet/test_chart.py)
 # latencies, so the others give way to them, too.
 beside "fleet: releases" nice -n 19 "${TEST[@]}" "${RELEASES[@]}"
 beside "fleet: Prometheus and Kubernetes" nice -n 5 "${TEST[@]}" "${OTHERS[@]}"
-step "fleet: proxies and capacity" "${TEST[@]}" tests/fleet \
+beside "fleet: proxies and capacity" "${TEST[@]}" tests/fleet \
     "${RELEASES[@]/#/--ignore=}" "${OTHERS[@]/#/--ignore=}"
 settle

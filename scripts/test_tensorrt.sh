@@ -273,6 +273,6 @@ export DUOVEC_TEST_CUDA_LIBRARY_DIR="$ROOT/third_party/cuda/lib"
 export DUOVEC_TEST_CUDA_12_LIBRARY_DIR="$ROOT/third_party/cuda-12/lib"
 export DUOVEC_TEST_STANDIN_DIR="$WORK/standins"
 beside "tensorrt: clippy, of all features and of one" check_lints
-step "tensorrt: tests of Rust" run_programs
+beside "tensorrt: tests of Rust" run_programs
 settle
 say "all TensorRT tests passed in $SECONDS s"
