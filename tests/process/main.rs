@@ -7,7 +7,6 @@ mod corpus;
 mod drain;
 mod faults;
 mod lifecycle;
-mod memory;
 mod start;
 mod support;
 mod systemd;
