@@ -225,6 +225,9 @@ mod native {
             .cpp(true)
             .std("c++20")
             .include("cpp")
+            // As the profiles have it for Rust: whole debug information takes a third of the time.
+            .debug(false)
+            .flag("-g1")
             .flag("-fvisibility=hidden")
             .flag("-Wall")
             .flag("-Wextra")
