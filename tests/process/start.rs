@@ -48,6 +48,14 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn int8_without_a_graph_in_8_bits_is_refused_and_says_how_to_make_one() {
+    let ended = run(duovec()
+        .args(["check", "--engine", "fake", "--precision", "int8", "--log-level", "error"])
+        .arg(tiny()));
+    assert_says(&ended, 1, &["has no graph in 8 bits", "quantize_package.py"]);
+}
+
+#[test]
 fn a_file_without_api_keys_is_named_before_the_model_is_loaded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("keys.txt");
