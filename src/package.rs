@@ -16,6 +16,7 @@ use manifest::{FileEntry, Manifest, ManifestError};
 
 /// Bytes read at once while a digest is made.
 const READ_BUFFER_BYTES: usize = 1 << 20;
+const MODEL: &str = "model.onnx";
 
 /// Why a directory is not a usable package.
 #[allow(missing_docs, reason = "each message says it")]
@@ -31,6 +32,12 @@ pub enum PackageError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} has {found} bytes, the manifest says {expected}", path.display())]
     WrongSize { path: PathBuf, found: u64, expected: u64 },
+    #[error(
+        "{} has no graph in 8 bits, which --precision int8 needs: choose another precision, or add \
+         one with scripts/research/quantize_package.py",
+        .0.display()
+    )]
+    NotQuantized(PathBuf),
     #[error("{} has SHA-256 {found}, the manifest says {expected}", path.display())]
     WrongDigest { path: PathBuf, found: String, expected: String },
 }
@@ -40,6 +47,8 @@ pub enum PackageError {
 pub struct ModelPackage {
     directory: PathBuf,
     manifest: Manifest,
+    /// Name of the graph that is run.
+    graph: String,
 }
 
 impl ModelPackage {
@@ -58,7 +67,7 @@ impl ModelPackage {
     /// The same package with other plans in its manifest, which are not verified yet.
     pub fn with_plans(&self, plans: Vec<PlanEntry>) -> Self {
         let manifest = Manifest { plans, ..self.manifest.clone() };
-        Self { directory: self.directory.clone(), manifest }
+        Self { directory: self.directory.clone(), manifest, graph: self.graph.clone() }
     }
 
     /// Reads the manifest alone, so that the model's name is known while its files are verified.
@@ -70,7 +79,7 @@ impl ModelPackage {
         })?;
         let manifest =
             Manifest::parse(&json).map_err(|source| PackageError::Manifest { path, source })?;
-        Ok(Self { directory: directory.to_owned(), manifest })
+        Ok(Self { directory: directory.to_owned(), manifest, graph: MODEL.to_owned() })
     }
 
     /// The manifest.
@@ -83,9 +92,27 @@ impl ModelPackage {
         &self.directory
     }
 
-    /// The graph, in ONNX.
+    /// The same package, run with its graph in 8 bits. The canary's tolerances are that graph's.
+    ///
+    /// # Errors
+    /// When the package has none.
+    pub fn into_quantized(mut self) -> Result<Self, PackageError> {
+        let Some(quantized) = &self.manifest.quantized else {
+            return Err(PackageError::NotQuantized(self.directory));
+        };
+        self.graph = quantized.file.clone();
+        self.manifest.canary.tolerances = quantized.tolerances;
+        Ok(self)
+    }
+
+    /// The model's own graph, in ONNX.
     pub fn model_path(&self) -> PathBuf {
-        self.directory.join("model.onnx")
+        self.directory.join(MODEL)
+    }
+
+    /// The graph that is run: the model's own, or that in 8 bits.
+    pub fn graph_path(&self) -> PathBuf {
+        self.directory.join(&self.graph)
     }
 
     /// Checks one of the files that the manifest lists.

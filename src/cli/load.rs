@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::batch::Bucket;
 use crate::batch::plan::{bucket_ladder, gpu_ladder};
 use crate::clock::Clock;
-use crate::config::{Config, EngineChoice};
+use crate::config::{Config, EngineChoice, PrecisionChoice};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{GPU_KNEE_TOKENS, MaxBatchTokens, Workers};
@@ -54,7 +54,10 @@ pub(super) fn load(
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
-    let package = ModelPackage::open(&config.package)?;
+    let mut package = ModelPackage::open(&config.package)?;
+    if config.engine.precision == PrecisionChoice::Int8 {
+        package = package.into_quantized()?;
+    }
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =

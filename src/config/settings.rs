@@ -105,10 +105,13 @@ settings! {
             F32 = "f32",
             Bf16 = "bf16",
             F16 = "f16",
+            /// The package's graph in 8 bits.
+            Int8 = "int8",
         }),
             "precision", "PRECISION",
-            "auto, f32, bf16 or f16 arithmetic; auto takes the processor's half precision when \
-            the canary agrees with f32, or a plan's own",
+            "auto, f32, bf16, f16 or int8 arithmetic; auto takes the processor's half precision \
+            when the canary agrees with f32, or a plan's own; int8 takes a package's graph in \
+            8 bits",
             commands: &[Check, Bench, Offline];
         rescue: choice(RescueChoice {
             /// The request of a row that is not finite fails.

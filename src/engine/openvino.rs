@@ -63,6 +63,8 @@ enum Precision {
     F32,
     Bf16,
     F16,
+    /// As the graph says for each product; the rest is f32.
+    Int8,
 }
 
 impl Precision {
@@ -71,6 +73,16 @@ impl Precision {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// What OpenVINO is told for all that the graph leaves open. Half precision for what is not in
+    /// 8 bits was no faster, and is less exact.
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::Int8 => Self::F32.name(),
+            _ => self.name(),
         }
     }
 
@@ -80,6 +92,7 @@ impl Precision {
             Self::F32 => "FP32",
             Self::Bf16 => "BF16",
             Self::F16 => "FP16",
+            Self::Int8 => "INT8",
         }
     }
 }
@@ -100,7 +113,7 @@ impl<'a> OpenVinoModel<'a> {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, EngineError> {
         let mut core = open_library(library_dir)?;
-        let model = read_model(&mut core, package)?;
+        let model = read_model(&mut core, package, &package.graph_path())?;
         let device = device_property(&core, PropertyKey::DeviceFullName)?.trim().to_owned();
         let capabilities = device_property(&core, PropertyKey::DeviceCapabilities)?;
         let precisions = candidates(precision, &capabilities)?;
@@ -132,7 +145,7 @@ impl<'a> OpenVinoModel<'a> {
                     "the canary agrees with the golden numbers"
                 );
                 if self.rescue == RescueChoice::F32 && precision != Precision::F32 {
-                    engine.rescue = Some(compile_rescue(&mut self.core, &self.model, options)?);
+                    engine.rescue = Some(self.compile_rescue(precision, options)?);
                 }
                 self.precisions = vec![precision];
                 return Ok(engine);
@@ -141,6 +154,27 @@ impl<'a> OpenVinoModel<'a> {
             tracing::warn!("{refused}");
         }
         Err(EngineError::BadPackage(refused))
+    }
+
+    /// Compiled while loading although it may never run: a request must not wait for it. One
+    /// stream is enough, and its shapes are not warmed up, for rows that are rarely there.
+    fn compile_rescue(
+        &mut self,
+        precision: Precision,
+        options: &OpenVinoOptions,
+    ) -> Result<Mutex<CompiledModel>, EngineError> {
+        let options = OpenVinoOptions { sessions: 1, ..options.clone() };
+        let own;
+        let model = if precision == Precision::Int8 {
+            // A graph in 8 bits stays in 8 bits whatever is asked for.
+            own = read_model(&mut self.core, self.package, &self.package.model_path())?;
+            &own
+        } else {
+            &self.model
+        };
+        let compiled = compile(&mut self.core, model, Precision::F32, &options)?;
+        tracing::info!("rows that are not finite will be run again in f32");
+        Ok(Mutex::new(compiled))
     }
 
     fn info(&self, precision: Precision, options: &OpenVinoOptions) -> EngineInfo {
@@ -227,15 +261,14 @@ fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {
     })
 }
 
-fn read_model(core: &mut Core, package: &ModelPackage) -> Result<Model, EngineError> {
-    let path = package.model_path();
+fn read_model(core: &mut Core, package: &ModelPackage, path: &Path) -> Result<Model, EngineError> {
     let bad = |reason: String| {
         EngineError::BadPackage(format!("cannot use {}: {reason}", path.display()))
     };
     let text = path.to_str().ok_or_else(|| bad("its path is not UTF-8".to_owned()))?;
-    // For ONNX the second path is not used: external data are found beside the graph.
+    // The second path is not needed: numbers outside of the graph's file are found beside it.
     let model = core.read_model_from_file(text, "").map_err(|error| {
-        bad(format!("it is not an ONNX graph OpenVINO can read ({})", one_line(&error)))
+        bad(format!("it is not a graph OpenVINO can read ({})", one_line(&error)))
     })?;
     check_tensors(&model, package.manifest()).map_err(bad)?;
     Ok(model)
@@ -317,6 +350,7 @@ fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precisi
         PrecisionChoice::F32 => named(Precision::F32),
         PrecisionChoice::Bf16 => named(Precision::Bf16),
         PrecisionChoice::F16 => named(Precision::F16),
+        PrecisionChoice::Int8 => named(Precision::Int8),
         PrecisionChoice::Auto => {
             let half = [Precision::F16, Precision::Bf16].into_iter().filter(|&half| has(half));
             Ok(half.chain([Precision::F32]).collect())
@@ -340,7 +374,7 @@ fn compile(
     let properties = [
         (RwPropertyKey::NumStreams, options.sessions.to_string()),
         (RwPropertyKey::InferenceNumThreads, threads.to_string()),
-        (RwPropertyKey::HintInferencePrecision, precision.name().to_owned()),
+        (RwPropertyKey::HintInferencePrecision, precision.hint().to_owned()),
         // The HTTP side shares the cores; a pinned thread could not move away from it.
         (RwPropertyKey::HintEnableCpuPinning, "NO".to_owned()),
     ];
@@ -348,19 +382,6 @@ fn compile(
         core.set_property(&DeviceType::CPU, key, value).map_err(failed)?;
     }
     core.compile_model(model, DeviceType::CPU).map_err(failed)
-}
-
-/// Compiled while loading although it may never run: a request must not wait for it. One stream is
-/// enough, and its shapes are not warmed up, for rows that are rarely there.
-fn compile_rescue(
-    core: &mut Core,
-    model: &Model,
-    options: &OpenVinoOptions,
-) -> Result<Mutex<CompiledModel>, EngineError> {
-    let options = OpenVinoOptions { sessions: 1, ..options.clone() };
-    let compiled = compile(core, model, Precision::F32, &options)?;
-    tracing::info!("rows that are not finite will be run again in f32");
-    Ok(Mutex::new(compiled))
 }
 
 fn lost(error: InferenceError) -> EngineError {
@@ -388,6 +409,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_not_in_8_bits_is_in_f32() {
+        assert_eq!(Precision::Int8.hint(), "f32");
+        assert_eq!(Precision::Bf16.hint(), "bf16");
+    }
+
+    #[test]
     fn auto_prefers_half_precision_and_ends_with_f32() {
         let all = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN BF16 FP16");
         assert_eq!(all, Ok(vec![Precision::F16, Precision::Bf16, Precision::F32]));
@@ -398,6 +425,7 @@ mod tests {
     #[test]
     fn a_named_precision_never_falls_back() {
         assert_eq!(candidates(PrecisionChoice::F32, "FP32"), Ok(vec![Precision::F32]));
+        assert_eq!(candidates(PrecisionChoice::Int8, "FP32 INT8"), Ok(vec![Precision::Int8]));
         let error = candidates(PrecisionChoice::Bf16, "FP32 INT8").expect_err("no bf16 there");
         assert!(error.to_string().contains("no bf16 arithmetic"), "{error}");
     }

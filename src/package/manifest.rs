@@ -10,9 +10,11 @@ use thiserror::Error;
 use crate::limits::MaxBatchTokens;
 
 pub mod plan;
+mod quantized;
 
 use crate::config::Normalization;
 use plan::PlanEntry;
+pub use quantized::Quantized;
 
 /// The only format this build reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -61,6 +63,9 @@ pub struct Manifest {
     /// Built TensorRT plans; none of them is needed by the CPU engine.
     #[serde(default)]
     pub plans: Vec<PlanEntry>,
+    /// Absent when the package has no graph in 8 bits.
+    #[serde(default)]
+    pub quantized: Option<Quantized>,
     pub canary: Canary,
 }
 
@@ -183,6 +188,12 @@ pub struct Tolerances {
     pub sparse_max_abs: f32,
 }
 
+impl Tolerances {
+    fn are_usable(self) -> bool {
+        (0.0..=1.0).contains(&self.dense_cosine_min) && self.sparse_max_abs >= 0.0
+    }
+}
+
 /// What is wrong with a manifest.
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
@@ -212,6 +223,7 @@ impl Manifest {
         manifest.check_tensors()?;
         manifest.check_files()?;
         manifest.check_canary()?;
+        manifest.quantized.iter().try_for_each(|part| part.check(&manifest.files))?;
         plan::check(&manifest.plans, manifest.max_input_tokens)?;
         Ok(manifest)
     }
@@ -296,9 +308,7 @@ impl Manifest {
         })?;
         let ascending = sparse.windows(2).all(|pair| pair[0].0 < pair[1].0);
         require(ascending, "canary", || "its sparse ids must ascend".into())?;
-        let sane =
-            (0.0..=1.0).contains(&tolerances.dense_cosine_min) && tolerances.sparse_max_abs >= 0.0;
-        require(sane, "canary", || "its tolerances are not usable".into())
+        require(tolerances.are_usable(), "canary", || "its tolerances are not usable".into())
     }
 }
 
@@ -402,6 +412,29 @@ mod tests {
         for wrong in [json!({"normalization": "nfkc"}), json!({"normalisation": "huggingface"})] {
             assert!(matches!(said(wrong), Err(ManifestError::Json(_))));
         }
+    }
+
+    #[test]
+    fn a_graph_in_8_bits_is_a_listed_file_with_usable_tolerances() {
+        let scores = json!({"dense": 0.47, "sparse": 0.27});
+        let part = json!({
+            "file": "tokenizer.json", "method": "by hand",
+            "tolerances": {"dense_cosine_min": 0.99, "sparse_max_abs": 0.1},
+            "retrieval": [{"collection": "c", "queries": 5, "f32": scores, "int8": scores}]
+        });
+        let said = |pointer: &str, value: Value| {
+            let mut manifest = valid();
+            manifest["quantized"] = part.clone();
+            if let Some(slot) = manifest.pointer_mut(pointer) {
+                *slot = value;
+            }
+            parse(&manifest).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(said("/absent", json!(null)), Ok(()));
+        let unlisted = said("/quantized/file", json!("model.int8.xml")).expect_err("not listed");
+        assert!(unlisted.contains("quantized: its file 'model.int8.xml' is not"), "{unlisted}");
+        let loose = said("/quantized/tolerances/dense_cosine_min", json!(1.5)).expect_err("1.5");
+        assert!(loose.contains("quantized: its tolerances"), "{loose}");
     }
 
     #[test]
