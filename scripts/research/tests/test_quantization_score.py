@@ -1,0 +1,76 @@
+"""What a graph in 8 bits is measured with, and when it is not kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from default_package.errors import PackageError
+from default_package.runtime import Row
+from quantization import score
+from retrieval.evaluation import Part
+from retrieval.rankers import Embedded
+from sparse_training.collection import Collection, Passage, Query
+
+
+def test_other_languages_are_left_out_and_positions_stay_right() -> None:
+    passages = [Passage("test", lang, "page", lang) for lang in ("de", "en", "fr", "en")]
+    asked = [("en", "en", (1, 3)), ("de", "en", (3,)), ("fr", "en", (1,)), ("en", "fr", (2,))]
+    queries = [Query("test", a, b, "title", "page", a + b, right) for a, b, right in asked]
+    kept = score.in_languages(Collection(passages, queries), ["de", "en"])
+    assert [passage.lang for passage in kept.passages] == ["de", "en", "en"]
+    assert [(query.text, query.relevant) for query in kept.queries] == [
+        ("enen", (1, 2)),
+        ("deen", (2,)),
+    ]
+
+
+def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Words:
+        dropped = frozenset({0, 2})
+
+        def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
+            assert (texts, kind) == (["a", "b"], "query")
+            return [[0, 9, 5, 7, 5, 2], [0, 9, 6, 2]], 2
+
+    class Fixed:
+        def __init__(self, path: Path, precision: str) -> None:
+            assert (path.name, precision) == ("graph", "f32")
+
+        def run(self, sequences: list[list[int]], pad: int) -> list[Row]:
+            weights = np.asarray([0.9, 0.8, 0.1, 0.0, 0.3, 0.7], np.float32)
+            return [Row(np.ones(2), weights[: len(ids)]) for ids in sequences]
+
+    monkeypatch.setattr(score, "Runtime", Fixed)
+    embedder = score.GraphEmbedder(Words(), Path("graph"), 1)  # type: ignore[arg-type]
+    second, first, again = embedder.embed(["b", "a", "b"], "query")
+    assert again is second
+    assert (first.ids.tolist(), first.tokens) == ([5], (5, 7, 5))
+    assert first.weights.tolist() == pytest.approx([0.3])
+    assert (second.ids.tolist(), second.weights.tolist()) == ([6], pytest.approx([0.1]))
+
+
+def test_scores_are_over_the_queries_of_all_parts() -> None:
+    def text(*dense: float) -> Embedded:
+        return Embedded(np.asarray(dense), np.asarray([5]), np.asarray([1.0]), (5,))
+
+    pool = [text(1.0, 0.0), text(0.0, 1.0)]
+    right = Part([], [text(1.0, 0.0)], pool, [{0}])
+    wrong = Part([], [text(1.0, 0.0), text(1.0, 0.0)], pool, [{1}, {1}])
+    found = score.ndcg([right, wrong])
+    assert found["dense"] == pytest.approx((1 + 2 * 0.6309) / 3, abs=1e-4)
+
+
+@pytest.mark.parametrize(("after", "kept"), [(0.5, True), (0.396, True), (0.395, False)])
+def test_a_graph_that_loses_more_than_a_hundredth_is_refused(after: float, kept: bool) -> None:
+    entry = {"collection": "c", "f32": {"dense": 0.5, "sparse": 0.4}}
+    entry["int8"] = {"dense": 0.5, "sparse": after}
+    if kept:
+        score.demand_little_loss(entry)
+        return
+    with pytest.raises(PackageError, match="nDCG@10 of sparse vectors on c is 0.395"):
+        score.demand_little_loss(entry)
