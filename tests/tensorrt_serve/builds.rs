@@ -58,8 +58,12 @@ async fn plans_for_different_uses_lie_beside_each_other() {
     assert_eq!(count(&["--hardware-compatibility"]), 1);
     assert_eq!(count(&["--version-compatible"]), 2);
     assert_eq!(count(&[]), 3);
-    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 3);
-    // The one that was built for nothing else than this GPU and library is taken.
+    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 4);
+    assert_eq!(count(&["--profiles", "few=1x1:4x16:8x64"]), 5);
+    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 5);
+    assert_eq!(count(&["--profiles", "few=1x1:4x16:8x64"]), 5);
+    // Of those that were built for nothing else than this GPU and library the latest is taken that
+    // covers all shapes.
     let server = package.serve("", &[]);
     assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
     let (_, health) = get(&client(), &server, "/health").await;
