@@ -89,34 +89,29 @@ impl TensorRtEngine {
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
         let Machine { library, cuda, devices: found } = Machine::open(options)?;
         let manifest = package.manifest();
+        let targets: Vec<_> =
+            found.iter().map(|device| target(options, &library, device)).collect();
+        let entries = choose::fitting_all(manifest, &targets, &options.buckets)
+            .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
         let mut devices = Vec::with_capacity(found.len());
         let mut kernels = Vec::new();
-        let mut entry: Option<&PlanEntry> = None;
-        for device in &found {
-            let target = target(options, &library, device);
-            let fitting = choose::fitting(manifest, &target)
-                .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
-            let file = KernelFile::of(package.directory(), fitting, &target, &cuda);
+        for (&entry, target) in entries.iter().zip(&targets) {
+            let device = target.device;
+            let file = KernelFile::of(package.directory(), entry, target, &cuda);
             let plan = package
-                .read_plan(fitting)
+                .read_plan(entry)
                 .map_err(|error| EngineError::BadPackage(error.to_string()))?;
             let compiled = file.as_ref().map(KernelFile::read).unwrap_or_default();
-            let request = engine_request(manifest, fitting, device.index, &cuda);
+            let request = engine_request(manifest, entry, device.index, &cuda);
             let engine = library.load(&request, &plan, &compiled).map_err(fault)?;
             let free_bytes = cuda.memory(device.index).map_or(0, |memory| memory.free_bytes);
             let (index, name) = (device.index, device.name.clone());
             devices.push(Device { index, name, engine, free_bytes });
             kernels.extend(file);
-            // Buckets and precision must be the same for all of a server's workers.
-            if entry.is_some_and(|entry| entry.profiles != fitting.profiles) {
-                return Err(EngineError::NotAvailable(
-                    "the GPUs need plans with different profiles; build them with the same ones"
-                        .to_owned(),
-                ));
-            }
-            entry = Some(fitting);
         }
-        let entry = entry.ok_or_else(|| EngineError::NotAvailable("no GPU is named".to_owned()))?;
+        let entry = *entries
+            .first()
+            .ok_or_else(|| EngineError::NotAvailable("no GPU is named".to_owned()))?;
         let engine = Self {
             info: EngineInfo {
                 kind: kind(options.flavour),

@@ -1,9 +1,11 @@
 //! The lines of plans, libraries, driver and GPUs.
 
+use crate::batch::plan::gpu_ladder;
 use crate::config::{Config, EngineChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale};
 use crate::engine::tensorrt::ffi::{Library, Version};
+use crate::limits::{GPU_BATCH_TOKENS, GPU_KNEE_TOKENS};
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
 
@@ -152,6 +154,10 @@ fn check_device(
     );
     let mut verdict = Verdict::Well;
     let mut texts = vec![what];
+    let length = package.manifest().max_input_tokens;
+    let most = config.queue.max_batch_tokens.or_else(|| GPU_BATCH_TOKENS.into_iter().max());
+    let rows = config.queue.max_batch_rows;
+    let buckets = gpu_ladder(length, most.unwrap_or_default(), rows, GPU_KNEE_TOKENS);
     for (flavour, version) in libraries {
         let target = Target {
             flavour: *flavour,
@@ -159,8 +165,8 @@ fn check_device(
             device,
             precision: config.engine.precision,
         };
-        match fitting(package.manifest(), &target) {
-            Ok(plan) => texts.push(format!("runs {}", plan.file)),
+        match fitting(package.manifest(), &target, &buckets) {
+            Ok(plans) => texts.push(format!("runs {}", plans[0].file)),
             Err(refusal) => {
                 texts.push(format!(
                     "no plan of {flavour} fits ({refusal}): duovec build-engine {} --flavour \

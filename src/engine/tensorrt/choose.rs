@@ -1,5 +1,8 @@
 //! Which of a package's plans a GPU can run, and why the others cannot. Pure.
 
+use std::cmp::Reverse;
+
+use crate::batch::Bucket;
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::CudaDevice;
 use crate::package::manifest::Manifest;
@@ -26,30 +29,63 @@ pub struct Target<'a> {
     pub precision: PrecisionChoice,
 }
 
-/// The plan that fits best: one for exactly this GPU comes before one for many, one for exactly
-/// this library before one for later ones, half precision before others, the latest at last.
+/// The plans that fit, the best first: one for exactly this GPU comes before one for many, one for
+/// exactly this library before one for later ones, half precision before others, then the one that
+/// covers the most of `buckets`, the latest at last.
 ///
 /// # Errors
 /// One sentence for each plan that does not fit, or that there is none.
-pub fn fitting<'a>(manifest: &'a Manifest, target: &Target<'_>) -> Result<&'a PlanEntry, String> {
+pub fn fitting<'a>(
+    manifest: &'a Manifest,
+    target: &Target<'_>,
+    buckets: &[Bucket],
+) -> Result<Vec<&'a PlanEntry>, String> {
     let mut refusals = Vec::new();
     let mut fits = Vec::new();
-    for plan in manifest.plans.iter().filter(|plan| plan.flavour == target.flavour) {
+    for plan in manifest.plans.iter().rev().filter(|plan| plan.flavour == target.flavour) {
         match misfit(plan, manifest, target) {
             Some(problem) => refusals.push(format!("{} {problem}", plan.file)),
             None => fits.push(plan),
         }
     }
+    if fits.is_empty() {
+        return Err(match refusals.is_empty() {
+            true => "the manifest lists none".to_owned(),
+            false => refusals.join("; "),
+        });
+    }
     let worth = |plan: &&PlanEntry| {
         let exact = plan.compute_capabilities == [target.device.capability];
         let half = plan.precision != "f32";
         let own = exact && !plan.hardware_compatible;
-        (own, !plan.same_compute_capability, !plan.version_compatible, half)
+        let runs = |bucket: &&Bucket| {
+            plan.profiles.iter().any(|profile| profile.covers(bucket.rows, bucket.length))
+        };
+        let covered = buckets.iter().filter(runs).count();
+        (own, !plan.same_compute_capability, !plan.version_compatible, half, covered)
     };
-    fits.into_iter().max_by_key(worth).ok_or_else(|| match refusals.is_empty() {
-        true => "the manifest lists none".to_owned(),
-        false => refusals.join("; "),
-    })
+    fits.sort_by_key(|plan| Reverse(worth(plan)));
+    Ok(fits)
+}
+
+/// A plan for each target, the best of those that have the same profiles: buckets and precision
+/// must be the same for all of a server's workers.
+///
+/// # Errors
+/// As [`fitting`], or that the plans differ.
+pub fn fitting_all<'a>(
+    manifest: &'a Manifest,
+    targets: &[Target<'_>],
+    buckets: &[Bucket],
+) -> Result<Vec<&'a PlanEntry>, String> {
+    let of_each = |target| fitting(manifest, target, buckets);
+    let fits: Vec<_> = targets.iter().map(of_each).collect::<Result<_, _>>()?;
+    let alike = |first: &&PlanEntry| {
+        let same = |other: &&&PlanEntry| other.profiles == first.profiles;
+        fits.iter().map(|plans| plans.iter().find(same).copied()).collect::<Option<Vec<_>>>()
+    };
+    let found = fits.first().and_then(|plans| plans.iter().find_map(alike));
+    found.ok_or_else(|| "its GPUs have no plans of the same profiles".to_owned())
 }
 
 /// Why a plan of the target's flavour cannot run there, as it is said behind its name; `None` when
@@ -119,4 +155,76 @@ fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> 
     let fits = wanted == PrecisionChoice::Auto || wanted.name() == plan.precision;
     let (own, wanted) = (&plan.precision, wanted.name());
     (!fits).then(|| format!("computes in {own}, as the graph it was built from, not in {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::ModelPackage;
+    use serde_json::json;
+    use std::path::Path;
+
+    const VERSION: Version = Version { major: 11, minor: 4, patch: 0, build: 1 };
+
+    fn manifest(plans: &[(&str, &str, u32)]) -> Manifest {
+        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let length = package.manifest().max_input_tokens;
+        let graph = &package.manifest().files["model.onnx"].sha256;
+        let plan = |&(file, capability, rows): &(&str, &str, u32)| {
+            serde_json::from_value(json!({
+                "file": file, "sha256": "0".repeat(64), "bytes": 1, "flavour": "tensorrt",
+                "version": VERSION.to_string(), "model_file": "model.onnx", "model_sha256": graph,
+                "precision": "f16", "compute_capabilities": [capability], "build_seconds": 1.0,
+                "profiles": [{
+                    "name": "all", "rows": {"min": 1, "opt": 1, "max": rows},
+                    "length": {"min": 1, "opt": 8, "max": length},
+                }],
+            }))
+        };
+        let plans = plans.iter().map(plan).collect::<Result<_, _>>().expect("they are entries");
+        package.with_plans(plans).manifest().clone()
+    }
+
+    fn gpu(index: usize, major: u32, minor: u32) -> CudaDevice {
+        CudaDevice {
+            index,
+            name: "a GPU".to_owned(),
+            capability: ComputeCapability { major, minor },
+            memory_bytes: 1,
+            multiprocessors: 1,
+        }
+    }
+
+    fn chosen(manifest: &Manifest, gpus: &[CudaDevice]) -> Result<Vec<String>, String> {
+        let target = |device| Target {
+            flavour: PlanFlavour::TensorRt,
+            version: VERSION,
+            device,
+            precision: PrecisionChoice::Auto,
+        };
+        let targets: Vec<_> = gpus.iter().map(target).collect();
+        let buckets = [1, 8, 16].map(|rows| Bucket { rows, length: 8 });
+        let plans = fitting_all(manifest, &targets, &buckets)?;
+        Ok(plans.into_iter().map(|plan| plan.file.clone()).collect())
+    }
+
+    #[test]
+    fn of_plans_for_one_gpu_the_latest_counts_that_covers_the_most_shapes() {
+        let of = |plans: &[(&str, &str, u32)]| chosen(&manifest(plans), &[gpu(0, 9, 0)]);
+        let (old, wide, few) = (("old", "9.0", 16), ("wide", "9.0", 32), ("few", "9.0", 8));
+        assert_eq!(of(&[old, wide, few]), Ok(vec!["wide".to_owned()]));
+        assert_eq!(of(&[wide, few, old]), Ok(vec!["old".to_owned()]));
+        assert_eq!(of(&[few]), Ok(vec!["few".to_owned()]));
+    }
+
+    #[test]
+    fn gpus_of_one_server_run_plans_of_the_same_profiles() {
+        let gpus = [gpu(0, 9, 0), gpu(1, 8, 9)];
+        let (first, other) = (("first", "9.0", 16), ("other", "8.9", 16));
+        let both = chosen(&manifest(&[first, other, ("latest", "9.0", 32)]), &gpus);
+        assert_eq!(both, Ok(vec!["first".to_owned(), "other".to_owned()]));
+        let differ = chosen(&manifest(&[("latest", "9.0", 32), other]), &gpus);
+        assert_eq!(differ, Err("its GPUs have no plans of the same profiles".to_owned()));
+    }
 }

@@ -23,7 +23,8 @@ pub fn without_plan(
 ) -> Result<Vec<CudaDevice>, EngineError> {
     let Machine { library, devices, .. } = Machine::open(options)?;
     let fits = |device: &CudaDevice| {
-        choose::fitting(package.manifest(), &target(options, &library, device)).is_ok()
+        let target = target(options, &library, device);
+        choose::fitting(package.manifest(), &target, &options.buckets).is_ok()
     };
     Ok(devices.into_iter().filter(|device| !fits(device)).collect())
 }

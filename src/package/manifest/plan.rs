@@ -53,8 +53,8 @@ pub struct PlanEntry {
 }
 
 impl PlanEntry {
-    /// Whether this plan takes an earlier one's place: it is for the same GPUs and library, and
-    /// computes alike. Their profiles may differ.
+    /// Whether this plan takes an earlier one's place: it is for the same GPUs, library and shapes,
+    /// and computes alike.
     pub fn replaces(&self, earlier: &Self) -> bool {
         let flags = |plan: &Self| {
             (plan.hardware_compatible, plan.same_compute_capability, plan.version_compatible)
@@ -65,6 +65,7 @@ impl PlanEntry {
             && self.compute_capabilities == earlier.compute_capabilities
             && self.version == earlier.version
             && self.precision == earlier.precision
+            && self.profiles == earlier.profiles
     }
 }
 
