@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::support::{Ended, Server, client, duovec, run, tiny};
-use crate::{Package, ask, flavours, get, standins};
+use crate::{FAULTS, Package, ask, flavours, get, standins};
 
 /// What the builder's stand-in takes for a graph.
 const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
@@ -36,6 +36,10 @@ fn build(package: &Package, flags: &[&str]) -> Ended {
     command.args(["build-engine", "--flavour", package.flavour.name()]).args(flags);
     for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
         command.arg(flag).arg(standins());
+    }
+    if package.flavour == PlanFlavour::TensorRtRtx {
+        // It knows no GPU of 9.0.
+        command.env(FAULTS, "capability=120");
     }
     run(command.arg(package.package.path()))
 }
@@ -195,4 +199,24 @@ async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
     assert_eq!(health["engine"], "openvino");
     let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
     assert!(reason.contains("; not tensorrt: no plan could be built: cannot build"), "{reason}");
+}
+
+#[test]
+fn the_layers_of_a_plan_can_be_read() {
+    for flavour in flavours() {
+        let package = with_graph(flavour);
+        let ended = build(&package, &["--inspect"]);
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        assert!(ended.stderr.contains("no plan of"), "{}", ended.stderr);
+        assert_eq!(build(&package, &[]).code, Some(0));
+        let ended = build(&package, &["--inspect"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let layers: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let name = |layer: &Value| layer["Name"].as_str().map(str::to_owned);
+        let names: Option<Vec<_>> =
+            layers["Layers"].as_array().expect("a list").iter().map(name).collect();
+        let expected = ["words", "embedded", "states", "dense", "token_weights"];
+        assert_eq!(names, Some(expected.map(str::to_owned).to_vec()));
+        assert_eq!(plans(&package).len(), 1);
+    }
 }
