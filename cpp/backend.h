@@ -205,6 +205,10 @@ class Engine {
 
     virtual TensorElements elements() const noexcept = 0;
 
+    /// The layers of the plan with their shapes and kernels, as JSON in the library's own form.
+    /// Throws Error(kModel) when it gives none.
+    virtual std::string layers() const = 0;
+
     /// What the library has compiled on the device so far, in its own form, for the next process.
     /// Empty where it compiles nothing, and on a device that is lost.
     virtual std::vector<std::uint8_t> kernels() const = 0;

@@ -246,6 +246,8 @@ Elements Engine::elements() const {
             element_to(elements.token_weights), elements.has_token_weights};
 }
 
+rust::String Engine::layers() const { return rust::String::lossy(engine_->layers()); }
+
 std::unique_ptr<Session> Engine::open_session(SessionRequest const& from) const {
     duovec::SessionRequest request;
     for (Shape const& shape : from.shapes) {

@@ -101,6 +101,7 @@ class Engine {
     explicit Engine(std::shared_ptr<duovec::Engine const> engine);
 
     Elements elements() const;
+    rust::String layers() const;
     std::unique_ptr<Session> open_session(SessionRequest const& request) const;
 
  private:

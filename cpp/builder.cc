@@ -123,6 +123,8 @@ class Build {
 
     void configure() {
         config_->setProgressMonitor(&monitor_);
+        // A plan tells its layers only when it was built to.
+        config_->setProfilingVerbosity(nvinfer1::ProfilingVerbosity::kDETAILED);
         // One stream for each session: what runs beside it belongs to other sessions.
         config_->setMaxAuxStreams(0);
         // What the graph calls f32 has all its bits.

@@ -230,6 +230,18 @@ void LoadedEngine::open_kernel_cache(std::span<std::uint8_t const> kernels) {
 }
 #endif
 
+std::string LoadedEngine::layers() const {
+    std::unique_ptr<nvinfer1::IEngineInspector> const inspector(engine_->createEngineInspector());
+    char const* const text =
+        inspector == nullptr
+            ? nullptr
+            : inspector->getEngineInformation(nvinfer1::LayerInformationFormat::kJSON);
+    if (text == nullptr || *text == '\0') {
+        throw Error(ErrorKind::kModel, std::string(kProduct) + " tells no layers of the plan");
+    }
+    return text;
+}
+
 std::vector<std::uint8_t> LoadedEngine::kernels() const {
 #ifdef DUOVEC_RTX
     if (kernel_cache_ != nullptr && !is_lost()) {

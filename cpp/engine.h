@@ -27,6 +27,7 @@ class LoadedEngine final : public Engine {
     ~LoadedEngine() override;
 
     TensorElements elements() const noexcept override { return elements_; }
+    std::string layers() const override;
     std::vector<std::uint8_t> kernels() const override;
     std::unique_ptr<Session> open_session(SessionRequest const& request) const override;
 

@@ -15,7 +15,7 @@ HEADERS = {
         *("NvInferImpl.h", "NvInferImpl.h", "nvinfer1", "apiv::V"),
         ("Runtime", "CudaEngine", "ExecutionContext", "RuntimeConfig", "RuntimeCache", "Builder")
         + ("BuilderConfig", "NetworkDefinition", "OptimizationProfile", "TimingCache")
-        + ("HostMemory", "Tensor", "Layer"),
+        + ("HostMemory", "Tensor", "Layer", "EngineInspector"),
     ),
     "standin_parser_traps.h": (
         *("NvOnnxParser.h", "NvInfer.h>\n#include <NvOnnxParser.h", "nvonnxparser", "I"),

@@ -374,6 +374,10 @@ IHostMemory* Builder::buildSerializedNetwork(INetworkDefinition& definition,
         plan << "output " << output->getName() << " " << name_of(output->getType()) << " "
              << columns << "\n";
     }
+    for (std::int32_t index = 0; config.is_detailed() && index < network.getNbLayers(); ++index) {
+        ITensor const* const output = network.getLayer(index)->getOutput(0);
+        plan << (output == nullptr ? "" : std::string("layer ") + output->getName() + "\n");
+    }
     for (auto const& [min, opt, max] : config.profiles()) {
         std::int64_t const scratch = kScratchPerToken * max.rows * max.length;
         plan << "profile " << min.rows << " " << min.length << " " << opt.rows << " " << opt.length

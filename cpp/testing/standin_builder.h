@@ -122,6 +122,9 @@ class BuilderConfig final : public TrapBuilderConfig {
     using Taken = decltype(std::declval<TrapBuilderConfig&>().setMaxAuxStreams(0));
     Taken setMaxAuxStreams(std::int32_t streams) noexcept override;
     void setProgressMonitor(IProgressMonitor* monitor) noexcept override { monitor_ = monitor; }
+    void setProfilingVerbosity(ProfilingVerbosity verbosity) noexcept override {
+        verbosity_ = verbosity;
+    }
     std::int32_t addOptimizationProfile(IOptimizationProfile const* profile) noexcept override;
 #ifdef DUOVEC_RTX
     bool setNbComputeCapabilities(std::int32_t count) noexcept override;
@@ -142,6 +145,7 @@ class BuilderConfig final : public TrapBuilderConfig {
 
     IProgressMonitor* monitor() const { return monitor_; }
     std::vector<ShapeRange> const& profiles() const { return profiles_; }
+    bool is_detailed() const { return verbosity_ == ProfilingVerbosity::kDETAILED; }
     /// What the plan says of how it was built, a line each.
     std::string settings() const;
 
@@ -152,6 +156,7 @@ class BuilderConfig final : public TrapBuilderConfig {
     std::uint32_t flags_ = bit(BuilderFlag::kTF32);
     std::int32_t aux_streams_ = -1;
     IProgressMonitor* monitor_ = nullptr;
+    ProfilingVerbosity verbosity_ = ProfilingVerbosity::kLAYER_NAMES_ONLY;
     std::vector<ShapeRange> profiles_;
     std::vector<std::int32_t> capabilities_;
     HardwareCompatibilityLevel compatibility_ = HardwareCompatibilityLevel::kNONE;

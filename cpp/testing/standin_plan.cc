@@ -44,6 +44,7 @@ void parse_line(Plan& plan, std::string const& line) {
     std::istringstream words(line);
     std::string kind;
     std::string element;
+    std::string name;
     Tensor tensor;
     ShapeRange range;
     std::int64_t bytes = -1;
@@ -64,6 +65,8 @@ void parse_line(Plan& plan, std::string const& line) {
         plan.scratch.push_back(bytes);
     } else if (kind == "host_code") {
         plan.host_code = true;
+    } else if (kind == "layer" && words >> name) {
+        plan.layers.push_back(name);
     } else if (kind == "user_allocation") {
         plan.user_allocation = true;
     } else if (kind == "built" && words >> element) {

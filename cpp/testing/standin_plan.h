@@ -49,6 +49,8 @@ struct Plan {
     std::vector<ShapeRange> profiles;
     /// Bytes for each profile.
     std::vector<std::int64_t> scratch;
+    /// Their names; none of a plan that was not built to tell them.
+    std::vector<std::string> layers;
     /// It brings code that runs on the host.
     bool host_code = false;
     /// It never allocates while it runs, so that TensorRT-RTX can capture it.

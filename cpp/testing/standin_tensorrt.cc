@@ -360,6 +360,24 @@ IExecutionContext* Engine::createExecutionContext(
     return new Owner<IExecutionContext, Context>(*this, reporter_.logger(), strategy, contexts_);
 }
 
+EngineInspector::EngineInspector(Plan const& plan) {
+    for (std::string const& layer : plan.layers) {
+        text_ += (text_.empty() ? R"({"Layers": [{"Name": ")" : R"("}, {"Name": ")") + layer;
+    }
+    text_ += text_.empty() ? "" : R"("}]})";
+}
+
+char const* EngineInspector::getEngineInformation(LayerInformationFormat format) const noexcept {
+    if (format != LayerInformationFormat::kJSON) {
+        contract("getEngineInformation: only JSON is provided");
+    }
+    return text_.c_str();
+}
+
+IEngineInspector* Engine::createEngineInspector() const noexcept {
+    return new Owner<IEngineInspector, EngineInspector>(*plan_);
+}
+
 IRuntimeConfig* Engine::createRuntimeConfig() noexcept {
     return new Owner<IRuntimeConfig, RuntimeConfig>();
 }

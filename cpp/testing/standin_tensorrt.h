@@ -151,6 +151,15 @@ class RuntimeConfig final : public TrapRuntimeConfig {
 #endif
 };
 
+class EngineInspector final : public TrapEngineInspector {
+ public:
+    explicit EngineInspector(Plan const& plan);
+    char const* getEngineInformation(LayerInformationFormat format) const noexcept override;
+
+ private:
+    std::string text_;
+};
+
 class Engine final : public TrapCudaEngine {
  public:
     Engine(Plan plan, ILogger& logger, std::atomic<int>& engines);
@@ -179,6 +188,7 @@ class Engine final : public TrapCudaEngine {
     IRuntimeConfig* createRuntimeConfig() noexcept override;
     IExecutionContext* createExecutionContextWithRuntimeConfig(
         IRuntimeConfig* config) noexcept override;
+    IEngineInspector* createEngineInspector() const noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
     IErrorRecorder* getErrorRecorder() const noexcept override;
 

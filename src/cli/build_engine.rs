@@ -12,6 +12,11 @@ pub(super) fn command() -> Command {
     };
     Command::new("build-engine")
         .about("Builds a TensorRT plan from the package's ONNX graph and adds it to the package")
+        .arg(switch(
+            "inspect",
+            "builds nothing: prints the layers of the plan that runs on the GPU, as JSON in \
+             TensorRT's own form",
+        ))
         .arg(Arg::new("PACKAGE").required(true).help("directory of the package"))
         .arg(
             value("flavour", "FLAVOUR", "tensorrt or tensorrt-rtx [default: the one that opens]")
@@ -73,11 +78,14 @@ mod with_tensorrt {
     use clap::ArgMatches;
     use tokio::signal::unix::{SignalKind, signal};
 
+    use crate::batch::Bucket;
     use crate::clock::RealClock;
-    use crate::config::Config;
+    use crate::config::{Config, PrecisionChoice};
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
+    use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
+    use crate::package::ModelPackage;
     use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
     use crate::telemetry;
 
@@ -92,6 +100,10 @@ mod with_tensorrt {
         let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
         let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
         let library_dir = config.engine.tensorrt.library_dir.clone();
+        if typed.get_flag("inspect") {
+            let flavour = flavour(text("flavour"), library_dir.as_deref())?;
+            return inspect(config, &package, flavour, device(typed));
+        }
         let options = BuildOptions {
             flavour: flavour(text("flavour"), library_dir.as_deref())?,
             library_dir,
@@ -110,7 +122,7 @@ mod with_tensorrt {
             hardware_compatible: typed.get_flag("hardware-compatibility"),
             same_compute_capability: typed.get_flag("same-compute-capability"),
             version_compatible: typed.get_flag("version-compatible"),
-            device: *typed.get_one("device").expect("clap has a default for it"),
+            device: device(typed),
             optimization_level: typed.get_one("optimization-level").copied(),
             workspace_bytes: typed.get_one::<i64>("workspace-mib").map(|mib| mib << 20),
         };
@@ -131,6 +143,32 @@ mod with_tensorrt {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn device(typed: &ArgMatches) -> usize {
+        *typed.get_one("device").expect("clap has a default for it")
+    }
+
+    /// Loads the plan as a server would, and prints its layers.
+    fn inspect(
+        config: &Config,
+        package: &Path,
+        flavour: PlanFlavour,
+        device: usize,
+    ) -> anyhow::Result<()> {
+        let package = ModelPackage::open(package)?;
+        let length = package.manifest().max_input_tokens;
+        let options = TensorRtOptions {
+            flavour,
+            library_dir: config.engine.tensorrt.library_dir.clone(),
+            cuda_library_dir: config.engine.tensorrt.cuda_library_dir.clone(),
+            devices: vec![device],
+            graph_tokens: 0,
+            precision: PrecisionChoice::Auto,
+            buckets: vec![Bucket { rows: 1, length }],
+        };
+        let layers = TensorRtEngine::load(&package, &options)?.layers()?;
+        writeln!(io::stdout(), "{layers}").context("cannot write to standard output")
     }
 
     /// The named flavour, or the first of the compiled ones whose library opens.

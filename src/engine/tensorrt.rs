@@ -185,6 +185,14 @@ impl TensorRtEngine {
         })
     }
 
+    /// The layers of the first device's plan, as JSON in the library's own form.
+    ///
+    /// # Errors
+    /// `BadPackage` when the library tells none.
+    pub fn layers(&self) -> Result<String, EngineError> {
+        self.devices[0].engine.layers().map_err(fault)
+    }
+
     /// Fills the bucket with canaries. The numbers are those of the worst row, which is right.
     fn run_canary(
         &self,

@@ -195,6 +195,7 @@ mod bridge {
         /// A plan on its device.
         type Engine;
         fn elements(self: &Engine) -> Elements;
+        fn layers(self: &Engine) -> Result<String>;
         fn open_session(self: &Engine, request: &SessionRequest) -> Result<UniquePtr<Session>>;
 
         /// A stream with its buffers and contexts.
@@ -356,6 +357,11 @@ unsafe impl Sync for PlanEngine {}
 impl PlanEngine {
     pub fn elements(&self) -> Elements {
         self.handle.elements()
+    }
+
+    /// The plan's layers, as JSON in the library's own form.
+    pub fn layers(&self) -> Result<String, BridgeError> {
+        Ok(self.handle.layers()?)
     }
 
     /// On the thread that will run the session: device memory for its largest shape, and a context
