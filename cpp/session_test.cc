@@ -61,6 +61,19 @@ TEST(small_shapes_are_captured_and_large_ones_are_not) {
     CHECK(session->report().refused.empty());
 }
 
+TEST(a_long_run_is_captured_when_its_graph_saves_time) {
+    auto const engine = load();
+    auto const captured_with = [&](char const* spec) {
+        Faults const faults(spec);
+        auto const session = engine->open_session(wanted(kAllGraphs));
+        CHECK(run(*session, kLargest, 7) == run_alone(*engine, kLargest, 7));
+        CHECK(session->report().refused.empty());
+        return session->report().captured;
+    };
+    CHECK(captured_with("run_us=20000") == 0);
+    CHECK(captured_with("run_us=2000,enqueue_us=20000") == 1);
+}
+
 TEST(nothing_is_allocated_or_captured_after_warm_up) {
     auto const engine = load();
     auto const session = engine->open_session(wanted(128));

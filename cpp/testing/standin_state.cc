@@ -42,6 +42,7 @@ constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
                                                          {"capability", true},
                                                          {"run_us", true},
                                                          {"other_us", true},
+                                                         {"enqueue_us", true},
                                                          {"hang", true},
                                                          {"nan", true}};
 
