@@ -142,7 +142,8 @@ struct EngineRequest {
 struct SessionRequest {
     /// Every shape that will be run; each must be covered by a profile.
     std::vector<Shape> shapes;
-    /// Shapes of at most so many tokens run from a captured graph, when they can be captured.
+    /// Shapes of at most so many tokens run from a captured graph, when they can be captured and,
+    /// of those whose run takes longer than some milliseconds, when that saves time.
     std::int64_t captured_tokens_max = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "error.h"
@@ -10,6 +11,15 @@ namespace {
 
 /// Graphs need no flag: they are launched on the session's stream alone.
 constexpr unsigned long long kNoFlags = 0;
+
+using Clock = std::chrono::steady_clock;
+
+/// A graph always helps a run that is shorter: launching its kernels takes a good part of it.
+constexpr auto kLongRun = std::chrono::milliseconds(2);
+/// What the graph of a longer run must save to be worth its memory.
+constexpr double kSaved = 0.02;
+/// The shortest of so many runs counts; other programs only ever make one longer.
+constexpr int kTimedRuns = 3;
 
 void* at(void* block, Place const& place) { return static_cast<std::byte*>(block) + place.offset; }
 
@@ -211,8 +221,7 @@ void StreamSession::copy_in() {
 
 void StreamSession::compute() {
     if (staged_->captured) {
-        cuda_.check(cuda_.call().cudaGraphLaunch(staged_->captured->graph.get(), stream_.get()),
-                    "launch a captured graph");
+        launch(*staged_->captured);
         return;
     }
     ProfileContext& profile = contexts_[staged_->profile];
@@ -261,7 +270,10 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
 void StreamSession::try_capture(Bucket& bucket) {
     bucket.wants_graph = false;
     try {
-        bucket.captured = capture(bucket);
+        Captured captured = capture(bucket);
+        if (captured.is_worth_keeping) {
+            bucket.captured = std::move(captured);
+        }
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
             throw;
@@ -283,9 +295,12 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     captured.context = create_context(bucket.profile);
     bind(*captured.context, bucket);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
+    auto const begin = Clock::now();
     copy_in();
     enqueue(*captured.context);
     synchronize();
+    bool const is_long = Clock::now() - begin >= kLongRun;
+    auto const plain = is_long ? shortest([&] { enqueue(*captured.context); }) : Clock::duration();
     cuda_.check(call.cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
                 "begin a capture");
     bool const enqueued = captured.context->enqueueV3(stream_.get());
@@ -302,7 +317,26 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     cuda_.check(call.cudaGraphInstantiateWithFlags(&launchable, recorded, kNoFlags),
                 "instantiate a graph");
     captured.graph = GraphExec(cuda_, launchable);
+    if (plain >= kLongRun) {
+        captured.is_worth_keeping = shortest([&] { launch(captured); }) < (1 - kSaved) * plain;
+    }
     return captured;
+}
+
+Clock::duration StreamSession::shortest(std::function<void()> const& start) {
+    auto best = Clock::duration::max();
+    for (int turn = 0; turn < kTimedRuns; ++turn) {
+        auto const begin = Clock::now();
+        start();
+        synchronize();
+        best = std::min(best, Clock::now() - begin);
+    }
+    return best;
+}
+
+void StreamSession::launch(Captured const& captured) {
+    cuda_.check(cuda_.call().cudaGraphLaunch(captured.graph.get(), stream_.get()),
+                "launch a captured graph");
 }
 
 void StreamSession::synchronize() {

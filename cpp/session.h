@@ -1,5 +1,5 @@
 // One worker's stream: pinned and device memory for its largest shape, an execution context for
-// each profile, and one more with a captured graph for each small shape.
+// each profile, and one more with a captured graph for each shape whose graph saves time.
 //
 // All contexts of a session share one block of scratch memory, which is right because its stream
 // runs one batch at a time. A context that was captured is never touched again: the graph holds
@@ -10,6 +10,8 @@
 
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +49,8 @@ class StreamSession final : public Session {
     struct Captured {
         Context context;
         GraphExec graph;
+        /// Of a long run only when the graph was measured to save time.
+        bool is_worth_keeping = true;
     };
 
     /// A shape that was asked for when the session was opened.
@@ -75,6 +79,8 @@ class StreamSession final : public Session {
     void compute();
     void try_capture(Bucket& bucket);
     Captured capture(Bucket const& bucket);
+    void launch(Captured const& captured);
+    std::chrono::steady_clock::duration shortest(std::function<void()> const& start);
     void synchronize();
     void settle();
     std::int64_t nanoseconds(Event const& from, Event const& to) const;

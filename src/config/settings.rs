@@ -192,10 +192,10 @@ settings! {
             commands: &[Offline];
         /// A graph spares the time that launching a model's hundred kernels takes, which larger
         /// batches hide behind computing.
-        graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 1024),
+        graph_tokens: number(GraphTokens, 0..=65_536, "tokens", 4096),
             "cuda-graph-tokens", "N",
-            "batches of at most this many padded tokens run from captured CUDA graphs; 0 captures \
-            none",
+            "batches of at most this many padded tokens run from captured CUDA graphs, where that \
+            is measured to save time; 0 captures none",
             commands: &[Bench, Offline];
     }
 
