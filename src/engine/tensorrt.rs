@@ -87,7 +87,7 @@ impl TensorRtEngine {
     /// `NotAvailable` without library, driver or GPU, or when no plan fits; `BadPackage` when a
     /// plan's file is not what the manifest says or its numbers are off; `OutOfMemory`.
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
-        let Machine { library, cuda, devices: found } = Machine::open(options)?;
+        let GpuMachine { library, cuda, devices: found } = GpuMachine::open(options)?;
         let manifest = package.manifest();
         let targets: Vec<_> =
             found.iter().map(|device| target(options, &library, device)).collect();
@@ -320,13 +320,13 @@ const fn kind(flavour: PlanFlavour) -> EngineKind {
 }
 
 /// The libraries and GPUs of the options.
-struct Machine {
+struct GpuMachine {
     library: Library,
     cuda: Cuda,
     devices: Vec<CudaDevice>,
 }
 
-impl Machine {
+impl GpuMachine {
     fn open(options: &TensorRtOptions) -> Result<Self, EngineError> {
         let library =
             Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;

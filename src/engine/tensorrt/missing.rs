@@ -11,7 +11,7 @@ use crate::package::manifest::plan::PlanFlavour;
 
 use super::build::{BuildError, BuildOptions, build};
 use super::ffi::Observer;
-use super::{Machine, TensorRtOptions, choose, target};
+use super::{GpuMachine, TensorRtOptions, choose, target};
 
 /// The GPUs of the options that no plan of the package fits.
 ///
@@ -21,7 +21,7 @@ pub fn without_plan(
     package: &ModelPackage,
     options: &TensorRtOptions,
 ) -> Result<Vec<CudaDevice>, EngineError> {
-    let Machine { library, devices, .. } = Machine::open(options)?;
+    let GpuMachine { library, devices, .. } = GpuMachine::open(options)?;
     let fits = |device: &CudaDevice| {
         let target = target(options, &library, device);
         choose::fitting(package.manifest(), &target, &options.buckets).is_ok()
