@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures how well the running server's vectors find passages, and draws two pictures.
+"""Measures how well the default package's vectors find passages, and draws two pictures.
 
-    scripts/serve.sh &
-    scripts/research/evaluate_retrieval.py --url http://127.0.0.1:8080 --out docs/retrieval
+    scripts/research/evaluate_retrieval.py
+
+With `--url` the vectors come from a running server, which is slower.
 
 Three domains: manual pages held out by name, and two guides on which nothing was chosen, Debian's
 installation guide and the administrator's handbook. Methods: dense, sparse, both, BM25 and
@@ -25,12 +26,12 @@ from default_package import command, environment  # noqa: E402
 def main() -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the running server")
+    parser.add_argument("--url", help="a running server; without it OpenVINO runs in this process")
     parser.add_argument(
         "--package",
         type=Path,
         default=command.DEFAULT_FOLDER,
-        help="the package that the server serves",
+        help="the package, which a running server serves",
     )
     parser.add_argument("--out", type=Path, default=command.ROOT / "docs/retrieval")
     parser.add_argument(

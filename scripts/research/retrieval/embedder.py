@@ -32,6 +32,9 @@ SAY_EVERY = 100
 class Embedder(Protocol):
     """Called by the evaluation from one thread."""
 
+    described: dict[str, str]
+    """Model, engine, precision, and the way that the vectors come."""
+
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """Dense and lexical vectors in order; `kind` is `query` or `passage`."""
 
@@ -41,8 +44,13 @@ class HttpEmbedder:
 
     def __init__(self, url: str, package: Package) -> None:
         self._url, self._package = url.rstrip("/"), package
-        self.model = self._get("/v1/models")["data"][0]["id"]
-        self.health = self._get("/health")
+        health = self._get("/health")
+        self.described = {
+            "model": self._get("/v1/models")["data"][0]["id"],
+            "engine": health["engine"],
+            "precision": health["tuning"]["precision"],
+            "way": "over HTTP",
+        }
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """Sends all texts in requests of REQUEST_TEXTS, longest neighbours together."""
@@ -92,16 +100,22 @@ def _decode(item: dict[str, Any], tokens: tuple[int, ...]) -> Embedded:
 
 
 class DirectEmbedder:
-    """The same numbers without a server, with any head: for choosing one."""
+    """The same numbers without a server and with any head. Hidden states are kept, so that a second
+    head costs seconds."""
 
     BATCH_TEXTS = 500
 
     def __init__(self, package: Package, precision: str, cache: Path) -> None:
         self._package, self._precision, self._cache = package, precision, cache
         self._surprisal = package.surprisal()
-        self.head = np.zeros(0)
+        self.described = {
+            "model": package.model,
+            "engine": "openvino",
+            "precision": precision,
+            "way": "in the script's own process",
+        }
+        self.head, self.norm_exponent = contrast.stored_head()
         """A number for each feature of `contrast`."""
-        self.norm_exponent = 0.0
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """Hidden states from the cache folder where they are there."""

@@ -11,12 +11,12 @@ from typing import Any
 from debian_texts import packages
 from default_package import texts
 from default_package.command import say
-from sparse_training import guide_collection, manual_collection, sources
+from sparse_training import guide_collection, hidden_states, manual_collection, sources
 from sparse_training.collection import Collection
 from sparse_training.hidden_states import Package
 
 from . import evaluation, pictures, report
-from .embedder import HttpEmbedder
+from .embedder import DirectEmbedder, Embedder, HttpEmbedder
 from .pictures import Sentence
 
 DOMAINS = {
@@ -35,16 +35,18 @@ UNDRAWN = {"ar", "hi", "th"}
 def run(options: argparse.Namespace) -> None:
     """Collects, asks the server, ranks, writes."""
     package = Package.load(options.package)
-    embedder = HttpEmbedder(options.url, package)
+    if options.url:
+        embedder: Embedder = HttpEmbedder(options.url, package)
+    else:
+        precision = hidden_states.resolve_precision("auto")
+        embedder = DirectEmbedder(package, precision, options.cache)
     if options.choose:
         choose(options.cache, embedder)
         return
     found = collections(options.cache)
     share = evaluation.HYBRID_SHARE
     results = {
-        "model": embedder.model,
-        "engine": embedder.health["engine"],
-        "precision": embedder.health["tuning"]["precision"],
+        **embedder.described,
         "hybrid_share": share,
         "rank_fusion": asdict(evaluation.RANK_FUSION),
         "collections": {name: collection.digest() for name, collection in found.items()},
@@ -80,7 +82,7 @@ def collections(cache: Path) -> dict[str, Collection]:
     return {"manuals": manual_collection.make(manuals).part("test"), **guides}
 
 
-def choose(cache: Path, embedder: HttpEmbedder) -> None:
+def choose(cache: Path, embedder: Embedder) -> None:
     """Says which hybrids the validation texts prefer."""
     manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
     guides = guide_collection.DOMAINS["guides"]
@@ -95,7 +97,7 @@ def choose(cache: Path, embedder: HttpEmbedder) -> None:
     print(json.dumps(asdict(evaluation.choose(parts)), indent=1))
 
 
-def draw_tokens(embedder: HttpEmbedder, package: Package, cache: Path, path: Path) -> None:
+def draw_tokens(embedder: Embedder, package: Package, cache: Path, path: Path) -> None:
     """One sentence in each language that the fonts can show, weights as the server gives them."""
     lines = [
         line for line in texts.load() if line.group == PICTURED_GROUP and line.lang not in UNDRAWN

@@ -27,7 +27,7 @@ SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 """Weights of the lexical score that validation chooses from."""
 TOLERANCE = 0.002
 """Of nDCG, between machines: of weights that are as good, the largest is taken."""
-HYBRID_SHARE = 0.05
+HYBRID_SHARE = 0.1
 """What `choose` found on validation pages and guides, before the test texts were read."""
 FUSIONS = tuple(
     RankFusion(offset, depth, share)
@@ -37,7 +37,7 @@ FUSIONS = tuple(
 )
 PLAIN_FUSION = RankFusion(60.0, 100, 1.0)
 """What a vector store does where nothing is said."""
-RANK_FUSION = PLAIN_FUSION
+RANK_FUSION = RankFusion(10.0, 100, 0.3)
 """What `choose` found, as HYBRID_SHARE."""
 SEED = 20_240_229
 

@@ -21,9 +21,9 @@ def markdown(results: dict[str, Any]) -> str:
     """All tables of all domains."""
     lines = ["# Retrieval with the default package", ""]
     lines += [
-        f"`{results['model']}`, {results['engine']} in {results['precision']}, over HTTP. Mean and "
-        "95 % interval of a bootstrap over groups (all queries about one page or section, in all "
-        "languages); differences are paired. The hybrid is dense + "
+        f"`{results['model']}`, {results['engine']} in {results['precision']}, {results['way']}. "
+        "Mean and 95 % interval of a bootstrap over groups (all queries about one page or "
+        "section, in all languages); differences are paired. The hybrid is dense + "
         f"{results['hybrid_share']:g} · sparse, the weight chosen on validation texts; "
         f"by rank is {_described(results['rank_fusion'])}.",
         "",

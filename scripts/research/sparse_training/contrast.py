@@ -9,16 +9,27 @@ candidate passages, the query's own should score highest.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from default_package import sparse_head
 from default_package.sparse_head import NORM_FLOOR
 
 from .hidden_states import States
 
 PROMPT = -1
 """Stands for the ids of a prompt: they weigh in the norm and match nothing."""
+
+
+def stored_head(path: Path = sparse_head.PATH) -> tuple[np.ndarray, float]:
+    """A number for each feature, and the exponent of the norm, of a head's file."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    more = [stored.get(name, 0.0) for name in ("surprisal_weight", "repeat_weight")]
+    head = np.asarray([*stored["weights"], *more, stored["bias"]])
+    return head, stored.get("norm_exponent", 0.0)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Package:
     """What is read of a model package."""
 
     root: Path
+    model: str
     prompts: dict[str, str]
     dropped: frozenset[int]
     tokens_max: int
@@ -47,7 +48,7 @@ class Package:
                 f"{root} is no package: run scripts/make_default_package.py first"
             ) from error
         dropped = frozenset(stored["sparse"]["dropped_token_ids"])
-        return cls(root, stored["prompts"], dropped, stored["max_input_tokens"])
+        return cls(root, stored["model_id"], stored["prompts"], dropped, stored["max_input_tokens"])
 
     def tokenizer(self) -> Tokenizer:
         """The package's tokenizer, without padding or truncation."""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from debian_texts import packages
-from default_package import sparse_head
 from default_package.command import say
 from retrieval import evaluation, rankers
 from retrieval.embedder import DirectEmbedder
@@ -80,8 +79,7 @@ def run(options: argparse.Namespace) -> None:
     found = collect(package, precision, options)
     embedded = time.monotonic()
     embedder = DirectEmbedder(package, precision, options.cache)
-    starting = sparse_head.load(path=fit.START)
-    start = np.asarray([*starting.weights, 0.0, 0.0, starting.bias])
+    start, _ = contrast.stored_head(fit.START)
     settings, head, tried = choose(found, embedder, start)
     head = rescale(head, settings.norm_exponent, found.training["manuals"].passages)
     content = {
