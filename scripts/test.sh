@@ -50,9 +50,9 @@ check_style() {
     "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
-# check_lints: of the crate with fewer features than its tests have. Only modules of the crate depend
-# on features, so the tests of tests/ were checked already; one of them is here because of the
-# dependencies, which without tests would have other features and be checked once more.
+# check_lints: of the crate with fewer features than its tests have. Only modules of the crate
+# depend on features, so the tests of tests/ were checked already; one of them is here because of
+# the dependencies, which without tests would have other features and be checked once more.
 check_lints() {
     local fewer=(--lib --bins --test tidy)
     give_way
