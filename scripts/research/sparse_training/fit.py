@@ -36,7 +36,7 @@ class Settings:
     steps: int
     learning_rate: float
     pull: float
-    """Towards the starting head, in standardized coordinates."""
+    """Towards the starting head, in standardized coordinates of its size."""
     norm_exponent: float
     """Of the norm that a text's weights are divided by."""
     surprisal: bool
@@ -146,15 +146,18 @@ class Trainer:
         chance = np.random.default_rng(settings.seed)
         basis = Basis(self._domains[0].passages, chance, settings)
         factor = self.factor(start, settings)
-        point = origin = np.append(basis.inward(start), np.log(factor))
+        inward = basis.inward(start)
+        # Steps are as large as the head is: its size says nothing, the factor stands apart.
+        size = float(np.sqrt((inward**2).mean()))
+        point = origin = np.append(inward / size, np.log(factor))
         first, second = np.zeros_like(point), np.zeros_like(point)
         losses = []
         for step in range(1, settings.steps + 1):
-            outward = np.append(basis.outward(point[:-1]), point[-1])
+            outward = np.append(basis.outward(size * point[:-1]), point[-1])
             loss, found = contrast.loss_and_gradient(
                 self.problem(chance), outward, settings.norm_exponent
             )
-            slope = np.append(basis.slope_inward(found[:-1]), found[-1])
+            slope = np.append(size * basis.slope_inward(found[:-1]), found[-1])
             slope += settings.pull * (point - origin)
             first += (1 - FIRST_DECAY) * (slope - first)
             second += (1 - SECOND_DECAY) * (slope**2 - second)
@@ -165,7 +168,7 @@ class Trainer:
             losses.append(loss)
             if step % SAY_EVERY == 0:
                 say(f"step {step}: loss {np.mean(losses[-SAY_EVERY:]):.4f}")
-        return basis.outward(point[:-1])
+        return basis.outward(size * point[:-1])
 
 
 class Basis:
