@@ -189,20 +189,23 @@ fn builds_of_a_real_package_are_bit_identical() {
 }
 
 #[test]
-fn a_plan_replaces_the_one_for_the_same_gpus_only() {
+fn a_plan_replaces_the_one_for_the_same_gpus_and_shapes_only() {
     let package = Package::named("good");
     let portable = package.build(&options()).expect("the graph is good").entry;
     let mut for_one = options();
     for_one.compute_capabilities = vec!["8.6".parse().expect("it is one")];
     let named = package.build(&for_one).expect("the graph is good").entry;
-    assert_eq!(package.verified_plans(), [portable.file, named.file.clone()]);
+    assert_eq!(package.verified_plans(), [portable.file.clone(), named.file.clone()]);
     let mut other = options();
     other.profiles = Some(parse_profiles("only=1x1:1x16:2x64").expect("they are valid"));
+    package.build(&other).expect("the graph is good");
+    assert_eq!(package.verified_plans().len(), 3);
     let replaced = package.build(&other).expect("the graph is good").entry;
-    assert_eq!(package.verified_plans(), [named.file.clone(), replaced.file.clone()]);
+    let listed = [portable.file, named.file, replaced.file];
+    assert_eq!(package.verified_plans(), listed);
     let plans: Vec<String> =
         package.names().into_iter().filter(|name| name.ends_with(".plan")).collect();
-    let mut expected = vec![named.file, replaced.file];
+    let mut expected = listed.to_vec();
     expected.sort();
     assert_eq!(plans, expected);
 }
