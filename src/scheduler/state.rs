@@ -7,9 +7,11 @@
 //! Everything about an item is in one record, `Item`, from its acceptance to its end. `T` is what
 //! the caller keeps with it: the token ids and where the rows go in the server, nothing in tests.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::Refusal;
 use crate::batch::cost::{CostModel, Fit, RunCost, Times};
@@ -162,7 +164,7 @@ impl<T> Item<T> {
 #[derive(Debug)]
 pub struct SchedulerState<T = ()> {
     config: StateConfig,
-    items: HashMap<Sequence, Item<T>>,
+    items: FxHashMap<Sequence, Item<T>>,
     /// The order in which waiting items run, those that follow others and checks left out.
     waiting: WaitingItems,
     groups: Groups,
@@ -188,7 +190,7 @@ impl<T: Clone> SchedulerState<T> {
             config,
             waiting: WaitingItems::new(table, cost.model()),
             groups: Groups::default(),
-            items: HashMap::new(),
+            items: FxHashMap::default(),
             deadlines: BTreeSet::new(),
             workers: (0..all).map(|_| WorkerState::default()).collect(),
             wide: config.wide.then(|| Wide::new(config.workers)),

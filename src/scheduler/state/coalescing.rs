@@ -17,7 +17,9 @@
 //! | item 3 of A comes | 1 | 2, for 0, 2 and 3 |
 //! | item 2 is cancelled | 1 | 2, for 0 and 3 |
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::admission::NewRequest;
 use super::{Item, SchedulerState};
@@ -26,6 +28,7 @@ use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 
 /// Stands for the token ids of an item: others have the same one only if they have the same ids.
+/// It is random enough for maps to need no hash of their own against made-up collisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub u128);
 
@@ -67,7 +70,7 @@ enum Group {
 
 /// All of them that wait or run, checks left out.
 #[derive(Debug, Default)]
-pub(super) struct Groups(HashMap<Digest, Group>);
+pub(super) struct Groups(FxHashMap<Digest, Group>);
 
 impl Groups {
     /// Adds an item that waits. One that does not share a run waits for the next one.
@@ -131,7 +134,7 @@ impl Groups {
 impl<T: Clone> SchedulerState<T> {
     /// Where the rows of each item of a new request will come from.
     pub(super) fn row_sources(&self, now: Moment, new: NewRequest<'_>) -> Vec<RowSource> {
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         let mut source = |(item, &tokens): (usize, &usize)| {
             let Some(&digest) = new.digests.get(item) else { return RowSource::NewRun };
             match self.groups.0.get(&digest) {
