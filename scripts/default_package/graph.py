@@ -8,14 +8,15 @@ Inputs `input_ids`, `attention_mask`: int32 `[batch, length]`. Outputs `dense`: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from .sparse_head import NORM_FLOOR, SparseHead
-from .weights import Config, Model
+from .graph_builder import GraphBuilder
+from .sparse_graph import token_weights
+from .sparse_head import SparseHead
+from .weights import Model
 
 OPSET = 20
 """The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
@@ -28,55 +29,6 @@ MASK_PENALTY = -10000.0
 score added it stays a finite fp16 number (whose lowest is -65504)."""
 DENSE_NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that an all-padding row gives zeros, not NaN."""
-
-
-class GraphBuilder:
-    """Collects nodes and initializers; every method returns the name of what it made."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: list[onnx.TensorProto] = []
-
-    def constant(self, name: str, value: np.ndarray) -> str:
-        """Stores `value` under `name` as it is."""
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def floats(self, name: str, value: np.ndarray | float) -> str:
-        """Stores `value` as f32."""
-        return self.constant(name, np.asarray(value, np.float32))
-
-    def ints(self, name: str, *values: int) -> str:
-        """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
-        return self.constant(name, np.asarray(values, np.int64))
-
-    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Adds a node with one output; the node is named after the output."""
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
-
-    def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
-        """`source @ weight.T + bias` for `weight` `[out, in]`."""
-        product = self.op(
-            "MatMul", [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
-        )
-        return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
-
-    def layer_norm(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
-        """Over the last axis, with the file's epsilon."""
-        inputs = [
-            source,
-            self.floats(f"{name}.weight", weight),
-            self.floats(f"{name}.bias", bias),
-        ]
-        return self.op(
-            "LayerNormalization",
-            inputs,
-            name,
-            axis=-1,
-            epsilon=self.config.layer_norm_epsilon,
-        )
 
 
 def build(model: Model, head: SparseHead) -> onnx.ModelProto:
@@ -198,56 +150,6 @@ def normalize(builder: GraphBuilder, pooled: str, axis: str) -> str:
         "Max", [norm, builder.floats("norm.floor", DENSE_NORM_FLOOR)], "dense.norm.floor"
     )
     return builder.op("Div", [pooled, safe], "dense")
-
-
-def token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
-    """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`.
-
-    With an exponent the weights of a row are divided by their norm, to which padding adds nothing.
-    """
-    weight = np.asarray(head.weights, np.float32).reshape(1, -1)
-    if head.piece_biases is None:
-        logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
-    else:
-        product = builder.op(
-            "MatMul", [hidden, builder.floats("sparse.weight", weight.T)], "sparse.product"
-        )
-        table = builder.floats("sparse.pieces", head.piece_biases.reshape(-1, 1))
-        bias = builder.op("Gather", [table, "input_ids"], "sparse.bias")
-        logits = builder.op("Add", [product, bias], "sparse")
-    flat = builder.op("Squeeze", [logits, builder.ints("sparse.axis", 2)], "sparse.flat")
-    if head.repeat_weight:
-        flat = _add_repeats(builder, flat, head.repeat_weight)
-    positive = builder.op("Relu", [flat], "sparse.positive")
-    if head.norm_exponent == 0.0:
-        return builder.op("Mul", [positive, mask], "token_weights")
-    kept = builder.op("Mul", [positive, mask], "sparse.kept")
-    return _divide_by_norm(builder, kept, head.norm_exponent)
-
-
-def _add_repeats(builder: GraphBuilder, flat: str, weight: float) -> str:
-    """Adds weight · log(how often the row has the position's id). Padding equals no real token."""
-    axis = builder.ints("sparse.repeats.axis", 2)
-    columns = builder.op("Unsqueeze", ["input_ids", axis], "sparse.repeats.columns")
-    one = builder.ints("sparse.repeats.one", 1)
-    rows = builder.op("Unsqueeze", ["input_ids", one], "sparse.repeats.rows")
-    same = builder.op("Equal", [columns, rows], "sparse.repeats.same")
-    numbers = builder.op("Cast", [same], "sparse.repeats.numbers", to=TensorProto.FLOAT)
-    count = builder.op("ReduceSum", [numbers, axis], "sparse.repeats.count", keepdims=0)
-    logarithm = builder.op("Log", [count], "sparse.repeats.log")
-    scale = builder.floats("sparse.repeats.weight", weight)
-    scaled = builder.op("Mul", [logarithm, scale], "sparse.repeats")
-    return builder.op("Add", [flat, scaled], "sparse.repeated")
-
-
-def _divide_by_norm(builder: GraphBuilder, kept: str, exponent: float) -> str:
-    axis = builder.ints("sparse.norm.axis", 1)
-    norm = builder.op("ReduceL2", [kept, axis], "sparse.norm", keepdims=1)
-    floor = builder.floats("sparse.norm.least", NORM_FLOOR)
-    safe = builder.op("Max", [norm, floor], "sparse.norm.floor")
-    power = builder.floats("sparse.norm.exponent", exponent)
-    divisor = builder.op("Pow", [safe, power], "sparse.norm.power")
-    return builder.op("Div", [kept, divisor], "token_weights")
 
 
 def finish(builder: GraphBuilder) -> onnx.ModelProto:

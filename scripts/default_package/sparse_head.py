@@ -13,11 +13,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .errors import PackageError
-from .weights import Vocabulary
+
+# Its path is in the help of a command, which any Python answers.
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .weights import Vocabulary
 
 PATH = Path(__file__).with_name("sparse_head.json")
 SURPRISAL_UNIT = 10.0
@@ -48,6 +52,8 @@ def surprisal(scores: Sequence[float]) -> np.ndarray:
     A score is the natural logarithm of the piece's probability in the text that the vocabulary was
     made from.
     """
+    import numpy as np
+
     return np.asarray(scores, np.float32) / np.float32(-SURPRISAL_UNIT)
 
 
@@ -75,4 +81,4 @@ def load(vocabulary: Vocabulary | None = None, path: Path = PATH) -> SparseHead:
 def _piece_biases(bias: float, surprisal_weight: float, vocabulary: Vocabulary) -> np.ndarray:
     found = surprisal_weight * surprisal(vocabulary.scores) + bias
     found[[vocabulary.bos, vocabulary.pad, vocabulary.eos, vocabulary.unk]] = SPECIAL_BIAS
-    return found.astype(np.float32)
+    return found

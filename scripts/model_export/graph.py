@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from default_package import graph as parts
+from default_package.sparse_graph import token_weights
 
 from .choices import Family, Pooling, Precision
 from .encoder import Encoder, tensor_shapes
@@ -67,7 +68,7 @@ def _build(encoder: Encoder, builder: SingleBuilder) -> onnx.ModelProto:
         pooled = _first_position(builder, hidden, mask, axis)
     parts.normalize(builder, pooled, axis)
     if encoder.head is not None:
-        parts.token_weights(builder, hidden, mask, encoder.head)
+        token_weights(builder, hidden, mask, encoder.head)
     return parts.finish(builder)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from default_package.errors import PackageError
-from default_package.graph import GraphBuilder
+from default_package.graph_builder import GraphBuilder
 from default_package.weights import Config
 
 from .choices import Precision

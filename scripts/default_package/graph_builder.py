@@ -1,0 +1,60 @@
+"""Collects what an ONNX graph is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from .weights import Config
+
+
+class GraphBuilder:
+    """Collects nodes and initializers; every method returns the name of what it made."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """Stores `value` under `name` as it is."""
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def floats(self, name: str, value: np.ndarray | float) -> str:
+        """Stores `value` as f32."""
+        return self.constant(name, np.asarray(value, np.float32))
+
+    def ints(self, name: str, *values: int) -> str:
+        """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
+        return self.constant(name, np.asarray(values, np.int64))
+
+    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Adds a node with one output; the node is named after the output."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+        """`source @ weight.T + bias` for `weight` `[out, in]`."""
+        product = self.op(
+            "MatMul", [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
+        )
+        return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
+
+    def layer_norm(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+        """Over the last axis, with the file's epsilon."""
+        inputs = [
+            source,
+            self.floats(f"{name}.weight", weight),
+            self.floats(f"{name}.bias", bias),
+        ]
+        return self.op(
+            "LayerNormalization",
+            inputs,
+            name,
+            axis=-1,
+            epsilon=self.config.layer_norm_epsilon,
+        )
