@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from .connection import Answer, Broken, Connection, Wire
+from . import bodies, connection
+from .connection import Answer, Broken, Connection
+from .tally import Tally
 
 ROUTES = ("/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both")
 PAGES = ("/health", "/health/live", "/metrics", "/openapi.json", "/v1/models")
@@ -18,7 +19,6 @@ ITEM_BYTES = 1 << 20
 """The default of --max-item-bytes."""
 BODY_BYTES = 32 << 20
 """The default of --max-body-bytes."""
-BODY_START, BODY_END = b'{"input":"a","user":"', b'"}'
 LONG_BYTES = 64 << 10
 """Such a text is tokenized on the threads for long texts."""
 ITEMS_MAX = 2048
@@ -27,34 +27,6 @@ BUSY = (429, 504)
 CALM_PAUSE_S = 0.1
 Habit = Callable[[], Awaitable[int | str]]
 """Asks something; gives the status, or a word, of what became of it."""
-BAD_BODIES = (
-    b"",
-    b"{",
-    b"[1]",
-    b'{"input":1}',
-    b'{"input":["a",1]}',
-    b'{"input":"\xff"}',
-    b'{"input":"a","input":"b"}',
-    b'{"input":' + b"[" * 5000,
-    b'{"input":[4294967296]}',
-)
-
-
-@dataclass
-class Tally:
-    """What became of every request."""
-
-    sent: int = 0
-    ended: Counter[str] = field(default_factory=Counter)
-    problems: Counter[str] = field(default_factory=Counter)
-    items_answered: int = 0
-    unavailable_until: float = 0.0
-    """While the server is held up from outside, and a little longer, 408 and 503 are right."""
-
-    def problem(self, text: str) -> None:
-        """Counts what is told alike."""
-        self.ended["wrong"] += 1
-        self.problems[text] += 1
 
 
 @dataclass
@@ -157,9 +129,8 @@ class Client:
         return await self._fill(BODY_BYTES)
 
     async def _fill(self, size: int) -> int:
-        body = BODY_START + b"b" * (size - len(BODY_START) - len(BODY_END)) + BODY_END
         try:
-            answer = await self._connection.ask(self._post(ROUTES[0], body))
+            answer = await self._connection.ask(self._post(ROUTES[0], bodies.of_size(size)))
         except Broken:
             if size <= BODY_BYTES:
                 raise
@@ -168,7 +139,7 @@ class Client:
 
     async def ask_badly(self) -> int:
         """A request that is wrong."""
-        body = self.chance.choice(BAD_BODIES)
+        body = self.chance.choice(bodies.BAD)
         answer = await self._connection.ask(self._post(self.chance.choice(ROUTES), body))
         return self._expect(answer, 400, 429)
 
@@ -203,7 +174,7 @@ class Client:
     async def send_slowly(self) -> int:
         """Slowly, and fast enough."""
         body = json.dumps({"input": self.chance.choice(self.texts)}).encode()
-        wire = await self._drip(self._post(ROUTES[0], body), 10, 0.05)
+        wire = await self._connection.drip(self._post(ROUTES[0], body), 10, 0.05)
         return self._expect(await self._connection.answer(wire), 200, *BUSY)
 
     async def stall(self) -> int:
@@ -263,25 +234,11 @@ class Client:
             _ = answer.code
         return answer.status
 
-    async def _drip(self, data: bytes, pieces: int, pause_s: float) -> Wire:
-        size = len(data) // pieces + 1
-        wire = await self._connection.send(data[:size])
-        for at in range(size, len(data), size):
-            await asyncio.sleep(pause_s)
-            if wire.open and not wire.got:
-                wire.transport.write(data[at : at + size])
-        return wire
-
     def _text_of(self, size: int) -> str:
         return ("soak " * (size // 5 + 1))[:size]
 
     def _get(self, path: str) -> bytes:
-        return f"GET {path} HTTP/1.1\r\nhost: x\r\n{self._authorization()}\r\n".encode()
+        return connection.get(path, self.key)
 
     def _post(self, path: str, body: bytes, more: str = "") -> bytes:
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{self._authorization()}{more}"
-        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        return head.encode() + body
-
-    def _authorization(self) -> str:
-        return f"authorization: Bearer {self.key}\r\n"
+        return connection.post(path, self.key, body, more)

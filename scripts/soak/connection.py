@@ -132,3 +132,29 @@ class Connection:
         if self._wire is not None and self._wire.transport is not None:
             self._wire.transport.abort()
         self._wire = None
+
+    async def drip(self, data: bytes, pieces: int, pause_s: float) -> Wire:
+        """Sends `data` in pieces; stops when an answer comes."""
+        size = len(data) // pieces + 1
+        wire = await self.send(data[:size])
+        for at in range(size, len(data), size):
+            await asyncio.sleep(pause_s)
+            if wire.open and not wire.got:
+                wire.transport.write(data[at : at + size])
+        return wire
+
+
+def get(path: str, key: str) -> bytes:
+    """A request without a body."""
+    return f"GET {path} HTTP/1.1\r\nhost: x\r\n{_authorization(key)}\r\n".encode()
+
+
+def post(path: str, key: str, body: bytes, more: str = "") -> bytes:
+    """A request with a JSON body; `more` are whole lines of its head."""
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{_authorization(key)}{more}"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def _authorization(key: str) -> str:
+    return f"authorization: Bearer {key}\r\n"

@@ -17,10 +17,11 @@ from default_package.command import say
 from default_package.errors import PackageError
 from http_bench import servers
 
-from .clients import Client, Tally
+from .clients import Client
 from .faults import Faults
 from .memory import MemorySeries, growth, spread
 from .peaks import reach
+from .tally import Tally
 
 KEY = "soak-key"
 QUIET_S = 8.0

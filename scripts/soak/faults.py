@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .clients import Tally
 from .connection import Connection
+from .tally import Tally
 
 LOOKED_AT_S = 3.0
 """The server looks at its key file each second."""
