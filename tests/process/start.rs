@@ -165,7 +165,7 @@ fn a_graph_that_is_no_onnx_is_named() {
     let truncated = Broken::new();
     let bytes = fs::read(truncated.file("model.onnx")).expect("it is there");
     truncated.replace("model.onnx", &bytes[..bytes.len() / 2]);
-    assert_says(&check(&truncated), 1, &["model.onnx", "not an ONNX graph"]);
+    assert_says(&check(&truncated), 1, &["model.onnx", "not a graph OpenVINO can read"]);
 
     let empty = Broken::new();
     empty.replace("model.onnx", b"");
