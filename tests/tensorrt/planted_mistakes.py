@@ -127,8 +127,8 @@ MISTAKES = [
     Mistake(
         "a graph goes after the context that it uses",
         "session.h",
-        "        Context context;\n        GraphExec graph;\n    };\n\n    /// A shape",
-        "        GraphExec graph;\n        Context context;\n    };\n\n    /// A shape",
+        "        Context context;\n        GraphExec graph;\n",
+        "        GraphExec graph;\n        Context context;\n",
     ),
     Mistake(
         "the stream waits for the default stream",
