@@ -115,19 +115,8 @@ impl Package {
 }
 
 fn options() -> BuildOptions {
-    BuildOptions {
-        flavour: PlanFlavour::TensorRtRtx,
-        library_dir: Some(folder(LIBRARIES)),
-        cuda_library_dir: None,
-        profiles: None,
-        compute_capabilities: Vec::new(),
-        hardware_compatible: false,
-        same_compute_capability: false,
-        version_compatible: false,
-        device: 0,
-        optimization_level: None,
-        workspace_bytes: None,
-    }
+    let library_dir = Some(folder(LIBRARIES));
+    BuildOptions { library_dir, ..BuildOptions::new(PlanFlavour::TensorRtRtx) }
 }
 
 /// The error and its causes, as the command line prints them.
