@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +106,7 @@ class Container:
                 env=os.environ | {"PATH": PATH},
             )
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while not self.is_healthy(more):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
+            programs.wait_for(lambda: self.is_healthy(more), log, process, START_TIMEOUT_S)
             yield process
             process.terminate()
             assert process.wait(timeout=30) == 0

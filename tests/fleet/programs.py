@@ -68,9 +68,14 @@ def running(command: list[str | Path], log: Path, ready: Callable[[], bool]) -> 
         end_process(process, END_TIMEOUT_S)
 
 
-def wait_for(ready: Callable[[], bool], log: Path, process: subprocess.Popen[bytes]) -> None:
+def wait_for(
+    ready: Callable[[], bool],
+    log: Path,
+    process: subprocess.Popen[bytes],
+    timeout_s: float = START_TIMEOUT_S,
+) -> None:
     """Ask until `ready`; an error with the end of the log when the program ends before."""
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             lines = log.read_text(errors="replace").splitlines()[-20:]

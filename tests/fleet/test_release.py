@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,11 +69,7 @@ def served(root: Path, log: Path) -> Iterator[Path]:
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while "INFO ready" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        programs.wait_for(lambda: "INFO ready" in log.read_text(), log, process, START_TIMEOUT_S)
         yield socket
         process.terminate()
         assert process.wait(timeout=30) == 0
