@@ -152,3 +152,13 @@ def test_an_architecture_tells_its_limits() -> None:
         replace(snapshots.SIZES, positions=8194), Family.XLM_ROBERTA, Pooling.CLS, 1
     )
     assert shape.max_input_tokens == 8192
+
+
+@pytest.mark.parametrize(("precision", "products"), [(Precision.FP32, 8), (Precision.FP16, 6)])
+def test_query_key_and_value_are_one_product_in_half_precision(
+    tmp_path: Path, precision: Precision, products: int
+) -> None:
+    model = onnx.load(written(encoder_of(), precision, tmp_path))
+    names = [n.output[0] for n in model.graph.node if n.op_type == "MatMul"]
+    in_layers = [name for name in names if name.startswith("layer")]
+    assert len(in_layers) == products * snapshots.SIZES.layers
