@@ -116,13 +116,12 @@ def _attention(
     """softmax(q k^T + penalty) v: `[batch, length, hidden]`; 1/sqrt(head size) is inside Wq."""
     scale = np.float32(builder.config.head_size**-0.5)
     orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
+    weight, bias = parts["q"]
+    scaled = parts | {"q": (weight * scale, bias * scale)}
     heads = {}
     for key, order in orders.items():
-        weight, bias = parts[key]
-        if key == "q":
-            weight, bias = weight * scale, bias * scale
         name = f"{prefix}.{key}"
-        flat = builder.linear(hidden, name, weight, bias)
+        flat = builder.projection(hidden, prefix, key, scaled)
         split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
         heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
     scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")

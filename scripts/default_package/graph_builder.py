@@ -10,6 +10,9 @@ from onnx import helper, numpy_helper
 
 from .weights import Config
 
+Linear = tuple[np.ndarray, np.ndarray]
+"""Weight `[out, in]` and bias `[out]`."""
+
 
 class GraphBuilder:
     """Collects nodes and initializers; every method returns the name of what it made."""
@@ -43,6 +46,10 @@ class GraphBuilder:
             "MatMul", [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
         )
         return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
+
+    def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:
+        """`q`, `k` or `v` of a layer; all three are asked for, in the order of `parts`."""
+        return self.linear(source, f"{prefix}.{key}", *parts[key])
 
     def layer_norm(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
         """Over the last axis, with the file's epsilon."""

@@ -1,7 +1,8 @@
 """Graph builders for both precisions over one description of the network.
 
 `SingleBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in f16
-and puts the casts between: TensorRT runs a graph in the types it is written in.
+and puts the casts between: TensorRT runs a graph in the types it is written in. Query, key and
+value are one product there: one kernel for three, and the widest that the layer's input allows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from default_package.errors import PackageError
-from default_package.graph_builder import GraphBuilder
+from default_package.graph_builder import GraphBuilder, Linear
 from default_package.weights import Config
 
 from .choices import Precision
@@ -55,9 +56,29 @@ class HalfBuilder(SingleBuilder):
         """Stored float constant -> whether it is f16."""
         self._floats: dict[str, bool] = {}
         """Float tensor -> whether it is f16."""
+        self._integers: set[str] = set()
+        """Stored lists of one integer."""
 
     def floats(self, name: str, value: np.ndarray | float) -> str:
         self._pending[name] = np.asarray(value, np.float32)
+        return name
+
+    def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:
+        """A part of the columns of one product, which is made for the first key."""
+        keys = list(parts)
+        if key == keys[0]:
+            weights, biases = zip(*parts.values(), strict=True)
+            joined = np.concatenate(weights), np.concatenate(biases)
+            self.linear(source, f"{prefix}.{''.join(keys)}", *joined)
+        start = sum(len(parts[earlier][1]) for earlier in keys[: keys.index(key)])
+        end, last_axis = start + len(parts[key][1]), -1
+        bounds = [self._integer(value) for value in (start, end, last_axis)]
+        return self.op("Slice", [f"{prefix}.{''.join(keys)}", *bounds], f"{prefix}.{key}")
+
+    def _integer(self, value: int) -> str:
+        name = f"integer.{value}"
+        if name not in self._integers:
+            self._integers.add(self.ints(name, value))
         return name
 
     def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -74,8 +95,8 @@ class HalfBuilder(SingleBuilder):
         return output
 
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
-        if kind in ("Reshape", "Transpose"):
-            return self._floats[inputs[0]]
+        if kind in ("Reshape", "Transpose", "Slice"):
+            return self._floats.get(inputs[0], False)
         is_bias = kind == "Add" and any(name in self._pending for name in inputs)
         return output.startswith("layer") and (kind in ("MatMul", "Gelu") or is_bias)
 

@@ -8,6 +8,7 @@ are one network.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from .half import HalfBuilder
 from .weight_store import EXTERNAL_BYTES_MIN, open_store
 
 SINGLE_NAME, HALF_NAME = "model.onnx", "model.fp16.onnx"
+PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
+"""A layer's query, key or value, and the product that its bias is added to."""
+PROJECTION_NUMBERS = re.compile(r"layer\d+\.[qkv]\.(weight|bias)")
 
 
 def add(package: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
@@ -109,15 +113,28 @@ def _is_weight(initializer: TensorProto) -> bool:
 def _replay(model: onnx.ModelProto, builder: HalfBuilder) -> None:
     """Constants first: the builder stores each in the type of its first reader."""
     tables = {node.input[0] for node in model.graph.node if node.output[0].endswith(".stored")}
+    held: dict[str, np.ndarray] = {}
     for initializer in model.graph.initializer:
-        value = numpy_helper.to_array(initializer)
+        name, value = initializer.name, numpy_helper.to_array(initializer)
         if initializer.data_type != TensorProto.FLOAT:
-            builder.constant(initializer.name, value)
-        elif initializer.name in tables:
+            builder.constant(name, value)
+        elif name in tables:
             with np.errstate(over="ignore"):
-                builder.constant(initializer.name, value.astype(builder.table_type))
+                builder.constant(name, value.astype(builder.table_type))
+        elif PROJECTION_NUMBERS.fullmatch(name):
+            held[name] = value
         else:
-            builder.floats(initializer.name, value)
+            builder.floats(name, value)
+    source = ""
     for node in model.graph.node:
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        builder.op(node.op_type, list(node.input), node.output[0], **attributes)
+        found = PROJECTION.fullmatch(node.output[0])
+        if found is None:
+            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            builder.op(node.op_type, list(node.input), node.output[0], **attributes)
+            continue
+        layer, key, product = found.groups()
+        if product:
+            source = node.input[0]
+            continue
+        parts = {k: (held[f"{layer}.{k}.weight"].T, held[f"{layer}.{k}.bias"]) for k in "qkv"}
+        builder.projection(source, layer, key, parts)
