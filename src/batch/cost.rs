@@ -185,6 +185,8 @@ fn eliminate(mut matrix: Vec<Vec<f64>>) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::plan::gpu_ladder;
+    use crate::limits::{MaxBatchRows, MaxBatchTokens};
     use proptest::prelude::*;
 
     fn buckets() -> Vec<Bucket> {
@@ -244,6 +246,25 @@ mod tests {
             let model = fit(&times).expect("determined").model;
             let found = model.per_token_us / model.per_token_length_us;
             assert!((found / even_length - 1.0).abs() < 1e-6, "{model:?}");
+        }
+    }
+
+    /// A GPU launches for 240 us, and computes 8.5 tokens a microsecond meanwhile.
+    fn gpu_us(bucket: Bucket) -> f64 {
+        let tokens = bucket.tokens() as f64 * (1.0 + bucket.length as f64 / 2000.0);
+        (tokens / 8.5).max(240.0)
+    }
+
+    #[test]
+    fn times_that_grow_from_some_size_on_are_met() {
+        let tokens = MaxBatchTokens::new(8192).expect("in range");
+        let ladder = gpu_ladder(512, tokens, MaxBatchRows::DEFAULT, 1024);
+        let time = |shape: Bucket| (shape, Duration::from_secs_f64(gpu_us(shape) / 1e6));
+        let measured: Vec<_> = sample(&ladder).into_iter().map(time).collect();
+        let model = fit(&measured).expect("determined").model;
+        for shape in ladder {
+            let ratio = model.predict_us(shape) / gpu_us(shape);
+            assert!((ratio - 1.0).abs() < 0.01, "{shape:?}: {ratio}");
         }
     }
 

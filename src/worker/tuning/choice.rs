@@ -135,7 +135,8 @@ pub(crate) fn splits(cores: usize) -> Vec<Split> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::CPU_BATCH_TOKENS;
+    use crate::batch::cost::{Times, fit};
+    use crate::limits::{CPU_BATCH_TOKENS, GPU_WORKLOAD_BATCHES};
     use OptimizeFor::{Latency, Throughput};
 
     /// Its workers reach `tokens_per_s` together in very large batches.
@@ -180,6 +181,17 @@ mod tests {
         assert_eq!(measured(1, 1, 600.0, 1e6).knee_tokens(), 256);
         assert_eq!(measured(1, 1, 0.0, 1e6).knee_tokens(), 64);
         assert_eq!(measured(1, 1, 600.0, 1e9).knee_tokens(), 2048);
+    }
+
+    #[test]
+    fn tokens_that_cost_nothing_are_few() {
+        let us = |tokens: usize| (tokens as f64).max(600.0);
+        let shape = |tokens: usize| Bucket { rows: tokens / 64, length: 64 };
+        let time = |tokens: usize| (shape(tokens), Duration::from_secs_f64(us(tokens) / 1e6));
+        let times: Times = [64].into_iter().chain(GPU_WORKLOAD_BATCHES).map(time).collect();
+        let cost = fit(&times).expect("determined").model;
+        // 900 tokens take a half more than the least.
+        assert_eq!(Measured { cost, ..measured(1, 1, 0.0, 1e6) }.knee_tokens(), 512);
     }
 
     #[test]
