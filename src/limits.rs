@@ -41,8 +41,8 @@ pub const GPU_KNEE_TOKENS: usize = 512;
 pub const GPU_KNEE_TOKENS_MIN: usize = 64;
 /// See [`GPU_KNEE_TOKENS`].
 pub const GPU_KNEE_TOKENS_MAX: usize = 2048;
-/// See [`GPU_WORKLOAD_TOKENS`].
-pub const GPU_WORKLOAD_BATCHES: [usize; 3] = [512, 2048, 8192];
+/// See [`GPU_WORKLOAD_TOKENS`]. So many show from which size on the time grows.
+pub const GPU_WORKLOAD_BATCHES: [usize; 7] = [512, 1024, 1536, 2048, 3072, 4096, 8192];
 
 /// Texts of up to so many tokens are common: their shapes are warmed up before the server is ready.
 pub const COMMON_LENGTH: usize = 512;

@@ -14,14 +14,25 @@ pub(crate) use run_cost::RunCost;
 const EVEN_LENGTH_MAX: f64 = 8000.0;
 const EVEN_LENGTH_MIN: f64 = 150.0;
 
-/// Predicted time of a run:
+/// A floor is taken when the squares of its errors are less than this part of a line's.
+const FLOOR_GAIN: f64 = 0.25;
+/// A line whose errors are no larger than this, on average, needs no floor.
+const LINE_ERROR: f64 = 0.03;
+/// The runs that take the same time must have so different numbers of tokens.
+const FLAT_SPAN_MIN: f64 = 4.0;
+
+/// Predicted time of a run: the larger of `floor` and
 /// `fixed + per_token · rows · length + per_token_length · rows · length²`.
 ///
 /// The terms are what an encoder does: launching its operations, matrix products over tokens, and
-/// attention over pairs of tokens. All are at least zero.
+/// attention over pairs of tokens. A processor does one after the other. A GPU computes while it
+/// launches, so a run takes the longer of the two: up to some size, tokens add nothing to what
+/// launching takes. All terms are at least zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
-    /// Of every run.
+    /// The least that a run takes; zero where every token takes time.
+    pub floor_us: f64,
+    /// Of every run, besides its tokens.
     pub fixed_us: f64,
     /// Of every padded token.
     pub per_token_us: f64,
@@ -32,7 +43,7 @@ pub struct CostModel {
 impl Default for CostModel {
     /// A small encoder on two cores of a server; holds until something was measured.
     fn default() -> Self {
-        Self { fixed_us: 2000.0, per_token_us: 110.0, per_token_length_us: 0.05 }
+        Self { floor_us: 0.0, fixed_us: 2000.0, per_token_us: 110.0, per_token_length_us: 0.05 }
     }
 }
 
@@ -41,7 +52,7 @@ impl CostModel {
     pub fn predict_us(&self, bucket: Bucket) -> f64 {
         let (rows, length) = (bucket.rows as f64, bucket.length as f64);
         let token_us = self.per_token_us + self.per_token_length_us * length;
-        self.fixed_us + token_us * rows * length
+        (self.fixed_us + token_us * rows * length).max(self.floor_us)
     }
 
     /// Time of one run of `bucket`.
@@ -61,28 +72,27 @@ pub struct Fit {
 
 /// Fits the model by least squares of the relative error. No term is negative, and attention takes
 /// what it can take in an encoder: short texts hardly show it, and what disturbs them would be
-/// multiplied in long ones.
+/// multiplied in long ones. There is a floor only where it explains the times far better than a
+/// line alone.
 ///
 /// `None` without a measurement that took any time.
 pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
-    let rows: Vec<([f64; 3], f64)> = measured
+    let mut runs: Vec<Run> = measured
         .iter()
         .map(|&(bucket, time)| (terms(bucket), time.as_secs_f64() * 1e6))
         .filter(|&(_, us)| us > 0.0)
         .collect();
-    // The best of all subsets of terms without a negative one is the constrained optimum.
-    let best = (1_u8..8)
-        .filter_map(|subset| solve(&rows, subset))
-        .filter(|solution| solution.iter().all(|&term| term >= 0.0))
-        .min_by(|a, b| squares(&rows, a).total_cmp(&squares(&rows, b)))?;
-    let [fixed_us, least_us, most_us] = best;
+    let line = best_line(&runs)?;
+    runs.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    let best = best_with_floor(&runs, &line).unwrap_or(line);
+    let [fixed_us, least_us, most_us] = best.weights;
     let per_token_us = least_us + most_us;
     let per_token_length_us = least_us / EVEN_LENGTH_MAX + most_us / EVEN_LENGTH_MIN;
     let mut errors: Vec<f64> =
-        rows.iter().map(|(terms, us)| (dot(terms, &best) / us - 1.0).abs()).collect();
+        runs.iter().map(|(terms, us)| (best.us(terms) / us - 1.0).abs()).collect();
     errors.sort_unstable_by(f64::total_cmp);
     Some(Fit {
-        model: CostModel { fixed_us, per_token_us, per_token_length_us },
+        model: CostModel { floor_us: best.floor_us, fixed_us, per_token_us, per_token_length_us },
         median_error: errors[errors.len() / 2],
     })
 }
@@ -117,6 +127,9 @@ pub(crate) fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, D
     }
 }
 
+/// The terms of a run and its microseconds.
+type Run = ([f64; 3], f64);
+
 /// One run; its tokens with the least attention that there can be, and with the most.
 fn terms(bucket: Bucket) -> [f64; 3] {
     let (rows, length) = (bucket.rows as f64, bucket.length as f64);
@@ -124,27 +137,70 @@ fn terms(bucket: Bucket) -> [f64; 3] {
     [1.0, tokens_and_pairs(EVEN_LENGTH_MAX), tokens_and_pairs(EVEN_LENGTH_MIN)]
 }
 
-fn dot(terms: &[f64; 3], solution: &[f64; 3]) -> f64 {
-    terms.iter().zip(solution).map(|(term, weight)| term * weight).sum()
+/// A model as it is fitted: the weights belong to `terms`.
+#[derive(Debug, Clone, Copy)]
+struct Solution {
+    floor_us: f64,
+    weights: [f64; 3],
 }
 
-fn squares(rows: &[([f64; 3], f64)], solution: &[f64; 3]) -> f64 {
-    rows.iter().map(|(terms, us)| (dot(terms, solution) / us - 1.0).powi(2)).sum()
+impl Solution {
+    fn us(&self, terms: &[f64; 3]) -> f64 {
+        let line_us: f64 = terms.iter().zip(self.weights).map(|(term, weight)| term * weight).sum();
+        line_us.max(self.floor_us)
+    }
+
+    /// Sum of the squares of its relative errors.
+    fn squares(&self, runs: &[Run]) -> f64 {
+        runs.iter().map(|(terms, us)| (self.us(terms) / us - 1.0).powi(2)).sum()
+    }
+}
+
+/// The best without a floor. Of all subsets of terms without a negative one the best is the
+/// constrained optimum.
+fn best_line(runs: &[Run]) -> Option<Solution> {
+    (1_u8..8)
+        .filter_map(|subset| solve(runs, subset))
+        .filter(|weights| weights.iter().all(|&weight| weight >= 0.0))
+        .map(|weights| Solution { floor_us: 0.0, weights })
+        .min_by(|a, b| a.squares(runs).total_cmp(&b.squares(runs)))
+}
+
+/// The best with a floor, of runs that ascend by their time: the first ones take the same.
+///
+/// `None` when it is not much better than the line. A floor and its end are two terms more, which
+/// always follow noise more closely, so errors count for each run that the terms leave free.
+fn best_with_floor(runs: &[Run], line: &Solution) -> Option<Solution> {
+    let split = |end: usize| {
+        let (flat, rest) = runs.split_at(end);
+        let tokens = || flat.iter().map(|(terms, _)| terms[1]);
+        let least = tokens().fold(f64::INFINITY, f64::min);
+        let is_wide = tokens().any(|tokens| tokens >= least * FLAT_SPAN_MIN);
+        let sum = |power: i32| flat.iter().map(|(_, us)| us.powi(power)).sum::<f64>();
+        let line = best_line(rest).filter(|_| is_wide)?;
+        Some(Solution { floor_us: sum(-1) / sum(-2), ..line })
+    };
+    let ends = 2..runs.len().saturating_sub(1);
+    let best = ends.filter_map(split).min_by(|a, b| a.squares(runs).total_cmp(&b.squares(runs)))?;
+    let free = |terms: usize| runs.len().saturating_sub(terms) as f64;
+    let (line_squares, squares) = (line.squares(runs) / free(3), best.squares(runs));
+    (line_squares > LINE_ERROR.powi(2) && squares < line_squares * FLOOR_GAIN * free(5))
+        .then_some(best)
 }
 
 /// Least squares over the terms of `subset` (a bit for each); the others are zero. `None` when the
 /// measurements do not determine them.
-fn solve(rows: &[([f64; 3], f64)], subset: u8) -> Option<[f64; 3]> {
+fn solve(runs: &[Run], subset: u8) -> Option<[f64; 3]> {
     let chosen: Vec<usize> = (0..3).filter(|term| subset & (1 << term) != 0).collect();
     let size = chosen.len();
     // Normal equations of the relative error, with the right-hand side as the last column; each
     // column is scaled to its largest value, since rows · length² is far larger than one.
     let scale: Vec<f64> = chosen
         .iter()
-        .map(|&term| rows.iter().map(|(terms, us)| terms[term] / us).fold(0.0, f64::max))
+        .map(|&term| runs.iter().map(|(terms, us)| terms[term] / us).fold(0.0, f64::max))
         .collect();
     let mut matrix = vec![vec![0.0; size + 1]; size];
-    for (terms, us) in rows {
+    for (terms, us) in runs {
         for (i, &a) in chosen.iter().enumerate() {
             let left = terms[a] / us / scale[i];
             for (j, &b) in chosen.iter().enumerate() {
@@ -238,8 +294,13 @@ mod tests {
 
     #[test]
     fn attention_takes_what_it_can_take() {
-        let pairs_only = CostModel { fixed_us: 0.0, per_token_us: 0.0, per_token_length_us: 1.0 };
-        let tokens_only = CostModel { fixed_us: 0.0, per_token_us: 1.0, per_token_length_us: 0.0 };
+        let line = |per_token_us, per_token_length_us| CostModel {
+            floor_us: 0.0,
+            fixed_us: 0.0,
+            per_token_us,
+            per_token_length_us,
+        };
+        let (pairs_only, tokens_only) = (line(0.0, 1.0), line(1.0, 0.0));
         for (seen, even_length) in [(pairs_only, EVEN_LENGTH_MIN), (tokens_only, EVEN_LENGTH_MAX)] {
             let times: Vec<_> =
                 buckets().into_iter().map(|bucket| (bucket, seen.predict(bucket))).collect();
@@ -276,15 +337,54 @@ mod tests {
             even_length in EVEN_LENGTH_MIN..EVEN_LENGTH_MAX,
         ) {
             let per_token_length_us = per_token_us / even_length;
-            let model = CostModel { fixed_us, per_token_us, per_token_length_us };
+            let model = CostModel { floor_us: 0.0, fixed_us, per_token_us, per_token_length_us };
             let measured: Vec<_> =
                 buckets().into_iter().map(|bucket| (bucket, model.predict(bucket))).collect();
             let fit = fit(&measured).expect("determined");
             prop_assert!(fit.median_error < 1e-3, "{fit:?}");
+            prop_assert_eq!(fit.model.floor_us, 0.0);
             for bucket in buckets() {
                 let ratio = fit.model.predict_us(bucket) / model.predict_us(bucket);
                 prop_assert!((ratio - 1.0).abs() < 0.01, "{bucket:?}: {ratio}");
             }
+        }
+
+        #[test]
+        fn a_floor_is_found_again(
+            floor_us in 100.0_f64..1000.0,
+            knee in 100.0_f64..500.0,
+            fixed_part in 0.0_f64..0.3,
+            even_length in EVEN_LENGTH_MIN..EVEN_LENGTH_MAX,
+        ) {
+            let fixed_us = floor_us * fixed_part;
+            let per_token_us = (floor_us - fixed_us) / knee;
+            let per_token_length_us = per_token_us / even_length;
+            let model = CostModel { floor_us, fixed_us, per_token_us, per_token_length_us };
+            let measured: Vec<_> =
+                buckets().into_iter().map(|bucket| (bucket, model.predict(bucket))).collect();
+            let found = fit(&measured).expect("determined").model;
+            for bucket in buckets() {
+                let ratio = found.predict_us(bucket) / model.predict_us(bucket);
+                prop_assert!((ratio - 1.0).abs() < 0.05, "{bucket:?}: {ratio}, {found:?}");
+            }
+        }
+
+        #[test]
+        fn noise_is_no_floor(
+            fixed_us in 10.0_f64..5000.0,
+            per_token_us in 1.0_f64..200.0,
+            noise in proptest::collection::vec(0.9_f64..1.1, buckets().len()),
+        ) {
+            let model =
+                CostModel { floor_us: 0.0, fixed_us, per_token_us, per_token_length_us: 0.0 };
+            let time = |(bucket, noise): (Bucket, &f64)| {
+                (bucket, model.predict(bucket).mul_f64(*noise))
+            };
+            let measured: Vec<_> = buckets().into_iter().zip(&noise).map(time).collect();
+            let whole = fit(&measured).expect("determined").model;
+            let few: Vec<_> = measured.iter().step_by(2).copied().collect();
+            let few = fit(&few).expect("determined").model;
+            prop_assert_eq!((whole.floor_us, few.floor_us), (0.0, 0.0));
         }
     }
 }

@@ -15,7 +15,7 @@ const ANY: Goal = Goal { p50_ms: None, p99_ms: None, in_time: 0.0 };
 
 /// Every run takes the same time.
 const fn fixed(ms: f64) -> CostModel {
-    CostModel { fixed_us: ms * 1e3, per_token_us: 0.0, per_token_length_us: 0.0 }
+    CostModel { floor_us: 0.0, fixed_us: ms * 1e3, per_token_us: 0.0, per_token_length_us: 0.0 }
 }
 
 /// One worker that runs one text at a time.

@@ -24,7 +24,7 @@ use crate::worker::pool::{PoolConfig, WorkerPool};
 
 /// With it one batch for all items is always the cheapest plan.
 const ONE_BATCH: CostModel =
-    CostModel { fixed_us: 1e6, per_token_us: 1e-3, per_token_length_us: 0.0 };
+    CostModel { floor_us: 0.0, fixed_us: 1e6, per_token_us: 1e-3, per_token_length_us: 0.0 };
 
 /// How long a batch may wait and run; the watchdog ends what hangs long before.
 const BATCH_TIME: Duration = Duration::from_secs(3600);

@@ -64,6 +64,7 @@ pub(super) struct TuningFields<'a> {
 struct WideWorker {
     threads: usize,
     batches: u64,
+    floor_us: f64,
     fixed_us: f64,
     per_token_us: f64,
     per_token_length_us: f64,
@@ -81,6 +82,7 @@ struct MeasuredSplit {
 
 #[derive(Serialize)]
 struct CostFields {
+    floor_us: f64,
     fixed_us: f64,
     per_token_us: f64,
     per_token_length_us: f64,
@@ -183,6 +185,7 @@ impl WideWorker {
         Some(Self {
             threads: threads?,
             batches,
+            floor_us: cost.floor_us,
             fixed_us: cost.fixed_us,
             per_token_us: cost.per_token_us,
             per_token_length_us: cost.per_token_length_us,
@@ -205,6 +208,7 @@ impl MeasuredSplit {
 impl CostFields {
     const fn of(snapshot: &Snapshot) -> Self {
         Self {
+            floor_us: snapshot.cost.floor_us,
             fixed_us: snapshot.cost.fixed_us,
             per_token_us: snapshot.cost.per_token_us,
             per_token_length_us: snapshot.cost.per_token_length_us,

@@ -144,7 +144,12 @@ fn batches_given_up_and_checks_are_answered_in_every_order() {
             let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
             let workers = spawn_all(WORKERS, move |worker| work(&of_workers, worker));
             let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
-            let model = CostModel { fixed_us: 0.0, per_token_us: 0.0, per_token_length_us: 0.0 };
+            let model = CostModel {
+                floor_us: 0.0,
+                fixed_us: 0.0,
+                per_token_us: 0.0,
+                per_token_length_us: 0.0,
+            };
             scheduler.set_cost(Fit { model, median_error: 0.0 });
             scheduler.give_up_stuck(Duration::ZERO);
             for worker in 0..WORKERS {

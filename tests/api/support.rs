@@ -303,7 +303,8 @@ impl Server {
     /// From now on every run is predicted to take `fixed` and nothing else.
     pub(crate) fn predict(&self, fixed: Duration) {
         let fixed_us = fixed.as_secs_f64() * 1e6;
-        let model = CostModel { fixed_us, per_token_us: 0.0, per_token_length_us: 0.0 };
+        let model =
+            CostModel { floor_us: 0.0, fixed_us, per_token_us: 0.0, per_token_length_us: 0.0 };
         self.model.scheduler.set_cost(Fit { model, median_error: 0.0 });
     }
 

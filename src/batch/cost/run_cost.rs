@@ -100,8 +100,13 @@ impl RunCost {
     /// measured of these either. It is the same model, so these will, too.
     pub(crate) fn suppose(&mut self, bucket: Bucket, factor: f64) {
         if self.is_unmeasured(bucket) {
+            let took_us = self.model.predict_us(bucket) * factor;
+            if took_us <= self.model.floor_us {
+                return;
+            }
+            let line = CostModel { floor_us: 0.0, ..self.model };
             let pairs = (bucket.rows * bucket.length * bucket.length) as f64;
-            let more_us = self.model.predict_us(bucket) * (factor - 1.0) / pairs;
+            let more_us = (took_us - line.predict_us(bucket)) / pairs;
             let token_us = self.model.per_token_us;
             self.model.per_token_length_us = (self.model.per_token_length_us + more_us)
                 .clamp(token_us / EVEN_LENGTH_MAX, token_us / EVEN_LENGTH_MIN);
@@ -125,8 +130,12 @@ mod tests {
     use super::*;
 
     /// Attention takes as long as the rest for a text of 4,000 tokens.
-    const TRUE: CostModel =
-        CostModel { fixed_us: 20_000.0, per_token_us: 2000.0, per_token_length_us: 0.5 };
+    const TRUE: CostModel = CostModel {
+        floor_us: 0.0,
+        fixed_us: 20_000.0,
+        per_token_us: 2000.0,
+        per_token_length_us: 0.5,
+    };
 
     fn bucket(rows: usize, length: usize) -> Bucket {
         Bucket { rows, length }
@@ -178,6 +187,17 @@ mod tests {
         assert!((ratio(&second, bucket(1, 64)) - 1.0).abs() < 0.15);
         // It is measured all the same when it runs.
         assert!(second.is_unmeasured(bucket(1, 8192)));
+    }
+
+    #[test]
+    fn a_long_run_that_takes_the_floor_teaches_nothing_of_its_length() {
+        let floor = CostModel { floor_us: 1e9, ..TRUE };
+        let (mut cost, long) = (measured(), bucket(1, 8192));
+        cost.model = floor;
+        cost.suppose(long, 1.0);
+        assert_eq!(cost.model, floor);
+        cost.suppose(long, 1.001);
+        assert_eq!(cost.model.per_token_length_us, floor.per_token_us / EVEN_LENGTH_MIN);
     }
 
     #[test]

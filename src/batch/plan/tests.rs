@@ -95,7 +95,7 @@ fn neighbours_share_the_fixed_cost_of_a_run() {
 }
 
 fn example(third: Priority) -> WaitingItems {
-    let cost = CostModel { fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
+    let cost = CostModel { floor_us: 0.0, fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
     let mut waiting = WaitingItems::new(table(), &cost);
     waiting.insert(item(0, 15, Priority::Interactive));
     waiting.insert(item(1, 17, Priority::Interactive));
@@ -229,7 +229,7 @@ fn interactive_items_go_first_in_a_bulk_flood() {
 
 #[test]
 fn rows_that_cost_next_to_nothing_are_filled_with_the_other_priority() {
-    let cost = CostModel { fixed_us: 10_000.0, per_token_us: 1.0, per_token_length_us: 0.0 };
+    let cost = CostModel { floor_us: 0.0, fixed_us: 10_000.0, per_token_us: 1.0, per_token_length_us: 0.0 };
     let mut waiting = WaitingItems::new(table(), &cost);
     for sequence in 0..5 {
         waiting.insert(item(sequence, 16, Priority::Interactive));

@@ -57,6 +57,7 @@ struct TuningReport {
 /// The model, and what recent batches took beside what it predicts.
 #[derive(Deserialize)]
 struct Cost {
+    floor_us: f64,
     fixed_us: f64,
     per_token_us: f64,
     per_token_length_us: f64,
@@ -80,6 +81,7 @@ struct Shape {
 impl Cost {
     fn corrected(&self) -> CostModel {
         CostModel {
+            floor_us: self.floor_us * self.correction,
             fixed_us: self.fixed_us * self.correction,
             per_token_us: self.per_token_us * self.correction,
             per_token_length_us: self.per_token_length_us * self.correction,
@@ -191,7 +193,7 @@ impl MeasuredServer {
         }
         let smallest = buckets.first().context("the server has no shape of a batch")?;
         let usable = |cost: &CostModel| {
-            let terms = [cost.fixed_us, cost.per_token_us, cost.per_token_length_us];
+            let terms = [cost.floor_us, cost.fixed_us, cost.per_token_us, cost.per_token_length_us];
             let all = terms.iter().all(|term| term.is_finite() && *term >= 0.0);
             all && cost.predict_us(*smallest) > 0.0
         };
@@ -233,11 +235,13 @@ mod tests {
             "workers": {"live": 3, "total": 3, "busy": 0},
             "tuning": {
                 "cost_model": {
-                    "fixed_us": 1000.0, "per_token_us": 50.0, "per_token_length_us": 0.1,
+                    "floor_us": 0.0, "fixed_us": 1000.0,
+                    "per_token_us": 50.0, "per_token_length_us": 0.1,
                     "median_error": 0.02, "correction": 1.5
                 },
                 "wide_worker": {
-                    "threads": 2, "batches": 9, "fixed_us": 800.0, "per_token_us": 30.0,
+                    "threads": 2, "batches": 9,
+                    "floor_us": 0.0, "fixed_us": 800.0, "per_token_us": 30.0,
                     "per_token_length_us": 0.0, "correction": 1.0
                 },
                 "max_batch_tokens": 512,

@@ -48,6 +48,7 @@ impl Report<'_> {
             "server": {
                 "workers": model.state.workers,
                 "wide_worker": model.state.wide,
+                "floor_us": cost.floor_us,
                 "fixed_us": cost.fixed_us,
                 "per_token_us": cost.per_token_us,
                 "per_token_length_us": cost.per_token_length_us,

@@ -312,7 +312,12 @@ fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
 #[test]
 fn the_example_at_the_head_of_admission_holds() {
     let mut state = state(1000, 1);
-    let model = CostModel { fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
+    let model = CostModel {
+        floor_us: 0.0,
+        fixed_us: 2000.0,
+        per_token_us: 100.0,
+        per_token_length_us: 0.0,
+    };
     state.set_cost(Fit { model, median_error: 0.0 });
     submit_as(&mut state, &[100; 40], Priority::Bulk, LATER);
     ask(&mut state, at(0));

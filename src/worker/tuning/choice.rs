@@ -43,6 +43,9 @@ const MARGIN: f64 = 0.1;
 /// keeps others waiting for less, and is easier to fill with texts of one length.
 const RATE_PART: f64 = 0.9;
 
+/// A batch of the knee's tokens takes so many times what the smallest takes.
+const KNEE_FACTOR: f64 = 1.5;
+
 impl Measured {
     /// Padded tokens per second of all workers, in batches of so many.
     pub(crate) fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
@@ -53,12 +56,13 @@ impl Measured {
     }
 
     /// Padded tokens up to which a batch takes about as long as the smallest one: they add no more
-    /// than a half to what every run takes. A power of two, so that small differences between two
-    /// starts give the same shapes.
+    /// than a half to the least that a run takes. A power of two, so that small differences between
+    /// two starts give the same shapes.
     pub(crate) fn knee_tokens(&self) -> usize {
-        let CostModel { fixed_us, per_token_us, per_token_length_us } = self.cost;
+        let CostModel { floor_us, fixed_us, per_token_us, per_token_length_us } = self.cost;
         let per_token_us = per_token_us + per_token_length_us * self.length as f64;
-        let tokens = fixed_us / per_token_us.max(f64::MIN_POSITIVE) / 2.0;
+        let most_us = fixed_us.max(floor_us) * KNEE_FACTOR;
+        let tokens = (most_us - fixed_us) / per_token_us.max(f64::MIN_POSITIVE);
         1 << (tokens as usize).clamp(GPU_KNEE_TOKENS_MIN, GPU_KNEE_TOKENS_MAX).ilog2()
     }
 
@@ -145,7 +149,7 @@ mod tests {
         Measured {
             split: Split { workers, threads: 1 },
             alone: Duration::from_millis(alone_ms),
-            cost: CostModel { fixed_us, per_token_us, per_token_length_us: 0.0 },
+            cost: CostModel { floor_us: 0.0, fixed_us, per_token_us, per_token_length_us: 0.0 },
             length: 64,
             memory_tokens: None,
         }

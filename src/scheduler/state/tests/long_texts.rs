@@ -6,7 +6,7 @@ use crate::batch::cost::Times;
 
 /// Time of a run on an encoder of 24 layers, one core: a text of 8,000 tokens takes 105 s.
 const TRUE: CostModel =
-    CostModel { fixed_us: 20_000.0, per_token_us: 1600.0, per_token_length_us: 1.4 };
+    CostModel { floor_us: 0.0, fixed_us: 20_000.0, per_token_us: 1600.0, per_token_length_us: 1.4 };
 
 /// A watchdog's `worker-stuck-ms`.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -16,9 +16,9 @@ mod wrong_costs;
 /// What a small encoder takes on two cores: a short text alone takes 8 ms with both and 12 ms with
 /// one, and the rates of large batches are nearly equal.
 const BOTH_CORES: CostModel =
-    CostModel { fixed_us: 4500.0, per_token_us: 68.0, per_token_length_us: 0.0 };
+    CostModel { floor_us: 0.0, fixed_us: 4500.0, per_token_us: 68.0, per_token_length_us: 0.0 };
 const ONE_CORE: CostModel =
-    CostModel { fixed_us: 5500.0, per_token_us: 136.0, per_token_length_us: 0.0 };
+    CostModel { floor_us: 0.0, fixed_us: 5500.0, per_token_us: 136.0, per_token_length_us: 0.0 };
 
 /// Threads that wait for each other take so much longer while the server has other work: the
 /// prediction does not know.

@@ -10,6 +10,7 @@ const LOADS: [(usize, usize); 6] = [(1, 1), (1, 256), (2, 1), (16, 1), (64, 1), 
 
 fn scaled(cost: CostModel, factor: f64) -> CostModel {
     CostModel {
+        floor_us: cost.floor_us * factor,
         fixed_us: cost.fixed_us * factor,
         per_token_us: cost.per_token_us * factor,
         per_token_length_us: cost.per_token_length_us * factor,
