@@ -95,7 +95,12 @@ fn neighbours_share_the_fixed_cost_of_a_run() {
 }
 
 fn example(third: Priority) -> WaitingItems {
-    let cost = CostModel { floor_us: 0.0, fixed_us: 2000.0, per_token_us: 100.0, per_token_length_us: 0.0 };
+    let cost = CostModel {
+        floor_us: 0.0,
+        fixed_us: 2000.0,
+        per_token_us: 100.0,
+        per_token_length_us: 0.0,
+    };
     let mut waiting = WaitingItems::new(table(), &cost);
     waiting.insert(item(0, 15, Priority::Interactive));
     waiting.insert(item(1, 17, Priority::Interactive));
@@ -229,7 +234,12 @@ fn interactive_items_go_first_in_a_bulk_flood() {
 
 #[test]
 fn rows_that_cost_next_to_nothing_are_filled_with_the_other_priority() {
-    let cost = CostModel { floor_us: 0.0, fixed_us: 10_000.0, per_token_us: 1.0, per_token_length_us: 0.0 };
+    let cost = CostModel {
+        floor_us: 0.0,
+        fixed_us: 10_000.0,
+        per_token_us: 1.0,
+        per_token_length_us: 0.0,
+    };
     let mut waiting = WaitingItems::new(table(), &cost);
     for sequence in 0..5 {
         waiting.insert(item(sequence, 16, Priority::Interactive));
@@ -238,8 +248,58 @@ fn rows_that_cost_next_to_nothing_are_filled_with_the_other_priority() {
         waiting.insert(item(sequence, tokens, Priority::Bulk));
     }
     let plan = waiting.take(Moment::START, MAX_AGE).expect("something waits");
-    let bucket = Bucket { rows: 8, length: 16 };
-    assert_eq!(plan, BatchPlan { bucket, items: vec![0, 1, 2, 3, 4, 7, 8, 6] });
+    let bucket = Bucket { rows: 12, length: 24 };
+    assert_eq!(plan, BatchPlan { bucket, items: vec![0, 1, 2, 3, 4, 5, 7, 8, 6] });
+}
+
+/// On a GPU that takes the same time for up to 1,024 tokens.
+fn waiting_for_gpu(texts: &[(usize, Priority)]) -> WaitingItems {
+    let tokens = MaxBatchTokens::new(8192).expect("in range");
+    let ladder = gpu_ladder(512, tokens, MaxBatchRows::DEFAULT, 1024);
+    let cost =
+        CostModel { floor_us: 1024.0, fixed_us: 0.0, per_token_us: 1.0, per_token_length_us: 0.0 };
+    let mut waiting = WaitingItems::new(BucketTable::new(&ladder), &cost);
+    for (sequence, &(tokens, priority)) in texts.iter().enumerate() {
+        waiting.insert(item(sequence as u64, tokens, priority));
+    }
+    waiting
+}
+
+#[test]
+fn texts_that_share_a_run_below_the_floor_are_predicted_to() {
+    let texts: Vec<_> = (1..=10).map(|at| (at * 6, Priority::Interactive)).collect();
+    let mut waiting = waiting_for_gpu(&texts);
+    assert_eq!(waiting.backlog_us(Priority::Interactive), 1024.0);
+    assert_eq!(waiting.work_us(None), (1024.0, 1024.0));
+    let plan = waiting.take(Moment::START, MAX_AGE).expect("something waits");
+    assert_eq!((plan.items.len(), plan.bucket), (10, Bucket { rows: 16, length: 64 }));
+}
+
+#[test]
+fn what_fills_a_run_below_the_floor_is_not_predicted_twice() {
+    let mut texts = vec![(64, Priority::Bulk); 10];
+    texts.extend([(16, Priority::Bulk); 70]);
+    // Six of the short ones share a run with the longer ones; 64 take a run of their own.
+    assert_eq!(waiting_for_gpu(&texts).backlog_us(Priority::Bulk), 2048.0);
+    texts.truncate(16);
+    assert_eq!(waiting_for_gpu(&texts).backlog_us(Priority::Bulk), 1024.0);
+}
+
+#[test]
+fn a_run_below_the_floor_is_filled_with_texts_of_any_length() {
+    let question = (15, Priority::Interactive);
+    let mut long = waiting_for_gpu(&[question, (500, Priority::Bulk)]);
+    let plan = long.take(Moment::START, MAX_AGE).expect("something waits");
+    assert_eq!(plan, BatchPlan { bucket: Bucket { rows: 2, length: 512 }, items: vec![0, 1] });
+    let mut many = vec![(30, Priority::Bulk); 20];
+    many.insert(0, question);
+    let plan = waiting_for_gpu(&many).take(Moment::START, MAX_AGE).expect("something waits");
+    assert_eq!((plan.items.len(), plan.bucket), (21, Bucket { rows: 32, length: 32 }));
+    // Beyond the floor each row costs something.
+    let mut more = vec![(60, Priority::Bulk); 20];
+    more.insert(0, question);
+    let plan = waiting_for_gpu(&more).take(Moment::START, MAX_AGE).expect("something waits");
+    assert_eq!((plan.items.len(), plan.bucket), (16, Bucket { rows: 16, length: 64 }));
 }
 
 #[test]
