@@ -7,8 +7,8 @@
 //!
 //! Interactive items lead, unless bulk items are owed a batch: what they are owed grows by
 //! `BULK_SHARE` of every batch they have to let pass. Rows that cost next to nothing are filled
-//! with items of the other priority. So nothing starves, and an idle worker never
-//! waits.
+//! with items of the other priority, longer ones too: on a GPU all rows up to some size. So nothing
+//! starves, and an idle worker never waits.
 //!
 //! An example: interactive items of 15, 17 and 120 tokens wait, in this order, and a run takes 2 ms
 //! and 0.1 ms for each padded token. The least waste is that of the first two together, so they
@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::BucketTable;
+use super::{BucketTable, LengthClass};
 use crate::batch::cost::CostModel;
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
@@ -156,41 +156,55 @@ impl WaitingItems {
         self.queue_mut(item.priority).remove((item.turn, item.sequence), class)
     }
 
-    /// Predicted time to run everything of a priority, each class on its own, in microseconds.
+    /// Predicted time to run everything of a priority, in microseconds.
     pub(crate) fn backlog_us(&self, priority: Priority) -> f64 {
-        let classes = self.table.classes.iter().zip(&self.costs_us);
-        classes
-            .zip(&self.queue(priority).by_class)
-            .map(|((class, costs_us), waiting)| {
-                let full = waiting.len() / class.max_rows();
-                let rest = waiting.len() % class.max_rows();
-                let full_us = full as f64 * costs_us[class.rows.len() - 1];
-                full_us + if rest > 0 { costs_us[class.step(rest)] } else { 0.0 }
-            })
-            .sum()
+        let waiting = &self.queue(priority).by_class;
+        self.runs_us(|class| waiting[class].len(), |class, step| self.costs_us[class][step]).0
     }
 
-    /// Predicted time to run everything, each class on its own, by the planner's costs or by
-    /// others; and that of the largest batch that can be made of one class. In microseconds.
+    /// Predicted time to run everything, by the planner's costs or by others; and that of the
+    /// largest batch that can be made of one class. In microseconds.
     pub(crate) fn work_us(&self, cost: Option<&CostModel>) -> (f64, f64) {
-        let (mut all_us, mut largest_us) = (0.0, 0.0_f64);
-        for (place, class) in self.table.classes.iter().enumerate() {
-            let waiting = [&self.interactive, &self.bulk].map(|queue| queue.by_class[place].len());
-            let items: usize = waiting.iter().sum();
+        let waiting = |class: usize| {
+            [&self.interactive, &self.bulk].iter().map(|queue| queue.by_class[class].len()).sum()
+        };
+        let time_us = |class: usize, step: usize| {
+            let LengthClass { length, ref rows } = self.table.classes[class];
+            let bucket = Bucket { rows: rows[step], length };
+            cost.map_or(self.costs_us[class][step], |cost| cost.predict_us(bucket))
+        };
+        self.runs_us(waiting, time_us)
+    }
+
+    /// Time of all runs and of the longest: each class on its own, but for what fills longer runs
+    /// that take no more time for it. `waiting` tells the items of a class, `time_us` the time of a
+    /// class with its rows at a place.
+    fn runs_us(
+        &self,
+        waiting: impl Fn(usize) -> usize,
+        time_us: impl Fn(usize, usize) -> f64,
+    ) -> (f64, f64) {
+        let (mut all_us, mut longest_us, mut free_rows) = (0.0, 0.0_f64, 0);
+        for (place, class) in self.table.classes.iter().enumerate().rev() {
+            let found = waiting(place);
+            let items = found.saturating_sub(free_rows);
+            free_rows -= found - items;
             if items == 0 {
                 continue;
             }
-            let time_us = |step: usize| {
-                let bucket = Bucket { rows: class.rows[step], length: class.length };
-                cost.map_or(self.costs_us[place][step], |cost| cost.predict_us(bucket))
-            };
             let (full, rest) = (items / class.max_rows(), items % class.max_rows());
-            let full_us = if full > 0 { time_us(class.rows.len() - 1) } else { 0.0 };
-            let rest_us = if rest > 0 { time_us(class.step(rest)) } else { 0.0 };
+            let full_us = if full > 0 { time_us(place, class.rows.len() - 1) } else { 0.0 };
+            let rest_us = if rest > 0 { time_us(place, class.step(rest)) } else { 0.0 };
             all_us += full as f64 * full_us + rest_us;
-            largest_us = largest_us.max(full_us.max(rest_us));
+            longest_us = longest_us.max(full_us.max(rest_us));
+            if rest > 0 {
+                let least_us = time_us(place, 0);
+                let steps = class.rows.iter().enumerate();
+                let as_least = steps.take_while(|(step, _)| time_us(place, *step) <= least_us);
+                free_rows += as_least.last().map_or(0, |(_, &rows)| rows.saturating_sub(rest));
+            }
         }
-        (all_us, largest_us)
+        (all_us, longest_us)
     }
 
     /// Predicted time of one full batch of each length that waits, in microseconds.
@@ -236,7 +250,7 @@ impl WaitingItems {
             }
         };
         let BatchCandidate { lead, lead_class, class, .. } = candidate;
-        let bucket = self.with_fillers(priority, &candidate);
+        let (filled_class, bucket) = self.with_fillers(priority, &candidate);
         let mut items = vec![lead.1];
         let (first, second) = match priority {
             Priority::Interactive => (&mut self.interactive, &mut self.bulk),
@@ -244,25 +258,35 @@ impl WaitingItems {
         };
         first.remove(lead, lead_class);
         first.draw(class, candidate.items, &mut items);
-        second.draw(class, bucket.rows, &mut items);
+        second.draw(filled_class, bucket.rows, &mut items);
         Some(BatchPlan { bucket, items })
     }
 
-    /// The candidate's bucket, with more rows where items of the other priority fill them at next
-    /// to no cost.
-    fn with_fillers(&self, priority: Priority, candidate: &BatchCandidate) -> Bucket {
+    /// The candidate's bucket, or a larger one where items of the other priority fill it at next to
+    /// no cost; with its class.
+    fn with_fillers(&self, priority: Priority, candidate: &BatchCandidate) -> (usize, Bucket) {
         let other = match priority {
             Priority::Interactive => &self.bulk,
             Priority::Bulk => &self.interactive,
         };
-        let class = candidate.class;
-        let fillers = other.by_class[..=class].iter().map(BTreeMap::len).sum::<usize>();
-        let steps = self.table.classes[class].rows.iter().zip(&self.costs_us[class]);
-        let full = steps.rev().find(|&(&rows, &cost_us)| {
-            rows <= candidate.items + fillers && cost_us <= candidate.cost_us * FILL_COST_MAX
-        });
-        let rows = full.map_or(0, |(&rows, _)| rows).max(candidate.bucket.rows);
-        Bucket { rows, ..candidate.bucket }
+        let most_us = candidate.cost_us * FILL_COST_MAX;
+        let mut best = (candidate.class, candidate.bucket);
+        let (mut filled, mut fillers) = (0, 0);
+        for (class, shape) in self.table.classes.iter().enumerate() {
+            fillers += other.by_class[class].len();
+            if class < candidate.class {
+                continue;
+            }
+            let within = self.costs_us[class].partition_point(|&cost_us| cost_us <= most_us);
+            let Some(last) = within.checked_sub(1) else { break };
+            let rows = shape.rows[shape.step(candidate.items + fillers).min(last)];
+            let taken = rows.saturating_sub(candidate.items).min(fillers);
+            if taken > filled {
+                best = (class, Bucket { rows, length: shape.length });
+                filled = taken;
+            }
+        }
+        best
     }
 
     const fn queue(&self, priority: Priority) -> &Queue {
@@ -421,7 +445,7 @@ impl<'a> DrawCounter<'a> {
 }
 
 fn costs_us(table: &BucketTable, cost: &CostModel) -> Vec<Vec<f64>> {
-    let of_class = |class: &super::LengthClass| {
+    let of_class = |class: &LengthClass| {
         let buckets = class.rows.iter().map(|&rows| Bucket { rows, length: class.length });
         buckets.map(|bucket| cost.predict_us(bucket)).collect()
     };
