@@ -10,7 +10,7 @@ use crate::package::edit::PackageEditor;
 use crate::package::manifest::plan::PlanFlavour;
 
 use super::build::{BuildError, BuildOptions, build};
-use super::ffi::Observer;
+use super::ffi::{Library, Observer};
 use super::{GpuMachine, TensorRtOptions, choose, target};
 
 /// The GPUs of the options that no plan of the package fits.
@@ -22,11 +22,18 @@ pub fn without_plan(
     options: &TensorRtOptions,
 ) -> Result<Vec<CudaDevice>, EngineError> {
     let GpuMachine { library, devices, .. } = GpuMachine::open(options)?;
-    let fits = |device: &CudaDevice| {
-        let target = target(options, &library, device);
-        choose::fitting(package.manifest(), &target, &options.buckets).is_ok()
-    };
-    Ok(devices.into_iter().filter(|device| !fits(device)).collect())
+    let lacks = |device: &CudaDevice| lacks_plan(package, options, &library, device);
+    Ok(devices.into_iter().filter(lacks).collect())
+}
+
+fn lacks_plan(
+    package: &ModelPackage,
+    options: &TensorRtOptions,
+    library: &Library,
+    device: &CudaDevice,
+) -> bool {
+    let target = target(options, library, device);
+    choose::fitting(package.manifest(), &target, &options.buckets).is_err()
 }
 
 /// Builds a plan for each GPU of `engine` that none of the package's plans fits, and adds it to the
@@ -43,9 +50,11 @@ pub fn build_missing(
 ) -> Result<ModelPackage, BuildError> {
     let editor = PackageEditor::wait(directory)?;
     let mut package = ModelPackage::open(directory)?;
-    for &index in &engine.devices {
-        let lacking = without_plan(&package, engine).map_err(BuildError::Engine)?;
-        if let Some(device) = lacking.iter().find(|device| device.index == index) {
+    let GpuMachine { library, devices, .. } =
+        GpuMachine::open(engine).map_err(BuildError::Engine)?;
+    for device in &devices {
+        // A plan that was built for one of them may fit the next.
+        if lacks_plan(&package, engine, &library, device) {
             let options = for_gpu(engine, device);
             let built = build(&editor, &package, &options, observer, clock)?;
             for warning in &built.warnings {
