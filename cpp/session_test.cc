@@ -12,6 +12,7 @@ using duovec::Element;
 using duovec::EngineRequest;
 using duovec::ErrorKind;
 using duovec::Shape;
+using duovec::Urgency;
 
 namespace {
 
@@ -123,6 +124,58 @@ TEST(stages_are_timed) {
         CHECK(times.compute >= 2'900'000);
         CHECK(times.copy_in >= 0 && times.copy_out >= 0);
     }
+}
+
+TEST(who_waits_for_a_long_run_sleeps_and_for_a_short_one_does_not) {
+    auto const engine = load();
+    for (std::int64_t const captured_tokens_max : {std::int64_t{0}, kAllGraphs}) {
+        auto const session = engine->open_session(wanted(captured_tokens_max));
+        auto const waits = [&](char const* what) {
+            long const before = count(what);
+            run(*session, {2, 8}, 4);
+            return count(what) - before;
+        };
+        {
+            Faults const faults("run_us=5000");
+            run(*session, {2, 8}, 4);
+            CHECK(waits("spin") == 0);
+            CHECK(waits("sleep") == 1);
+        }
+        // The shortest run of a shape counts; on a busy machine some of these are long.
+        for (int round = 0; round < 100; ++round) {
+            run(*session, {2, 8}, 4);
+        }
+        CHECK(waits("spin") == 1);
+        CHECK(waits("sleep") == 0);
+    }
+}
+
+TEST(one_of_sixteen_short_runs_is_timed) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(kAllGraphs));
+    long const before = count("event");
+    int timed = 0;
+    for (int round = 0; round < 33; ++round) {
+        fill<std::int32_t>(*session, {2, 8}, round);
+        timed += session->run().compute > 0 ? 1 : 0;
+    }
+    CHECK(timed == 3);
+    CHECK(count("event") - before == 3 * 4);
+}
+
+TEST(urgent_runs_are_on_a_stream_of_high_priority) {
+    auto const engine = load();
+    auto const session = engine->open_session(wanted(128));
+    warm_up(*session);
+    CHECK(count("urgent") == 0);
+    for (Shape const shape : kShapes) {
+        for (auto const urgency : {Urgency::kUrgent, Urgency::kUsual, Urgency::kUrgent}) {
+            fill<std::int32_t>(*session, shape, 3);
+            static_cast<void>(session->run(urgency));
+            CHECK(rows(*session, shape, 3) == run_alone(*engine, shape, 3));
+        }
+    }
+    CHECK(count("urgent") == 2 * std::ssize(kShapes));
 }
 
 TEST(sessions_of_many_threads_do_not_touch_each_other) {

@@ -43,6 +43,9 @@ using duovec::standin::wait;
 /// Ten times the compute capability of each device, unless a test asks for another.
 constexpr long kCapability = 90;
 
+/// The least is 0, and smaller numbers go first.
+constexpr int kGreatestPriority = -5;
+
 /// Gives memory of the device, or of the host when that is kNoDevice.
 cudaError_t allocate(void** pointer, std::size_t bytes, int device, char const* count) {
     *pointer = nullptr;
@@ -147,8 +150,9 @@ long duovec_standin_live() {
 }
 
 long duovec_standin_count(char const* what) {
-    static constexpr std::string_view kKnown[] = {"enqueue",    "graph_launch", "capture", "malloc",
-                                                  "host_alloc", "copy",         "compile"};
+    static constexpr std::string_view kKnown[] = {
+        "enqueue", "graph_launch", "capture", "malloc", "host_alloc", "copy",
+        "compile", "urgent",       "event",   "spin",   "sleep"};
     if (std::ranges::find(kKnown, what) == std::end(kKnown)) {
         contract(std::string("nothing counts '") + what + "'");
     }
@@ -331,7 +335,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
     return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    return call([&](Lock&) {
+        *least = 0;
+        *greatest = kGreatestPriority;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
     return call([&](Lock&) {
         *stream = nullptr;
         if (flags != cudaStreamNonBlocking) {
@@ -340,7 +352,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
         if (state().faults.find("stream_fails")) {
             return cudaErrorMemoryAllocation;
         }
-        auto const made = state().start_stream(current_device_slot());
+        if (priority > 0 || priority < kGreatestPriority) {
+            contract("a stream's priority is out of the device's range");
+        }
+        auto const made = state().start_stream(current_device_slot(), priority);
         *stream = static_cast<cudaStream_t>(state().streams.add(made));
         return cudaSuccess;
     });
@@ -376,6 +391,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         if (state().breaks_capture(false) || found->capture) {
             return cudaErrorStreamCaptureUnsupported;
         }
+        // By the device's usual flags.
+        ++state().counts["spin"];
         long const target = found->submitted;
         return wait(lock, [&] { return found->finished >= target; });
     });

@@ -152,6 +152,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
         auto made = std::make_shared<Event>();
         made->device = current_device_slot();
         made->timed = (flags & cudaEventDisableTiming) == 0;
+        made->blocking = (flags & cudaEventBlockingSync) != 0;
         *event = static_cast<cudaEvent_t>(state().events.add(std::move(made)));
         return cudaSuccess;
     });
@@ -177,6 +178,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
             return cudaSuccess;
         }
         state().submit_event(*target, found);
+        ++state().counts["event"];
         return cudaSuccess;
     });
 }
@@ -190,6 +192,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         if (found->captured) {
             return cudaErrorCapturedEvent;
         }
+        ++state().counts[found->blocking ? "sleep" : "spin"];
         long const target = found->requested;
         return wait(lock, [&] { return found->completed >= target; });
     });

@@ -214,9 +214,10 @@ std::shared_ptr<Stream> State::find_usable(cudaStream_t stream, char const* what
     return found;
 }
 
-std::shared_ptr<Stream> State::start_stream(int device) {
+std::shared_ptr<Stream> State::start_stream(int device, int priority) {
     auto stream = std::make_shared<Stream>();
     stream->device = device;
+    stream->priority = priority;
     stream->thread = std::thread([this, stream] { run_items(*stream); });
     return stream;
 }
@@ -302,6 +303,7 @@ void State::submit(Stream& stream, Operation operation, std::shared_ptr<GraphExe
     expect_no_conflict(stream, item);
     watch_host_memory(stream, item);
     if (item.operation.execution) {
+        counts["urgent"] += stream.priority < 0 ? 1 : 0;
         item.nan = faults.fires("nan");
         item.hang = faults.fires("hang");
         item.sticky = faults.fires("sticky");

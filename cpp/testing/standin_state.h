@@ -65,6 +65,7 @@ struct Capture {
 
 struct Stream {
     int device = 0;
+    int priority = 0;
     /// The first one is running or about to; it stays until it has finished.
     std::deque<Item> queue;
     long submitted = 0;
@@ -78,6 +79,8 @@ struct Stream {
 struct Event {
     int device = 0;
     bool timed = true;
+    /// Who waits for it sleeps.
+    bool blocking = false;
     bool captured = false;
     long requested = 0;
     long completed = 0;
@@ -173,7 +176,7 @@ class State {
     std::shared_ptr<Stream> find_stream(cudaStream_t stream, char const* what) const;
     /// As find_stream; its device must be the current one.
     std::shared_ptr<Stream> find_usable(cudaStream_t stream, char const* what) const;
-    std::shared_ptr<Stream> start_stream(int device);
+    std::shared_ptr<Stream> start_stream(int device, int priority);
     void submit(Stream& stream, Operation operation, std::shared_ptr<GraphExec> exec = nullptr);
     void submit_event(Stream& stream, std::shared_ptr<Event> event);
 
