@@ -161,7 +161,11 @@ struct RunOutputs {
     std::span<std::byte const> token_weights;
 };
 
-/// Nanoseconds on the device, by CUDA's events.
+/// Whether somebody waits for a run, or throughput counts: the device begins urgent work of any
+/// session before usual work.
+enum class Urgency { kUsual, kUrgent };
+
+/// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed.
 struct RunTimes {
     std::int64_t copy_in = 0;
     std::int64_t compute = 0;
@@ -187,10 +191,11 @@ class Session {
     /// Chooses the shape of the next run. Throws Error(kRequest) for one that was not requested.
     virtual StagedInputs stage(Shape shape) = 0;
 
-    /// Runs what was staged and waits for it. The first run of a shape also captures its graph;
-    /// later ones allocate nothing on the host. Throws Error(kTransient) when only this run failed,
+    /// Runs what was staged and waits for it: asleep when the shape's runs are long. Long runs are
+    /// timed, of short ones some. The first run of a shape also captures its graph; later ones
+    /// allocate nothing on the host. Throws Error(kTransient) when only this run failed,
     /// Error(kOutOfMemory), or Error(kPoisoned) when no run of this process will succeed again.
-    virtual RunTimes run() = 0;
+    virtual RunTimes run(Urgency urgency = Urgency::kUsual) = 0;
 
     virtual RunOutputs outputs() const noexcept = 0;
     virtual SessionReport report() const = 0;

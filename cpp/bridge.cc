@@ -280,8 +280,8 @@ rust::Slice<std::int64_t> Session::inputs_i64() {
                                  duovec::Element::kInt64);
 }
 
-RunTimes Session::run() {
-    duovec::RunTimes const times = session_->run();
+RunTimes Session::run(bool urgent) {
+    duovec::RunTimes const times = session_->run(urgent ? Urgency::kUrgent : Urgency::kUsual);
     return {times.copy_in, times.compute, times.copy_out};
 }
 

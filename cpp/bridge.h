@@ -78,7 +78,7 @@ class Session {
     /// Ids, then padding up to the second half, which begins with the mask.
     rust::Slice<std::int32_t> inputs_i32();
     rust::Slice<std::int64_t> inputs_i64();
-    RunTimes run();
+    RunTimes run(bool urgent);
     rust::Slice<float const> dense_f32() const;
     rust::Slice<std::uint16_t const> dense_f16() const;
     rust::Slice<float const> token_weights_f32() const;

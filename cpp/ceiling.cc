@@ -81,7 +81,7 @@ double tensor_ceiling(Library const& library, std::int32_t device, std::string c
     std::unique_ptr<nvinfer1::ICudaEngine> const engine(
         runtime->deserializeCudaEngine(plan->data(), plan->size()));
     std::array<DeviceMemory, 3> memory;
-    Stream const stream = create_stream(cuda);
+    Stream const stream = create_stream(cuda, StreamPriority::kLeast);
     std::unique_ptr<nvinfer1::IExecutionContext> const context(
         there(engine.get(), diagnostics).createExecutionContext());
     there(context.get(), diagnostics);

@@ -105,16 +105,21 @@ PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* wh
     return {cuda, memory};
 }
 
-Stream create_stream(Cuda const& cuda) {
+Stream create_stream(Cuda const& cuda, StreamPriority priority) {
+    int least = 0;
+    int greatest = 0;
+    cuda.check(cuda.call().cudaDeviceGetStreamPriorityRange(&least, &greatest),
+               "read the range of priorities");
+    int const chosen = priority == StreamPriority::kGreatest ? greatest : least;
     cudaStream_t stream = nullptr;
-    cuda.check(cuda.call().cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+    cuda.check(cuda.call().cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, chosen),
                "create a stream");
     return {cuda, stream};
 }
 
-Event create_event(Cuda const& cuda) {
+Event create_event(Cuda const& cuda, unsigned flags) {
     cudaEvent_t event = nullptr;
-    cuda.check(cuda.call().cudaEventCreateWithFlags(&event, cudaEventDefault), "create an event");
+    cuda.check(cuda.call().cudaEventCreateWithFlags(&event, flags), "create an event");
     return {cuda, event};
 }
 

@@ -18,29 +18,31 @@
 
 /// Every function that is called; a library that lacks one of them is refused. All are in CUDA 12.0
 /// too, with the same arguments.
-#define DUOVEC_CUDA_FUNCTIONS(X)     \
-    X(cudaEventCreateWithFlags)      \
-    X(cudaEventDestroy)              \
-    X(cudaEventElapsedTime)          \
-    X(cudaEventRecord)               \
-    X(cudaFree)                      \
-    X(cudaFreeHost)                  \
-    X(cudaGetDeviceCount)            \
-    X(cudaGetErrorName)              \
-    X(cudaGetErrorString)            \
-    X(cudaGetLastError)              \
-    X(cudaGraphDestroy)              \
-    X(cudaGraphExecDestroy)          \
-    X(cudaGraphInstantiateWithFlags) \
-    X(cudaGraphLaunch)               \
-    X(cudaHostAlloc)                 \
-    X(cudaMalloc)                    \
-    X(cudaMemcpyAsync)               \
-    X(cudaSetDevice)                 \
-    X(cudaStreamBeginCapture)        \
-    X(cudaStreamCreateWithFlags)     \
-    X(cudaStreamDestroy)             \
-    X(cudaStreamEndCapture)          \
+#define DUOVEC_CUDA_FUNCTIONS(X)        \
+    X(cudaDeviceGetStreamPriorityRange) \
+    X(cudaEventCreateWithFlags)         \
+    X(cudaEventDestroy)                 \
+    X(cudaEventElapsedTime)             \
+    X(cudaEventRecord)                  \
+    X(cudaEventSynchronize)             \
+    X(cudaFree)                         \
+    X(cudaFreeHost)                     \
+    X(cudaGetDeviceCount)               \
+    X(cudaGetErrorName)                 \
+    X(cudaGetErrorString)               \
+    X(cudaGetLastError)                 \
+    X(cudaGraphDestroy)                 \
+    X(cudaGraphExecDestroy)             \
+    X(cudaGraphInstantiateWithFlags)    \
+    X(cudaGraphLaunch)                  \
+    X(cudaHostAlloc)                    \
+    X(cudaMalloc)                       \
+    X(cudaMemcpyAsync)                  \
+    X(cudaSetDevice)                    \
+    X(cudaStreamBeginCapture)           \
+    X(cudaStreamCreateWithPriority)     \
+    X(cudaStreamDestroy)                \
+    X(cudaStreamEndCapture)             \
     X(cudaStreamSynchronize)
 
 namespace duovec {
@@ -122,9 +124,11 @@ using GraphExec = CudaOwner<cudaGraphExec_t, &CudaFunctions::cudaGraphExecDestro
 DeviceMemory allocate_device(Cuda const& cuda, std::size_t bytes, char const* what);
 /// Page-locked, so that copies need no staging of the driver's. Throws Error(kOutOfMemory).
 PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* what);
+/// Which work of a device begins first.
+enum class StreamPriority { kLeast, kGreatest };
 /// Does not wait for the default stream.
-Stream create_stream(Cuda const& cuda);
-/// Measures time.
-Event create_event(Cuda const& cuda);
+Stream create_stream(Cuda const& cuda, StreamPriority priority);
+/// Measures time. Who waits for it keeps his core, or sleeps with cudaEventBlockingSync.
+Event create_event(Cuda const& cuda, unsigned flags = cudaEventDefault);
 
 }  // namespace duovec

@@ -14,8 +14,11 @@ constexpr unsigned long long kNoFlags = 0;
 
 using Clock = std::chrono::steady_clock;
 
-/// A graph always helps a run that is shorter: launching its kernels takes a good part of it.
+/// A graph always helps a run that is shorter: launching its kernels takes a good part of it. And
+/// who waits for a shorter run keeps his core, since waking up takes some 50 us.
 constexpr auto kLongRun = std::chrono::milliseconds(2);
+/// Of the short runs of a shape one of so many is timed: events take a part of them.
+constexpr std::uint64_t kTimedPart = 16;
 /// What the graph of a longer run must save to be worth its memory.
 constexpr double kSaved = 0.02;
 /// The shortest of so many runs counts; other programs only ever make one longer.
@@ -32,10 +35,13 @@ std::span<std::byte> part(void* block, Place const& place) {
 StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& request)
     : engine_(engine), cuda_(engine.cuda()) {
     cuda_.use(engine.device());
-    stream_ = create_stream(cuda_);
-    for (Event* const event : {&started_, &copied_in_, &computed_, &copied_out_}) {
+    usual_ = create_stream(cuda_, StreamPriority::kLeast);
+    urgent_ = create_stream(cuda_, StreamPriority::kGreatest);
+    stream_ = usual_.get();
+    for (Event* const event : {&started_, &copied_in_, &computed_}) {
         *event = create_event(cuda_);
     }
+    copied_out_ = create_event(cuda_, cudaEventBlockingSync);
     add_buckets(request);
     allocate();
     for (std::size_t profile = 0; profile < engine.profiles().size(); ++profile) {
@@ -45,12 +51,12 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
 
 StreamSession::~StreamSession() {
     // Nothing may be freed while the device still uses it; on a lost device nothing runs.
-    static_cast<void>(cuda_.call().cudaStreamSynchronize(stream_.get()));
+    static_cast<void>(cuda_.call().cudaStreamSynchronize(stream_));
 }
 
 void StreamSession::Retire::operator()(nvinfer1::IExecutionContext* context) const noexcept {
     // An enqueue that failed may have started a part of its work.
-    if (session->cuda_.call().cudaStreamSynchronize(session->stream_.get()) != cudaSuccess) {
+    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {
         session->engine_.lose();
     }
     if (!session->engine_.is_lost()) {
@@ -128,7 +134,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
         context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);
     }
     if (context == nullptr || recorder_.getNbErrors() > 0 ||
-        !context->setOptimizationProfileAsync(index, stream_.get())) {
+        !context->setOptimizationProfileAsync(index, stream_)) {
         cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
         throw Error(recorder_.kind(ErrorKind::kOutOfMemory),
                     std::string(kProduct) +
@@ -152,7 +158,7 @@ StagedInputs StreamSession::stage(Shape shape) {
             part(pinned_inputs_.get(), layout.attention_mask)};
 }
 
-RunTimes StreamSession::run() {
+RunTimes StreamSession::run(Urgency urgency) {
     if (staged_ == nullptr) {
         throw Error(ErrorKind::kRequest, "no shape was staged");
     }
@@ -160,9 +166,12 @@ RunTimes StreamSession::run() {
         recorder_.clear();
     }
     try {
+        stream_ = usual_.get();
         if (staged_->wants_graph) {
             try_capture(*staged_);
         }
+        // A graph runs with the priority of the stream that it is launched on.
+        stream_ = urgency == Urgency::kUrgent ? urgent_.get() : usual_.get();
         return execute();
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
@@ -194,20 +203,35 @@ SessionReport StreamSession::report() const {
 
 RunTimes StreamSession::execute() {
     CudaFunctions const& call = cuda_.call();
-    Layout const& layout = staged_->layout;
+    Bucket& bucket = *staged_;
+    bool const is_long = bucket.took >= kLongRun;
+    bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
     auto const record = [&](Event const& event) {
-        cuda_.check(call.cudaEventRecord(event.get(), stream_.get()), "record an event");
+        if (is_timed) {
+            cuda_.check(call.cudaEventRecord(event.get(), stream_), "record an event");
+        }
     };
+    auto const begin = Clock::now();
     record(started_);
     copy_in();
     record(copied_in_);
     compute();
     record(computed_);
-    cuda_.check(call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(), layout.outputs_bytes,
-                                     cudaMemcpyDeviceToHost, stream_.get()),
-                "copy the outputs");
+    cuda_.check(
+        call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(), bucket.layout.outputs_bytes,
+                             cudaMemcpyDeviceToHost, stream_),
+        "copy the outputs");
     record(copied_out_);
-    synchronize();
+    if (is_long) {
+        cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
+    } else {
+        synchronize();
+    }
+    bucket.took = std::min(bucket.took, Clock::now() - begin);
+    ++bucket.runs;
+    if (!is_timed) {
+        return {};
+    }
     return {nanoseconds(started_, copied_in_), nanoseconds(copied_in_, computed_),
             nanoseconds(computed_, copied_out_)};
 }
@@ -215,7 +239,7 @@ RunTimes StreamSession::execute() {
 void StreamSession::copy_in() {
     cuda_.check(cuda_.call().cudaMemcpyAsync(inputs_.get(), pinned_inputs_.get(),
                                              staged_->layout.inputs_bytes, cudaMemcpyHostToDevice,
-                                             stream_.get()),
+                                             stream_),
                 "copy the inputs");
 }
 
@@ -258,7 +282,7 @@ void StreamSession::bind(nvinfer1::IExecutionContext& context, Bucket const& buc
 }
 
 void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
-    if (context.enqueueV3(stream_.get())) {
+    if (context.enqueueV3(stream_)) {
         return;
     }
     cuda_.check(cuda_.call().cudaGetLastError(), "enqueue a batch");
@@ -301,12 +325,12 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     synchronize();
     bool const is_long = Clock::now() - begin >= kLongRun;
     auto const plain = is_long ? shortest([&] { enqueue(*captured.context); }) : Clock::duration();
-    cuda_.check(call.cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
+    cuda_.check(call.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                 "begin a capture");
-    bool const enqueued = captured.context->enqueueV3(stream_.get());
+    bool const enqueued = captured.context->enqueueV3(stream_);
     // Whatever happened, the capture must end before the stream can be used again.
     cudaGraph_t recorded = nullptr;
-    cudaError_t const ended = call.cudaStreamEndCapture(stream_.get(), &recorded);
+    cudaError_t const ended = call.cudaStreamEndCapture(stream_, &recorded);
     Graph const graph(cuda_, recorded);
     cuda_.check(ended, "end a capture");
     if (!enqueued || recorded == nullptr) {
@@ -335,12 +359,12 @@ Clock::duration StreamSession::shortest(std::function<void()> const& start) {
 }
 
 void StreamSession::launch(Captured const& captured) {
-    cuda_.check(cuda_.call().cudaGraphLaunch(captured.graph.get(), stream_.get()),
+    cuda_.check(cuda_.call().cudaGraphLaunch(captured.graph.get(), stream_),
                 "launch a captured graph");
 }
 
 void StreamSession::synchronize() {
-    cuda_.check(cuda_.call().cudaStreamSynchronize(stream_.get()), "wait for the device");
+    cuda_.check(cuda_.call().cudaStreamSynchronize(stream_), "wait for the device");
 }
 
 /// After a failure: nothing may run on, and an error that sticks shows itself again.
@@ -349,7 +373,7 @@ void StreamSession::settle() {
         profile.bound = nullptr;
     }
     static_cast<void>(cuda_.call().cudaGetLastError());
-    cudaError_t const status = cuda_.call().cudaStreamSynchronize(stream_.get());
+    cudaError_t const status = cuda_.call().cudaStreamSynchronize(stream_);
     if (status != cudaSuccess) {
         engine_.lose();
         throw Error(ErrorKind::kPoisoned, "the device is lost: " + cuda_.describe(status));

@@ -1,9 +1,9 @@
-// One worker's stream: pinned and device memory for its largest shape, an execution context for
+// What one worker runs: pinned and device memory for its largest shape, an execution context for
 // each profile, and one more with a captured graph for each shape whose graph saves time.
 //
-// All contexts of a session share one block of scratch memory, which is right because its stream
-// runs one batch at a time. A context that was captured is never touched again: the graph holds
-// what it had bound.
+// It has two streams, one for urgent runs, of which one is used at a time. So all contexts of a
+// session share one block of scratch memory. A context that was captured is never touched again:
+// the graph holds what it had bound.
 //
 // Thread safety: none; it belongs to the thread that opened it. Ownership: it holds all that it
 // makes; the engine must outlive it. Preconditions: none.
@@ -32,7 +32,7 @@ class StreamSession final : public Session {
     ~StreamSession() override;
 
     StagedInputs stage(Shape shape) override;
-    RunTimes run() override;
+    RunTimes run(Urgency urgency) override;
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 
@@ -56,6 +56,9 @@ class StreamSession final : public Session {
     /// A shape that was asked for when the session was opened.
     struct Bucket {
         Shape shape;
+        /// The shortest of its runs, which is what it takes when nothing disturbs it.
+        std::chrono::steady_clock::duration took = std::chrono::steady_clock::duration::max();
+        std::uint64_t runs = 0;
         std::size_t profile = 0;
         Layout layout;
         /// Until its graph is captured or refused.
@@ -90,10 +93,14 @@ class StreamSession final : public Session {
     LoadedEngine const& engine_;
     Cuda const& cuda_;
     Diagnostics recorder_{Hearing::kRecorder};
-    Stream stream_;
+    Stream usual_;
+    Stream urgent_;
+    /// One of the two; the other has no work.
+    cudaStream_t stream_ = nullptr;
     Event started_;
     Event copied_in_;
     Event computed_;
+    /// Who waits for it sleeps.
     Event copied_out_;
     PinnedMemory pinned_inputs_;
     PinnedMemory pinned_outputs_;

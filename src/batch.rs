@@ -119,10 +119,11 @@ pub enum BatchError {
 pub struct Batch {
     bucket: Bucket,
     items: Vec<TokenIds>,
+    priority: Priority,
 }
 
 impl Batch {
-    /// Checks that the items fit the bucket.
+    /// Checks that the items fit the bucket. Nobody waits for it, unless that is said.
     pub fn new(bucket: Bucket, items: Vec<TokenIds>) -> Result<Self, BatchError> {
         if items.is_empty() {
             return Err(BatchError::Empty);
@@ -132,8 +133,19 @@ impl Batch {
         }
         match items.iter().find(|item| item.len() > bucket.length) {
             Some(item) => Err(BatchError::TooLong { tokens: item.len(), length: bucket.length }),
-            None => Ok(Self { bucket, items }),
+            None => Ok(Self { bucket, items, priority: Priority::Bulk }),
         }
+    }
+
+    /// The same for requests of which the first in order has that priority.
+    pub(crate) fn with_priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// Interactive when somebody waits for one of its items. A device that runs several batches
+    /// begins with those.
+    pub const fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// The shape that runs.

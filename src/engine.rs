@@ -96,7 +96,8 @@ pub enum EngineError {
     ProcessPoisoned(String),
 }
 
-/// Time that a run took, by stage; zero for stages that the engine does not have.
+/// Time that a run took, by stage; zero for stages that the engine does not have. All are zero when
+/// the run was not timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StageTimes {
     pub(crate) copy_in: Duration,
@@ -104,12 +105,30 @@ pub(crate) struct StageTimes {
     pub(crate) copy_out: Duration,
 }
 
-impl StageTimes {
-    /// Adds the times of a further run.
-    pub(crate) fn add(&mut self, run: Self) {
-        self.copy_in += run.copy_in;
-        self.compute += run.compute;
-        self.copy_out += run.copy_out;
+/// Times of the runs that were timed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StageSums {
+    sums: StageTimes,
+    runs: u32,
+}
+
+impl StageSums {
+    /// Adds the times of a further run, if it was timed.
+    pub(crate) fn add(&mut self, run: StageTimes) {
+        self.sums.copy_in += run.copy_in;
+        self.sums.compute += run.compute;
+        self.sums.copy_out += run.copy_out;
+        self.runs += u32::from(run != StageTimes::default());
+    }
+
+    /// Of a run that was timed.
+    pub(crate) fn mean(&self) -> StageTimes {
+        let runs = self.runs.max(1);
+        StageTimes {
+            copy_in: self.sums.copy_in / runs,
+            compute: self.sums.compute / runs,
+            copy_out: self.sums.copy_out / runs,
+        }
     }
 }
 
@@ -213,4 +232,18 @@ pub trait Session {
 
     /// The worker takes jobs from now on; what it was to run before has run.
     fn warmed_up(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_were_not_timed_are_left_out_of_the_mean() {
+        let run = |ms| StageTimes { compute: Duration::from_millis(ms), ..StageTimes::default() };
+        let mut sums = StageSums::default();
+        assert_eq!(sums.mean(), StageTimes::default());
+        [run(2), run(0), run(0), run(4)].into_iter().for_each(|run| sums.add(run));
+        assert_eq!(sums.mean(), run(3));
+    }
 }

@@ -24,7 +24,7 @@ use crate::batch::cost::{CostModel, Fit, Times};
 use crate::batch::plan::{BucketTable, Sequence};
 use crate::batch::{Bucket, Priority};
 use crate::clock::{Clock, Moment};
-use crate::engine::StageTimes;
+use crate::engine::{StageSums, StageTimes};
 use crate::limits::{CacheBytes, IDLE_RUN_MAX, MaxAgeMs, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
@@ -115,7 +115,7 @@ pub struct Snapshot {
     pub counts: Counts,
     /// All zero when nothing is kept.
     pub(crate) cache: CacheFigures,
-    /// Time of all batches so far, by stage.
+    /// Mean of the batches that were timed.
     pub(crate) stages: StageTimes,
 }
 
@@ -145,7 +145,7 @@ struct Inner {
     /// Absent when nothing is to be kept.
     cache: Option<RowCache>,
     incidents: Incidents,
-    stages: Mutex<StageTimes>,
+    stages: Mutex<StageSums>,
     metrics: OnceLock<Arc<Metrics>>,
 }
 
@@ -173,7 +173,7 @@ impl Scheduler {
             digester: Digester::default(),
             cache: RowCache::new(config.cache_bytes),
             incidents: Incidents::default(),
-            stages: Mutex::new(StageTimes::default()),
+            stages: Mutex::new(StageSums::default()),
             metrics: OnceLock::new(),
         }))
     }
@@ -218,7 +218,7 @@ impl Scheduler {
             wide: state.wide(),
             counts: state.counts(),
             cache: self.0.cache.as_ref().map(RowCache::figures).unwrap_or_default(),
-            stages: *self.0.stages.lock(),
+            stages: self.0.stages.lock().mean(),
         }
     }
 
@@ -408,8 +408,8 @@ impl Scheduler {
         let mut ended = Vec::new();
         for action in actions {
             match action {
-                Action::Run { worker, bucket, items } => {
-                    job = Some(Job::new(self.clone(), worker, bucket, items));
+                Action::Run { worker, bucket, priority, items } => {
+                    job = Some(Job::new(self.clone(), worker, bucket, priority, items));
                 }
                 Action::Expire { content, .. } => ended.push((content, RunError::Expired)),
                 Action::Abandon { content, .. } => ended.push((content, RunError::NoWorker)),

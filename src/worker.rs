@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
-use crate::batch::{Batch, Bucket};
+use crate::batch::{Batch, Bucket, Priority};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
 use crate::progress::Progress;
@@ -156,7 +156,9 @@ fn run(
 
 fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
     let ids = items.iter().map(|item| item.ids().clone()).collect();
+    let priority = items.first().map_or(Priority::Bulk, JobItem::priority);
     Batch::new(bucket, ids)
+        .map(|batch| batch.with_priority(priority))
         .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
 }
 

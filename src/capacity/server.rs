@@ -123,7 +123,7 @@ impl SimulatedServer {
     fn carry_out(&mut self, now: Moment, actions: Vec<Action<usize>>) {
         for action in actions {
             match action {
-                Action::Run { worker, bucket, items } => {
+                Action::Run { worker, bucket, items, .. } => {
                     let requests = items.into_iter().map(|(_, request)| request).collect();
                     self.run(now, worker, bucket, requests);
                 }

@@ -160,7 +160,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         memory_resident_bytes: memory.resident_bytes,
         memory_peak_bytes: memory.peak_bytes,
         cost_model: CostFields::of(snapshot),
-        mean_batch_ms: MeanBatch::of(&snapshot.stages, counts.batches),
+        mean_batch_ms: MeanBatch::of(&snapshot.stages),
         items: ItemCounts::of(counts),
         items_coalesced: counts.coalesced,
         cache: CacheFields::of(&snapshot.cache),
@@ -219,12 +219,11 @@ impl CostFields {
 }
 
 impl MeanBatch {
-    fn of(stages: &StageTimes, batches: u64) -> Self {
-        let mean = |stage: Duration| millis(stage) / batches.max(1) as f64;
+    fn of(mean: &StageTimes) -> Self {
         Self {
-            copy_in: mean(stages.copy_in),
-            compute: mean(stages.compute),
-            copy_out: mean(stages.copy_out),
+            copy_in: millis(mean.copy_in),
+            compute: millis(mean.compute),
+            copy_out: millis(mean.copy_out),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::Scheduler;
 use super::state::{Action, Digest, Event};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
 use crate::batch::plan::Sequence;
-use crate::batch::{Bucket, TokenIds, Vectors};
+use crate::batch::{Bucket, Priority, TokenIds, Vectors};
 use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
@@ -29,6 +29,8 @@ pub(super) struct QueuedItem {
 pub(crate) struct JobItem {
     ids: TokenIds,
     digest: Option<Digest>,
+    /// Of its job.
+    priority: Priority,
 }
 
 /// Both rows of a text that ran.
@@ -61,11 +63,13 @@ impl Job {
         scheduler: Scheduler,
         worker: usize,
         bucket: Bucket,
+        priority: Priority,
         items: Vec<(Sequence, QueuedItem)>,
     ) -> Self {
         let item = |(_, queued): (Sequence, QueuedItem)| JobItem {
             ids: queued.ids,
             digest: queued.digest,
+            priority,
         };
         let (items, started) = (items.into_iter().map(item).collect(), scheduler.now());
         Self { bucket, items, started, worker, scheduler }
@@ -148,6 +152,11 @@ impl JobItem {
     /// Its token ids.
     pub(crate) const fn ids(&self) -> &TokenIds {
         &self.ids
+    }
+
+    /// Of the job that it is a part of: interactive when somebody waits for one of its items.
+    pub(crate) const fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Its rows of a run, row `row` of its batch. Both are copied, whatever its request wants: a

@@ -102,6 +102,8 @@ pub enum Action<T = ()> {
     Run {
         worker: usize,
         bucket: Bucket,
+        /// Interactive when somebody waits for one of the items.
+        priority: Priority,
         items: Vec<(Sequence, T)>,
     },
     /// The batch with the item has ended; the item gets what became of its row.

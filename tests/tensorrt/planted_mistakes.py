@@ -54,14 +54,16 @@ MISTAKES = [
     Mistake(
         "the lexical weights are not copied",
         "session.cc",
-        "layout.outputs_bytes,\n",
-        "layout.dense.bytes,\n",
+        "bucket.layout.outputs_bytes,",
+        "bucket.layout.dense.bytes,",
     ),
     Mistake(
         "the rows are read before the device is done",
         "session.cc",
-        "    record(copied_out_);\n    synchronize();\n",
-        "    record(copied_out_);\n",
+        "        cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "
+        '"wait for the device");\n'
+        "    } else {\n        synchronize();\n    }\n",
+        "    }\n",
     ),
     Mistake(
         "a context keeps the shape of the batch before",
@@ -133,8 +135,8 @@ MISTAKES = [
     Mistake(
         "the stream waits for the default stream",
         "cuda.cc",
-        "&stream, cudaStreamNonBlocking)",
-        "&stream, cudaStreamDefault)",
+        "&stream, cudaStreamNonBlocking, chosen)",
+        "&stream, cudaStreamDefault, chosen)",
     ),
     Mistake(
         "the thread's device is not that of the session",
@@ -153,7 +155,7 @@ MISTAKES = [
     Mistake(
         "a context may be destroyed while the stream still works for it",
         "session.cc",
-        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_.get()) "
+        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) "
         "!= cudaSuccess) {",
         "    if (false) {",
     ),

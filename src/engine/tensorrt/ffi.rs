@@ -155,7 +155,7 @@ mod bridge {
         refused: String,
     }
 
-    /// Nanoseconds on the device.
+    /// Nanoseconds on the device; all zero when the run was not timed.
     #[derive(Debug, Clone, Copy)]
     struct RunTimes {
         copy_in: i64,
@@ -203,7 +203,7 @@ mod bridge {
         fn stage(self: Pin<&mut Session>, rows: i32, length: i32) -> Result<()>;
         fn inputs_i32(self: Pin<&mut Session>) -> Result<&mut [i32]>;
         fn inputs_i64(self: Pin<&mut Session>) -> Result<&mut [i64]>;
-        fn run(self: Pin<&mut Session>) -> Result<RunTimes>;
+        fn run(self: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
         fn dense_f32(self: &Session) -> Result<&[f32]>;
         fn dense_f16(self: &Session) -> Result<&[u16]>;
         fn token_weights_f32(self: &Session) -> Result<&[f32]>;
@@ -393,9 +393,9 @@ impl PlanSession {
         Ok(self.handle.pin_mut().inputs_i64()?)
     }
 
-    /// Runs what was staged and waits for it.
-    pub fn run(&mut self) -> Result<RunTimes, BridgeError> {
-        Ok(self.handle.pin_mut().run()?)
+    /// Runs what was staged and waits for it. The device begins urgent work first.
+    pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
+        Ok(self.handle.pin_mut().run(urgent)?)
     }
 
     /// Dense rows of the last run, `[rows, hidden]`.

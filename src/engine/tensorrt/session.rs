@@ -7,7 +7,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use super::ffi::{Element, Elements, PlanSession, RunTimes};
 use super::{Lease, fault};
-use crate::batch::Batch;
+use crate::batch::{Batch, Priority};
 use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
 
 /// Fields are dropped in their order: the stream before its place on the device.
@@ -66,7 +66,8 @@ impl TensorRtSession {
 impl Session for TensorRtSession {
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
         self.fill(batch)?;
-        let times = self.session.run().map_err(fault)?;
+        let urgent = batch.priority() == Priority::Interactive;
+        let times = self.session.run(urgent).map_err(fault)?;
         self.read(batch, output)?;
         output.times = times.into();
         Ok(())

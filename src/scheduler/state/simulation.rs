@@ -316,7 +316,7 @@ impl World {
                     self.end(item);
                 }
                 Action::Abandon { item, .. } => self.end(item),
-                Action::Run { bucket, items, worker: told } => {
+                Action::Run { bucket, items, worker: told, .. } => {
                     assert_eq!(told, worker, "{self}");
                     assert!((1..=bucket.rows).contains(&items.len()), "{self}");
                     let budget = MaxBatchTokens::DEFAULT.as_usize();

@@ -42,7 +42,8 @@ impl<T: Clone> SchedulerState<T> {
         self.admission.spend(now, self.cost_of(worker).predict_us(bucket) * part);
         self.workers[worker].running = Some(self.running_batch(now, worker, bucket, running));
         self.active = now;
-        actions.push(Action::Run { worker, bucket, items: contents });
+        let priority = if interactive > 0 { Priority::Interactive } else { Priority::Bulk };
+        actions.push(Action::Run { worker, bucket, priority, items: contents });
         actions.extend(self.wake_for_waiting(now));
         actions
     }

@@ -126,6 +126,17 @@ fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
 }
 
 #[test]
+fn a_batch_is_interactive_when_somebody_waits_for_it() {
+    for wanted in [Priority::Bulk, Priority::Interactive] {
+        let mut state = state(10, 1);
+        submit_as(&mut state, &[16], Priority::Bulk, LATER);
+        submit_as(&mut state, &[16], wanted, LATER);
+        let run = ask(&mut state, at(0)).swap_remove(0);
+        assert!(matches!(run, Action::Run { priority, .. } if priority == wanted), "{run:?}");
+    }
+}
+
+#[test]
 fn a_check_runs_on_its_worker_before_what_waits() {
     let mut state = state(10, 2);
     submit(&mut state, &[5; 8]);
@@ -137,7 +148,8 @@ fn a_check_runs_on_its_worker_before_what_waits() {
     );
     let own = state.handle(at(0), &Event::AskForWork { worker: 1 });
     let bucket = Bucket { rows: 1, length: 16 };
-    assert_eq!(own, [Action::Run { worker: 1, bucket, items: vec![(8, ())] }]);
+    let priority = Priority::Interactive;
+    assert_eq!(own, [Action::Run { worker: 1, bucket, priority, items: vec![(8, ())] }]);
 }
 
 fn check(state: &mut SchedulerState) -> Action {

@@ -170,7 +170,7 @@ impl Simulation {
         for action in actions {
             match action {
                 Action::Wake { worker } => self.ask(worker),
-                Action::Run { worker, bucket, items } => {
+                Action::Run { worker, bucket, items, .. } => {
                     self.running[worker] = items.into_iter().map(|(_, client)| client).collect();
                     let end = self.now + self.time(worker, bucket);
                     self.happenings.push(Reverse((end, Happening::End { worker })));
