@@ -217,6 +217,8 @@ class Context final : public TrapExecutionContext {
     char const* getName() const noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
     IErrorRecorder* getErrorRecorder() const noexcept override;
+    void setProfiler(IProfiler* profiler) noexcept override;
+    IProfiler* getProfiler() const noexcept override;
     bool setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept override;
     std::int32_t getOptimizationProfile() const noexcept override;
     bool setInputShape(char const* name, Dims const& dims) noexcept override;
@@ -270,6 +272,7 @@ class Context final : public TrapExecutionContext {
     /// Whether it ran since the last change, so that its run can be captured.
     bool primed_ = false;
     bool rounds_ = false;
+    IProfiler* profiler_ = nullptr;
 #ifdef DUOVEC_RTX
     bool compiles_ = false;
     RuntimeCache* cache_ = nullptr;

@@ -220,3 +220,20 @@ fn the_layers_of_a_plan_can_be_read() {
         assert_eq!(plans(&package).len(), 1);
     }
 }
+
+#[test]
+fn the_times_of_a_plans_layers_can_be_read() {
+    for flavour in flavours() {
+        let package = with_graph(flavour);
+        assert_eq!(build(&package, &["--profiles", "all=1x8:4x16:16x64"]).code, Some(0));
+        let ended = build(&package, &["--layer-times"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let seen: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let layers = ["words", "embedded", "states", "dense", "token_weights"];
+        let times = [250.0, 500.0, 750.0, 1000.0, 1250.0];
+        let layer = |(name, us)| json!({"name": name, "microseconds": us});
+        let expected: Vec<Value> = layers.into_iter().zip(times).map(layer).collect();
+        assert_eq!(seen, json!([{"rows": 4, "length": 16, "layers": expected}]));
+        assert_eq!(plans(&package).len(), 1);
+    }
+}
