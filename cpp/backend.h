@@ -172,6 +172,12 @@ struct RunTimes {
     std::int64_t copy_out = 0;
 };
 
+/// What a layer takes of a run.
+struct LayerTime {
+    std::string name;
+    double microseconds = 0;
+};
+
 /// How a session runs the shapes it has seen.
 struct SessionReport {
     std::int32_t captured = 0;
@@ -214,6 +220,11 @@ class Engine {
     /// The layers of the plan with their shapes and kernels, as JSON in the library's own form.
     /// Throws Error(kModel) when it gives none.
     virtual std::string layers() const = 0;
+
+    /// What each layer takes in a run of the shape, in their order: means of some runs. Runs on the
+    /// calling thread, and throws as open_session and Session::run do, or Error(kModel) when the
+    /// library tells no times.
+    virtual std::vector<LayerTime> layer_times(Shape shape) const = 0;
 
     /// What the library has compiled on the device so far, in its own form, for the next process.
     /// Empty where it compiles nothing, and on a device that is lost.

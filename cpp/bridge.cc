@@ -248,6 +248,14 @@ Elements Engine::elements() const {
 
 rust::String Engine::layers() const { return rust::String::lossy(engine_->layers()); }
 
+rust::Vec<LayerTime> Engine::layer_times(std::int32_t rows, std::int32_t length) const {
+    rust::Vec<LayerTime> times;
+    for (duovec::LayerTime const& layer : engine_->layer_times({rows, length})) {
+        times.push_back({rust::String::lossy(layer.name), layer.microseconds});
+    }
+    return times;
+}
+
 std::unique_ptr<Session> Engine::open_session(SessionRequest const& from) const {
     duovec::SessionRequest request;
     for (Shape const& shape : from.shapes) {

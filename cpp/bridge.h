@@ -52,6 +52,7 @@ struct SessionRequest;
 struct SessionReport;
 struct Elements;
 struct RunTimes;
+struct LayerTime;
 struct Version;
 struct Observer;
 
@@ -102,6 +103,7 @@ class Engine {
 
     Elements elements() const;
     rust::String layers() const;
+    rust::Vec<LayerTime> layer_times(std::int32_t rows, std::int32_t length) const;
     std::unique_ptr<Session> open_session(SessionRequest const& request) const;
 
  private:

@@ -242,6 +242,10 @@ std::string LoadedEngine::layers() const {
     return text;
 }
 
+std::vector<LayerTime> LoadedEngine::layer_times(Shape shape) const {
+    return StreamSession(*this, {{shape}, 0}).layer_times(shape);
+}
+
 std::vector<std::uint8_t> LoadedEngine::kernels() const {
 #ifdef DUOVEC_RTX
     if (kernel_cache_ != nullptr && !is_lost()) {

@@ -28,6 +28,7 @@ class LoadedEngine final : public Engine {
 
     TensorElements elements() const noexcept override { return elements_; }
     std::string layers() const override;
+    std::vector<LayerTime> layer_times(Shape shape) const override;
     std::vector<std::uint8_t> kernels() const override;
     std::unique_ptr<Session> open_session(SessionRequest const& request) const override;
 

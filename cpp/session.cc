@@ -24,7 +24,45 @@ constexpr double kSaved = 0.02;
 /// The shortest of so many runs counts; other programs only ever make one longer.
 constexpr int kTimedRuns = 3;
 
+/// Layers are timed in so many runs, after one that prepares them.
+constexpr int kProfiledRuns = 10;
+
+/// Hears what each layer of a run takes, and adds it up.
+class LayerClock final : public nvinfer1::IProfiler {
+ public:
+    void reportLayerTime(char const* name, float milliseconds) noexcept override {
+        auto const same = [&](LayerTime const& layer) { return layer.name == name; };
+        auto found = std::ranges::find_if(times_, same);
+        if (found == times_.end()) {
+            found = times_.insert(found, {name, 0});
+        }
+        found->microseconds += double(milliseconds) * 1e3;
+    }
+
+    std::vector<LayerTime> mean(int runs) const {
+        std::vector<LayerTime> means = times_;
+        for (LayerTime& layer : means) {
+            layer.microseconds /= runs;
+        }
+        return means;
+    }
+
+ private:
+    std::vector<LayerTime> times_;
+};
+
 void* at(void* block, Place const& place) { return static_cast<std::byte*>(block) + place.offset; }
+
+void fill_with_ones(std::span<std::byte> bytes, Element element) {
+    auto const fill = [&]<typename Number>(Number one) {
+        std::fill_n(reinterpret_cast<Number*>(bytes.data()), bytes.size() / sizeof one, one);
+    };
+    if (element == Element::kInt64) {
+        fill(std::int64_t{1});
+    } else {
+        fill(std::int32_t{1});
+    }
+}
 
 std::span<std::byte> part(void* block, Place const& place) {
     return {static_cast<std::byte*>(block) + place.offset, place.bytes};
@@ -201,6 +239,25 @@ SessionReport StreamSession::report() const {
     return report;
 }
 
+std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
+    StagedInputs const staged = stage(shape);
+    std::ranges::fill(staged.input_ids, std::byte{0});
+    fill_with_ones(staged.attention_mask, engine_.elements().inputs);
+    run(Urgency::kUsual);
+    LayerClock clock;
+    nvinfer1::IExecutionContext& context = *contexts_[staged_->profile].context;
+    context.setProfiler(&clock);
+    for (int turn = 0; turn < kProfiledRuns; ++turn) {
+        run(Urgency::kUsual);
+    }
+    context.setProfiler(nullptr);
+    std::vector<LayerTime> times = clock.mean(kProfiledRuns);
+    if (times.empty()) {
+        throw Error(ErrorKind::kModel, std::string(kProduct) + " tells no times of layers");
+    }
+    return times;
+}
+
 RunTimes StreamSession::execute() {
     CudaFunctions const& call = cuda_.call();
     Bucket& bucket = *staged_;
@@ -217,10 +274,9 @@ RunTimes StreamSession::execute() {
     record(copied_in_);
     compute();
     record(computed_);
-    cuda_.check(
-        call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(), bucket.layout.outputs_bytes,
-                             cudaMemcpyDeviceToHost, stream_),
-        "copy the outputs");
+    cuda_.check(call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(),
+                                     bucket.layout.outputs_bytes, cudaMemcpyDeviceToHost, stream_),
+                "copy the outputs");
     record(copied_out_);
     if (is_long) {
         cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
@@ -237,10 +293,10 @@ RunTimes StreamSession::execute() {
 }
 
 void StreamSession::copy_in() {
-    cuda_.check(cuda_.call().cudaMemcpyAsync(inputs_.get(), pinned_inputs_.get(),
-                                             staged_->layout.inputs_bytes, cudaMemcpyHostToDevice,
-                                             stream_),
-                "copy the inputs");
+    cuda_.check(
+        cuda_.call().cudaMemcpyAsync(inputs_.get(), pinned_inputs_.get(),
+                                     staged_->layout.inputs_bytes, cudaMemcpyHostToDevice, stream_),
+        "copy the inputs");
 }
 
 void StreamSession::compute() {

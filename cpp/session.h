@@ -36,6 +36,9 @@ class StreamSession final : public Session {
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 
+    /// See Engine::layer_times. The ids are zeros, and no token is masked.
+    std::vector<LayerTime> layer_times(Shape shape);
+
  private:
     /// Destroys a context once the stream has done its work; on a lost device it leaves it where it
     /// is, since the library's destructors cannot be trusted there.

@@ -98,8 +98,8 @@ extern "C" {
 /// Objects that were created and not destroyed.
 long duovec_standin_live();
 /// How often something succeeded: enqueue, graph_launch, capture, malloc, host_alloc, copy,
-/// compile, event, urgent (an execution on a stream of high priority); and how often somebody waited
-/// without giving his core away (spin), or asleep (sleep).
+/// compile, event, urgent (an execution on a stream of high priority); and how often somebody
+/// waited without giving his core away (spin), or asleep (sleep).
 long duovec_standin_count(char const* what);
 /// Adds faults, as DUOVEC_STANDIN_FAULTS names them; an empty text clears all.
 void duovec_standin_fault(char const* spec);

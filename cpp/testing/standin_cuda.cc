@@ -150,9 +150,9 @@ long duovec_standin_live() {
 }
 
 long duovec_standin_count(char const* what) {
-    static constexpr std::string_view kKnown[] = {
-        "enqueue", "graph_launch", "capture", "malloc", "host_alloc", "copy",
-        "compile", "urgent",       "event",   "spin",   "sleep"};
+    static constexpr std::string_view kKnown[] = {"enqueue",    "graph_launch", "capture", "malloc",
+                                                  "host_alloc", "copy",         "compile", "urgent",
+                                                  "event",      "spin",         "sleep"};
     if (std::ranges::find(kKnown, what) == std::end(kKnown)) {
         contract(std::string("nothing counts '") + what + "'");
     }

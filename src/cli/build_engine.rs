@@ -17,6 +17,14 @@ pub(super) fn command() -> Command {
             "builds nothing: prints the layers of the plan that runs on the GPU, as JSON in \
              TensorRT's own form",
         ))
+        .arg(
+            switch(
+                "layer-times",
+                "builds nothing: prints what each layer of the plan that runs on the GPU takes in \
+                 the usual shape of each profile, as JSON",
+            )
+            .conflicts_with("inspect"),
+        )
         .arg(Arg::new("PACKAGE").required(true).help("directory of the package"))
         .arg(
             value("flavour", "FLAVOUR", "tensorrt or tensorrt-rtx [default: the one that opens]")
@@ -76,13 +84,14 @@ mod with_tensorrt {
 
     use anyhow::{Context, anyhow, bail};
     use clap::ArgMatches;
+    use serde_json::{Value, json};
     use tokio::signal::unix::{SignalKind, signal};
 
     use crate::batch::Bucket;
     use crate::clock::RealClock;
     use crate::config::{Config, PrecisionChoice};
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
-    use crate::engine::tensorrt::ffi::{Library, Observer};
+    use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
     use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
     use crate::package::ModelPackage;
@@ -100,9 +109,14 @@ mod with_tensorrt {
         let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
         let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
         let library_dir = config.engine.tensorrt.library_dir.clone();
-        if typed.get_flag("inspect") {
+        if typed.get_flag("inspect") || typed.get_flag("layer-times") {
             let flavour = flavour(text("flavour"), library_dir.as_deref())?;
-            return inspect(config, &package, flavour, device(typed));
+            let engine = load(config, &package, flavour, device(typed))?;
+            let told = match typed.get_flag("inspect") {
+                true => engine.layers()?,
+                false => layer_times(&engine)?.to_string(),
+            };
+            return writeln!(io::stdout(), "{told}").context("cannot write to standard output");
         }
         let options = BuildOptions {
             flavour: flavour(text("flavour"), library_dir.as_deref())?,
@@ -149,13 +163,13 @@ mod with_tensorrt {
         *typed.get_one("device").expect("clap has a default for it")
     }
 
-    /// Loads the plan as a server would, and prints its layers.
-    fn inspect(
+    /// Loads the plan as a server would.
+    fn load(
         config: &Config,
         package: &Path,
         flavour: PlanFlavour,
         device: usize,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<TensorRtEngine> {
         let package = ModelPackage::open(package)?;
         let length = package.manifest().max_input_tokens;
         let options = TensorRtOptions {
@@ -167,8 +181,18 @@ mod with_tensorrt {
             precision: PrecisionChoice::Auto,
             buckets: vec![Bucket { rows: 1, length }],
         };
-        let layers = TensorRtEngine::load(&package, &options)?.layers()?;
-        writeln!(io::stdout(), "{layers}").context("cannot write to standard output")
+        Ok(TensorRtEngine::load(&package, &options)?)
+    }
+
+    /// A list of shapes, each with its layers in their order.
+    fn layer_times(engine: &TensorRtEngine) -> anyhow::Result<Value> {
+        let layer =
+            |layer: &LayerTime| json!({"name": layer.name, "microseconds": layer.microseconds});
+        let shape = |(bucket, layers): &(Bucket, Vec<LayerTime>)| {
+            let layers: Vec<Value> = layers.iter().map(layer).collect();
+            json!({"rows": bucket.rows, "length": bucket.length, "layers": layers})
+        };
+        Ok(engine.layer_times()?.iter().map(shape).collect())
     }
 
     /// The named flavour, or the first of the compiled ones whose library opens.

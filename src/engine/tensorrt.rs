@@ -26,7 +26,7 @@ pub mod missing;
 pub mod plan;
 mod session;
 
-use ffi::{BridgeError, EngineRequest, Library, PlanEngine, SessionRequest, Shape};
+use ffi::{BridgeError, EngineRequest, LayerTime, Library, PlanEngine, SessionRequest, Shape};
 use kernels::KernelFile;
 use plan::size;
 use session::TensorRtSession;
@@ -191,6 +191,21 @@ impl TensorRtEngine {
     /// `BadPackage` when the library tells none.
     pub fn layers(&self) -> Result<String, EngineError> {
         self.devices[0].engine.layers().map_err(fault)
+    }
+
+    /// What each layer of the first device's plan takes, in each profile's usual shape: names and
+    /// microseconds, in their order.
+    ///
+    /// # Errors
+    /// `BadPackage` when the library tells none; those of a session.
+    pub fn layer_times(&self) -> Result<Vec<(Bucket, Vec<LayerTime>)>, EngineError> {
+        let usual = |profile: &PlanProfile| {
+            let rows = profile.rows.opt as usize;
+            Bucket { rows, length: profile.length.opt as usize }
+        };
+        let engine = &self.devices[0].engine;
+        let times = |bucket: Bucket| Ok((bucket, engine.layer_times(bucket.into())?));
+        self.profiles.iter().map(usual).map(times).collect::<Result<_, _>>().map_err(fault)
     }
 
     /// Fills the bucket with canaries. The numbers are those of the worst row, which is right.

@@ -11,8 +11,8 @@ use cxx::{SharedPtr, UniquePtr};
 use thiserror::Error;
 
 pub use bridge::{
-    BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, Profile,
-    RunTimes, SessionReport, SessionRequest, Shape, Tensor, Version,
+    BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, LayerTime,
+    Profile, RunTimes, SessionReport, SessionRequest, Shape, Tensor, Version,
 };
 
 #[cxx::bridge(namespace = "duovec::bridge")]
@@ -163,6 +163,13 @@ mod bridge {
         copy_out: i64,
     }
 
+    /// What a layer takes of a run.
+    #[derive(Debug, Clone)]
+    struct LayerTime {
+        name: String,
+        microseconds: f64,
+    }
+
     extern "Rust" {
         type Observer;
         /// Called from the library's threads.
@@ -196,6 +203,7 @@ mod bridge {
         type Engine;
         fn elements(self: &Engine) -> Elements;
         fn layers(self: &Engine) -> Result<String>;
+        fn layer_times(self: &Engine, rows: i32, length: i32) -> Result<Vec<LayerTime>>;
         fn open_session(self: &Engine, request: &SessionRequest) -> Result<UniquePtr<Session>>;
 
         /// A stream with its buffers and contexts.
@@ -362,6 +370,11 @@ impl PlanEngine {
     /// The plan's layers, as JSON in the library's own form.
     pub fn layers(&self) -> Result<String, BridgeError> {
         Ok(self.handle.layers()?)
+    }
+
+    /// What each layer takes in a run of the shape, in their order: means of some runs.
+    pub fn layer_times(&self, shape: Shape) -> Result<Vec<LayerTime>, BridgeError> {
+        Ok(self.handle.layer_times(shape.rows, shape.length)?)
     }
 
     /// On the thread that will run the session: device memory for its largest shape, and a context
