@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -143,8 +144,12 @@ struct SessionRequest {
     /// Every shape that will be run; each must be covered by a profile.
     std::vector<Shape> shapes;
     /// Shapes of at most so many tokens run from a captured graph, when they can be captured and,
-    /// of those whose run takes longer than some milliseconds, when that saves time.
+    /// where their runs are long, when that saves time.
     std::int64_t captured_tokens_max = 0;
+    /// Runs that take so long are long. Their graphs are measured, and who waits for them sleeps:
+    /// waking up takes some 50 us. A shorter run always gains by a graph, since launching its
+    /// kernels takes a good part of it.
+    std::chrono::nanoseconds long_run = std::chrono::milliseconds(2);
 };
 
 /// Pinned memory of the staged shape, to be filled: row-major [rows, length] each, of the type that

@@ -14,9 +14,6 @@ constexpr unsigned long long kNoFlags = 0;
 
 using Clock = std::chrono::steady_clock;
 
-/// A graph always helps a run that is shorter: launching its kernels takes a good part of it. And
-/// who waits for a shorter run keeps his core, since waking up takes some 50 us.
-constexpr auto kLongRun = std::chrono::milliseconds(2);
 /// Of the short runs of a shape one of so many is timed: events take a part of them.
 constexpr std::uint64_t kTimedPart = 16;
 /// What the graph of a longer run must save to be worth its memory.
@@ -71,7 +68,7 @@ std::span<std::byte> part(void* block, Place const& place) {
 }  // namespace
 
 StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& request)
-    : engine_(engine), cuda_(engine.cuda()) {
+    : engine_(engine), cuda_(engine.cuda()), long_run_(request.long_run) {
     cuda_.use(engine.device());
     usual_ = create_stream(cuda_, StreamPriority::kLeast);
     urgent_ = create_stream(cuda_, StreamPriority::kGreatest);
@@ -261,7 +258,7 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
 RunTimes StreamSession::execute() {
     CudaFunctions const& call = cuda_.call();
     Bucket& bucket = *staged_;
-    bool const is_long = bucket.took >= kLongRun;
+    bool const is_long = bucket.took >= long_run_;
     bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
     auto const record = [&](Event const& event) {
         if (is_timed) {
@@ -379,7 +376,7 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     copy_in();
     enqueue(*captured.context);
     synchronize();
-    bool const is_long = Clock::now() - begin >= kLongRun;
+    bool const is_long = Clock::now() - begin >= long_run_;
     auto const plain = is_long ? shortest([&] { enqueue(*captured.context); }) : Clock::duration();
     cuda_.check(call.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                 "begin a capture");
@@ -397,7 +394,7 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     cuda_.check(call.cudaGraphInstantiateWithFlags(&launchable, recorded, kNoFlags),
                 "instantiate a graph");
     captured.graph = GraphExec(cuda_, launchable);
-    if (plain >= kLongRun) {
+    if (plain >= long_run_) {
         captured.is_worth_keeping = shortest([&] { launch(captured); }) < (1 - kSaved) * plain;
     }
     return captured;

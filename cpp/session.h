@@ -95,6 +95,7 @@ class StreamSession final : public Session {
     // the stream that they use, and all before what the library reports errors to.
     LoadedEngine const& engine_;
     Cuda const& cuda_;
+    std::chrono::nanoseconds long_run_;
     Diagnostics recorder_{Hearing::kRecorder};
     Stream usual_;
     Stream urgent_;

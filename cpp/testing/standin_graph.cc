@@ -114,6 +114,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(duovec::standin::value_of("launch_us", 0)));
     return call([&](Lock&) {
         std::shared_ptr<GraphExec> const found = state().execs.find(exec, "cudaGraphLaunch");
         std::shared_ptr<Stream> const target = state().find_usable(stream, "cudaGraphLaunch");

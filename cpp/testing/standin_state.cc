@@ -43,6 +43,7 @@ constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
                                                          {"run_us", true},
                                                          {"other_us", true},
                                                          {"enqueue_us", true},
+                                                         {"launch_us", true},
                                                          {"hang", true},
                                                          {"nan", true}};
 
