@@ -246,6 +246,18 @@ fn every_spoilt_graph_is_refused_by_its_fault() {
 }
 
 #[test]
+fn attention_that_is_not_one_kernel_is_refused_at_every_length() {
+    let package = Package::named("narrow_heads");
+    for profiles in ["short=1x1:1x8:4x16", "long=1x1:1x64:4x128"] {
+        let profiles = Some(parse_profiles(profiles).expect("they ascend"));
+        let refused = package.build(&BuildOptions { profiles, ..options() });
+        let error = refused.expect_err("no kernel is for heads of one column");
+        assert!(matches!(error, BuildError::NotFused { .. }), "{error}");
+    }
+    assert!(package.verified_plans().is_empty());
+}
+
+#[test]
 fn what_cannot_be_asked_for_is_refused() {
     let package = Package::named("good");
     let refused = |change: fn(&mut BuildOptions)| {

@@ -184,6 +184,7 @@ def short_positions() -> onnx.ModelProto:
 GRAPHS: dict[str, Callable[[], onnx.ModelProto]] = {
     "good": small,
     "good_f32": lambda: small(half=False),
+    "narrow_heads": lambda: small(heads=SMALL.hidden),
     "wrong_input_name": lambda: renamed(small(), "input_ids", "ids"),
     "wrong_output_name": lambda: renamed(small(), "dense", "sentence_embedding"),
     "wrong_type": lambda: small(index_type=TensorProto.INT64),
