@@ -193,6 +193,7 @@ BuildReport Plan::report() const {
     report.precision = rust::String::lossy(from.precision);
     std::ranges::copy(from.scratch_bytes, std::back_inserter(report.scratch_bytes));
     report.position_rows = from.position_rows;
+    report.layers = from.layers;
     report.fusion = fusion_of(from.fusion);
     for (std::string const& warning : from.warnings) {
         report.warnings.push_back(rust::String::lossy(warning));

@@ -159,7 +159,9 @@ class Build {
             }
         }
         report.scratch_bytes = diagnostics_.scratch_bytes();
-        report.fusion = judge_fusion(facts.attention, request_.profiles, report.scratch_bytes);
+        LayerCounts const layers = diagnostics_.layers();
+        report.fusion = judge_fusion(facts.attentions, request_.profiles.size(), layers);
+        report.layers = layers.all;
         report.timing_cache = timing_cache();
         return report;
     }

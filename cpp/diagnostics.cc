@@ -160,6 +160,8 @@ void Diagnostics::add_line(Level level, std::string const& line) {
         if (problem == std::errc() && scratch_bytes_.size() < kEntriesMax) {
             scratch_bytes_.push_back(bytes);
         }
+    } else if (line.starts_with(kLayerList)) {
+        layers_ = count_layers(line);
     }
 }
 
@@ -203,6 +205,11 @@ std::vector<std::string> Diagnostics::warnings() const {
 std::vector<std::int64_t> Diagnostics::scratch_bytes() const {
     std::lock_guard const lock(mutex_);
     return scratch_bytes_;
+}
+
+LayerCounts Diagnostics::layers() const {
+    std::lock_guard const lock(mutex_);
+    return layers_;
 }
 
 ErrorKind Diagnostics::kind(ErrorKind otherwise) const {

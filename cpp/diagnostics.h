@@ -14,6 +14,7 @@
 
 #include "error.h"
 #include "flavour.h"
+#include "fusion.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
 
@@ -49,6 +50,8 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
     std::vector<std::string> warnings() const;
     /// Scratch memory that the log announced, one number for each profile in their order.
     std::vector<std::int64_t> scratch_bytes() const;
+    /// What the log's last list of layers had.
+    LayerCounts layers() const;
     /// kOutOfMemory when an allocation failed, else `otherwise`.
     ErrorKind kind(ErrorKind otherwise) const;
 
@@ -77,6 +80,7 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
     std::vector<std::string> error_lines_;
     std::vector<std::string> warning_lines_;
     std::vector<std::int64_t> scratch_bytes_;
+    LayerCounts layers_;
     RefCount references_ = 0;
 };
 

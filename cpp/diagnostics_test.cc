@@ -50,6 +50,14 @@ TEST(the_missing_gpu_is_no_error_of_a_build) {
     CHECK(diagnostics.errors("none") == "none");
 }
 
+TEST(the_list_of_layers_is_counted) {
+    Diagnostics const diagnostics;
+    logger().log(Level::kVERBOSE, "Layers:\nName: _gemm_mha_v2_myl0_17, LayerType: kgen\n");
+    CHECK(diagnostics.layers().all == 1 && diagnostics.layers().fused_attentions == 1);
+    logger().log(Level::kINFO, "Layers are none of this");
+    CHECK(diagnostics.layers().all == 1);
+}
+
 TEST(lines_are_put_on_one_line_and_frames_dropped) {
     Diagnostics diagnostics;
     logger().log(Level::kERROR, "ModelImporter.cpp:142: --- Begin node ---\nname: a");

@@ -1,38 +1,39 @@
 #include "fusion.h"
 
-#include <algorithm>
-#include <cstddef>
-
 namespace duovec {
 namespace {
 
-/// What every plan takes, whatever its shape: seen as 8.0 to 8.5 MB for all graphs.
-constexpr std::int64_t kConstantBytes = 8 << 20;
-/// Values of a token that fused kernels keep, in units of the hidden size: seen as 8 (four of the
-/// wide feed-forward layer, and query, key, value, residual).
-constexpr std::int64_t kHiddenSizesPerToken = 8;
+constexpr std::string_view kName = "Name: ";
+/// In the names of all kernels that compute softmax(query · key + mask) · value at once.
+constexpr std::string_view kFusedAttention = "_mha_";
 
 }  // namespace
 
-Fusion judge_fusion(AttentionShape const& attention, std::span<Profile const> profiles,
-                    std::span<std::int64_t const> scratch_bytes) {
-    if (attention.heads <= 0 || attention.element_bytes <= 0 || profiles.empty() ||
-        profiles.size() != scratch_bytes.size()) {
+LayerCounts count_layers(std::string_view list) {
+    LayerCounts counts;
+    while (!list.empty()) {
+        std::string_view const line = list.substr(0, list.find('\n'));
+        list.remove_prefix(line.size() < list.size() ? line.size() + 1 : line.size());
+        // Inputs and outputs of the plan follow behind an empty line.
+        if (line.empty()) {
+            break;
+        }
+        if (line.starts_with(kName)) {
+            ++counts.all;
+            bool const fused = line.substr(0, line.find(',')).find(kFusedAttention) != line.npos;
+            counts.fused_attentions += fused ? 1 : 0;
+        }
+    }
+    return counts;
+}
+
+Fusion judge_fusion(std::int32_t attentions, std::size_t profiles, LayerCounts const& layers) {
+    if (attentions == 0 || layers.all == 0) {
         return Fusion::kUnknown;
     }
-    auto const longest = std::ranges::max_element(
-        profiles, {}, [](Profile const& profile) { return profile.length.max; });
-    std::int64_t const length = longest->length.max;
-    std::int64_t const linear =
-        kHiddenSizesPerToken * attention.hidden_size * attention.element_bytes;
-    std::int64_t const scores = length * attention.heads * attention.element_bytes;
-    if (scores < linear) {
-        return Fusion::kUnknown;
-    }
-    auto const index = static_cast<std::size_t>(longest - profiles.begin());
-    std::int64_t const per_token = (scratch_bytes[index] - kConstantBytes) / tokens_max(*longest);
-    // One matrix of scores is the least that is written; half of one is the middle.
-    return per_token - linear > scores / 2 ? Fusion::kNotFused : Fusion::kFused;
+    bool const all = static_cast<std::size_t>(layers.fused_attentions) >=
+                     static_cast<std::size_t>(attentions) * profiles;
+    return all ? Fusion::kFused : Fusion::kNotFused;
 }
 
 }  // namespace duovec

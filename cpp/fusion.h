@@ -1,33 +1,34 @@
-// Whether attention was fused, told from the scratch memory of a plan, without a GPU. Pure.
+// Whether attention was fused, told from a builder's list of a plan's layers, without a GPU. Pure.
 //
-// A fused kernel keeps the scores on the chip: scratch memory then grows with the number of tokens.
-// Otherwise whole [rows, heads, length, length] matrices are written, and it grows with the square.
+// A fused kernel keeps the scores on the chip. Otherwise whole [rows, heads, length, length]
+// matrices are written to memory.
 //
 // Thread safety: values and free functions without state. Ownership: none.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
-
-#include "profile.h"
+#include <string_view>
 
 namespace duovec {
 
 enum class Fusion { kUnknown, kFused, kNotFused };
 
-/// What the graph says of its attention; zeros when nothing was found.
-struct AttentionShape {
-    std::int32_t heads = 0;
-    std::int32_t hidden_size = 0;
-    /// Bytes of one score.
-    std::int32_t element_bytes = 0;
+/// The layers of all profiles of a plan; zeros when the library gave no list.
+struct LayerCounts {
+    std::int32_t all = 0;
+    std::int32_t fused_attentions = 0;
 };
 
-/// `scratch_bytes[i]` is what the largest shape of `profiles[i]` takes. The longest profile is
-/// judged, and only when a matrix of scores would stand out: kUnknown for short ones, for graphs
-/// without a known attention, and when there is not one number for each profile.
-Fusion judge_fusion(AttentionShape const& attention, std::span<Profile const> profiles,
-                    std::span<std::int64_t const> scratch_bytes);
+/// How the line of the log begins that has the list.
+constexpr std::string_view kLayerList = "Layers:\n";
+
+/// `list` has a line for each layer behind the first one, which begins with its name.
+LayerCounts count_layers(std::string_view list);
+
+/// Whether each of a graph's attentions is one kernel in every profile: kUnknown for graphs without
+/// a known attention and plans without a list.
+Fusion judge_fusion(std::int32_t attentions, std::size_t profiles, LayerCounts const& layers);
 
 }  // namespace duovec

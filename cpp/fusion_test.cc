@@ -1,50 +1,53 @@
 #include "fusion.h"
 
-#include <vector>
+#include <string>
 
 #include "testing/check.h"
 
-using duovec::AttentionShape;
+using duovec::count_layers;
 using duovec::Fusion;
 using duovec::judge_fusion;
-using duovec::Profile;
+using duovec::LayerCounts;
 
 namespace {
 
-/// One row of `length` tokens, 256 wide, 4 heads: what TensorRT-RTX 1.7.1 said of such graphs.
-Fusion judged(std::int32_t element_bytes, std::int32_t length, std::int64_t scratch_bytes) {
-    std::vector<Profile> const profiles = {{"a", {1, 1, 1}, {1, 1, length}}};
-    std::vector<std::int64_t> const scratch = {scratch_bytes};
-    return judge_fusion({4, 256, element_bytes}, profiles, scratch);
+/// As TensorRT-RTX 1.7.1 lists a layer of a graph with two profiles, each line cut behind its type.
+std::string list(std::string const& attention) {
+    return "Layers:\n"
+           "Name: __mye40509_0_myl0_0, LayerType: shape_call\n"
+           "Name: __mye137742+__mye137730+__mye137718_myl0_13, LayerType: gemm\n"
+           "Name: " +
+           attention +
+           "_myl0_17, LayerType: kgen\n"
+           "Name: layer1.attention.out.product_U73_myl0_18, LayerType: gemm\n"
+           "Name: __mye40509_0_myl1_0, LayerType: shape_call\n"
+           "Name: " +
+           attention +
+           "_myl1_17, LayerType: kgen\n"
+           "\n"
+           "I/O Tensors:\n"
+           " Name: input_ids, IOMode: Input, DataType: Int32\n"
+           "Name: no_mha_layer, IOMode: Output\n";
 }
 
 }  // namespace
 
-TEST(half_precision_is_seen_as_fused) {
-    CHECK(judged(2, 512, 10290176) == Fusion::kFused);
-    CHECK(judged(2, 1024, 12388352) == Fusion::kFused);
-    CHECK(judged(2, 2048, 16584704) == Fusion::kFused);
-    CHECK(judged(2, 4096, 24977408) == Fusion::kFused);
+TEST(layers_of_all_profiles_are_counted) {
+    LayerCounts const fused = count_layers(list("_gemm_mha_v2"));
+    CHECK(fused.all == 6 && fused.fused_attentions == 2);
+    LayerCounts const single = count_layers(list("layer0.shares_U1"));
+    CHECK(single.all == 6 && single.fused_attentions == 0);
+    CHECK(count_layers("Layers:\n").all == 0);
+    CHECK(count_layers("Layers:\nName: last_mha_v2").fused_attentions == 1);
 }
 
-TEST(f32_is_seen_as_not_fused) {
-    CHECK(judged(4, 512, 15534080) == Fusion::kNotFused);
-    CHECK(judged(4, 1024, 39849984) == Fusion::kNotFused);
-    CHECK(judged(4, 2048, 146808832) == Fusion::kNotFused);
-    CHECK(judged(4, 4096, 562053120) == Fusion::kNotFused);
+TEST(an_attention_must_be_one_kernel_in_every_profile) {
+    CHECK(judge_fusion(1, 2, {6, 2}) == Fusion::kFused);
+    CHECK(judge_fusion(1, 2, {6, 1}) == Fusion::kNotFused);
+    CHECK(judge_fusion(2, 1, {6, 0}) == Fusion::kNotFused);
 }
 
-TEST(short_profiles_tell_nothing) { CHECK(judged(2, 128, 9000000) == Fusion::kUnknown); }
-
-TEST(the_longest_profile_is_judged) {
-    std::vector<Profile> const profiles = {{"wide", {1, 1, 64}, {1, 1, 128}},
-                                           {"long", {1, 1, 8}, {1, 1, 2048}}};
-    std::vector<std::int64_t> const scratch = {42000000, 75530240};
-    CHECK(judge_fusion({4, 256, 2}, profiles, scratch) == Fusion::kFused);
-}
-
-TEST(missing_numbers_tell_nothing) {
-    std::vector<Profile> const profiles = {{"a", {1, 1, 1}, {1, 1, 4096}}};
-    CHECK(judge_fusion({4, 256, 2}, profiles, {}) == Fusion::kUnknown);
-    CHECK(judge_fusion({}, profiles, std::vector<std::int64_t>{1}) == Fusion::kUnknown);
+TEST(missing_lists_and_unknown_graphs_tell_nothing) {
+    CHECK(judge_fusion(2, 1, {}) == Fusion::kUnknown);
+    CHECK(judge_fusion(0, 1, {6, 0}) == Fusion::kUnknown);
 }

@@ -199,14 +199,7 @@ bool has_one_column(ITensor const& product) {
 }
 
 /// A softmax over [rows, heads, length, length] is the middle of an attention.
-AttentionShape attention_of(ITensor const& shares, std::int32_t hidden_size) {
-    Dims const dims = shares.getDimensions();
-    if (dims.nbDims != 4 || dims.d[1] <= 0) {
-        return {};
-    }
-    std::int32_t const bytes = shares.getType() == DataType::kFLOAT ? 4 : 2;
-    return {static_cast<std::int32_t>(dims.d[1]), hidden_size, bytes};
-}
+constexpr std::int32_t kScoresAxes = 4;
 
 }  // namespace
 
@@ -240,8 +233,9 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
         if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType()) &&
             !has_one_column(output)) {
             products.insert(output.getType());
-        } else if (layer.getType() == LayerType::kSOFTMAX && facts.attention.heads == 0) {
-            facts.attention = attention_of(output, request.hidden_size);
+        } else if (layer.getType() == LayerType::kSOFTMAX &&
+                   output.getDimensions().nbDims == kScoresAxes) {
+            ++facts.attentions;
         } else if (layer.getType() == LayerType::kGATHER || layer.getType() == LayerType::kSLICE) {
             auto const rows = table_rows(layer, producers, request.hidden_size);
             if (rows) {

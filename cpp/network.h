@@ -11,7 +11,6 @@
 #include <string>
 
 #include "flavour.h"
-#include "fusion.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
 
@@ -20,7 +19,7 @@ struct NetworkFacts {
     std::string precision;
     /// Rows of the smallest table that is looked up by position, 0 when none was found.
     std::int32_t position_rows = 0;
-    AttentionShape attention;
+    std::int32_t attentions = 0;
 };
 
 /// Throws Error(kModel) that says what differs from the request: no layers, names, types, ranks,

@@ -145,8 +145,7 @@ pure_tests() {
     local both=address,undefined name
     objects $both neutral "${NEUTRAL[@]}" fusion_test layout_test profile_test progress_test
     all_at_once || return
-    program $both neutral fusion_ fusion profile fusion_test --
-    for name in layout profile progress; do
+    for name in fusion layout profile progress; do
         program $both neutral ${name}_ $name ${name}_test --
     done
     all_at_once
@@ -172,10 +171,10 @@ standin_tests() {
     for name in "$@"; do
         program "$sanitizers" "$name" standin testing/standin_test --
         program "$sanitizers" "$name" contract testing/standin_contract_test --
-        program "$sanitizers" "$name" library library diagnostics library_test --
-        program "$sanitizers" "$name" diagnostics_ diagnostics diagnostics_test --
-        program "$sanitizers" "$name" session_ cuda diagnostics engine layout library profile \
-            session session_test -- -Wl,--wrap=_Znwm \
+        program "$sanitizers" "$name" library library diagnostics fusion library_test --
+        program "$sanitizers" "$name" diagnostics_ diagnostics fusion diagnostics_test --
+        program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \
+            profile session session_test -- -Wl,--wrap=_Znwm \
             -Wl,--version-script=cpp/testing/own_symbols.map
         program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
             library network profile progress session builder_test --

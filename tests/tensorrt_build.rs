@@ -132,6 +132,7 @@ fn a_package_gets_a_plan_and_keeps_everything_else() {
     let entry = &built.entry;
     assert_eq!((entry.precision.as_str(), entry.profiles.len()), ("f16", 2));
     assert_eq!(entry.scratch_bytes.len(), 2);
+    assert!(built.layers > Some(20), "{:?}", built.layers);
     assert!(entry.version.starts_with("1."), "{}", entry.version);
     assert!(built.warnings.is_empty(), "{:?}", built.warnings);
     assert_eq!(package.verified_plans(), [entry.file.as_str()]);

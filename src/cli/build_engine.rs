@@ -295,12 +295,13 @@ mod with_tensorrt {
                 seen.dense_cosine, seen.sparse_error
             ),
         };
+        let layers = built.layers.map(|all| format!("{all} layers, ")).unwrap_or_default();
         let profiles: Vec<String> = profiles.iter().map(ToString::to_string).collect();
         let scratch = built.entry.scratch_bytes.iter().max().copied().unwrap_or(0);
         writeln!(
             io::stdout(),
-            "{}: {flavour} {version}, {precision}, {bytes} bytes, {scratch} bytes of scratch \
-             memory, built in {build_seconds} s, profiles {}; {numbers}",
+            "{}: {flavour} {version}, {precision}, {layers}{bytes} bytes, {scratch} bytes of \
+             scratch memory, built in {build_seconds} s, profiles {}; {numbers}",
             package.join(file).display(),
             profiles.join(", ")
         )

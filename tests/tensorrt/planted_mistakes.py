@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ["cuda", "diagnostics", "engine", "layout", "library", "profile", "session"]
+SOURCES = ["cuda", "diagnostics", "engine", "fusion", "layout", "library", "profile", "session"]
 TEST = "session_test"
 COMPILE = [
     *("c++", "-std=c++20", "-O0", "-w", "-fvisibility=hidden", "-pthread"),

@@ -87,9 +87,9 @@ pub enum BuildError {
     #[error("cannot build a plan from {}", model.display())]
     Build { model: PathBuf, source: BridgeError },
     #[error(
-        "attention was not fused: the plan would take {scratch_bytes} bytes beside its weights, \
-         most of them for scores; export the graph with the scale inside the query's weights and \
-         an additive mask"
+        "attention was not fused: the plan would write the scores of all heads to memory, and take \
+         {scratch_bytes} bytes beside its weights; export the graph with the scale inside the \
+         query's weights, an additive mask, and heads of 16 to 256 columns"
     )]
     NotFused { scratch_bytes: u64 },
     #[error("the plan that was built is wrong on this GPU, the package is as it was: {source}")]
@@ -112,6 +112,8 @@ pub struct BuiltPlan {
     pub entry: PlanEntry,
     /// Sentences worth showing; the plan is right nevertheless.
     pub warnings: Vec<String>,
+    /// Of all profiles together, when the library told.
+    pub layers: Option<u32>,
     /// The GPU that it was tried on, and how far its numbers are from the golden ones.
     pub tried: Option<(String, Comparison)>,
 }
@@ -185,7 +187,8 @@ pub(super) fn build(
         }
     }
     list(editor, package, &entry)?;
-    Ok(BuiltPlan { entry, warnings, tried })
+    let layers = u32::try_from(report.layers).ok().filter(|&layers| layers > 0);
+    Ok(BuiltPlan { entry, warnings, layers, tried })
 }
 
 /// Runs the canary in each profile of the plan on this machine's GPU; `None` where that cannot run
@@ -430,6 +433,7 @@ mod tests {
             precision: precision.to_owned(),
             scratch_bytes: vec![5, 9, 7],
             position_rows: 512,
+            layers: 129,
             fusion,
             warnings: Vec::new(),
             timing_cache: Vec::new(),

@@ -103,6 +103,7 @@ mod bridge {
         precision: String,
         scratch_bytes: Vec<i64>,
         position_rows: i32,
+        layers: i32,
         fusion: Fusion,
         warnings: Vec<String>,
         timing_cache: Vec<u8>,
