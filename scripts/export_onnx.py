@@ -4,6 +4,7 @@
     scripts/export_onnx.py --model DIR --out engines/bge-m3
     scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
     scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
+    scripts/export_onnx.py --bf16-of-package engines/multilingual-e5-small
 
 It sets up the Python packages that it needs. --model is a folder with config.json, tokenizer.json,
 weights (safetensors, or .bin, which is read without being executed) and, for lexical weights,
@@ -32,7 +33,9 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", type=Path, help="folder of the published model")
     what.add_argument("--random", action="store_true", help="seeded random weights instead")
-    what.add_argument("--fp16-of-package", type=Path, help="add the f16 graph to this f32 package")
+    for name in ("fp16", "bf16"):
+        help_text = f"add model.{name}.onnx to this f32 package"
+        what.add_argument(f"--{name}-of-package", type=Path, help=help_text)
     parser.add_argument("--out", type=Path, help="folder of the package")
     parser.add_argument("--precision", choices=[p.value for p in Precision], default="fp16")
     parser.add_argument("--pooling", choices=[p.value for p in Pooling])

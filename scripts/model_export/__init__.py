@@ -2,9 +2,10 @@
 
 The steps, one module each: `snapshot` (a local copy of a model; `config`, `safetensors_file` and
 `torch_file` read its parts) or `random_encoder` (seeded weights of any size), `graph` (model.onnx,
-in f32 or, through `half`, in f16; `weight_store` holds its weights), `vocabulary` (tokenizer.json),
-`package` (all files and manifest.json), `reference` (the same network in plain numpy), `verify`
-(the written package against it). `half_package` adds an f16 graph to a package that has none.
+in f32 or, through `half`, in 16 bits; `weight_store` holds its weights), `vocabulary`
+(tokenizer.json), `package` (all files and manifest.json), `reference` (the same network in plain
+numpy), `verify` (the written package against it). `half_package` adds a graph in 16 bits to a
+package.
 
 Arithmetic that the default package shares is imported from `default_package`.
 """

@@ -25,12 +25,13 @@ class Precision(Enum):
     """Of weights and matrix products; the value is the command line's word."""
 
     FP16 = "fp16"
+    BF16 = "bf16"
     FP32 = "fp32"
 
     @property
     def bytes(self) -> int:
         """Of one number."""
-        return 2 if self is Precision.FP16 else 4
+        return 4 if self is Precision.FP32 else 2
 
 
 NORMALIZATIONS = ("sentencepiece", "huggingface")

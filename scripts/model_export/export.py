@@ -29,10 +29,11 @@ SNAPSHOT_REVISION = re.compile(r"[0-9a-f]{40}")
 
 def run(options: argparse.Namespace) -> None:
     """Either command."""
-    if options.fp16_of_package:
-        add_half(options.fp16_of_package.resolve(), options)
-    else:
-        export(options)
+    for precision in (Precision.FP16, Precision.BF16):
+        if package_folder := getattr(options, f"{precision.value}_of_package"):
+            add_half(package_folder.resolve(), precision, options)
+            return
+    export(options)
 
 
 def export(options: argparse.Namespace) -> None:
@@ -150,8 +151,10 @@ def published_license(folder: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def add_half(folder: Path, options: argparse.Namespace) -> None:
-    """Adds model.fp16.onnx to a package."""
+def add_half(folder: Path, precision: Precision, options: argparse.Namespace) -> None:
+    """Adds a graph in 16 bits to a package."""
     started = time.monotonic()
-    half_package.add(folder, 0 if options.external_data == "always" else EXTERNAL_BYTES_MIN)
-    say(f"done in {time.monotonic() - started:.0f} s: {folder / half_package.HALF_NAME}")
+    external_bytes_min = 0 if options.external_data == "always" else EXTERNAL_BYTES_MIN
+    half_package.add(folder, precision, external_bytes_min)
+    path = folder / half_package.graph_name(precision)
+    say(f"done in {time.monotonic() - started:.0f} s: {path}")

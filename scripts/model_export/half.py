@@ -1,7 +1,7 @@
-"""Graph builders for both precisions over one description of the network.
+"""Graph builders for all precisions over one description of the network.
 
-`SingleBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in f16
-and puts the casts between: TensorRT runs a graph in the types it is written in. Query, key and
+`SingleBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in 16
+bits and puts the casts between: TensorRT runs a graph in the types it is written in. Query, key and
 value are one product there: one kernel for three, and the widest that the layer's input allows.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
@@ -31,7 +32,7 @@ class SingleBuilder(GraphBuilder):
         self._store = store
 
     def constant(self, name: str, value: np.ndarray) -> str:
-        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+        if not np.issubdtype(value.dtype, np.integer) and not np.isfinite(value).all():
             # np.float16 makes an infinity of what is above its largest number.
             raise PackageError(f"tensor {name} has numbers that {value.dtype} cannot hold")
         self.initializers.append(self._store.keep(name, value))
@@ -39,23 +40,26 @@ class SingleBuilder(GraphBuilder):
 
 
 class HalfBuilder(SingleBuilder):
-    """Matrix products, their biases and GELU of the layers in f16, all else in f32.
+    """Matrix products, their biases and GELU of the layers in 16 bits, all else in f32.
 
     LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
     or lose digits in f16. So do the residual sum, the pooling and the lexical head. What a norm
-    gives is rounded to f16 once, so that only half of it has to be moved to its two readers.
+    gives is rounded to 16 bits once, so that only half of it has to be moved to its two readers.
     """
 
     table_type = np.float16
+    """For bf16 too: a table is only read, and f16 keeps three more bits of it."""
+    half: type[np.generic] = np.float16
+    half_code = TensorProto.FLOAT16
 
     def __init__(self, config: Config, store: WeightStore) -> None:
         super().__init__(config, store)
         self._pending: dict[str, np.ndarray] = {}
         """f32 constants whose first reader will tell their type."""
         self._constants: dict[str, bool] = {}
-        """Stored float constant -> whether it is f16."""
+        """Stored float constant -> whether it has 16 bits."""
         self._floats: dict[str, bool] = {}
-        """Float tensor -> whether it is f16."""
+        """Float tensor -> whether it has 16 bits."""
         self._integers: set[str] = set()
         """Stored lists of one integer."""
 
@@ -87,7 +91,7 @@ class HalfBuilder(SingleBuilder):
             inputs = [self._typed(name, half=half) for name in inputs]
         super().op(kind, inputs, output, **attributes)
         if kind == "Cast":
-            self._floats[output] = attributes["to"] == TensorProto.FLOAT16
+            self._floats[output] = attributes["to"] == self.half_code
         elif any(name in self._floats or name in self._constants for name in inputs):
             self._floats[output] = half
         if kind == "LayerNormalization":
@@ -105,7 +109,7 @@ class HalfBuilder(SingleBuilder):
         if name in self._pending:
             value = self._pending.pop(name)
             with np.errstate(over="ignore"):
-                self.constant(name, value.astype(np.float16) if half else value)
+                self.constant(name, value.astype(self.half) if half else value)
             self._constants[name] = half
             return name
         if name in self._constants:
@@ -116,18 +120,31 @@ class HalfBuilder(SingleBuilder):
             return name
         cast = f"{name}.half" if half else f"{name}.single"
         if cast not in self._floats:
-            self.op("Cast", [name], cast, to=TensorProto.FLOAT16 if half else TensorProto.FLOAT)
+            self.op("Cast", [name], cast, to=self.half_code if half else TensorProto.FLOAT)
         return cast
 
     def _round(self, output: str) -> None:
-        """Renames the last node's output, and gives its name to the f16 copy."""
+        """Renames the last node's output, and gives its name to the copy in 16 bits."""
         node = self.nodes[-1]
         node.output[0] = node.name = f"{output}.exact"
-        super().op("Cast", [node.output[0]], output, to=TensorProto.FLOAT16)
+        super().op("Cast", [node.output[0]], output, to=self.half_code)
         self._floats[node.output[0]], self._floats[output] = False, True
+
+
+class BrainBuilder(HalfBuilder):
+    """The same in bf16: the range of f32 with three bits fewer than f16."""
+
+    half = ml_dtypes.bfloat16
+    half_code = TensorProto.BFLOAT16
+
+
+BUILDERS: dict[Precision, type[SingleBuilder]] = {
+    Precision.FP16: HalfBuilder,
+    Precision.BF16: BrainBuilder,
+    Precision.FP32: SingleBuilder,
+}
 
 
 def make_builder(precision: Precision, config: Config, store: WeightStore) -> SingleBuilder:
     """The builder for a precision."""
-    kind = HalfBuilder if precision is Precision.FP16 else SingleBuilder
-    return kind(config, store)
+    return BUILDERS[precision](config, store)

@@ -1,8 +1,8 @@
-"""Adds model.fp16.onnx to a package whose model.onnx is f32: the graph that TensorRT is built from.
+"""Adds a graph in 16 bits to a package whose model.onnx is f32: TensorRT's plans are built from it.
 
-The CPU engine is best served by f32 arithmetic, TensorRT by f16, and it takes a graph's types as
-they are written. The nodes of model.onnx are replayed through the f16 builder, so that both files
-are one network.
+The CPU engine is best served by f32 arithmetic, TensorRT by f16 or bf16, and it takes a graph's
+types as they are written. The nodes of model.onnx are replayed through the builder of the
+precision, so that all files are one network.
 """
 
 from __future__ import annotations
@@ -24,67 +24,81 @@ from default_package.weights import Config
 from . import graph, verify
 from .choices import Precision
 from .config import read_json
-from .half import HalfBuilder
+from .half import SingleBuilder, make_builder
 from .weight_store import EXTERNAL_BYTES_MIN, open_store
 
-SINGLE_NAME, HALF_NAME = "model.onnx", "model.fp16.onnx"
+SINGLE_NAME = "model.onnx"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
 """A layer's query, key or value, and the product that its bias is added to."""
 PROJECTION_NUMBERS = re.compile(r"layer\d+\.[qkv]\.(weight|bias)")
 
 
-def add(package: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
-    """The command: the package at `package` is replaced by one that has the f16 graph too.
+def graph_name(precision: Precision) -> str:
+    """The file that the server looks for."""
+    return f"model.{precision.value}.onnx"
+
+
+def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+    """The command: the package at `package` is replaced by one that has the graph too.
 
     Until the new one is whole and checked the old one stays as it is.
     """
     read_json(package / manifest.NAME)
+    name = graph_name(precision)
     with command.working_folder(package) as work:
         twin = work / "package"
         twin.mkdir()
         # Before the links: the onnx library refuses to read numbers from a file with two names.
-        write(package / SINGLE_NAME, twin / HALF_NAME, external_bytes_min)
+        write(package / SINGLE_NAME, twin / name, precision, external_bytes_min)
         for path in package.iterdir():
-            if path.name != manifest.NAME and not path.name.startswith(HALF_NAME):
+            if path.name != manifest.NAME and not path.name.startswith(name):
                 os.link(path, twin / path.name)
         (twin / manifest.NAME).write_bytes((package / manifest.NAME).read_bytes())
-        _enter(twin)
+        _enter(twin, precision)
         command.put_in_place(twin, package, work)
 
 
-def add_in_place(folder: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+def add_in_place(
+    folder: Path, precision: Precision, external_bytes_min: int = EXTERNAL_BYTES_MIN
+) -> None:
     """For a maker of packages, on a folder that nobody reads yet, after its manifest is written."""
-    write(folder / SINGLE_NAME, folder / HALF_NAME, external_bytes_min)
-    _enter(folder)
+    write(folder / SINGLE_NAME, folder / graph_name(precision), precision, external_bytes_min)
+    _enter(folder, precision)
 
 
-def _enter(folder: Path) -> None:
-    """Checks the f16 graph and lists it in the manifest."""
+def _enter(folder: Path, precision: Precision) -> None:
+    """Checks the graph and lists it in the manifest."""
+    name = graph_name(precision)
     content = read_json(folder / manifest.NAME)
-    names = {path.name for path in folder.iterdir() if path.name.startswith(HALF_NAME)}
-    known = {k: v for k, v in content["files"].items() if not k.startswith(HALF_NAME)}
+    names = {path.name for path in folder.iterdir() if path.name.startswith(name)}
+    known = {k: v for k, v in content["files"].items() if not k.startswith(name)}
     content["files"] = dict(
         sorted((known | {n: manifest.entry(folder / n) for n in names}).items())
     )
-    check(folder / HALF_NAME, content)
+    check(folder / name, precision, content)
     manifest.save(content, folder / manifest.NAME)
 
 
-def check(path: Path, content: dict[str, Any]) -> None:
-    """The f16 graph against the golden numbers of the manifest."""
+def check(path: Path, precision: Precision, content: dict[str, Any]) -> None:
+    """The graph against the golden numbers of the manifest."""
     runtime = verify.PackageRuntime(path, "f32")
-    verify.check_canary(runtime, content, verify.LIMITS[Precision.FP16])
+    verify.check_canary(runtime, content, verify.LIMITS[precision])
 
 
-def write(source: Path, target: Path, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
-    """`source`, a graph that these scripts wrote in f32, as f16."""
+def write(
+    source: Path,
+    target: Path,
+    precision: Precision,
+    external_bytes_min: int = EXTERNAL_BYTES_MIN,
+) -> None:
+    """`source`, a graph that these scripts wrote in f32, in 16 bits."""
     model = _load(source)
     numbers = sum(len(i.raw_data) for i in model.graph.initializer) // 2
     store = open_store(target, numbers, external_bytes_min)
     try:
         # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
         width = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
-        builder = HalfBuilder(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
+        builder = make_builder(precision, Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
         _replay(model, builder)
     finally:
         store.close()
@@ -100,8 +114,9 @@ def _load(path: Path) -> onnx.ModelProto:
         raise PackageError(f"{path} cannot be read: {error}") from error
     if model.producer_name != parts.PRODUCER:
         raise PackageError(f"{path} was not made by these scripts: export its model again")
-    if any(i.data_type == TensorProto.FLOAT16 for i in model.graph.initializer if _is_weight(i)):
-        raise PackageError(f"{path} is in f16 already: TensorRT takes it as it is")
+    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if any(i.data_type in halves for i in model.graph.initializer if _is_weight(i)):
+        raise PackageError(f"{path} is in 16 bits already: TensorRT takes it as it is")
     return model
 
 
@@ -110,7 +125,7 @@ def _is_weight(initializer: TensorProto) -> bool:
     return initializer.name.startswith("layer")
 
 
-def _replay(model: onnx.ModelProto, builder: HalfBuilder) -> None:
+def _replay(model: onnx.ModelProto, builder: SingleBuilder) -> None:
     """Constants first: the builder stores each in the type of its first reader."""
     tables = {node.input[0] for node in model.graph.node if node.output[0].endswith(".stored")}
     held: dict[str, np.ndarray] = {}

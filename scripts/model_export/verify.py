@@ -38,6 +38,8 @@ LIMITS = {
     Precision.FP32: Limits(0.999999, 0.0005),
     # Weights rounded to f16; sums are f32 here.
     Precision.FP16: Limits(0.9999, 0.005),
+    # The same with three bits fewer: e5-small's are within 0.99996 and 0.0092 on 159 texts.
+    Precision.BF16: Limits(0.999, 0.02),
 }
 
 

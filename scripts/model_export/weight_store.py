@@ -50,7 +50,8 @@ class ExternalStore:
         at = self._file.tell()
         start = -(-at // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self._file.write(bytes(start - at))
-        self._file.write(np.asarray(value, order="C").data)
+        # bf16 is no type of numpy's own: it has no buffer but that of its bytes.
+        self._file.write(np.asarray(value, order="C").view(np.uint8).data)
         empty = np.empty((0,), value.dtype)
         initializer = numpy_helper.from_array(empty, name)
         initializer.dims[:] = value.shape

@@ -26,7 +26,7 @@ def test_the_graph_is_the_reference_whatever_the_padding(
     encoder = encoder_of(family, pooling)
     runtime = PackageRuntime(written(encoder, precision, tmp_path), "f32")
     reference, positive = ExportReference(encoder), False
-    tolerance = 1e-5 if precision is Precision.FP32 else 4e-3
+    tolerance = {Precision.FP32: 1e-5, Precision.FP16: 4e-3, Precision.BF16: 3e-2}[precision]
     for row, ids in zip(runtime.run(BATCH, encoder.architecture.pad_token_id), BATCH, strict=True):
         expected = reference.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=tolerance)
@@ -86,7 +86,8 @@ def test_a_row_of_padding_gives_zeros(
         np.testing.assert_allclose(np.linalg.norm(dense[[0, 2]], axis=1), 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", list(Precision))
+# Between the casts of bf16 it finds no attention; those graphs are for GPUs.
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
 def test_attention_and_gelu_are_fused_by_openvino(tmp_path: Path, precision: Precision) -> None:
     check_fusion(PackageRuntime(written(encoder_of(), precision, tmp_path), "f32"))
 
@@ -154,7 +155,9 @@ def test_an_architecture_tells_its_limits() -> None:
     assert shape.max_input_tokens == 8192
 
 
-@pytest.mark.parametrize(("precision", "products"), [(Precision.FP32, 8), (Precision.FP16, 6)])
+@pytest.mark.parametrize(
+    ("precision", "products"), [(Precision.FP32, 8), (Precision.FP16, 6), (Precision.BF16, 6)]
+)
 def test_query_key_and_value_are_one_product_in_half_precision(
     tmp_path: Path, precision: Precision, products: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""The command export_onnx.py --fp16-of-package: the f16 graph beside the f32 one."""
+"""export_onnx.py --fp16-of-package and --bf16-of-package: a graph beside the f32 one."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,13 @@ from export_packages import RANDOM, check_files, digests, manifest_of, run
 from default_package.errors import PackageError
 from default_package.verify import cosine
 from model_export import half_package
-from model_export.verify import PackageRuntime
+from model_export.choices import Precision
+from model_export.verify import LIMITS, PackageRuntime
 
 
-def test_an_f16_graph_is_added_to_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_graph_in_16_bits_is_added_to_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     out = tmp_path / "engines" / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
@@ -23,13 +25,13 @@ def test_an_f16_graph_is_added_to_a_package(
     (out / "some.plan").write_bytes(b"plan")
     first = None
     for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        assert run(monkeypatch, f"--{precision}-of-package", out) == 0
         first = first or digests(out)
         assert digests(out) == first
     assert [path.name for path in out.parent.iterdir()] == ["mine"]
     assert (out / "some.plan").read_bytes() == b"plan"
     manifest = manifest_of(out)
-    assert manifest["files"].keys() - before["files"].keys() == {"model.fp16.onnx"}
+    assert manifest["files"].keys() - before["files"].keys() == {f"model.{precision}.onnx"}
     assert manifest | {"files": before["files"]} == before
     assert {name: first[name] for name in ("model.onnx", "tokenizer.json")} == {
         name: old[name] for name in ("model.onnx", "tokenizer.json")
@@ -42,8 +44,8 @@ def test_an_f16_graph_is_added_to_a_package(
         for n in before["files"]
         if n.endswith(".onnx")
     ]
-    twin, _ = PackageRuntime(out / "model.fp16.onnx", "f32").run_padded(ids, mask)
-    assert cosine(results[0][0], twin[0]) > 0.9999
+    twin, _ = PackageRuntime(out / f"model.{precision}.onnx", "f32").run_padded(ids, mask)
+    assert cosine(results[0][0], twin[0]) > LIMITS[Precision(precision)].dense_cosine_min
 
 
 def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
@@ -69,7 +71,7 @@ def test_a_failed_f16_graph_leaves_the_package(
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
     whole = digests(out)
     assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "is in f16 already" in capsys.readouterr().err
+    assert "is in 16 bits already" in capsys.readouterr().err
     assert digests(out) == whole
     model = onnx.load(out / "model.onnx")
     model.producer_name = "pytorch"
@@ -89,11 +91,11 @@ def test_adding_in_place_serves_other_makers(
 ) -> None:
     out = tmp_path / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
-    half_package.add_in_place(out, external_bytes_min=0)
+    half_package.add_in_place(out, Precision.FP16, external_bytes_min=0)
     check_files(out)
     assert "model.fp16.onnx.data" in manifest_of(out)["files"]
     manifest = manifest_of(out)
     manifest["canary"]["dense"][0] += 0.5
     (out / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(PackageError, match="dense vector of the canary"):
-        half_package.add_in_place(out)
+        half_package.add_in_place(out, Precision.FP16)

@@ -1,4 +1,4 @@
-"""The exported graphs in f16: which nodes, how close, what f16 cannot hold."""
+"""The exported graphs in 16 bits: which nodes, how close, what f16 cannot hold."""
 
 from collections import Counter
 from pathlib import Path
@@ -15,17 +15,24 @@ from model_export import half_package
 from model_export.choices import Precision
 from model_export.encoder import Encoder
 from model_export.reference import ExportReference
+from model_export.verify import LIMITS
+
+HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
 
 
-def test_real_f16_arithmetic_stays_close_to_the_reference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", HALVES)
+def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
+    tmp_path: Path, precision: Precision
+) -> None:
     encoder = encoder_of()
     ids, mask = padded(BATCH, 1)
-    dense, weights = in_stated_types(written(encoder, Precision.FP16, tmp_path))(ids, mask)
+    dense, weights = in_stated_types(written(encoder, precision, tmp_path))(ids, mask)
+    limits = LIMITS[precision]
     for row, sequence in enumerate(BATCH):
         expected = ExportReference(encoder).run(sequence)
-        assert cosine(dense[row], expected.dense) > 0.9999
+        assert cosine(dense[row], expected.dense) > limits.dense_cosine_min
         found = weights[row, : len(sequence)]
-        np.testing.assert_allclose(found, expected.token_weights, atol=0.005)
+        np.testing.assert_allclose(found, expected.token_weights, atol=limits.token_weight_max)
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -36,21 +43,24 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
     }
 
 
-def test_f16_is_for_products_and_f32_for_norms_and_softmax(tmp_path: Path) -> None:
-    model = onnx.load(written(encoder_of(), Precision.FP16, tmp_path))
+@pytest.mark.parametrize(("precision", "half"), HALVES.items())
+def test_16_bits_are_for_products_and_f32_for_norms_and_softmax(
+    tmp_path: Path, precision: Precision, half: int
+) -> None:
+    model = onnx.load(written(encoder_of(), precision, tmp_path))
     types = types_of(model)
     kinds: dict[str, set[int]] = {}
     for node in model.graph.node:
-        if node.op_type != "Cast" and types[node.output[0]] in (1, 10):
+        if node.op_type != "Cast" and types[node.output[0]] in (TensorProto.FLOAT, half):
             kinds.setdefault(node.op_type, set()).add(types[node.output[0]])
     layer_products = {
         types[n.output[0]]
         for n in model.graph.node
         if n.op_type == "MatMul" and n.output[0].startswith("layer")
     }
-    assert layer_products == kinds["Gelu"] == {TensorProto.FLOAT16}
+    assert layer_products == kinds["Gelu"] == {half}
     assert kinds["LayerNormalization"] == kinds["Softmax"] == {TensorProto.FLOAT}
-    assert types["embedding.norm"] == types["layer1.ffn.norm"] == TensorProto.FLOAT16
+    assert types["embedding.norm"] == types["layer1.ffn.norm"] == half
     assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
     assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
     assert types["input_ids"] == types["attention_mask"] == TensorProto.INT32
@@ -70,7 +80,8 @@ def test_a_weight_that_f16_cannot_hold_is_named(tmp_path: Path) -> None:
     huge = with_first("l1.fi.w", 7e4)
     with pytest.raises(PackageError, match=r"layer1\.ffn\.in\.weight .*float16 cannot hold"):
         written(huge, Precision.FP16, tmp_path)
-    written(huge, Precision.FP32, tmp_path)
+    for precision in (Precision.BF16, Precision.FP32):
+        written(huge, precision, tmp_path)
     for number in (np.nan, np.inf):
         with pytest.raises(PackageError, match=r"layer0\.q\.bias"):
             written(with_first("l0.q.b", number), Precision.FP32, tmp_path)
@@ -86,13 +97,16 @@ def test_large_scores_do_not_overflow_with_the_mask(tmp_path: Path) -> None:
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 
-def test_the_f16_twin_of_an_f32_graph_is_the_f16_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", HALVES)
+def test_the_twin_of_an_f32_graph_is_the_export_in_its_precision(
+    tmp_path: Path, precision: Precision
+) -> None:
     for family, pooling in SHAPES:
         folder = tmp_path / f"{family.name}-{pooling.name}"
         encoder = encoder_of(family, pooling)
         single = written(encoder, Precision.FP32, folder)
-        direct = onnx.load(written(encoder, Precision.FP16, folder / "half"))
-        half_package.write(single, folder / "twin.onnx")
+        direct = onnx.load(written(encoder, precision, folder / "half"))
+        half_package.write(single, folder / "twin.onnx", precision)
         twin = onnx.load(folder / "twin.onnx")
         assert list(twin.graph.node) == list(direct.graph.node)
         numbers = [
