@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use duovec::clock::RealClock;
+use duovec::config::PrecisionChoice;
 use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};
 use duovec::engine::tensorrt::ffi::{BridgeError, Flavour, Library, Observer};
@@ -202,15 +203,39 @@ fn a_plan_replaces_the_one_for_the_same_gpus_and_shapes_only() {
 
 #[test]
 fn every_form_of_a_good_graph_builds() {
-    for (name, precision) in
-        [("external_data", "f16"), ("int64", "f16"), ("half_and_f32", "f16"), ("good_f32", "f32")]
-    {
+    for (name, precision) in [
+        ("external_data", "f16"),
+        ("int64", "f16"),
+        ("half_and_f32", "f16"),
+        ("good_bf16", "bf16"),
+        ("good_f32", "f32"),
+    ] {
         let built = Package::named(name).build(&options()).expect(name);
         assert_eq!(built.entry.precision, precision, "{name}");
         let half = name == "half_and_f32";
         assert_eq!(built.entry.model_file == "model.fp16.onnx", half, "{name}");
         assert_eq!(built.warnings.len(), usize::from(precision == "f32"), "{:?}", built.warnings);
     }
+}
+
+#[test]
+fn a_plan_is_built_from_the_graph_of_the_precision_that_is_asked_for() {
+    let package = Package::named("half_and_f32");
+    for (precision, model_file) in [
+        (PrecisionChoice::Auto, "model.fp16.onnx"),
+        (PrecisionChoice::F16, "model.fp16.onnx"),
+        (PrecisionChoice::Bf16, "model.bf16.onnx"),
+        (PrecisionChoice::F32, "model.onnx"),
+    ] {
+        let entry = package.build(&BuildOptions { precision, ..options() }).expect("it has it");
+        assert_eq!(entry.entry.model_file, model_file, "{precision:?}");
+    }
+    assert_eq!(package.verified_plans().len(), 3);
+    let single = Package::named("good_f32");
+    let error = single.build(&BuildOptions { precision: PrecisionChoice::Bf16, ..options() });
+    let message = printed(error.expect_err("it has no such graph"));
+    assert!(message.starts_with("model.onnx computes in f32, not in bf16"), "{message}");
+    assert!(single.verified_plans().is_empty());
 }
 
 #[test]

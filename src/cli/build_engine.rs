@@ -89,7 +89,7 @@ mod with_tensorrt {
 
     use crate::batch::Bucket;
     use crate::clock::RealClock;
-    use crate::config::{Config, PrecisionChoice};
+    use crate::config::Config;
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
@@ -122,6 +122,7 @@ mod with_tensorrt {
             flavour: flavour(text("flavour"), library_dir.as_deref())?,
             library_dir,
             cuda_library_dir: config.engine.tensorrt.cuda_library_dir.clone(),
+            precision: config.engine.precision,
             profiles: text("profiles")
                 .map(|profiles| parse_profiles(profiles).map_err(|error| anyhow!(error)))
                 .transpose()
@@ -178,7 +179,7 @@ mod with_tensorrt {
             cuda_library_dir: config.engine.tensorrt.cuda_library_dir.clone(),
             devices: vec![device],
             graph_tokens: 0,
-            precision: PrecisionChoice::Auto,
+            precision: config.engine.precision,
             buckets: vec![Bucket { rows: 1, length }],
         };
         Ok(TensorRtEngine::load(&package, &options)?)

@@ -112,7 +112,7 @@ settings! {
             "auto, f32, bf16, f16 or int8 arithmetic; auto takes the processor's half precision \
             when the canary agrees with f32, or a plan's own; int8 takes a package's graph in \
             8 bits",
-            commands: &[Check, Bench, Offline];
+            commands: &[Check, Bench, BuildEngine, Offline];
         rescue: choice(RescueChoice {
             /// The request of a row that is not finite fails.
             None = "none",

@@ -23,7 +23,7 @@ class Shape:
     layers: int = 2
     vocabulary: int = 500
     positions: int = 128
-    half: bool = True
+    element: int = TensorProto.FLOAT16
     index_type: int = TensorProto.INT32
 
 
@@ -35,8 +35,7 @@ class RandomEncoder:
         self.random = np.random.RandomState(7)
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
-        self.float_type = np.float16 if shape.half else np.float32
-        self.onnx_float = TensorProto.FLOAT16 if shape.half else TensorProto.FLOAT
+        self.float_type = helper.tensor_dtype_to_np_dtype(shape.element)
         self.uses_mask = True
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -68,7 +67,7 @@ class RandomEncoder:
         ones = self.constant(f"{name}.w", np.ones(self.shape.hidden, np.float32))
         zeros = self.constant(f"{name}.b", np.zeros(self.shape.hidden, np.float32))
         normed = self.op("LayerNormalization", [wide, ones, zeros], f"{name}.f32", axis=-1)
-        return self.cast(normed, name, self.onnx_float)
+        return self.cast(normed, name, self.shape.element)
 
     def attention(self, source: str, name: str, penalty: str | None) -> str:
         hidden = self.shape.hidden
@@ -99,7 +98,7 @@ class RandomEncoder:
         return self.op("Add", [words, places], "embedded")
 
     def penalty(self) -> str:
-        mask = self.cast("attention_mask", "mask", self.onnx_float)
+        mask = self.cast("attention_mask", "mask", self.shape.element)
         one = self.constant("one", np.asarray(1.0, self.float_type))
         low = self.constant("low", np.asarray(-10000.0, self.float_type))
         scaled = self.op("Mul", [self.op("Sub", [one, mask], "padding"), low], "padding.low")

@@ -183,7 +183,8 @@ def short_positions() -> onnx.ModelProto:
 
 GRAPHS: dict[str, Callable[[], onnx.ModelProto]] = {
     "good": small,
-    "good_f32": lambda: small(half=False),
+    "good_bf16": lambda: small(element=TensorProto.BFLOAT16),
+    "good_f32": lambda: small(element=TensorProto.FLOAT),
     "narrow_heads": lambda: small(heads=SMALL.hidden),
     "wrong_input_name": lambda: renamed(small(), "input_ids", "ids"),
     "wrong_output_name": lambda: renamed(small(), "dense", "sentence_embedding"),
@@ -207,8 +208,9 @@ def main(out: Path) -> None:
     Package(out, "truncated").put(whole[: len(whole) // 2]).finish()
     Package(out, "empty").put(b"").finish()
     Package(out, "no_onnx").put(b"this is a text, no graph\n" * 100).finish()
-    both = Package(out, "half_and_f32").put(small(half=False).SerializeToString())
-    both.put(whole, "model.fp16.onnx").finish()
+    brain = small(element=TensorProto.BFLOAT16).SerializeToString()
+    both = Package(out, "half_and_f32").put(small(element=TensorProto.FLOAT).SerializeToString())
+    both.put(whole, "model.fp16.onnx").put(brain, "model.bf16.onnx").finish()
     wide = Package(out, "int64").put(small(index_type=TensorProto.INT64).SerializeToString())
     wide.index_type = "int64"
     wide.finish()

@@ -60,13 +60,14 @@ impl Bench<'_> {
 /// Two operations for each weight that a token meets: all but the tables of embeddings.
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 fn flops_per_token(loaded: &Loaded) -> Option<f64> {
+    use crate::config::PrecisionChoice;
     use crate::engine::tensorrt::plan::model_file;
     const BYTES_PER_WEIGHT: u64 = 2;
     if loaded.chosen.engine.info().precision != "f16" {
         return None;
     }
     let manifest = loaded.package.manifest();
-    let name = model_file(manifest);
+    let name = model_file(manifest, PrecisionChoice::F16);
     // The graph itself, and the weights that lie beside it.
     let graph = manifest.files.iter().filter(|(file, _)| file.starts_with(name));
     let weights = graph.map(|(_, file)| file.bytes).sum::<u64>() / BYTES_PER_WEIGHT;

@@ -32,6 +32,8 @@ pub struct BuildOptions {
     pub library_dir: Option<PathBuf>,
     /// Folder of the CUDA runtime; `None` searches the system.
     pub cuda_library_dir: Option<PathBuf>,
+    /// The package's graph of this precision is taken; the plan's must be the same.
+    pub precision: PrecisionChoice,
     /// `None` takes the default ones for the model's length.
     pub profiles: Option<Vec<PlanProfile>>,
     /// TensorRT-RTX only; empty is its default, 8.0 and later.
@@ -58,6 +60,7 @@ impl BuildOptions {
             flavour,
             library_dir: None,
             cuda_library_dir: None,
+            precision: PrecisionChoice::Auto,
             profiles: None,
             compute_capabilities: Vec::new(),
             hardware_compatible: false,
@@ -160,6 +163,15 @@ pub(super) fn build(
         .map_err(|source| BuildError::Build { model, source })?;
     let seconds = clock.now().since(begin);
     let report = plan.report();
+    if options.precision != PrecisionChoice::Auto && options.precision.name() != report.precision {
+        return Err(BuildError::Options(format!(
+            "{} computes in {}, not in {}: scripts/export_onnx.py adds a graph in fp16 or bf16 to \
+             a package in f32",
+            target.model_file,
+            report.precision,
+            options.precision.name()
+        )));
+    }
     let mut warnings = report.warnings.clone();
     warnings.extend(judge(&report)?);
 
@@ -305,7 +317,7 @@ impl BuildTarget {
         Ok(Self {
             flavour: options.flavour,
             version,
-            model_file: model_file(manifest),
+            model_file: model_file(manifest, options.precision),
             profiles,
             compute_capabilities,
             device: device.map(|device| device.name.clone()),

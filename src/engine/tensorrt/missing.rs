@@ -77,6 +77,7 @@ fn for_gpu(engine: &TensorRtOptions, device: &CudaDevice) -> BuildOptions {
         cuda_library_dir: engine.cuda_library_dir.clone(),
         compute_capabilities,
         device: device.index,
+        precision: engine.precision,
         ..BuildOptions::new(engine.flavour)
     }
 }

@@ -1,5 +1,6 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
+use crate::config::PrecisionChoice;
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
 use crate::package::manifest::{GraphTensor, Manifest, TensorType};
 
@@ -25,15 +26,21 @@ const LONG_ROWS_MAX: u32 = 8;
 /// Its usual length.
 const LONG_LENGTH: u32 = 2048;
 
-/// The graph that TensorRT takes when the manifest lists it: precision is the graph's own, and half
-/// precision is what makes a GPU worth its price.
-pub const HALF_PRECISION_MODEL: &str = "model.fp16.onnx";
-/// The graph that every package has.
-pub const MODEL: &str = "model.onnx";
+/// Graphs that a package may have besides, with what they compute in: TensorRT takes the precision
+/// that a graph has, and half precision is what makes a GPU worth its price.
+const HALF_PRECISION_MODELS: [(&str, PrecisionChoice); 2] =
+    [("model.fp16.onnx", PrecisionChoice::F16), ("model.bf16.onnx", PrecisionChoice::Bf16)];
+/// The graph that every package has, in a precision that only the graph tells.
+const MODEL: &str = "model.onnx";
 
-/// The name of the graph that plans of this package are built from.
-pub fn model_file(manifest: &Manifest) -> &'static str {
-    if manifest.files.contains_key(HALF_PRECISION_MODEL) { HALF_PRECISION_MODEL } else { MODEL }
+/// The name of the graph that plans of this precision are built from: the first one in half
+/// precision when any will do.
+pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static str {
+    let serves = |own: PrecisionChoice| precision == PrecisionChoice::Auto || precision == own;
+    let listed = |&(name, own): &(&'static str, PrecisionChoice)| {
+        (serves(own) && manifest.files.contains_key(name)).then_some(name)
+    };
+    HALF_PRECISION_MODELS.iter().find_map(listed).unwrap_or(MODEL)
 }
 
 /// Profiles for a model of this length; those of long texts have as many rows as give the tokens of
