@@ -80,7 +80,7 @@ impl Package {
             "duovec stand-in plan 1\nflavour {flavour}\n{head}input input_ids {inputs}\ninput \
              attention_mask {inputs}\noutput dense {outputs} {HIDDEN}\noutput token_weights \
              {outputs} 0\nprofile 1 1 1 32 8 {MAX_TOKENS}\nprofile 1 1 32 32 64 {MAX_TOKENS}\n\
-             scratch 65536\nscratch 524288\n"
+             scratch 65536\nscratch 524288\nlayer words\nlayer dense\n"
         );
         fs::write(package.file("standin.plan"), &text).expect("it is written");
         let graph = ModelPackage::open(package.path()).expect("it is whole");
@@ -441,6 +441,10 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "| with graphs |",
         "| without | 0 |",
         "- PASS every shape is measured",
+        "- PASS a short text is measured beside large batches",
+        "| urgent |",
+        "1 x 32: 2 layers, 750.0 us",
+        "| dense | 500.0 | 66.7% |",
         "Workers on each GPU: 4",
     ] {
         assert!(report.contains(line), "'{line}' is not in: {report}");

@@ -19,7 +19,7 @@ from gpu_check.machine import Samples
 from gpu_check.report import Report
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-OF_PACKAGE = ["served", "graphs", "start", "shapes", "workers", "baseline"]
+OF_PACKAGE = ["served", "graphs", "start", "shapes", "priorities", "layers", "workers", "baseline"]
 SECTIONS = ["machine", "plan", *OF_PACKAGE, "sanitizer"]
 Make = Callable[..., Checks]
 
