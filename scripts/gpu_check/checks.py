@@ -62,6 +62,8 @@ class Checks:
             "graphs": self.graphs,
             "start": self.start,
             "shapes": self.shapes,
+            "priorities": self.priorities,
+            "layers": self.layers,
             "workers": self.workers,
             "PyTorch": self.baseline,
         }
@@ -199,6 +201,22 @@ class Checks:
         if not self.report.check(bench is not None, "every shape is measured"):
             return
         tables.shapes(self.report, bench)
+
+    def priorities(self, package: Path) -> None:
+        """A short text beside large batches, with and without a stream of high priority."""
+        bench = self.bench(package, "--compare-priorities", "--no-table")
+        self.report.check(bench is not None, "a short text is measured beside large batches")
+        if bench:
+            tables.priorities(self.report, bench["priorities"])
+
+    def layers(self, package: Path) -> None:
+        """What the layers of the plan take."""
+        words = ("build-engine", str(package), "--flavour", self.typed.flavour, "--layer-times")
+        done = self.run(*words)
+        if self.report.check(done.returncode == 0, "the time of every layer is told"):
+            tables.layers(self.report, json.loads(done.stdout))
+        else:
+            self.report.code(done.stderr)
 
     def workers(self, package: Path) -> None:
         """The same load on one, two and four workers a GPU."""

@@ -4,6 +4,9 @@ from typing import Any
 
 from gpu_check.report import Report
 
+#: Of each shape so many layers are shown, those that take the most.
+LAYERS_MAX = 12
+
 
 def shapes(report: Report, bench: dict[str, Any]) -> None:
     """Every shape, beside the ceiling of matrix products where it was measured."""
@@ -36,3 +39,21 @@ def beside_pytorch(report: Report, torch: dict[str, Any], bench: dict[str, Any])
     ]
     report.say(f"An encoder of the same size in PyTorch {torch['version']}.")
     report.table(["shape", "PyTorch ms", "duovec ms", "times as fast"], rows)
+
+
+def priorities(report: Report, seen: dict[str, Any]) -> None:
+    """A short text alone, and beside large batches on a usual and on an urgent stream."""
+    rows = [[name, f"{one['median_ms']:.3f}", f"{one['p99_ms']:.3f}"] for name, one in seen.items()]
+    report.table(["a short text", "median ms", "p99 ms"], rows)
+
+
+def layers(report: Report, shapes: list[dict[str, Any]]) -> None:
+    """The layers that take the most of each shape."""
+    for shape in shapes:
+        all_us = sum(layer["microseconds"] for layer in shape["layers"])
+        most = sorted(shape["layers"], key=lambda layer: -layer["microseconds"])[:LAYERS_MAX]
+        count = len(shape["layers"])
+        report.say(f"\n{shape['rows']} x {shape['length']}: {count} layers, {all_us:.1f} us")
+        times = [(layer["name"][:60], layer["microseconds"]) for layer in most]
+        rows = [[name, f"{us:.1f}", f"{us / all_us:.1%}"] for name, us in times]
+        report.table(["layer", "us", "part"], rows)

@@ -19,11 +19,13 @@ use super::load::{Loaded, Measuring, load};
 
 mod ceiling;
 mod graphs;
+mod priorities;
 mod shapes;
 mod texts;
 
 use ceiling::CeilingReport;
 use graphs::GraphReport;
+use priorities::PriorityReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
 
@@ -53,6 +55,11 @@ pub(super) fn command() -> Command {
         ))
         .arg(value("ms-per-shape", "MS", "how long each shape is measured [default: 300]"))
         .arg(switch("compare-graphs", "run every bucket with and without CUDA graphs, and compare"))
+        .arg(switch(
+            "compare-priorities",
+            "run a short text beside large batches on a GPU, on a stream like theirs and on an \
+             urgent one",
+        ))
         .arg(switch("ceiling", "measure the GPU's matrix units too, which bound every shape"))
         .arg(switch("no-table", "leave the table of shapes out"))
         .arg(switch("json", "print one JSON object instead of tables"))
@@ -75,6 +82,8 @@ struct BenchReport {
     texts: Option<TextsReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<GraphReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priorities: Option<PriorityReport>,
 }
 
 /// Measures and prints; progress goes to the log.
@@ -102,6 +111,10 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         true => Some(bench.graphs(&loaded)?),
         false => None,
     };
+    let priorities = match typed.get_flag("compare-priorities") {
+        true => Some(bench.priorities(&loaded)?),
+        false => None,
+    };
     let file = text("texts").map(PathBuf::from);
     let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
     let report = BenchReport {
@@ -115,6 +128,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         shapes,
         texts,
         graphs,
+        priorities,
     };
     if typed.get_flag("json") {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -141,6 +155,9 @@ impl BenchReport {
         }
         if let Some(graphs) = &self.graphs {
             graphs.print();
+        }
+        if let Some(priorities) = &self.priorities {
+            priorities.print();
         }
         if let Some(texts) = &self.texts {
             texts.print();
