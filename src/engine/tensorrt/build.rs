@@ -173,7 +173,7 @@ pub(super) fn build(
         )));
     }
     let mut warnings = report.warnings.clone();
-    warnings.extend(judge(&report)?);
+    warnings.extend(judge(options.flavour, &report)?);
 
     if let Some(name) = target.timing_cache.as_ref().filter(|_| !report.timing_cache.is_empty()) {
         editor.write(name, &report.timing_cache)?;
@@ -416,7 +416,7 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
 }
 
 /// What of a finished plan is a fault, and what only worth saying.
-fn judge(report: &BuildReport) -> Result<Vec<String>, BuildError> {
+fn judge(flavour: PlanFlavour, report: &BuildReport) -> Result<Vec<String>, BuildError> {
     let mut warnings = Vec::new();
     let half = report.precision == "f16" || report.precision == "bf16";
     if !half {
@@ -428,7 +428,12 @@ fn judge(report: &BuildReport) -> Result<Vec<String>, BuildError> {
     }
     if report.fusion == Fusion::NotFused && half {
         let largest = report.scratch_bytes.iter().copied().max().unwrap_or(0);
-        return Err(BuildError::NotFused { scratch_bytes: u64::try_from(largest).unwrap_or(0) });
+        let error = BuildError::NotFused { scratch_bytes: u64::try_from(largest).unwrap_or(0) };
+        match flavour {
+            PlanFlavour::TensorRtRtx => return Err(error),
+            // The names of its kernels are known from others only: a right plan must not fail for them.
+            PlanFlavour::TensorRt => warnings.push(error.to_string()),
+        }
     }
     if report.position_rows == 0 {
         warnings.push("no table of positions was found in the graph to check lengths with".into());
@@ -454,11 +459,19 @@ mod tests {
 
     #[test]
     fn half_precision_must_be_fused() {
-        let error = judge(&report("f16", Fusion::NotFused)).expect_err("it is refused");
+        let judge_rtx = |report| judge(PlanFlavour::TensorRtRtx, &report);
+        let error = judge_rtx(report("f16", Fusion::NotFused)).expect_err("it is refused");
         assert!(matches!(error, BuildError::NotFused { scratch_bytes: 9 }));
-        assert!(judge(&report("f16", Fusion::Unknown)).expect("it is taken").is_empty());
-        let warnings = judge(&report("f32", Fusion::NotFused)).expect("it is taken");
+        assert!(judge_rtx(report("f16", Fusion::Unknown)).expect("it is taken").is_empty());
+        let warnings = judge_rtx(report("f32", Fusion::NotFused)).expect("it is taken");
         assert!(warnings[0].contains("computes in f32"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_plan_of_a_library_whose_kernels_were_never_seen_is_kept_with_a_warning() {
+        let not_fused = report("f16", Fusion::NotFused);
+        let warnings = judge(PlanFlavour::TensorRt, &not_fused).expect("it is taken");
+        assert!(warnings[0].contains("attention was not fused"), "{warnings:?}");
     }
 
     #[test]
