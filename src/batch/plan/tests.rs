@@ -316,8 +316,17 @@ fn mixed() -> impl Strategy<Value = Vec<(usize, Priority, u64)>> {
     prop::collection::vec((2_usize..=512, priority, 0_u64..300), 1..300)
 }
 
-fn mixed_waiting(items: &[(usize, Priority, u64)]) -> (WaitingItems, Vec<WaitingItem>) {
-    let mut waiting = empty();
+/// A processor's cost, or one whose small runs all take the same time.
+fn cost() -> impl Strategy<Value = CostModel> {
+    let floor_us = prop_oneof![Just(0.0), Just(20_000.0)];
+    floor_us.prop_map(|floor_us| CostModel { floor_us, ..CostModel::default() })
+}
+
+fn mixed_waiting(
+    items: &[(usize, Priority, u64)],
+    cost: &CostModel,
+) -> (WaitingItems, Vec<WaitingItem>) {
+    let mut waiting = WaitingItems::new(table(), cost);
     let all: Vec<WaitingItem> = (0..)
         .zip(items)
         .map(|(sequence, &(tokens, priority, turn_ms))| WaitingItem {
@@ -331,8 +340,12 @@ fn mixed_waiting(items: &[(usize, Priority, u64)]) -> (WaitingItems, Vec<Waiting
 
 proptest! {
     #[test]
-    fn every_item_runs_once_within_the_limits(items in mixed(), now_ms in 0_u64..500) {
-        let (mut waiting, all) = mixed_waiting(&items);
+    fn every_item_runs_once_within_the_limits(
+        items in mixed(),
+        cost in cost(),
+        now_ms in 0_u64..500,
+    ) {
+        let (mut waiting, all) = mixed_waiting(&items, &cost);
         let ladder = ladder();
         let mut left: Vec<WaitingItem> = all.clone();
         let mut passed_us = [0.0; 2];
@@ -347,7 +360,7 @@ proptest! {
             let first = first.expect("the lead waits");
             prop_assert!(at(now_ms).since(first.turn) < MAX_AGE || first == &lead);
             // Between the priorities: neither waits for more than its share of the other.
-            let cost_us = CostModel::default().predict_us(plan.bucket);
+            let cost_us = cost.predict_us(plan.bucket);
             let other = 1 - index;
             passed_us[index] = 0.0;
             let other_waits = left.iter().any(|item| item.priority != lead.priority);
@@ -365,9 +378,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_waiting_items_give_the_same_plans(items in mixed(), now_ms in 0_u64..500) {
+    fn the_same_waiting_items_give_the_same_plans(
+        items in mixed(),
+        cost in cost(),
+        now_ms in 0_u64..500,
+    ) {
         let plans = || {
-            let (mut waiting, _) = mixed_waiting(&items);
+            let (mut waiting, _) = mixed_waiting(&items, &cost);
             std::iter::from_fn(move || waiting.take(at(now_ms), MAX_AGE)).collect::<Vec<_>>()
         };
         prop_assert_eq!(plans(), plans());
