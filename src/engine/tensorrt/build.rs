@@ -431,7 +431,8 @@ fn judge(flavour: PlanFlavour, report: &BuildReport) -> Result<Vec<String>, Buil
         let error = BuildError::NotFused { scratch_bytes: u64::try_from(largest).unwrap_or(0) };
         match flavour {
             PlanFlavour::TensorRtRtx => return Err(error),
-            // The names of its kernels are known from others only: a right plan must not fail for them.
+            // The names of its kernels are known from others only: a right plan must not fail for
+            // them.
             PlanFlavour::TensorRt => warnings.push(error.to_string()),
         }
     }
