@@ -73,11 +73,12 @@ class Client:
     async def do(self, habit: Habit) -> None:
         """Asks once and counts what became of it."""
         self.tally.sent += 1
+        began = self.tally.clock()
         try:
             self.tally.ended[f"{habit.__name__}: {await habit()}"] += 1
         except (Broken, OSError, KeyError, TypeError) as error:
             self._connection.close()
-            self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}")
+            self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}", began)
 
     async def _choose(
         self, habits: Sequence[tuple[int, Habit]], pause_s: float, until: float
@@ -228,8 +229,7 @@ class Client:
         held_up = now < self.tally.unavailable_until
         allowed = {*statuses, 408, 503} if held_up else set(statuses)
         if answer.status not in allowed:
-            told = answer.body[:80].decode(errors="replace")
-            raise Broken(f"{answer.status} {told}, expected {sorted(allowed)}")
+            raise Broken(f"{answer.status} {answer.told}, expected {sorted(allowed)}")
         if answer.status >= 400 and answer.status != 503:
             _ = answer.code
         return answer.status

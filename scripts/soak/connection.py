@@ -37,6 +37,14 @@ class Answer:
         """The word of a refusal."""
         return self.json()["error"]["code"]
 
+    @property
+    def told(self) -> str:
+        """The word of a refusal, else how the body begins."""
+        try:
+            return self.code
+        except (Broken, KeyError, TypeError):
+            return self.body[:80].decode(errors="replace")
+
 
 class Wire(asyncio.Protocol):
     """Collects what comes."""

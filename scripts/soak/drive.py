@@ -30,7 +30,6 @@ five more seconds."""
 LOOKS = 5
 """At the descriptors, a second apart."""
 STUCK_MS = 1000
-PROBLEMS_SHOWN = 20
 FAKE = ("--engine", "fake", "--fake-run-ms", "3")
 COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
 
@@ -194,8 +193,7 @@ class Soak:
 
     def report(self) -> None:
         """Prints everything; fails when a check did."""
-        wrong = self._tally.problems.most_common(PROBLEMS_SHOWN)
-        self._lines += [f"wrong, {count} times: {text}" for text, count in wrong]
+        self._lines += self._tally.lines()
         print("\n".join(self._lines), flush=True)
         if self._failed:
             raise PackageError("; ".join(self._failed))

@@ -93,14 +93,15 @@ class Faults:
             for key, status in expected.items():
                 head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n"
                 # One that waits for the next key may be closed by the server in between.
-                connection = Connection(self.address)
+                connection, began = Connection(self.address), self.tally.clock()
                 try:
                     answer = await connection.ask(head.encode())
                 finally:
                     connection.close()
                 now = asyncio.get_running_loop().time()
                 if answer.status != status and now > self.tally.unavailable_until:
-                    self.tally.problem(f"key {key} got {answer.status}, expected {status}")
+                    told = f"key {key}: {answer.status} {answer.told}, expected {status}"
+                    self.tally.problem(told, began)
             self.done["exchanges of a key"] += 1
             await asyncio.sleep(self.every_s / 2)
 

@@ -1,11 +1,13 @@
-"""How scripts/soak.sh judges memory: what a leak looks like, and what does not look like one."""
+"""How scripts/soak.sh judges memory, and what it tells of wrong answers."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 
+from soak.connection import Answer
 from soak.memory import MemorySeries, growth, spread
+from soak.tally import Tally, machine_load
 
 ALLOWED = 0.03
 """The default of --growth."""
@@ -73,3 +75,29 @@ def test_memory_is_read_until_the_run_ends() -> None:
 
     found = asyncio.run(twice())
     assert [megabytes for _, megabytes in found.samples] == [7.0]
+
+
+def test_a_wrong_answer_is_told_with_its_moment_its_time_and_the_load() -> None:
+    seconds = iter([100.0, 173.25, 180.0])
+    tally = Tally(clock=lambda: next(seconds), load=lambda: "3.10, 5 threads")
+    tally.problem("ask: 503 no_worker", began=172.0)
+    tally.problem("ask: 503 no_worker", began=179.5)
+    assert tally.ended["wrong"] == 2
+    assert tally.lines() == [
+        "wrong, 2 times: ask: 503 no_worker",
+        "wrong at 73.2 s, took 1.250 s, load 3.10, 5 threads: ask: 503 no_worker",
+        "wrong at 80.0 s, took 0.500 s, load 3.10, 5 threads: ask: 503 no_worker",
+    ]
+
+
+def test_the_load_is_that_of_this_machine() -> None:
+    minute, threads = machine_load().removesuffix(" threads").split(", ")
+    assert float(minute) >= 0
+    assert int(threads) >= 1
+
+
+def test_what_an_answer_tells_is_its_code_or_its_beginning() -> None:
+    refused = b'{"error":{"message":"wait","code":"no_worker"}}'
+    assert Answer(503, b"", refused).told == "no_worker"
+    assert Answer(200, b"", b'{"data":[]}').told == '{"data":[]}'
+    assert Answer(502, b"", b"<html>\xff").told == "<html>\ufffd"
