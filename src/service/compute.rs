@@ -166,4 +166,24 @@ mod tests {
         pool.run(|_| ()).await.expect("the thread is free");
         assert!(never.try_recv().is_err(), "the second was never begun");
     }
+
+    #[tokio::test]
+    async fn work_that_is_withdrawn_lets_go_of_what_it_holds_at_once() {
+        let pool = ComputePool::new(1);
+        let (begun, beginning) = channel();
+        let (end, ended) = channel::<()>();
+        let running = pool.run(move |_| {
+            begun.send(()).expect("the test listens");
+            ended.recv().expect("the test says when");
+        });
+        beginning.recv().expect("the first begins");
+        let held = Arc::new(());
+        let holds = Arc::clone(&held);
+        let waiting = pool.run(move |_| drop(holds));
+        assert_eq!(Arc::strong_count(&held), 2, "it waits behind the first");
+        drop(waiting);
+        assert_eq!(Arc::strong_count(&held), 1);
+        end.send(()).expect("the first waits");
+        running.await.expect("it does not panic");
+    }
 }
