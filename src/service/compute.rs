@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::AbortHandle;
 
 /// How much lower than the process's own (0 to 19): such a thread gets about a tenth of a core that
 /// another thread wants as well.
@@ -39,16 +39,18 @@ impl Wanted {
 }
 
 /// Withdraws the work when it is dropped.
-struct Waiting {
+struct Waiting<W> {
     wanted: Wanted,
-    task: AbortHandle,
+    /// Empty once it has begun.
+    work: Arc<Mutex<Option<W>>>,
 }
 
-impl Drop for Waiting {
+impl<W> Drop for Waiting<W> {
     fn drop(&mut self) {
         self.wanted.0.store(false, Ordering::Relaxed);
-        // Work that has not begun never begins.
-        self.task.abort();
+        // Work that has not begun never begins, and what it holds is free at once.
+        let withdrawn = self.work.lock().take();
+        drop(withdrawn);
     }
 }
 
@@ -83,13 +85,17 @@ impl ComputePool {
     {
         let runtime = self.runtime.as_ref().expect("it is there until the pool is dropped");
         let wanted = Wanted(Arc::new(AtomicBool::new(true)));
-        let seen = wanted.clone();
-        let task = runtime.spawn_blocking(move || work(&seen));
-        let waiting = Waiting { wanted, task: task.abort_handle() };
+        let work = Arc::new(Mutex::new(Some(work)));
+        let waiting = Waiting { wanted: wanted.clone(), work: Arc::clone(&work) };
+        let task = runtime.spawn_blocking(move || {
+            let work = work.lock().take();
+            work.map(|work| work(&wanted))
+        });
         async move {
             let done = task.await;
             drop(waiting);
-            done.map_err(|error| error.to_string())
+            let done = done.map_err(|error| error.to_string())?;
+            Ok(done.expect("only this future's end withdraws the work"))
         }
     }
 }
