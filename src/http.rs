@@ -26,6 +26,7 @@ use std::time::Duration;
 use actix_web::HttpRequest;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName};
 use actix_web::web::Data;
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::config::HttpConfig;
@@ -80,6 +81,8 @@ struct State {
     traces: Option<Arc<Traces>>,
     /// `/openapi.json`, once the model's card is known.
     description: OnceLock<Vec<u8>>,
+    /// For the one large body that may be parsed: texts with escapes are in memory twice meanwhile.
+    parsing: Arc<Semaphore>,
 }
 
 impl State {
@@ -110,8 +113,8 @@ pub async fn serve(
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
-    let state =
-        Data::new(State { service, config, keys, clock, traces, description: OnceLock::new() });
+    let (description, parsing) = (OnceLock::new(), Arc::new(Semaphore::new(1)));
+    let state = Data::new(State { service, config, keys, clock, traces, description, parsing });
     let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderValue};
-use actix_web::web::{self, Data};
+use actix_web::web::{self, Bytes, BytesMut, Data};
 use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
@@ -253,7 +253,7 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
     }
 }
 
-/// Gives the permit back: it holds the body's bytes as long as they are there.
+/// Gives the permit back: it holds the body's bytes as long as texts may be parts of it.
 async fn parse<B: Body + Send + 'static>(
     state: &State,
     bytes: Vec<u8>,
@@ -262,21 +262,30 @@ async fn parse<B: Body + Send + 'static>(
 ) -> Result<(B, Permit), ApiError> {
     let (limits, max_body_bytes) = (input_limits(&state.config), state.config.max_body_bytes);
     if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
-        return Ok((payload::read(&bytes, limits)?, permit));
+        return Ok((payload::read(bytes, limits)?, permit));
     }
+    let bytes = Bytes::from(bytes);
+    // This thread lets go of it last: what another thread frees, the allocator keeps for this one.
+    let _received = bytes.clone();
+    let turn = Arc::clone(&state.parsing).acquire_owned().await.expect("it is never closed");
+    // So it is with the room for copies, of which it keeps a byte. Room takes memory once filled.
+    let mut room = BytesMut::with_capacity(bytes.len() + 1);
+    let _room = room.split_off(bytes.len());
     off_thread(state, move || {
+        let _turn = turn;
         let bytes = match packing {
             Packing::Plain => bytes,
             // A few packed bytes may be many: their size tells nothing.
             Packing::Gzip => {
                 let mut scanner = ItemScanner::new(limits, B::INPUT);
-                body::unpack(&bytes, max_body_bytes, |body| {
+                let unpacked = body::unpack(&bytes, max_body_bytes, |body| {
                     hold(&mut permit, (bytes.len() + body.len()) as u64)?;
                     scanner.scan(body)
-                })?
+                });
+                Bytes::from(unpacked?)
             }
         };
-        Ok((payload::read(&bytes, limits)?, permit))
+        Ok((payload::read_into(bytes, room, limits)?, permit))
     })
     .await?
 }

@@ -64,7 +64,7 @@ async fn answer_or_refuse(
     let head = RequestHead { announced_bytes, priority: Some(Priority::Bulk), deadline };
     let refused = |error| ApiError::from_embed(error, timeout);
     let mut permit = service.admit(&head).map_err(refused)?;
-    let request: EmbeddingRequest = payload::read(body, input_limits(config))?;
+    let request: EmbeddingRequest = payload::read(body.to_vec(), input_limits(config))?;
     let (request, form) = request.validate(vectors, &head, config, service)?;
     let reply = service.embed(request, &mut permit).await.map_err(refused)?;
     let card = service.model_card();

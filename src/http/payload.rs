@@ -7,6 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 
+use actix_web::web::{Bytes, BytesMut};
+use bytestring::ByteString;
 use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, IntoDeserializer, Visitor,
 };
@@ -28,6 +30,8 @@ use crate::tokenize::Offsets;
 mod fuzz;
 pub(super) mod input;
 mod item_scanner;
+#[cfg(test)]
+mod shared_texts;
 
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
@@ -43,9 +47,19 @@ pub(super) trait Body: DeserializeOwned {
     const EXAMPLE: &'static str;
 }
 
-/// Reads a body whose texts and token ids are within `limits`.
-pub(super) fn read<B: Body>(body: &[u8], limits: InputLimits) -> Result<B, ApiError> {
-    let text = std::str::from_utf8(body).map_err(|error| {
+/// Reads a body whose texts and token ids are within `limits`. Texts may be parts of it; else it is
+/// freed at once.
+pub(super) fn read<B: Body>(body: impl Into<Bytes>, limits: InputLimits) -> Result<B, ApiError> {
+    read_into(body.into(), BytesMut::new(), limits)
+}
+
+/// Like [`read`]. Texts that must be copied are put into `room`, which may be empty.
+pub(super) fn read_into<B: Body>(
+    body: Bytes,
+    room: BytesMut,
+    limits: InputLimits,
+) -> Result<B, ApiError> {
+    let text = ByteString::try_from(body).map_err(|error| {
         let at = error.valid_up_to();
         invalid_json(format!("byte {at} of the body is not UTF-8; send UTF-8"))
     })?;
@@ -62,10 +76,11 @@ pub(super) fn read<B: Body>(body: &[u8], limits: InputLimits) -> Result<B, ApiEr
         Some(b'[' | b'"') => return Err(not_an_object::<B>()),
         Some(_) => {}
     }
-    input::set_limits(limits);
-    serde_json::from_str(text).map_err(|error: serde_json::Error| match error.classify() {
-        Category::Data => refusal::<B>(text),
-        Category::Syntax | Category::Eof | Category::Io => malformed(&error),
+    input::within(&text, room, limits, || {
+        serde_json::from_str(&text).map_err(|error| match error.classify() {
+            Category::Data => refusal::<B>(&text),
+            Category::Syntax | Category::Eof | Category::Io => malformed(&error),
+        })
     })
 }
 
@@ -425,7 +440,7 @@ mod tests {
             let mut json = serde_json::Deserializer::from_str(&body);
             let error = EmbeddingRequest::deserialize(&mut json).expect_err("it is no word");
             assert!(error.to_string().starts_with("longer than every word"), "{field}: {error}");
-            let refused = read::<EmbeddingRequest>(body.as_bytes(), limits);
+            let refused = read::<EmbeddingRequest>(body, limits);
             let refused = refused.expect_err("the same");
             assert_eq!(refused.param, Some(field));
         }

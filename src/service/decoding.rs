@@ -40,7 +40,10 @@ impl EmbeddingService {
             })
         };
         let texts = self.texts(inputs, Arc::new(decoder), permit).await?;
-        Ok(EmbedRequest { inputs: texts.into_iter().map(Input::Text).collect(), options })
+        // The ids are not needed any more.
+        permit.hold(texts.iter().map(|text| text.len() as u64).sum())?;
+        let inputs = texts.into_iter().map(|text| Input::Text(text.into())).collect();
+        Ok(EmbedRequest { inputs, options })
     }
 
     /// The texts that token ids of the model stand for, in their order. `permit` counts no work for
@@ -104,7 +107,7 @@ fn decode_part(
 ) -> Result<Vec<String>, EmbedError> {
     let text = |(index, input)| {
         let ids = match input {
-            Input::Text(text) => return Ok(text),
+            Input::Text(text) => return Ok(text.into()),
             Input::TokenIds(ids) => ids,
         };
         let index = first + index;

@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | the head has come | those that it announces | nothing | guessed from those bytes |
 //! | a chunk comes, gzip is unpacked | those that are there, if more | nothing | as before |
-//! | the body is parsed | those of its texts | its texts, unless short | guessed from each text |
+//! | the body is parsed | the same, or its ids | its texts, unless short | guessed from them |
 //! | the texts are tokenized | those of the ids | nothing | none: the scheduler counts it |
 
 use std::sync::Arc;
@@ -116,6 +116,21 @@ impl Permit {
         Ok(())
     }
 
+    /// Holds `inputs` from now on; gives the bytes that are held. Texts may be parts of the body,
+    /// so no less is held than before.
+    ///
+    /// # Errors
+    /// Those of [`Self::hold`].
+    pub(super) fn hold_inputs(&mut self, inputs: &[Input]) -> Result<u64, Refusal> {
+        let bytes: u64 = inputs.iter().map(Input::bytes).sum();
+        let body = match inputs.first() {
+            Some(Input::Text(_)) => self.bytes,
+            Some(Input::TokenIds(_)) | None => 0,
+        };
+        self.hold(bytes.max(body))?;
+        Ok(self.bytes)
+    }
+
     /// The request's long texts wait to be tokenized.
     pub(super) fn begin_tokenizing(&mut self, text_bytes: u64) {
         self.door.text_bytes.fetch_add(text_bytes, Ordering::Relaxed);
@@ -187,8 +202,8 @@ impl EmbeddingService {
     ) -> Result<(), EmbedError> {
         let bytes = request.inputs.iter().map(Input::bytes);
         let all = bytes.clone().sum();
-        // Less than the body, but for lists of short token ids.
-        permit.hold(all)?;
+        // No more than before, but for lists of short token ids.
+        permit.hold_inputs(&request.inputs)?;
         if all <= INLINE_BYTES {
             return Ok(());
         }
@@ -267,6 +282,19 @@ mod tests {
         other.hold(800_000 - 700_000 - SMALL_REQUEST_BYTES).expect("what is left");
         assert_eq!(door.enter().hold(1), Err(Refusal::BytesExceeded));
         assert_eq!(door.bytes(), 800_000, "what was refused is not held");
+    }
+
+    #[test]
+    fn a_body_is_held_as_long_as_texts_may_be_parts_of_it() {
+        let door = door(1_000_000);
+        let mut permit = door.enter();
+        permit.hold(300_000).expect("there is room");
+        assert_eq!(permit.hold_inputs(&[Input::Text("a".into())]), Ok(300_000));
+        permit.end_tokenizing(2_000);
+        assert_eq!(door.bytes(), 2_000);
+        permit.hold(300_000).expect("there is room");
+        assert_eq!(permit.hold_inputs(&[Input::TokenIds(vec![5; 10])]), Ok(40));
+        assert_eq!(door.bytes(), 40);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytestring::ByteString;
 use thiserror::Error;
 
 use crate::batch::{Priority, Vectors};
@@ -14,16 +15,17 @@ use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// UTF-8 text; a prompt is put in front of it.
-    Text(String),
+    /// UTF-8 text; a prompt is put in front of it. It may be a part of the request's body, and
+    /// keeps all of that in memory then.
+    Text(ByteString),
     /// Ids of the served tokenizer, used as they are; special tokens are added when absent. In a
     /// request they may be of another tokenizer; then the service makes texts of them.
     TokenIds(Vec<u32>),
 }
 
 impl Input {
-    /// Bytes that it holds in memory.
-    pub const fn bytes(&self) -> u64 {
+    /// Bytes of the text, or of the token ids.
+    pub fn bytes(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,
             Self::TokenIds(ids) => size_of_val(ids.as_slice()) as u64,

@@ -36,8 +36,8 @@ impl EmbeddingService {
         let prompt = self.check_inputs(&resident, &request)?;
         let is_text = matches!(request.inputs.first(), Some(Input::Text(_)));
         let EmbedRequest { inputs, .. } = self.decode(request, permit).await?;
-        let mut bytes: u64 = inputs.iter().map(Input::bytes).sum();
-        permit.hold(bytes)?;
+        let mut held = permit.hold_inputs(&inputs)?;
+        let bytes = inputs.iter().map(Input::bytes).sum();
         if bytes > INLINE_BYTES {
             permit.begin_tokenizing(bytes);
         }
@@ -50,11 +50,11 @@ impl EmbeddingService {
             let (compute, pace) = (&self.compute, &self.pace);
             let part = tokenizing::tokenize(&resident, compute, pace, part, options).await?;
             let tokens: usize = part.iter().map(|item| item.ids.len()).sum();
-            bytes += tokens as u64 * HELD_BYTES;
-            permit.hold(bytes)?;
+            held += tokens as u64 * HELD_BYTES;
+            permit.hold(held)?;
             lists.extend(part);
         }
-        permit.end_tokenizing(bytes);
+        permit.end_tokenizing(held);
         Ok(lists)
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use actix_web::web::Bytes;
 use fastrand::Rng;
 use serde_json::Value;
 
@@ -49,9 +50,11 @@ fn every_body_is_understood_or_refused_without_its_values() {
         for _ in 0..rng.u8(..4).saturating_sub(1) {
             damage(rng, &mut body);
         }
-        match read(&body, limits, &service) {
+        let body = Bytes::from(body);
+        match read(body.clone(), limits, &service) {
             Ok(request) => {
                 check_request(&request, limits, &body);
+                check_memory(&request, &body);
                 accepted += 1;
             }
             Err(error) => {
@@ -66,7 +69,7 @@ fn every_body_is_understood_or_refused_without_its_values() {
 }
 
 fn read(
-    body: &[u8],
+    body: Bytes,
     limits: InputLimits,
     service: &EmbeddingService,
 ) -> Result<EmbedRequest, ApiError> {
@@ -206,10 +209,22 @@ fn check_request(request: &EmbedRequest, limits: InputLimits, body: &[u8]) {
     }
 }
 
+/// Either all texts are parts of the body, or none is and it is free.
+fn check_memory(request: &EmbedRequest, body: &Bytes) {
+    let within = body.as_ptr_range();
+    let texts = request.inputs.iter().filter_map(|item| match item {
+        Input::Text(text) if !text.is_empty() => Some(text.as_ptr()),
+        Input::Text(_) | Input::TokenIds(_) => None,
+    });
+    let parts = texts.clone().filter(|text| within.contains(text)).count();
+    assert!(parts == 0 || parts == texts.count(), "{}", String::from_utf8_lossy(body));
+    assert_eq!(parts == 0, body.is_unique(), "{}", String::from_utf8_lossy(body));
+}
+
 /// An item as it stood in the body.
 fn sent(item: &Input) -> Value {
     match item {
-        Input::Text(text) => text.as_str().into(),
+        Input::Text(text) => Value::from(&**text),
         Input::TokenIds(ids) => ids.as_slice().into(),
     }
 }

@@ -1,11 +1,15 @@
 //! The field `input`: a text, texts, token ids, or lists of token ids; never a mixture.
 //!
 //! A visitor of its own reads it, so that its limits hold while it is read: nothing beyond them is
-//! ever in memory.
+//! ever in memory. Texts are parts of the body, which then stays in memory until the last of them
+//! is dropped. A text with escapes such as `\n` has to be copied. In that case all texts are
+//! copied, so that a request keeps either its body or its texts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
+use actix_web::web::BytesMut;
+use bytestring::ByteString;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type};
@@ -27,35 +31,67 @@ pub(in crate::http) struct InputLimits {
 
 // serde's derive hands nothing to the visitor of a field, and takes nothing from it but a text.
 thread_local! {
-    /// Of the body that this thread reads.
-    static LIMITS: Cell<InputLimits> = const {
-        Cell::new(InputLimits { items: MaxItems::DEFAULT, item_bytes: MaxItemBytes::DEFAULT })
-    };
-    /// Why [`read`] stopped, as the end of a sentence; where is known to the one who called serde.
-    static FAULT: Cell<Option<(Code, String)>> = const { Cell::new(None) };
+    /// The body that this thread reads.
+    static SOURCE: RefCell<Option<BodySource>> = const { RefCell::new(None) };
 }
 
-/// Sets what [`read`] takes on this thread.
-pub(super) fn set_limits(limits: InputLimits) {
-    LIMITS.set(limits);
+/// A body that is being read.
+struct BodySource {
+    body: ByteString,
+    limits: InputLimits,
+    /// Room for copies of texts.
+    room: RefCell<BytesMut>,
+    /// Whether a text was copied.
+    copied: Cell<bool>,
+    /// Why [`read`] stopped, as the end of a sentence; where is known to the one who called serde.
+    fault: Cell<Option<(Code, String)>>,
+}
+
+/// Runs `work`, in which [`read`] takes what is within `limits` out of `body`.
+pub(super) fn within<T>(
+    body: &ByteString,
+    room: BytesMut,
+    limits: InputLimits,
+    work: impl FnOnce() -> T,
+) -> T {
+    /// However `work` ends, the thread does not keep the body.
+    struct Clear;
+    impl Drop for Clear {
+        fn drop(&mut self) {
+            SOURCE.take();
+        }
+    }
+    let _clear = Clear;
+    let (body, room) = (body.clone(), RefCell::new(room));
+    let (copied, fault) = (Cell::default(), Cell::default());
+    SOURCE.set(Some(BodySource { body, limits, room, copied, fault }));
+    work()
+}
+
+fn with_source<T>(work: impl FnOnce(&BodySource) -> T) -> T {
+    SOURCE.with_borrow(|source| work(source.as_ref().expect("bodies are read in `within`")))
 }
 
 /// Reads `input`; null gives no items, like an absent field.
 pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
-    let value = InputSeed { place: Place::Whole, limits: LIMITS.get() };
-    Ok(match json.deserialize_any(value)? {
-        Found::Items(items) => items,
-        Found::Item(item) => vec![item],
-        Found::Id(id) => vec![Input::TokenIds(vec![id])],
+    with_source(|source| {
+        let mut items = match json.deserialize_any(InputSeed { place: Place::Whole, source })? {
+            Found::Items(items) => items,
+            Found::Item(item) => vec![item],
+            Found::Id(id) => vec![Input::TokenIds(vec![id])],
+        };
+        source.copy_others(&mut items);
+        Ok(items)
     })
 }
 
 /// Why [`read`] stopped at `path`.
 pub(super) fn refusal(path: &Path) -> ApiError {
-    let (code, fault) = FAULT.take().unwrap_or((Code::InvalidInput, format!("must be {SHAPES}")));
+    let (limits, fault) = with_source(|source| (source.limits, source.fault.take()));
+    let (code, fault) = fault.unwrap_or((Code::InvalidInput, format!("must be {SHAPES}")));
     match (code, path.iter().nth(1)) {
-        (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, LIMITS.get()),
-        (Code::ItemTooLarge, _) => too_large(0, LIMITS.get()),
+        (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits),
+        (Code::ItemTooLarge, _) => too_large(0, limits),
         _ => ApiError::of(code, "input", format!("{path} {fault}")),
     }
 }
@@ -71,9 +107,38 @@ pub(super) fn too_large(index: usize, limits: InputLimits) -> ApiError {
     ApiError::of(Code::ItemTooLarge, "input", message)
 }
 
-fn stop<E: Error>(code: Code, fault: String) -> E {
-    FAULT.set(Some((code, fault)));
-    E::custom("refused")
+impl BodySource {
+    fn stop<E: Error>(&self, code: Code, fault: String) -> E {
+        self.fault.set(Some((code, fault)));
+        E::custom("refused")
+    }
+
+    /// A copy of a text. All copies lie in one piece of memory, which the system fills only as far
+    /// as they need it.
+    fn copy(&self, text: &str) -> ByteString {
+        let mut room = self.room.borrow_mut();
+        if !self.copied.replace(true) {
+            // No text is longer than it is in JSON: this is enough for all.
+            room.reserve(self.body.len());
+        }
+        room.extend_from_slice(text.as_bytes());
+        ByteString::try_from(room.split().freeze()).expect("it is a text")
+    }
+
+    /// Copies the texts that are parts of the body when others had to be copied.
+    fn copy_others(&self, items: &mut [Input]) {
+        if !self.copied.get() {
+            return;
+        }
+        let body = self.body.as_bytes().as_ptr_range();
+        for item in items {
+            if let Input::Text(text) = item
+                && body.contains(&text.as_ptr())
+            {
+                *text = self.copy(text);
+            }
+        }
+    }
 }
 
 const SHAPES: &str =
@@ -99,9 +164,9 @@ enum Place {
 
 /// A value that is about to be read.
 #[derive(Clone, Copy)]
-struct InputSeed {
+struct InputSeed<'a> {
     place: Place,
-    limits: InputLimits,
+    source: &'a BodySource,
 }
 
 enum Found {
@@ -110,7 +175,7 @@ enum Found {
     Items(Vec<Input>),
 }
 
-impl InputSeed {
+impl InputSeed<'_> {
     fn wrong<E: Error>(self, found: &str) -> E {
         let expected = match self.place {
             Place::Whole => SHAPES,
@@ -119,7 +184,7 @@ impl InputSeed {
             Place::Next(Kind::Ids) => "a list of token ids",
             Place::Next(Kind::Id) | Place::Within => "a token id, a whole number such as 17",
         };
-        stop(Code::InvalidInput, format!("is {found}; send {expected}"))
+        self.source.stop(Code::InvalidInput, format!("is {found}; send {expected}"))
     }
 
     /// Refuses what may not stand at this place.
@@ -136,7 +201,7 @@ impl InputSeed {
                 let (found, first) = (name(kind), name(first));
                 let message =
                     format!("is {found} and the first item is {first}; send items of one type");
-                Err(stop(Code::InvalidInput, message))
+                Err(self.source.stop(Code::InvalidInput, message))
             }
             Place::Whole | Place::First | Place::Next(_) | Place::Within => Ok(()),
         }
@@ -144,10 +209,10 @@ impl InputSeed {
 
     /// Refuses an item of `bytes` bytes in memory when one may not be so large.
     fn check_size<E: Error>(self, bytes: usize) -> Result<(), E> {
-        if bytes <= self.limits.item_bytes.as_usize() {
+        if bytes <= self.source.limits.item_bytes.as_usize() {
             return Ok(());
         }
-        Err(stop(Code::ItemTooLarge, String::new()))
+        Err(self.source.stop(Code::ItemTooLarge, String::new()))
     }
 
     /// The token ids of a list, behind those of it that were read.
@@ -171,10 +236,10 @@ impl InputSeed {
     ) -> Result<Vec<Input>, A::Error> {
         let mut items = vec![first];
         while let Some(Found::Item(item)) = list.next_element_seed(self)? {
-            if items.len() >= self.limits.items.as_usize() {
-                let most = self.limits.items;
+            let most = self.source.limits.items;
+            if items.len() >= most.as_usize() {
                 let fault = format!("has more than {most} items; split it into more requests");
-                return Err(stop(Code::TooManyItems, fault));
+                return Err(self.source.stop(Code::TooManyItems, fault));
             }
             items.push(item);
         }
@@ -182,7 +247,7 @@ impl InputSeed {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for InputSeed {
+impl<'de> DeserializeSeed<'de> for InputSeed<'_> {
     type Value = Found;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Found, D::Error> {
@@ -190,7 +255,7 @@ impl<'de> DeserializeSeed<'de> for InputSeed {
     }
 }
 
-impl<'de> Visitor<'de> for InputSeed {
+impl<'de> Visitor<'de> for InputSeed<'_> {
     type Value = Found;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,7 +277,7 @@ impl<'de> Visitor<'de> for InputSeed {
         self.check(Kind::Id)?;
         u32::try_from(value).map(Found::Id).map_err(|_| {
             let fault = format!("is larger than every token id; {}", token_id_advice());
-            stop(Code::TokenIdOutOfRange, fault)
+            self.source.stop(Code::TokenIdOutOfRange, fault)
         })
     }
 
@@ -225,10 +290,17 @@ impl<'de> Visitor<'de> for InputSeed {
         Err(self.wrong("a number with a fraction or an exponent, or beyond 64 bits"))
     }
 
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Found, E> {
+        self.check(Kind::Text)?;
+        self.check_size(text.len())?;
+        // serde_json borrows from the body what stands there without escapes.
+        Ok(Found::Item(Input::Text(self.source.body.slice_ref(text))))
+    }
+
     fn visit_str<E: Error>(self, text: &str) -> Result<Found, E> {
         self.check(Kind::Text)?;
         self.check_size(text.len())?;
-        Ok(Found::Item(Input::Text(text.to_owned())))
+        Ok(Found::Item(Input::Text(self.source.copy(text))))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
@@ -242,7 +314,7 @@ impl<'de> Visitor<'de> for InputSeed {
         Ok(Found::Items(match list.next_element_seed(at(Place::First))? {
             None => {
                 let fault = "is an empty list; send an item".to_owned();
-                return Err(stop(Code::InvalidInput, fault));
+                return Err(self.source.stop(Code::InvalidInput, fault));
             }
             Some(Found::Id(first)) => {
                 vec![Input::TokenIds(at(Place::Next(Kind::Id)).ids(vec![first], list)?)]

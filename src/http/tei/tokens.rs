@@ -119,7 +119,7 @@ fn tokens<'a>(
     with_special: bool,
     service: &EmbeddingService,
 ) -> Vec<Token<'a>> {
-    let text = if let Input::Text(text) = input { text.as_str() } else { "" };
+    let text = if let Input::Text(text) = input { &**text } else { "" };
     // From code points, in which spans are, to bytes.
     let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let last = list.ids.len() - 1;
