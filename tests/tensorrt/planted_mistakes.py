@@ -155,8 +155,7 @@ MISTAKES = [
     Mistake(
         "a context may be destroyed while the stream still works for it",
         "session.cc",
-        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) "
-        "!= cudaSuccess) {",
+        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
         "    if (false) {",
     ),
     Mistake(
