@@ -449,7 +449,8 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         assert!(report.contains(line), "'{line}' is not in: {report}");
     }
     let captured = report.lines().find_map(|line| {
-        let (captured, rest) = line.strip_prefix("- PASS ")?.split_once(" of 47 buckets captured")?;
+        let (captured, rest) =
+            line.strip_prefix("- PASS ")?.split_once(" of 47 buckets captured")?;
         rest.starts_with(", largest difference to a plain run 0.0").then_some(captured)
     });
     let captured: usize = captured.and_then(|text| text.parse().ok()).expect("they are compared");
