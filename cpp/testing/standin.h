@@ -75,6 +75,7 @@ void add_live(long objects);
 
 /// What every call gives that needs a working device.
 cudaError_t device_error();
+char const* text_of(cudaError_t error);
 int current_device();
 
 /// Aborts unless `stream` may be given work by this thread: it lives, on the current device.
@@ -83,6 +84,7 @@ bool is_capturing(cudaStream_t stream);
 void invalidate_capture(cudaStream_t stream);
 /// Queues the operation, or records it while the stream captures.
 cudaError_t submit(cudaStream_t stream, Operation const& operation);
+cudaError_t synchronize(cudaStream_t stream);
 
 /// Aborts when a living executable graph captured the context.
 void expect_not_captured(ContextUse const& context, char const* what);

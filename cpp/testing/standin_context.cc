@@ -101,7 +101,7 @@ bool Context::setOptimizationProfileAsync(std::int32_t profile, cudaStream_t str
     change.context = use_;
     cudaError_t const error = submit(stream, change);
     if (error != cudaSuccess) {
-        return reporter_.fail(ErrorCode::kFAILED_EXECUTION, cudaGetErrorString(error));
+        return reporter_.fail(ErrorCode::kFAILED_EXECUTION, text_of(error));
     }
     profile_ = profile;
     primed_ = false;
@@ -359,7 +359,7 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     }
     cudaError_t const error = submit(stream, run);
     if (error != cudaSuccess) {
-        return fail(cudaGetErrorString(error));
+        return fail(text_of(error));
     }
     if (fires("enqueue_fails_late")) {
         return fail("scripted: it fails after its first kernels");
@@ -372,7 +372,7 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     }
     if (profiler_ != nullptr && !capturing) {
         // With a profiler the call waits for the layers' times. These are made up.
-        static_cast<void>(cudaStreamSynchronize(stream));
+        static_cast<void>(synchronize(stream));
         float milliseconds = 0;
         for (std::string const& layer : plan_->layers) {
             profiler_->reportLayerTime(layer.c_str(), milliseconds += 0.25F);

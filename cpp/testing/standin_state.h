@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "testing/standin.h"
+#include "testing/standin_faults.h"
 
 /// Found without a call of the loader, which the thread sanitizer cannot follow in libraries that
 /// are loaded late.
@@ -125,21 +126,6 @@ class Table {
     std::uintptr_t next_;
     char const* kind_;
     std::map<std::uintptr_t, std::shared_ptr<Object>> objects_;
-};
-
-/// Scripted faults by name. A number is a value or what is left of a countdown.
-class Faults {
- public:
-    /// An empty text clears all.
-    void add(std::string const& spec);
-    std::optional<long> find(std::string const& name) const;
-    /// Counts down; true for the call that ends it.
-    bool fires(std::string const& name);
-
- private:
-    void add_one(std::string const& text);
-
-    std::map<std::string, long> values_;
 };
 
 class State {

@@ -101,7 +101,7 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     }
     cudaError_t const error = device_error();
     if (error != cudaSuccess) {
-        return fail(ErrorCode::kFAILED_INITIALIZATION, cudaGetErrorString(error));
+        return fail(ErrorCode::kFAILED_INITIALIZATION, text_of(error));
     }
     if (is_set("unsupported_device")) {
         return fail(ErrorCode::kFAILED_INITIALIZATION,
@@ -340,10 +340,9 @@ IExecutionContext* Engine::createExecutionContext(
     ExecutionContextAllocationStrategy strategy) noexcept {
     cudaError_t const error = device_error();
     if (error != cudaSuccess || is_set("context_fails")) {
-        reporter_.fail(
-            ErrorCode::kFAILED_ALLOCATION,
-            std::string("createExecutionContext: ") +
-                cudaGetErrorString(error == cudaSuccess ? cudaErrorMemoryAllocation : error));
+        reporter_.fail(ErrorCode::kFAILED_ALLOCATION,
+                       std::string("createExecutionContext: ") +
+                           text_of(error == cudaSuccess ? cudaErrorMemoryAllocation : error));
         return nullptr;
     }
     bool const user_managed = strategy == ExecutionContextAllocationStrategy::kUSER_MANAGED;

@@ -23,7 +23,8 @@ standin_cuda() {
     local folder=$1
     shift
     "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.13 cpp/testing/standin_cuda.cc \
-        cpp/testing/standin_graph.cc cpp/testing/standin_state.cc -o "$folder/libcudart.so.13" &&
+        cpp/testing/standin_graph.cc cpp/testing/standin_faults.cc cpp/testing/standin_state.cc \
+        -o "$folder/libcudart.so.13" &&
         "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcudart.so.12 "-Wl,-rpath,\$ORIGIN" \
             cpp/testing/standin_cuda_12.cc "$folder/libcudart.so.13" \
             -o "$folder/libcudart.so.12"
