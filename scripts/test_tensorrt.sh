@@ -216,7 +216,10 @@ nothing_is_linked() {
 # Before all else, since the server's tests wait for them; the compiler goes first nevertheless.
 make_libraries() (
     give_way
-    make_standins "$WORK/standins" "${FLAVOURS[*]}"
+    make_standins "$WORK/standins" "${FLAVOURS[*]}" &&
+        make_gpu_standins "$WORK/standins/gpu" &&
+        ln -sf ../libcudart.so.13 "$WORK/standins/gpu/" &&
+        make_standin_driver "$WORK/standins/driver" "$WORK/standins"
 )
 
 make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }

@@ -6,7 +6,7 @@
 #![cfg(all(feature = "tensorrt", feature = "tensorrt-rtx"))]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ mod support;
 
 #[path = "tensorrt_serve/builds.rs"]
 mod builds;
+#[path = "tensorrt_serve/gpu_check.rs"]
+mod gpu_check;
 #[path = "tensorrt_serve/plans.rs"]
 mod plans;
 #[path = "tensorrt_serve/range.rs"]
@@ -411,67 +413,4 @@ fn bench_compares_graphs_with_plain_runs() {
     let ended = run(command.args(["--compare-graphs", "--no-table", "--log-level", "off"]));
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("captured graphs and plain runs differ"), "{}", ended.stderr);
-}
-
-/// What the GPU check says on the stand-ins with these faults: exit code and report.
-fn gpu_check(package: &Package, faults: &str) -> (Option<i32>, String) {
-    let report = package.package.file("report.md");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu_check.sh");
-    let mut command = Command::new(script);
-    command.args(["--seconds", "1", "--binary", env!("CARGO_BIN_EXE_duovec"), "--flavour"]);
-    command.arg(package.flavour.name()).arg("--package").arg(package.package.path());
-    command.arg("--library-dir").arg(standins()).arg("--cuda-library-dir").arg(standins());
-    let faults = format!("{faults},capability=120");
-    let ended = run(command.arg("--report").arg(&report).env(FAULTS, faults));
-    (ended.code, fs::read_to_string(report).unwrap_or(ended.stderr))
-}
-
-#[test]
-fn the_gpu_check_passes_on_the_stand_ins() {
-    let package = Package::new(PlanFlavour::TensorRtRtx);
-    let (code, report) = gpu_check(&package, "run_us=1");
-    assert_eq!(code, Some(0), "{report}");
-    for line in [
-        "- PASS library, driver, device and plan are well",
-        "- PASS the server is ready after",
-        " s, 0 errors",
-        "- PASS the deep check passes after the load",
-        "- PASS it drains and ends with exit code 0",
-        "| with graphs |",
-        "| without | 0 |",
-        "- PASS every shape is measured",
-        "- PASS a short text is measured beside large batches",
-        "| urgent |",
-        "1 x 32: 2 layers, 750.0 us",
-        "| dense | 500.0 | 66.7% |",
-        "Workers on each GPU: 4",
-    ] {
-        assert!(report.contains(line), "'{line}' is not in: {report}");
-    }
-    let captured = report.lines().find_map(|line| {
-        let (captured, rest) =
-            line.strip_prefix("- PASS ")?.split_once(" of 47 buckets captured")?;
-        rest.starts_with(", largest difference to a plain run 0.0").then_some(captured)
-    });
-    let captured: usize = captured.and_then(|text| text.parse().ok()).expect("they are compared");
-    // A run that other programs hold up is a long one, whose graph may seem to save no time.
-    assert!((40..=47).contains(&captured), "{report}");
-}
-
-#[test]
-fn the_gpu_check_reports_what_a_machine_lacks() {
-    let package = Package::new(PlanFlavour::TensorRtRtx);
-    for (faults, reason) in [
-        ("no_device", "the driver shows no GPU"),
-        ("no_driver", "cudaErrorInsufficientDriver"),
-        ("version=10500", "this program needs TensorRT-RTX"),
-        ("unsupported_device", "compute capability"),
-    ] {
-        let (code, report) = gpu_check(&package, faults);
-        assert_eq!(code, Some(1), "{faults}: {report}");
-        assert!(report.contains("- FAIL library, driver, device"), "{faults}: {report}");
-        assert!(report.contains(reason), "{faults}: {report}");
-        assert!(report.contains("- SKIP no plan runs here"), "{faults}: {report}");
-        assert!(!report.contains("did not come to its end"), "{faults}: {report}");
-    }
 }

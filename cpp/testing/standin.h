@@ -16,8 +16,11 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "testing/standin_kernel.h"
 
 namespace duovec::standin {
 
@@ -51,6 +54,12 @@ struct ContextUse {
     int graphs = 0;
 };
 
+/// The same run on a real GPU: so many kernels one after the other, of which the last writes.
+struct KernelRun {
+    KernelArguments arguments;
+    int kernels = 1;
+};
+
 /// Work of a stream. `body` runs on the stream's thread, with an address that host code can use
 /// for each range; `nan` asks for a result that is not a number.
 struct Operation {
@@ -60,7 +69,11 @@ struct Operation {
     std::vector<Range> ranges;
     std::shared_ptr<ContextUse> context;
     bool execution = false;
+    /// It uses an address that is not there: the device is lost when it runs.
+    bool illegal = false;
     Body body;
+    /// Of an execution whose types the kernel knows.
+    std::optional<KernelRun> kernels;
 };
 
 #pragma GCC visibility push(default)

@@ -297,6 +297,32 @@ void Context::add_scratch(Operation& operation) const {
         {scratch_, static_cast<std::size_t>(needed), true, Place::kDevice, "scratch"});
 }
 
+// A plan of other types has none: a GPU's kernel knows these alone.
+std::optional<KernelRun> Context::kernels(Shape const& shape) const {
+    KernelRun run;
+    run.arguments.rows = static_cast<std::int32_t>(shape.rows);
+    run.arguments.length = static_cast<std::int32_t>(shape.length);
+    run.kernels = std::max(1, static_cast<int>(plan_->layers.size()));
+    for (std::size_t index = 0; index < bindings_.size(); ++index) {
+        Tensor const& tensor = plan_->tensors[index];
+        void* const address = const_cast<void*>(bindings_[index].address);
+        if (tensor.element != (tensor.input ? Element::kInt32 : Element::kFloat32)) {
+            return std::nullopt;
+        }
+        if (tensor.name == "input_ids") {
+            run.arguments.ids = static_cast<std::int32_t const*>(address);
+        } else if (tensor.name == "attention_mask") {
+            run.arguments.mask = static_cast<std::int32_t const*>(address);
+        } else if (tensor.columns == 0) {
+            run.arguments.weights = static_cast<float*>(address);
+        } else {
+            run.arguments.dense = static_cast<float*>(address);
+            run.arguments.columns = static_cast<std::int32_t>(tensor.columns);
+        }
+    }
+    return run;
+}
+
 Operation Context::operation(Shape const& shape) const {
     Operation run;
     run.name = "execution of context " + use_->name;
@@ -308,6 +334,7 @@ Operation Context::operation(Shape const& shape) const {
                               Place::kDevice, "tensor " + tensor.name});
     }
     add_scratch(run);
+    run.kernels = kernels(shape);
     run.body = [plan = plan_, shape, rounds = rounds_](std::vector<void*> const& memory, bool nan) {
         run_plan(*plan, shape, memory, nan);
         if (rounds) {

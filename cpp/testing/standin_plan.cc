@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 
 #include "testing/standin.h"
+#include "testing/standin_kernel.h"
 
 namespace duovec::standin {
 namespace {
 
-constexpr std::uint64_t kStep = 0x9e37'79b9'7f4a'7c15;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string header(std::string_view flavour) {
@@ -77,37 +76,6 @@ void parse_line(Plan& plan, std::string const& line) {
     if (words >> kind) {
         throw std::runtime_error("too many words in '" + line + "'");
     }
-}
-
-// One step of splitmix64.
-std::uint64_t mix(std::uint64_t state) {
-    state += kStep;
-    state = (state ^ (state >> 30)) * 0xbf58'476d'1ce4'e5b9;
-    state = (state ^ (state >> 27)) * 0x94d0'49bb'1331'11eb;
-    return state ^ (state >> 31);
-}
-
-// In the order of fake.rs, so that every bit is the same.
-void dense_row(std::span<std::uint32_t const> ids, std::span<float> row) {
-    std::uint64_t state = kStep;
-    for (std::uint32_t const id : ids) {
-        state = mix(state ^ id);
-    }
-    float squares = 0.0F;
-    for (float& value : row) {
-        state = mix(state);
-        value = static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1.0F;
-        squares += value * value;
-    }
-    float const length = std::max(std::sqrt(squares), std::numeric_limits<float>::min());
-    for (float& value : row) {
-        value /= length;
-    }
-}
-
-float weight(std::uint32_t id, std::size_t position) {
-    std::uint64_t const mixed = mix((std::uint64_t{id} << 20) ^ position);
-    return (mixed & 3) == 0 ? 0.0F : static_cast<float>(mixed >> 40) / static_cast<float>(1 << 25);
 }
 
 /// To the nearest half, of two to the even one.
@@ -199,12 +167,10 @@ void write_row(Tensor const& tensor, void* memory, std::int64_t row, std::int64_
     std::vector<float> values(static_cast<std::size_t>(columns), kNan);
     if (tensor.columns == 0) {
         for (std::size_t position = 0; position < ids.size(); ++position) {
-            values[position] = weight(ids[position], position);
+            values[position] = weight_of(ids[position], position);
         }
-    } else if (ids.empty()) {
-        std::ranges::fill(values, 0.0F);
     } else {
-        dense_row(ids, values);
+        write_dense(ids.data(), ids.size(), values.data(), values.size());
     }
     for (std::size_t column = 0; column < values.size(); ++column) {
         write(tensor, memory, row * columns + static_cast<std::int64_t>(column), values[column]);

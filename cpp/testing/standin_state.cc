@@ -215,6 +215,7 @@ void State::submit(Stream& stream, Operation operation, std::shared_ptr<GraphExe
     }
     expect_no_conflict(stream, item);
     watch_host_memory(stream, item);
+    item.sticky = item.operation.illegal;
     if (item.operation.execution) {
         counts["urgent"] += stream.priority < 0 ? 1 : 0;
         item.nan = faults.fires("nan");

@@ -254,6 +254,7 @@ class Context final : public TrapExecutionContext {
     /// Of all inputs; aborts when they have none or different ones.
     Shape expect_shape() const;
     Operation operation(Shape const& shape) const;
+    std::optional<KernelRun> kernels(Shape const& shape) const;
     void add_scratch(Operation& operation) const;
 
     Engine const& engine_;

@@ -2,8 +2,9 @@
 # The stand-ins for NVIDIA's libraries, which tests without a GPU load in place of the real ones.
 # Sourced; everything runs from the repository root.
 
+# cpp/cuda.h must not hide the header of that name.
 STANDIN_COMPILE=(c++ -std=c++20 -g1 -O1 -fPIC -shared -Wall -Wextra -Wpedantic -Werror -pthread
-    -fvisibility=hidden -ffp-contract=off -Icpp -isystem third_party/cuda/include)
+    -fvisibility=hidden -ffp-contract=off -iquote cpp -isystem third_party/cuda/include)
 
 # make_standins FOLDER FLAVOURS [EXTRA_FLAGS...]: libcudart.so.13 and .12, and for each of the
 # flavours, which are one word, its library and its parser's. Those of TensorRT 10 lie in FOLDER/10,
@@ -71,4 +72,31 @@ standin_flavour() {
         "${STANDIN_COMPILE[@]}" -DTENSORRT_BUILD_LIB "$@" -isystem "$headers" -I"$traps" \
             "-Wl,-soname,$parser" "-Wl,-rpath,\$ORIGIN" cpp/testing/standin_parser.cc \
             "$folder/$file" "$folder/libcudart.so.13" -o "$folder/$parser"
+}
+
+# make_gpu_standins FOLDER [EXTRA_FLAGS...]: the library of TensorRT that runs kernels of its own on
+# a real GPU. It is linked to nothing of CUDA's.
+make_gpu_standins() {
+    local folder=$1 headers=third_party/headers/tensorrt traps result=0
+    shift
+    mkdir -p "$folder" || return
+    traps=$(mktemp -d) || return
+    "${PYTHON:-python3}" cpp/testing/make_traps.py "$headers" "$traps" &&
+        "${STANDIN_COMPILE[@]}" -DTENSORRT_BUILD_LIB "$@" -isystem "$headers" -I"$traps" \
+            -Wl,-soname,libnvinfer.so.11 -Wl,-z,defs cpp/testing/standin_tensorrt.cc \
+            cpp/testing/standin_context.cc cpp/testing/standin_plan.cc \
+            cpp/testing/standin_faults.cc cpp/testing/standin_device.cc -ldl \
+            -o "$folder/libnvinfer.so.11" || result=$?
+    rm -rf "$traps"
+    return "$result"
+}
+
+# make_standin_driver FOLDER CUDA [EXTRA_FLAGS...]: libcuda.so.1 for tests of the above, on the
+# stand-in for CUDA's runtime in the folder CUDA.
+make_standin_driver() {
+    local folder=$1 cuda=$2
+    shift 2
+    mkdir -p "$folder" &&
+        "${STANDIN_COMPILE[@]}" "$@" -Wl,-soname,libcuda.so.1 "-Wl,-rpath,$cuda" \
+            cpp/testing/standin_driver.cc "$cuda/libcudart.so.13" -o "$folder/libcuda.so.1"
 }

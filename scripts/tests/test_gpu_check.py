@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -193,3 +195,31 @@ def test_parts_of_different_packings_do_not_mix(tmp_path: Path) -> None:
     done = carry(tmp_path)
     assert done.returncode == 1
     assert "is not empty" in done.stderr
+
+
+KERNEL = SCRIPTS.parent / "cpp/testing/standin_kernel.ptx"
+
+
+def test_the_kernels_text_is_that_of_its_sources() -> None:
+    sources = [KERNEL.with_suffix(".cu"), KERNEL.with_suffix(".h")]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    hint = "run scripts/standin_kernel.sh"
+    assert f"// SHA-256 of the sources: {digest}\n" in KERNEL.read_text(), hint
+
+
+def test_the_kernel_has_one_entry_with_one_structure() -> None:
+    entries = re.findall(r"\.entry (\w+)\(([^)]*)\)", KERNEL.read_text())
+    assert [name for name, _ in entries] == ["duovec_standin_run"]
+    parameters = [" ".join(one.split()) for one in entries[0][1].split(",")]
+    # Four addresses, a time, and four sizes.
+    assert parameters == [f".param .align 8 .b8 duovec_standin_run_param_0[{5 * 8 + 4 * 4}]"]
+
+
+def test_the_kernel_rounds_as_a_processor_does() -> None:
+    code = [line.split("//")[0] for line in KERNEL.read_text().splitlines()]
+    floats = {word for line in code for word in re.findall(r"\b[a-z]+(?:\.\w+)*\.f32\b", line)}
+    sums = {one for one in floats if one.split(".")[0] in ("add", "sub", "mul", "div", "sqrt")}
+    assert sums
+    assert all(".rn" in one for one in sums), sums
+    forbidden = ("fma", "approx", "ftz", "call")
+    assert not [line for line in code for word in forbidden if re.search(rf"\b{word}\b", line)]

@@ -1,0 +1,143 @@
+// The stand-in for NVIDIA's driver, libcuda.so.1: what standin_device.cc calls of it, on the
+// streams and the memory of the stand-in for CUDA's runtime. Its kernels run on the host.
+//
+// Thread safety, ownership: as the stand-in for the runtime. Preconditions: the kernel's text has
+// the entry and the parameters that this program was compiled with; another one is refused.
+
+#include <cuda.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "testing/standin.h"
+
+namespace {
+
+using duovec::standin::kBlockTokens;
+using duovec::standin::KernelArguments;
+using duovec::standin::KernelThread;
+using duovec::standin::Operation;
+using duovec::standin::Place;
+
+constexpr std::string_view kEntry = "duovec_standin_run";
+
+/// As the real driver finds them: an entry of that name, with one structure as its parameters.
+bool fits(std::string_view text) {
+    std::string const entry = ".visible .entry " + std::string(kEntry) + "(";
+    std::string const parameters = ".param .align 8 .b8 " + std::string(kEntry) + "_param_0[" +
+                                   std::to_string(sizeof(KernelArguments)) + "]";
+    std::size_t const found = text.find(entry);
+    if (found == std::string_view::npos) {
+        return false;
+    }
+    std::string_view const list = text.substr(found, text.find(')', found) - found);
+    return list.find(parameters) != std::string_view::npos &&
+           list.find(".param", list.find(parameters) + 1) == std::string_view::npos;
+}
+
+void* handle_of(std::string_view name) { return const_cast<char*>(name.data()); }
+
+std::size_t bytes(std::int32_t rows, std::int32_t columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * 4;
+}
+
+void run_block(KernelArguments const& run, std::int32_t row, std::int32_t block) {
+    for (std::int32_t thread = 0; thread < kBlockTokens; ++thread) {
+        run_thread(run, KernelThread{row, block, thread});
+    }
+}
+
+Operation operation_of(KernelArguments const& run, std::int32_t rows, std::int32_t blocks) {
+    Operation kernel;
+    kernel.name = "kernel";
+    bool const has_weights = run.weights != nullptr;
+    bool const writes = run.writes != 0;
+    kernel.illegal = writes && run.dense == nullptr;
+    kernel.ranges = {
+        {run.ids, bytes(run.rows, run.length), false, Place::kDevice, "ids"},
+        {run.mask, bytes(run.rows, run.length), false, Place::kDevice, "mask"},
+    };
+    if (writes && !kernel.illegal) {
+        kernel.ranges.push_back(
+            {run.dense, bytes(run.rows, run.columns), true, Place::kDevice, "dense"});
+        if (has_weights) {
+            kernel.ranges.push_back(
+                {run.weights, bytes(run.rows, run.length), true, Place::kDevice, "weights"});
+        }
+    }
+    kernel.body = [=](std::vector<void*> const& memory, bool) {
+        KernelArguments here = run;
+        here.ids = static_cast<std::int32_t const*>(memory[0]);
+        here.mask = static_cast<std::int32_t const*>(memory[1]);
+        if (writes) {
+            here.dense = static_cast<float*>(memory[2]);
+            here.weights = has_weights ? static_cast<float*>(memory[3]) : nullptr;
+        }
+        for (std::int32_t at = 0; writes && at < rows * blocks; ++at) {
+            run_block(here, at / blocks, at % blocks);
+        }
+        if (run.busy_ns > 0) {
+            std::this_thread::sleep_for(std::chrono::nanoseconds(run.busy_ns));
+        }
+    };
+    return kernel;
+}
+
+}  // namespace
+
+extern "C" {
+#pragma GCC visibility push(default)
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+    *device = duovec::standin::current_device();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, char const** text) {
+    *text = duovec::standin::text_of(static_cast<cudaError_t>(error));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
+    return static_cast<CUresult>(cudaMemGetInfo(free, total));
+}
+
+CUresult cuModuleLoadData(CUmodule* module, void const* image) {
+    *module = nullptr;
+    if (!fits(static_cast<char const*>(image))) {
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    *module = static_cast<CUmodule>(handle_of(kEntry));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, char const* name) {
+    if (name != kEntry) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *function = static_cast<CUfunction>(handle_of(kEntry));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction, unsigned rows, unsigned blocks, unsigned, unsigned, unsigned,
+                        unsigned, unsigned, CUstream stream, void** parameters, void**) {
+    auto const& run = *static_cast<KernelArguments const*>(parameters[0]);
+    Operation const kernel =
+        operation_of(run, static_cast<std::int32_t>(rows), static_cast<std::int32_t>(blocks));
+    return static_cast<CUresult>(duovec::standin::submit(stream, kernel));
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    *status = duovec::standin::is_capturing(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                    : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    return static_cast<CUresult>(cudaStreamSynchronize(stream));
+}
+
+#pragma GCC visibility pop
+}

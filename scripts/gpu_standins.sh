@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Builds the stand-in for TensorRT that runs kernels of its own on a real GPU, for the last part of
+# scripts/gpu_check.sh: with it the real driver and CUDA runtime are checked without TensorRT. It
+# needs a C++ compiler and what scripts/fetch_tensorrt.sh fetches, and no GPU.
+#
+#   scripts/gpu_standins.sh [--out FOLDER]
+set -euo pipefail
+
+# shellcheck source=scripts/lib/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+# shellcheck source=scripts/lib/standin.sh
+. "$ROOT/scripts/lib/standin.sh"
+answer_help "$@"
+
+OUT="$ROOT/third_party/standins"
+while [ $# -gt 0 ]; do
+    [ $# -gt 1 ] || die "$1 needs a value"
+    case $1 in
+        --out) OUT=$(realpath -m "$2") ;;
+        *) die "unknown argument $1: see --help" ;;
+    esac
+    shift 2
+done
+cd "$ROOT"
+[ -e third_party/headers/tensorrt ] ||
+    die "the headers of TensorRT are not here: run scripts/fetch_tensorrt.sh"
+make_gpu_standins "$OUT" || die "the stand-ins cannot be built; the reason stands above"
+say "the stand-ins for a GPU are in $OUT"
