@@ -210,6 +210,9 @@ class Session {
     /// Error(kOutOfMemory), or Error(kPoisoned) when no run of this process will succeed again.
     virtual RunTimes run(Urgency urgency = Urgency::kUsual) = 0;
 
+    /// From now on runs that take so long are long: see SessionRequest.
+    virtual void set_long_run(std::chrono::nanoseconds span) noexcept = 0;
+
     virtual RunOutputs outputs() const noexcept = 0;
     virtual SessionReport report() const = 0;
 };

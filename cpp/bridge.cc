@@ -294,6 +294,10 @@ RunTimes Session::run(bool urgent) {
     return {times.copy_in, times.compute, times.copy_out};
 }
 
+void Session::set_long_run(std::int64_t nanoseconds) {
+    session_->set_long_run(std::chrono::nanoseconds(nanoseconds));
+}
+
 rust::Slice<float const> Session::dense_f32() const {
     return numbers<float const>(session_->outputs().dense, engine_->elements().dense,
                                 duovec::Element::kFloat32);

@@ -80,6 +80,7 @@ class Session {
     rust::Slice<std::int32_t> inputs_i32();
     rust::Slice<std::int64_t> inputs_i64();
     RunTimes run(bool urgent);
+    void set_long_run(std::int64_t nanoseconds);
     rust::Slice<float const> dense_f32() const;
     rust::Slice<std::uint16_t const> dense_f16() const;
     rust::Slice<float const> token_weights_f32() const;

@@ -33,6 +33,7 @@ class StreamSession final : public Session {
 
     StagedInputs stage(Shape shape) override;
     RunTimes run(Urgency urgency) override;
+    void set_long_run(std::chrono::nanoseconds span) noexcept override { long_run_ = span; }
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 

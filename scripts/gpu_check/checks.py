@@ -63,6 +63,7 @@ class Checks:
             "start": self.start,
             "shapes": self.shapes,
             "priorities": self.priorities,
+            "waits": self.waits,
             "layers": self.layers,
             "workers": self.workers,
             "PyTorch": self.baseline,
@@ -208,6 +209,13 @@ class Checks:
         self.report.check(bench is not None, "a short text is measured beside large batches")
         if bench:
             tables.priorities(self.report, bench["priorities"])
+
+    def waits(self, package: Path) -> None:
+        """Runs that are waited for with the core kept, and asleep."""
+        bench = self.bench(package, "--compare-waits", "--no-table")
+        self.report.check(bench is not None, "both ways to wait for a run are measured")
+        if bench:
+            tables.waits(self.report, bench["waits"])
 
     def layers(self, package: Path) -> None:
         """What the layers of the plan take."""

@@ -47,6 +47,19 @@ def priorities(report: Report, seen: dict[str, Any]) -> None:
     report.table(["a short text", "median ms", "p99 ms"], rows)
 
 
+def waits(report: Report, shapes: list[dict[str, Any]]) -> None:
+    """The same shapes, waited for with the core kept and asleep."""
+    head = ["shape", "awake: median ms", "p99 ms", "asleep: median ms", "p99 ms", "sleep costs us"]
+    rows = []
+    for shape in shapes:
+        awake, asleep = shape["awake"], shape["asleep"]
+        times = [one[name] for one in (awake, asleep) for name in ("median_ms", "p99_ms")]
+        costs = (asleep["median_ms"] - awake["median_ms"]) * 1e3
+        name = f"{shape['rows']} x {shape['length']}"
+        rows.append([name, *(f"{time:.3f}" for time in times), f"{costs:.0f}"])
+    report.table(head, rows)
+
+
 def layers(report: Report, shapes: list[dict[str, Any]]) -> None:
     """The layers that take the most of each shape."""
     for shape in shapes:

@@ -22,12 +22,14 @@ mod graphs;
 mod priorities;
 mod shapes;
 mod texts;
+mod waits;
 
 use ceiling::CeilingReport;
 use graphs::GraphReport;
 use priorities::PriorityReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
+use waits::WaitReport;
 
 /// Ids of measured texts: special tokens, which every vocabulary has.
 const FILLER_IDS: u32 = 4;
@@ -60,6 +62,10 @@ pub(super) fn command() -> Command {
             "run a short text beside large batches on a GPU, on a stream like theirs and on an \
              urgent one",
         ))
+        .arg(switch(
+            "compare-waits",
+            "wait for runs on a GPU with the core kept, and asleep, and compare",
+        ))
         .arg(switch("ceiling", "measure the GPU's matrix units too, which bound every shape"))
         .arg(switch("no-table", "leave the table of shapes out"))
         .arg(switch("json", "print one JSON object instead of tables"))
@@ -84,6 +90,8 @@ struct BenchReport {
     graphs: Option<GraphReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priorities: Option<PriorityReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Vec<WaitReport>>,
 }
 
 /// Measures and prints; progress goes to the log.
@@ -115,6 +123,10 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         true => Some(bench.priorities(&loaded)?),
         false => None,
     };
+    let waits = match typed.get_flag("compare-waits") {
+        true => Some(bench.waits(&loaded)?),
+        false => None,
+    };
     let file = text("texts").map(PathBuf::from);
     let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
     let report = BenchReport {
@@ -129,6 +141,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         texts,
         graphs,
         priorities,
+        waits,
     };
     if typed.get_flag("json") {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -158,6 +171,9 @@ impl BenchReport {
         }
         if let Some(priorities) = &self.priorities {
             priorities.print();
+        }
+        if let Some(waits) = &self.waits {
+            waits::print(waits);
         }
         if let Some(texts) = &self.texts {
             texts.print();

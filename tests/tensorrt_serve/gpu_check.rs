@@ -53,6 +53,7 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "- PASS every shape is measured",
         "- PASS a short text is measured beside large batches",
         "| urgent |",
+        "- PASS both ways to wait for a run are measured",
         "1 x 32: 2 layers, 750.0 us",
         "| dense | 500.0 | 66.7% |",
         "Workers on each GPU: 4",

@@ -102,7 +102,7 @@ impl Bench<'_> {
 }
 
 impl Quantiles {
-    fn of(mut seconds: Vec<f64>) -> Self {
+    pub(super) fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let at = |part: usize| seconds[(seconds.len() * part / 100).min(seconds.len() - 1)] * 1e3;
         Self { median_ms: at(50), p99_ms: at(99) }

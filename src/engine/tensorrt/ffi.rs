@@ -6,6 +6,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "cxx makes the items; cpp/bridge.h has the words")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use cxx::{SharedPtr, UniquePtr};
 use thiserror::Error;
@@ -213,6 +214,7 @@ mod bridge {
         fn inputs_i32(self: Pin<&mut Session>) -> Result<&mut [i32]>;
         fn inputs_i64(self: Pin<&mut Session>) -> Result<&mut [i64]>;
         fn run(self: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
+        fn set_long_run(self: Pin<&mut Session>, nanoseconds: i64);
         fn dense_f32(self: &Session) -> Result<&[f32]>;
         fn dense_f16(self: &Session) -> Result<&[u16]>;
         fn token_weights_f32(self: &Session) -> Result<&[f32]>;
@@ -410,6 +412,12 @@ impl PlanSession {
     /// Runs what was staged and waits for it. The device begins urgent work first.
     pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
         Ok(self.handle.pin_mut().run(urgent)?)
+    }
+
+    /// From now on runs that take so long are waited for asleep, and are all timed.
+    pub fn set_long_run(&mut self, span: Duration) {
+        let nanoseconds = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        self.handle.pin_mut().set_long_run(nanoseconds);
     }
 
     /// Dense rows of the last run, `[rows, hidden]`.

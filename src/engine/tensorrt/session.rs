@@ -73,6 +73,10 @@ impl Session for TensorRtSession {
         Ok(())
     }
 
+    fn set_long_run(&mut self, span: Duration) {
+        self.session.set_long_run(span);
+    }
+
     fn warmed_up(&mut self) {
         let report = self.session.report();
         let refused = u64::from(!report.refused.is_empty());

@@ -1,0 +1,91 @@
+//! What it costs to sleep until a run's end: the same shapes waited for with the core kept, and
+//! asleep.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use serde::Serialize;
+
+use super::priorities::Quantiles;
+use super::{Bench, Loaded, full_batch, warm_session};
+use crate::batch::Bucket;
+
+/// The least runs of each kind, whatever the time.
+const RUNS_MIN: usize = 20;
+
+/// A shape, waited for in both ways.
+#[derive(Debug, Serialize)]
+pub(super) struct WaitReport {
+    pub(super) rows: usize,
+    pub(super) length: usize,
+    /// The thread asks again and again whether the run has ended.
+    pub(super) awake: Quantiles,
+    /// The thread is woken up. Such runs are also timed by CUDA's events, as long ones always are.
+    pub(super) asleep: Quantiles,
+}
+
+pub(super) fn print(reports: &[WaitReport]) {
+    println!("   rows x length   awake: median ms     p99 ms   asleep: median ms     p99 ms");
+    for one in reports {
+        let shape = format!("{} x {}", one.rows, one.length);
+        let WaitReport { awake, asleep, .. } = one;
+        println!(
+            "{shape:>16} {:>18.3} {:>10.3} {:>19.3} {:>10.3}",
+            awake.median_ms, awake.p99_ms, asleep.median_ms, asleep.p99_ms
+        );
+    }
+}
+
+impl Bench<'_> {
+    pub(super) fn waits(&self, loaded: &Loaded) -> anyhow::Result<Vec<WaitReport>> {
+        let engine = &*loaded.chosen.engine;
+        if !engine.info().kind.is_tensorrt() {
+            bail!("--compare-waits: {} waits for no device", engine.info().kind);
+        }
+        let shapes = doubling(&loaded.chosen.buckets);
+        let (mut session, mut output) = warm_session(engine, &shapes)?;
+        let mut reports = Vec::with_capacity(shapes.len());
+        for bucket in shapes {
+            let batch = full_batch(bucket)?;
+            let (mut awake, mut asleep) = (Vec::new(), Vec::new());
+            let begin = self.clock.now();
+            while awake.len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
+                for (long_run, seconds) in
+                    [(Duration::MAX, &mut awake), (Duration::ZERO, &mut asleep)]
+                {
+                    session.set_long_run(long_run);
+                    seconds.push(self.seconds(|| Ok(session.run(&batch, &mut output)?))?.0);
+                }
+            }
+            let Bucket { rows, length } = bucket;
+            let (awake, asleep) = (Quantiles::of(awake), Quantiles::of(asleep));
+            reports.push(WaitReport { rows, length, awake, asleep });
+        }
+        Ok(reports)
+    }
+}
+
+/// Buckets of about twice the tokens of the one before.
+fn doubling(buckets: &[Bucket]) -> Vec<Bucket> {
+    let mut by_tokens = buckets.to_vec();
+    by_tokens.sort_unstable_by_key(|bucket| (bucket.tokens(), bucket.length));
+    let mut chosen: Vec<Bucket> = Vec::new();
+    for bucket in by_tokens {
+        if chosen.last().is_none_or(|last| bucket.tokens() >= 2 * last.tokens()) {
+            chosen.push(bucket);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shape_has_at_least_twice_the_tokens_of_the_one_before() {
+        let bucket = |rows, length| Bucket { rows, length };
+        let buckets = [bucket(4, 8), bucket(1, 8), bucket(1, 12), bucket(2, 8), bucket(3, 8)];
+        assert_eq!(doubling(&buckets), [bucket(1, 8), bucket(2, 8), bucket(4, 8)]);
+    }
+}
