@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Packs what scripts/gpu_check.sh needs on a bare machine without network into parts of at most 60
-# MiB: the binary without its symbols, the scripts, packages, libraries, and wrk when it is here.
+# MiB: the binary without its symbols, the scripts, packages, libraries, the stand-in for TensorRT
+# that runs on a GPU, and wrk when it is here.
 # On that machine `sh unpack.sh` in the folder of the parts puts everything together and says how to
 # go on.
 #
 #   scripts/gpu_carry.sh --out FOLDER [--binary FILE] [--package DIR]... [--library-dir DIR]
-#       [--cuda-library-dir DIR] [--part-mib N]
+#       [--cuda-library-dir DIR] [--standins DIR] [--part-mib N]
+#
+# --standins names what scripts/gpu_standins.sh has built; without it that is built now.
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 answer_help "$@"
 
-OUT="" BINARY="$ROOT/target/release/duovec" LIBRARIES="" CUDA="" PART_MIB=60 PACKAGES=()
+OUT="" BINARY="$ROOT/target/release/duovec" LIBRARIES="" CUDA="" STANDINS="" PART_MIB=60 PACKAGES=()
 while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || die "$1 needs a value"
     case $1 in
@@ -21,6 +24,7 @@ while [ $# -gt 0 ]; do
         --package) PACKAGES+=("$2") ;;
         --library-dir) LIBRARIES=$2 ;;
         --cuda-library-dir) CUDA=$2 ;;
+        --standins) STANDINS=$2 ;;
         --part-mib) PART_MIB=$2 ;;
         *) die "unknown argument $1: see --help" ;;
     esac
@@ -32,6 +36,9 @@ done
 case $PART_MIB in
     '' | *[!0-9]* | 0) die "--part-mib: '$PART_MIB' is not a number of MiB" ;;
 esac
+# One of the two suits the driver there.
+CUDAS=("$CUDA")
+[ -n "$CUDA" ] || CUDAS=("$ROOT/third_party/cuda/lib" "$ROOT/third_party/cuda-12/lib")
 mkdir -p "$OUT" || die "cannot write to $OUT"
 [ -z "$(ls -A "$OUT")" ] || die "$OUT is not empty: parts of different packings must not mix"
 
@@ -70,12 +77,22 @@ rm "$TREE/target/release/duovec.whole"
 into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,http_bench,debian_texts} \
     "$ROOT"/scripts/default_package
 into tests/golden "$ROOT/tests/golden/$PACKAGE_NAME.json"
+into tests/fixtures "$ROOT/tests/fixtures/tiny"
 for package in "${PACKAGES[@]}"; do
     [ -e "$package/manifest.json" ] || die "$package is no package: it has no manifest.json"
     into engines "$package"
 done
 [ -z "$LIBRARIES" ] || into third_party/tensorrt-rtx/lib "$LIBRARIES"/*.so.*
-[ -z "$CUDA" ] || into third_party/cuda/lib "$CUDA"/*.so.*
+for folder in "${CUDAS[@]}"; do
+    [ ! -d "$folder" ] || into third_party/cuda/lib "$folder"/*.so.*
+done
+if [ -n "$STANDINS" ]; then
+    into third_party/standins "$STANDINS"/*.so.*
+elif [ -e "$ROOT/third_party/headers/tensorrt" ]; then
+    "$ROOT/scripts/gpu_standins.sh" --out "$TREE/third_party/standins"
+else
+    say "left out: the stand-in for TensorRT, since scripts/fetch_tensorrt.sh did not run here"
+fi
 carry_wrk
 find "$TREE" -name __pycache__ -prune -exec rm -rf {} +
 

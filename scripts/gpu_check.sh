@@ -4,8 +4,8 @@
 # libraries and driver, a package, and python3; no network.
 #
 #   scripts/gpu_check.sh [--flavour tensorrt|tensorrt-rtx] [--package DIR]... [--seconds N]
-#       [--limit SECONDS] [--library-dir DIR] [--cuda-library-dir DIR] [--binary FILE]
-#       [--report FILE]
+#       [--limit SECONDS] [--library-dir DIR] [--cuda-library-dir DIR] [--standins DIR]
+#       [--binary FILE] [--report FILE]
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -24,6 +24,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--package", type=Path, action="append")
     parser.add_argument("--library-dir", type=Path, default=None)
     parser.add_argument("--cuda-library-dir", type=Path, default=None)
+    parser.add_argument(
+        "--standins",
+        type=Path,
+        default=ROOT / "third_party/standins",
+        help="folder of what scripts/gpu_standins.sh builds",
+    )
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/duovec")
     parser.add_argument("--seconds", type=float, default=60, help="of each load")
     parser.add_argument("--limit", type=float, default=None, help="seconds of the whole check")

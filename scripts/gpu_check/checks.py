@@ -1,6 +1,7 @@
 """What is checked, section by section: one that fails never keeps the next from running."""
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_check import golden, load, machine, tables
+from gpu_check import golden, load, machine, standins, tables
 from gpu_check.limit import Limit
 from gpu_check.report import Report, SkipSection
 from gpu_check.server import READY_SECONDS_MAX, Server
@@ -21,6 +22,8 @@ BASELINE = Path(__file__).with_name("baseline.py")
 #: Shapes that PyTorch runs too.
 BASELINE_SHAPES = "1x32,1x128,8x64,16x128,64x128,16x512"
 WORKERS = (1, 2, 4)
+#: What the stand-ins for NVIDIA's libraries are told.
+FAULTS = "DUOVEC_STANDIN_FAULTS"
 
 
 class Checks:
@@ -29,6 +32,7 @@ class Checks:
     def __init__(self, typed: argparse.Namespace, report: Report) -> None:
         self.typed, self.report = typed, report
         self.limit = Limit(typed.limit)
+        self.environment = dict(os.environ)
         self.libraries = []
         if typed.library_dir:
             self.libraries += ["--tensorrt-library-dir", str(typed.library_dir)]
@@ -49,6 +53,7 @@ class Checks:
                         raise SkipSection("no plan runs here")
                     self.limit.seconds()
                     check(package)
+        standins.check_all(self)
         with self.report.section("Memory accesses"):
             self.limit.seconds()
             # Last, and of one package: it is slow, and nothing depends on it.
@@ -69,6 +74,13 @@ class Checks:
             "PyTorch": self.baseline,
         }
 
+    def with_faults(self, faults: str) -> "Checks":
+        """The same checks with the stand-ins told something more."""
+        told = copy.copy(self)
+        before = self.environment.get(FAULTS)
+        told.environment = self.environment | {FAULTS: f"{before},{faults}" if before else faults}
+        return told
+
     def command(self, *words: str) -> list[str]:
         """The binary with the libraries' folders."""
         return [str(self.typed.binary), *words, *self.libraries]
@@ -80,7 +92,12 @@ class Checks:
     def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         """Runs a program to its end."""
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=self.limit.seconds(), check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=self.limit.seconds(),
+            env=self.environment,
+            check=False,
         )
 
     def machine(self) -> None:
@@ -108,7 +125,8 @@ class Checks:
     def serve(self, package: Path, *more: str) -> Server:
         """A server of that package that is ready."""
         command = self.command("serve", "--package", str(package), "--engine", self.typed.flavour)
-        server = Server([*command, *more], self.limit.seconds(READY_SECONDS_MAX))
+        ready = self.limit.seconds(READY_SECONDS_MAX)
+        server = Server([*command, *more], ready, self.environment)
         self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
         return server
 

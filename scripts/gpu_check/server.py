@@ -19,12 +19,14 @@ END_SECONDS_MAX = 60.0
 class Server:
     """`duovec serve` on a free port; its log goes to a file that a failure shows the end of."""
 
-    def __init__(self, command: list[str], ready_seconds_max: float = READY_SECONDS_MAX) -> None:
+    def __init__(
+        self, command: list[str], ready_seconds_max: float, environment: dict[str, str]
+    ) -> None:
         self.log = Path(tempfile.mkstemp(prefix="duovec-", suffix=".log")[1])
         self._give_up = time.monotonic() + ready_seconds_max
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", "0", "--log-format", "json"], stderr=log
+                [*command, "--port", "0", "--log-format", "json"], stderr=log, env=environment
             )
         try:
             self.address = self._wait_for("address")

@@ -48,6 +48,7 @@ def make(tmp_path: Path) -> Make:
             library_dir=None,
             cuda_library_dir=None,
             binary=program(tmp_path / "bin/duovec", binary),
+            standins=tmp_path / "standins",
             seconds=1.0,
             limit=limit,
         )
@@ -164,7 +165,9 @@ def carry(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
     (package / "manifest.json").write_text("{}")
     (package / "model.onnx").write_bytes(os.urandom(5 << 19))
     binary = program(tmp_path / "bin/duovec", "echo it runs")
+    program(tmp_path / "standins/libnvinfer.so.11", "")
     words = ["--out", str(tmp_path / "out"), "--binary", str(binary), "--package", str(package)]
+    words += ["--standins", str(tmp_path / "standins")]
     command = ["bash", str(SCRIPTS / "gpu_carry.sh"), *words, *more]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -180,6 +183,8 @@ def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
     there = tmp_path / "there"
     model = (there / "engines/model/model.onnx").read_bytes()
     assert model == (tmp_path / "model/model.onnx").read_bytes()
+    for carried in ["third_party/standins/libnvinfer.so.11", "tests/fixtures/tiny/manifest.json"]:
+        assert (there / carried).exists()
     ran = subprocess.run([there / "target/release/duovec"], capture_output=True, check=True)
     assert ran.stdout == b"it runs\n"
     helped = subprocess.run([there / "scripts/gpu_check.sh", "--help"], capture_output=True)
