@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from gpu_check import tables
 from gpu_check.report import SkipSection
 from gpu_check.server import request
 
@@ -43,6 +44,7 @@ CAPABILITIES += ["12.0", "12.1"]
 #: What `duovec check` says where CUDA cannot be used at all.
 LACKING = re.compile(r"^BAD +((?:library cuda|driver|device): .*)$", re.MULTILINE)
 WORKERS = 4
+SHAPES = "1x32,8x64,16x128,64x128"
 #: Microseconds of a run: those of a small and of a large encoder.
 RUN_US = (300, 3000)
 #: The warm-up takes fewer plain runs when the size of batches is given, see `fault`.
@@ -99,6 +101,7 @@ def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
         "captures beside each other": lambda package: captures(own, package),
         "graphs": own.graphs,
         "start": own.start,
+        "shapes": lambda package: shapes(own, package),
         f"priorities, runs of {RUN_US[0]} us": small.priorities,
         f"priorities, runs of {RUN_US[1]} us": large.priorities,
         f"waits, runs of {RUN_US[0]} us": small.waits,
@@ -119,6 +122,13 @@ def captures(own: Checks, package: Path) -> None:
         status, deep = server.get("/health/deep")
         own.report.check(status == 200, f"every worker gives the canary's numbers: {deep}")
         own.stop(server)
+
+
+def shapes(own: Checks, package: Path) -> None:
+    """What launches and copies take: the kernels themselves have almost nothing to do."""
+    bench = own.bench(package, "--shapes", SHAPES)
+    if own.report.check(bench is not None, "some shapes are measured"):
+        tables.shapes(own.report, bench)
 
 
 def fault(own: Checks, package: Path) -> None:

@@ -13,7 +13,8 @@ def shapes(report: Report, bench: dict[str, Any]) -> None:
     ceiling = bench.get("ceiling")
     if ceiling:
         report.say(f"\nMatrix products reach {ceiling['teraflops']:.1f} TFLOP/s.")
-    head = ["rows", "length", "median ms", "p99 ms", "compute ms", "tokens/s", "of the ceiling"]
+    head = ["rows", "length", "median ms", "p99 ms", "compute ms", "copies us", "tokens/s"]
+    head.append("of the ceiling")
     rows = [
         [
             str(one["rows"]),
@@ -21,6 +22,7 @@ def shapes(report: Report, bench: dict[str, Any]) -> None:
             f"{one['median_ms']:.3f}",
             f"{one['p99_ms']:.3f}",
             f"{one['compute_ms']:.3f}",
+            f"{(one['copy_in_ms'] + one['copy_out_ms']) * 1e3:.1f}",
             f"{one['tokens_per_s']:,.0f}",
             f"{one['of_ceiling']:.1%}" if "of_ceiling" in one else "",
         ]

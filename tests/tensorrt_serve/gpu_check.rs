@@ -66,6 +66,8 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "Workers on each GPU: 4",
         "- PASS its kernels give the canary's numbers here",
         " graphs, 0 of them could not",
+        "- PASS some shapes are measured",
+        "| copies us |",
         "- PASS every worker gives the canary's numbers",
         "- PASS after a kernel that faults the server ends with exit code 1",
     ] {
