@@ -107,6 +107,7 @@ def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
         f"waits, runs of {RUN_US[0]} us": small.waits,
         f"waits, runs of {RUN_US[1]} us": large.waits,
         "a kernel that faults": lambda package: fault(own, package),
+        "memory accesses": own.sanitizer,
     }
 
 
