@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,8 @@ Scores = dict[str, float]
 class GraphEmbedder:
     """The vectors of one graph, in f32 but for what the graph rounds itself."""
 
-    def __init__(self, package: Package, graph: Path, pad: int) -> None:
-        self._package, self._pad = package, pad
-        self._runtime = Runtime(graph, "f32")
+    def __init__(self, package: Package, runtime: Runtime, pad: int) -> None:
+        self._package, self._runtime, self._pad = package, runtime, pad
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """In order; `kind` is `query` or `passage`. Equal texts run once."""
@@ -72,21 +70,18 @@ def ndcg(parts: list[Part]) -> Scores:
     return found
 
 
-def compare(
-    name: str, collection: Collection, exact: GraphEmbedder, rounded: GraphEmbedder
-) -> dict:
-    """The manifest's entry for one collection."""
-    scores = [
-        ndcg(evaluation.embed_parts(collection, "test", embedder)) for embedder in (exact, rounded)
-    ]
-    queries = len(collection.queries)
-    return {"collection": name, "queries": queries, "f32": scores[0], "int8": scores[1]}
+def compare(collection: Collection, graphs: dict[str, GraphEmbedder]) -> dict[str, Scores]:
+    """Of each graph, under its name."""
+    return {
+        name: ndcg(evaluation.embed_parts(collection, "test", graph))
+        for name, graph in graphs.items()
+    }
 
 
-def demand_little_loss(entry: dict[str, Any]) -> None:
+def demand_little_loss(entry: dict[str, Any], precision: str) -> None:
     """Raises PackageError when the graph in 8 bits loses more than LOSS_MAX."""
     for kind, before in entry["f32"].items():
-        after = entry["int8"][kind]
+        after = entry[precision][kind]
         if after < before * (1 - LOSS_MAX):
             raise PackageError(
                 f"the graph in 8 bits is not kept: nDCG@10 of {kind} vectors on "

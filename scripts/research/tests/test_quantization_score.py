@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -27,9 +25,7 @@ def test_other_languages_are_left_out_and_positions_stay_right() -> None:
     ]
 
 
-def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once() -> None:
     class Words:
         dropped = frozenset({0, 2})
 
@@ -38,15 +34,11 @@ def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once(
             return [[0, 9, 5, 7, 5, 2], [0, 9, 6, 2]], 2
 
     class Fixed:
-        def __init__(self, path: Path, precision: str) -> None:
-            assert (path.name, precision) == ("graph", "f32")
-
         def run(self, sequences: list[list[int]], pad: int) -> list[Row]:
             weights = np.asarray([0.9, 0.8, 0.1, 0.0, 0.3, 0.7], np.float32)
             return [Row(np.ones(2), weights[: len(ids)]) for ids in sequences]
 
-    monkeypatch.setattr(score, "Runtime", Fixed)
-    embedder = score.GraphEmbedder(Words(), Path("graph"), 1)  # type: ignore[arg-type]
+    embedder = score.GraphEmbedder(Words(), Fixed(), 1)  # type: ignore[arg-type]
     second, first, again = embedder.embed(["b", "a", "b"], "query")
     assert again is second
     assert (first.ids.tolist(), first.tokens) == ([5], (5, 7, 5))
@@ -70,7 +62,7 @@ def test_a_graph_that_loses_more_than_a_hundredth_is_refused(after: float, kept:
     entry = {"collection": "c", "f32": {"dense": 0.5, "sparse": 0.4}}
     entry["int8"] = {"dense": 0.5, "sparse": after}
     if kept:
-        score.demand_little_loss(entry)
+        score.demand_little_loss(entry, "int8")
         return
     with pytest.raises(PackageError, match="nDCG@10 of sparse vectors on c is 0.395"):
-        score.demand_little_loss(entry)
+        score.demand_little_loss(entry, "int8")

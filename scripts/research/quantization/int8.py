@@ -10,6 +10,14 @@ import nncf
 import numpy as np
 import openvino
 
+FIELD = "quantized"
+"""Of the manifest."""
+GRAPH = "model.int8.xml"
+PREFIX = "model.int8."
+"""Of its files."""
+TOLERANCES = {"dense_cosine_min": 0.995, "sparse_max_abs": 0.1}
+"""Of the canary. On 1,284 texts the cosine to f32 was at least 0.997, and 99 of 100 weights were
+within 0.03."""
 METHOD = f"8 bits by NNCF {nncf.__version__}: weights and inputs of the dense layers, SmoothQuant"
 EXACT = re.compile(r"layer\d+\.(scores|mixed)|sparse\..*|word\.half")
 """Nodes that stay in f32. Attention takes little time, the head and the word table next to none."""
