@@ -79,10 +79,11 @@ def measure(
 
 def collections(cache: Path) -> dict[str, Collection]:
     """Those that evaluate_retrieval.py measures the server with."""
-    guide = packages.fetch_all(guide_collection.UNSEEN.packages, cache)
+    installation = guide_collection.TESTS["installation"]
+    guide = packages.fetch_all(installation.packages, cache)
     manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
     return {
-        "installation guide": guide_collection.make(guide_collection.UNSEEN, guide),
+        "installation guide": guide_collection.make(installation, guide),
         "held-out manual pages": manual_collection.make(manuals).part("test"),
     }
 
