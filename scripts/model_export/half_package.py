@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from . import graph, verify
 from .choices import Precision
 from .config import read_json
 from .half import SingleBuilder, make_builder
-from .weight_store import EXTERNAL_BYTES_MIN, open_store
+from .weight_store import EXTERNAL_BYTES_MIN, WeightStore, open_store
 
 SINGLE_NAME = "model.onnx"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
@@ -92,20 +94,30 @@ def write(
     external_bytes_min: int = EXTERNAL_BYTES_MIN,
 ) -> None:
     """`source`, a graph that these scripts wrote in f32, in 16 bits."""
-    model = _load(source)
+    replay(load(source), target, partial(make_builder, precision), external_bytes_min)
+
+
+def replay(
+    model: onnx.ModelProto,
+    target: Path,
+    make: Callable[[Config, WeightStore], SingleBuilder],
+    external_bytes_min: int = EXTERNAL_BYTES_MIN,
+) -> None:
+    """Writes the nodes of `model` anew, as the builder of `make` does."""
     numbers = sum(len(i.raw_data) for i in model.graph.initializer) // 2
     store = open_store(target, numbers, external_bytes_min)
     try:
         # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
         width = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
-        builder = make_builder(precision, Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
+        builder = make(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
         _replay(model, builder)
     finally:
         store.close()
     graph.save(parts.finish(builder), target)
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load(path: Path) -> onnx.ModelProto:
+    """An f32 graph of these scripts, numbers included."""
     try:
         model = onnx.load(path)
     except FileNotFoundError as error:

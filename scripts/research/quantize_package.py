@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Adds a graph in 8 bits to a package, for the server's --precision int8.
+"""Adds a graph in 8 bits to a package, for the server's --precision int8 or fp8.
 
     scripts/research/quantize_package.py --package engines/multilingual-e5-small
     duovec serve --precision int8
 
-OpenVINO's NNCF rounds weights and inputs of the dense layers, with the sentences of texts.jsonl to
-find the ranges. nDCG@10 of both graphs on manual pages and Debian's installation guide is written
-into the manifest; a graph that loses more than 1 % of it is not kept. Debian packages are fetched
-into a cache folder. The package is built and checked in a folder beside it, then renamed.
+    scripts/research/quantize_package.py --precision fp8
+    scripts/build_engine.sh engines/multilingual-e5-small --precision fp8
+
+Weights and inputs of the dense layers are rounded, with the sentences of texts.jsonl to find the
+ranges: to whole numbers by OpenVINO's NNCF, for CPUs, or to floating point (E4M3), for GPUs from
+compute capability 8.9 on. nDCG@10 of both graphs on manual pages and Debian's installation guide
+is written into the manifest; a graph that loses more than 1 % of it is not kept. Debian packages
+are fetched into a cache folder. The package is built and checked in a folder beside it, then
+renamed.
 """
 
 from __future__ import annotations
@@ -21,7 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from debian_texts import packages  # noqa: E402
 from default_package import command, environment  # noqa: E402
 
-NEEDS = environment.SCRIPTS / "requirements-quantization.txt"
+NEEDS = {
+    "int8": (environment.TEST_REQUIREMENTS, environment.SCRIPTS / "requirements-quantization.txt"),
+    "fp8": (environment.TEST_REQUIREMENTS,),
+}
+"""Lists of packages besides requirements.txt."""
 
 
 def main() -> int:
@@ -37,8 +46,9 @@ def main() -> int:
         help="of the texts that both graphs are measured with; de,en,ja",
     )
     parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    lists = (environment.TEST_REQUIREMENTS, NEEDS)
-    return command.run("quantization.add", parser.parse_args(), *lists)
+    parser.add_argument("--precision", choices=NEEDS, default="int8")
+    options = parser.parse_args()
+    return command.run("quantization.add", options, *NEEDS[options.precision])
 
 
 if __name__ == "__main__":

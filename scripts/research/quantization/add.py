@@ -26,7 +26,8 @@ from .score import GraphEmbedder
 
 def run(options: argparse.Namespace) -> None:
     """The package at --package is replaced by one that has the graph in 8 bits too."""
-    rounding = importlib.import_module("quantization.int8")
+    # `int8` or `fp8`, each with packages of its own.
+    rounding = importlib.import_module(f"quantization.{options.precision}")
     place = options.package.resolve()
     package = Package.load(place)
     with command.working_folder(place) as work:
@@ -49,13 +50,15 @@ def run(options: argparse.Namespace) -> None:
         scores = measure(exact, rounded, options)
         manifest.save(described(content, twin, rounding, scores), twin / manifest.NAME)
         command.put_in_place(twin, place, work)
-    say(f"done: duovec serve --package {options.package} --precision int8")
+    say(f"done: duovec serve --package {options.package} --precision {options.precision}")
 
 
 def calibration(package: Package) -> list[list[int]]:
     """Token ids of the sentences of texts.jsonl, as queries and as passages."""
     sentences = [line.text for line in texts.load()]
-    return [row for kind in package.prompts for row in package.encode(sentences, kind)[0]]
+    # Without prompts the two are the same.
+    kinds = {package.prompts.get(kind, ""): kind for kind in ("query", "passage")}
+    return [row for kind in kinds.values() for row in package.encode(sentences, kind)[0]]
 
 
 def measure(
@@ -63,7 +66,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """nDCG@10 of both graphs on every collection."""
     found = []
-    precision = "int8"
+    precision = options.precision
     for name, collection in collections(options.cache).items():
         languages = ", ".join(sorted(options.languages))
         kept = score.in_languages(collection, options.languages)

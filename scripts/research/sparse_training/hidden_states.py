@@ -61,7 +61,7 @@ class Package:
 
     def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
         """Token ids behind the prompt, cut as the server cuts; and the text's first position."""
-        tokenizer, prompt = self.tokenizer(), self.prompts[kind]
+        tokenizer, prompt = self.tokenizer(), self.prompts.get(kind, "")
         first = len(tokenizer.encode(prompt).ids) - 1
         encoded = tokenizer.encode_batch([prompt + text for text in texts])
         rows = [list(one.ids) for one in encoded]

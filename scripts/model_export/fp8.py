@@ -1,0 +1,91 @@
+"""Writes a graph whose products with weights read numbers of 8 bits (FP8, E4M3), for TensorRT.
+
+QuantizeLinear and DequantizeLinear around each of a layer's four products say it; a builder makes
+one kernel of them. Weights are stored in 8 bits. A weight has one scale, an input too, from the
+largest number that calibration texts gave: with one for each column of query, key and value
+TensorRT-RTX computes that product in f16, and the vectors are no better. All else is as in f16:
+attention's own products stay there, so that they remain one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from default_package.errors import PackageError
+from default_package.weights import Config
+
+from .half import HalfBuilder
+from .weight_store import WeightStore
+
+FP8 = ml_dtypes.float8_e4m3fn
+LARGEST = float(ml_dtypes.finfo(FP8).max)
+SCALE_MIN = float(np.finfo(np.float16).smallest_normal)
+"""Scales are f16, as what they divide: a smaller one would lose digits."""
+ZERO = "zero.fp8"
+"""Where numbers are rounded, its type says to which."""
+
+
+def product_inputs(model: onnx.ModelProto) -> dict[str, str]:
+    """Weight -> what it is multiplied with, of all products of layers with weights."""
+    stored = {initializer.name for initializer in model.graph.initializer}
+    return {
+        node.input[1]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "MatMul"
+        and node.output[0].startswith("layer")
+        and node.input[1] in stored
+    }
+
+
+def scale_of(largest: float) -> np.float16:
+    """What numbers of at most `largest` are divided by, so that they use the whole range."""
+    return np.float16(max(largest / LARGEST, SCALE_MIN))
+
+
+class EightBuilder(HalfBuilder):
+    """As HalfBuilder, with the products of layers and weights in 8 bits.
+
+    `ranges` has the largest absolute number of each tensor that they read.
+    """
+
+    def __init__(self, config: Config, store: WeightStore, ranges: Mapping[str, float]) -> None:
+        super().__init__(config, store)
+        self._ranges = ranges
+        self._rounded: set[str] = set()
+
+    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        if kind == "MatMul" and inputs[1] in self._pending and output.startswith("layer"):
+            source, weight = inputs
+            inputs = [self._round_input(source), self._round_weight(weight)]
+        return super().op(kind, inputs, output, **attributes)
+
+    def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
+        if kind in ("QuantizeLinear", "DequantizeLinear"):
+            return True
+        return super()._runs_in_half(kind, inputs, output)
+
+    def _round_input(self, source: str) -> str:
+        if source not in self._ranges:
+            raise PackageError(f"calibration found no range of {source}")
+        if not self._rounded:
+            self.constant(ZERO, np.zeros((), FP8))
+        if source not in self._rounded:
+            self._rounded.add(source)
+            self.floats(f"{source}.scale", scale_of(self._ranges[source]))
+            inputs = [source, f"{source}.scale", ZERO]
+            self.op("QuantizeLinear", inputs, f"{source}.fp8")
+            self.op("DequantizeLinear", [f"{source}.fp8", f"{source}.scale"], f"{source}.rounded")
+        return f"{source}.rounded"
+
+    def _round_weight(self, name: str) -> str:
+        weight = self._pending.pop(name)
+        scale = scale_of(float(np.abs(weight).max()))
+        exact = np.clip(weight / np.float32(scale), -LARGEST, LARGEST)
+        self.constant(name, exact.astype(FP8))
+        self.floats(f"{name}.scale", scale)
+        return self.op("DequantizeLinear", [name, f"{name}.scale"], f"{name}.rounded")

@@ -1,0 +1,44 @@
+"""The graph whose dense layers compute in FP8, for TensorRT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import openvino
+
+from model_export import half_package
+from model_export.fp8 import EightBuilder, product_inputs
+
+FIELD = "fp8"
+"""Of the manifest."""
+GRAPH = "model.fp8.onnx"
+PREFIX = "model.fp8.onnx"
+"""Of its files."""
+TOLERANCES = {"dense_cosine_min": 0.995, "sparse_max_abs": 0.1}
+METHOD = "FP8 (E4M3): weights by column and inputs of the dense layers, largest of all calibrated"
+
+
+def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
+    """`source`, an f32 graph of these scripts, as `target`.
+
+    The token ids of `sequences` find the ranges of the inputs. Takes a minute.
+    """
+    model = half_package.load(source)
+    ranges = measure(source, sorted(set(product_inputs(model).values())), sequences)
+    half_package.replay(model, target, lambda *given: EightBuilder(*given, ranges))
+
+
+def measure(path: Path, names: list[str], sequences: list[list[int]]) -> dict[str, float]:
+    """The largest absolute number that each of these tensors had in any sequence."""
+    core = openvino.Core()
+    model = core.read_model(path)
+    model.add_outputs(names)
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    found = dict.fromkeys(names, 0.0)
+    for sequence in sequences:
+        ids = np.asarray([sequence], np.int32)
+        result = compiled({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        for name in names:
+            found[name] = max(found[name], float(np.abs(result[name]).max()))
+    return found

@@ -1,0 +1,85 @@
+"""Graphs whose layers multiply numbers of 8 bits: which products, how stored, how close."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_graphs import BATCH, encoder_of, padded, written
+from onnx import TensorProto, numpy_helper
+
+from default_package.errors import PackageError
+from default_package.runtime import Runtime
+from default_package.verify import cosine
+from model_export import half_package
+from model_export.choices import Precision
+from model_export.encoder import Encoder
+from model_export.fp8 import LARGEST, SCALE_MIN, EightBuilder, product_inputs
+
+
+def rounded(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path:
+    """The graph in 8 bits, all of whose inputs were at most `largest`."""
+    model = half_package.load(written(encoder, Precision.FP32, folder))
+    ranges = dict.fromkeys(product_inputs(model).values(), largest)
+    half_package.replay(model, folder / "fp8.onnx", lambda *given: EightBuilder(*given, ranges))
+    return folder / "fp8.onnx"
+
+
+def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Path) -> None:
+    encoder = encoder_of()
+    graph = onnx.load(rounded(encoder, tmp_path)).graph
+    makers = {node.output[0]: node.op_type for node in graph.node}
+    products = {n.output[0]: n.input for n in graph.node if n.op_type == "MatMul"}
+    in_8_bits = {
+        name
+        for name, inputs in products.items()
+        if [makers.get(one) for one in inputs] == ["DequantizeLinear"] * 2
+    }
+    ends = ("qkv", "attention.out", "ffn.in", "ffn.out")
+    layers = range(encoder.config.layers)
+    assert in_8_bits == {f"layer{i}.{end}.product" for i in layers for end in ends}
+    left = products.keys() - in_8_bits
+    assert left == {"sparse.product"} | {
+        f"layer{i}.{k}" for i in layers for k in ("scores", "mixed")
+    }
+    stored = {i.name: i.data_type for i in graph.initializer if i.name.endswith(".weight")}
+    in_bytes = {name for name, kind in stored.items() if kind == TensorProto.FLOAT8E4M3FN}
+    assert in_bytes == {f"layer{i}.{end}.weight" for i in layers for end in ends}
+
+
+def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
+    path = rounded(encoder_of(), tmp_path)
+    exact = {i.name: i for i in onnx.load(tmp_path / "model.onnx").graph.initializer}
+    found = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    name = "layer0.ffn.in.weight"
+    weight, scale = found[name].astype(np.float32), found[f"{name}.scale"]
+    assert scale.dtype == np.float16 and scale.shape == () and scale > SCALE_MIN
+    assert np.abs(weight).max() == LARGEST and np.isfinite(weight).all()
+    wanted = numpy_helper.to_array(exact[name])
+    # Three bits of a number are kept; the smallest ones are multiples of 2^-9.
+    limit = np.maximum(np.abs(wanted) / 16, scale * 2.0**-10) * 1.01
+    assert (np.abs(weight * scale - wanted) <= limit).all()
+
+
+def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
+    path = rounded(encoder_of(), tmp_path)
+    exact, near = (Runtime(p, "f32") for p in (tmp_path / "model.onnx", path))
+    (dense, weights), (near_dense, near_weights) = (
+        one.run_padded(*padded(BATCH, 1)) for one in (exact, near)
+    )
+    for row in range(len(BATCH)):
+        similarity = cosine(dense[row], near_dense[row])
+        assert 0.99 < similarity < 0.999999, "it is not rounded, or too much"
+    np.testing.assert_allclose(near_weights, weights, atol=0.1)
+
+
+def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
+    path = rounded(encoder_of(), tmp_path, largest=0.01)
+    dense, weights = Runtime(path, "f32").run_padded(*padded(BATCH, 1))
+    assert np.isfinite(dense).all() and np.isfinite(weights).all()
+
+
+def test_an_input_without_a_range_is_named(tmp_path: Path) -> None:
+    model = half_package.load(written(encoder_of(), Precision.FP32, tmp_path))
+    with pytest.raises(PackageError, match=r"no range of embedding\.norm"):
+        half_package.replay(model, tmp_path / "fp8.onnx", lambda *given: EightBuilder(*given, {}))
