@@ -100,6 +100,15 @@ TEST(arithmetic_is_that_of_the_graph) {
     CHECK(!contains(text, "built aux_streams\n"));
 }
 
+TEST(products_of_8_bits_are_fp8_whatever_attention_computes_in) {
+    std::string const rounded =
+        "layer quantize states,words states.fp8 float8 -1 -1 8\nlayer dequantize "
+        "states.fp8,words states.rounded float16 -1 -1 8\nlayer product states.rounded,words "
+        "narrow float16 -1 -1 8\n";
+    Graph const graph(graph_text("float32 -1 8", rounded));
+    CHECK(build(build_request(graph))->report().precision == "fp8");
+}
+
 TEST(plans_say_how_they_were_to_be_built) {
     Graph const graph(graph_text());
     BuildRequest wanted = build_request(graph);

@@ -173,6 +173,10 @@ std::int32_t check_positions(std::vector<std::int64_t> const& tables, BuildReque
 }
 
 std::string precision_name(std::set<DataType> const& types) {
+    // The products of attention stay in half precision beside those of 8 bits.
+    if (types.contains(DataType::kFP8)) {
+        return "fp8";
+    }
     if (types.size() != 1) {
         return "mixed";
     }
@@ -196,6 +200,15 @@ bool is_float(DataType type) {
 bool has_one_column(ITensor const& product) {
     Dims const dims = product.getDimensions();
     return dims.nbDims > 0 && dims.d[dims.nbDims - 1] == 1;
+}
+
+/// kFP8 for a product of numbers that were rounded to it, else the type that it is written in.
+DataType arithmetic(ILayer const& product, Producers const& producers) {
+    auto const found = producers.find(product.getInput(0));
+    bool const rounded = found != producers.end() &&
+                         found->second->getType() == LayerType::kDEQUANTIZE &&
+                         found->second->getInput(0)->getType() == DataType::kFP8;
+    return rounded ? DataType::kFP8 : product.getOutput(0)->getType();
 }
 
 /// A softmax over [rows, heads, length, length] is the middle of an attention.
@@ -232,7 +245,7 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
         ITensor const& output = *layer.getOutput(0);
         if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType()) &&
             !has_one_column(output)) {
-            products.insert(output.getType());
+            products.insert(arithmetic(layer, producers));
         } else if (layer.getType() == LayerType::kSOFTMAX &&
                    output.getDimensions().nbDims == kScoresAxes) {
             ++facts.attentions;

@@ -15,7 +15,7 @@
 namespace duovec::DUOVEC_FLAVOUR {
 
 struct NetworkFacts {
-    /// "f32", "f16", "bf16" or "mixed": of the matrix products.
+    /// "f32", "f16", "bf16", "fp8" or "mixed": of the matrix products.
     std::string precision;
     /// Rows of the smallest table that is looked up by position, 0 when none was found.
     std::int32_t position_rows = 0;

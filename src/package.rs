@@ -11,6 +11,7 @@ pub mod canary;
 pub mod edit;
 pub mod manifest;
 
+use crate::config::PrecisionChoice;
 use manifest::plan::PlanEntry;
 use manifest::{FileEntry, Manifest, ManifestError};
 
@@ -33,11 +34,11 @@ pub enum PackageError {
     #[error("{} has {found} bytes, the manifest says {expected}", path.display())]
     WrongSize { path: PathBuf, found: u64, expected: u64 },
     #[error(
-        "{} has no graph in 8 bits, which --precision int8 needs: choose another precision, or add \
-         one with scripts/research/quantize_package.py",
-        .0.display()
+        "{} has no graph in 8 bits, which --precision {precision} needs: choose another precision, \
+         or add one with scripts/research/quantize_package.py --precision {precision}",
+        path.display()
     )]
-    NotQuantized(PathBuf),
+    NotQuantized { path: PathBuf, precision: &'static str },
     #[error("{} has SHA-256 {found}, the manifest says {expected}", path.display())]
     WrongDigest { path: PathBuf, found: String, expected: String },
 }
@@ -92,13 +93,20 @@ impl ModelPackage {
         &self.directory
     }
 
-    /// The same package, run with its graph in 8 bits. The canary's tolerances are that graph's.
+    /// The same package as it runs in this precision: a graph in 8 bits is one of its own, with
+    /// tolerances of its own for the canary.
     ///
     /// # Errors
-    /// When the package has none.
-    pub fn into_quantized(mut self) -> Result<Self, PackageError> {
-        let Some(quantized) = &self.manifest.quantized else {
-            return Err(PackageError::NotQuantized(self.directory));
+    /// When the package has no such graph.
+    pub fn in_precision(mut self, precision: PrecisionChoice) -> Result<Self, PackageError> {
+        let quantized = match precision {
+            PrecisionChoice::Int8 => &self.manifest.quantized,
+            PrecisionChoice::Fp8 => &self.manifest.fp8,
+            _ => return Ok(self),
+        };
+        let Some(quantized) = quantized else {
+            let (path, precision) = (self.directory, precision.name());
+            return Err(PackageError::NotQuantized { path, precision });
         };
         self.graph = quantized.file.clone();
         self.manifest.canary.tolerances = quantized.tolerances;
@@ -110,7 +118,7 @@ impl ModelPackage {
         self.directory.join(MODEL)
     }
 
-    /// The graph that is run: the model's own, or that in 8 bits.
+    /// The graph that is run: the model's own, or one in 8 bits.
     pub fn graph_path(&self) -> PathBuf {
         self.directory.join(&self.graph)
     }

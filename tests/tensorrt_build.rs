@@ -225,12 +225,13 @@ fn a_plan_is_built_from_the_graph_of_the_precision_that_is_asked_for() {
         (PrecisionChoice::Auto, "model.fp16.onnx"),
         (PrecisionChoice::F16, "model.fp16.onnx"),
         (PrecisionChoice::Bf16, "model.bf16.onnx"),
+        (PrecisionChoice::Fp8, "model.fp8.onnx"),
         (PrecisionChoice::F32, "model.onnx"),
     ] {
         let entry = package.build(&BuildOptions { precision, ..options() }).expect("it has it");
         assert_eq!(entry.entry.model_file, model_file, "{precision:?}");
     }
-    assert_eq!(package.verified_plans().len(), 3);
+    assert_eq!(package.verified_plans().len(), 4);
     let single = Package::named("good_f32");
     let error = single.build(&BuildOptions { precision: PrecisionChoice::Bf16, ..options() });
     let message = printed(error.expect_err("it has no such graph"));

@@ -30,15 +30,14 @@ using ProfileOwner = Owner<IOptimizationProfile, OptimizationProfile>;
 using CacheOwner = Owner<ITimingCache, TimingCache>;
 #endif
 
-constexpr std::pair<std::string_view, DataType> kTypes[] = {{"int32", DataType::kINT32},
-                                                            {"int64", DataType::kINT64},
-                                                            {"float32", DataType::kFLOAT},
-                                                            {"float16", DataType::kHALF},
-                                                            {"bfloat16", DataType::kBF16}};
+constexpr std::pair<std::string_view, DataType> kTypes[] = {
+    {"int32", DataType::kINT32},  {"int64", DataType::kINT64},   {"float32", DataType::kFLOAT},
+    {"float16", DataType::kHALF}, {"bfloat16", DataType::kBF16}, {"float8", DataType::kFP8}};
 constexpr std::pair<std::string_view, LayerType> kLayers[] = {
     {"constant", LayerType::kCONSTANT}, {"gather", LayerType::kGATHER},
     {"cast", LayerType::kCAST},         {"product", LayerType::kMATRIX_MULTIPLY},
-    {"softmax", LayerType::kSOFTMAX},   {"assertion", LayerType::kASSERTION}};
+    {"softmax", LayerType::kSOFTMAX},   {"assertion", LayerType::kASSERTION},
+    {"quantize", LayerType::kQUANTIZE}, {"dequantize", LayerType::kDEQUANTIZE}};
 
 template <typename Value, std::size_t kCount>
 Value value_of(std::pair<std::string_view, Value> const (&names)[kCount], std::string const& name) {

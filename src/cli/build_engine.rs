@@ -171,7 +171,7 @@ mod with_tensorrt {
         flavour: PlanFlavour,
         device: usize,
     ) -> anyhow::Result<TensorRtEngine> {
-        let package = ModelPackage::open(package)?;
+        let package = ModelPackage::open(package)?.in_precision(config.engine.precision)?;
         let length = package.manifest().max_input_tokens;
         let options = TensorRtOptions {
             flavour,

@@ -54,10 +54,7 @@ pub(super) fn load(
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
-    let mut package = ModelPackage::open(&config.package)?;
-    if config.engine.precision == PrecisionChoice::Int8 {
-        package = package.into_quantized()?;
-    }
+    let package = ModelPackage::open(&config.package)?.in_precision(config.engine.precision)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =
@@ -95,6 +92,12 @@ impl Loader<'_> {
                 Err(error @ EngineError::ProcessPoisoned(_)) => return Err(error),
                 Err(error) => passed_over.push(format!("{kind}: {error}")),
             }
+        }
+        if self.config.engine.precision == PrecisionChoice::Fp8 {
+            let reasons = passed_over.join("; ");
+            return Err(EngineError::NotAvailable(format!(
+                "--precision fp8 is for GPUs: {reasons}"
+            )));
         }
         let last = EngineKind::OpenVino;
         self.load(last, reason(last, &passed_over))

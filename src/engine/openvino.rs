@@ -351,6 +351,11 @@ fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precisi
         PrecisionChoice::Bf16 => named(Precision::Bf16),
         PrecisionChoice::F16 => named(Precision::F16),
         PrecisionChoice::Int8 => named(Precision::Int8),
+        PrecisionChoice::Fp8 => Err(EngineError::NotAvailable(
+            "--precision fp8 is for GPUs: name --engine tensorrt or tensorrt-rtx, or --precision \
+             int8"
+                .to_owned(),
+        )),
         PrecisionChoice::Auto => {
             let half = [Precision::F16, Precision::Bf16].into_iter().filter(|&half| has(half));
             Ok(half.chain([Precision::F32]).collect())
@@ -428,5 +433,7 @@ mod tests {
         assert_eq!(candidates(PrecisionChoice::Int8, "FP32 INT8"), Ok(vec![Precision::Int8]));
         let error = candidates(PrecisionChoice::Bf16, "FP32 INT8").expect_err("no bf16 there");
         assert!(error.to_string().contains("no bf16 arithmetic"), "{error}");
+        let error = candidates(PrecisionChoice::Fp8, "FP32 INT8").expect_err("it is for GPUs");
+        assert!(error.to_string().contains("is for GPUs"), "{error}");
     }
 }

@@ -63,9 +63,12 @@ pub struct Manifest {
     /// Built TensorRT plans; none of them is needed by the CPU engine.
     #[serde(default)]
     pub plans: Vec<PlanEntry>,
-    /// Absent when the package has no graph in 8 bits.
+    /// The graph in 8 bits for CPUs, if the package has one.
     #[serde(default)]
     pub quantized: Option<Quantized>,
+    /// That for GPUs, in floating point.
+    #[serde(default)]
+    pub fp8: Option<Quantized>,
     pub canary: Canary,
 }
 
@@ -223,7 +226,9 @@ impl Manifest {
         manifest.check_tensors()?;
         manifest.check_files()?;
         manifest.check_canary()?;
-        manifest.quantized.iter().try_for_each(|part| part.check(&manifest.files))?;
+        for (field, part) in [("quantized", &manifest.quantized), ("fp8", &manifest.fp8)] {
+            part.iter().try_for_each(|part| part.check(field, &manifest.files))?;
+        }
         plan::check(&manifest.plans, manifest.max_input_tokens)?;
         Ok(manifest)
     }
@@ -417,24 +422,27 @@ mod tests {
     #[test]
     fn a_graph_in_8_bits_is_a_listed_file_with_usable_tolerances() {
         let scores = json!({"dense": 0.47, "sparse": 0.27});
-        let part = json!({
-            "file": "tokenizer.json", "method": "by hand",
-            "tolerances": {"dense_cosine_min": 0.99, "sparse_max_abs": 0.1},
-            "retrieval": [{"collection": "c", "queries": 5, "f32": scores, "int8": scores}]
-        });
-        let said = |pointer: &str, value: Value| {
-            let mut manifest = valid();
-            manifest["quantized"] = part.clone();
-            if let Some(slot) = manifest.pointer_mut(pointer) {
-                *slot = value;
-            }
-            parse(&manifest).map(|_| ()).map_err(|error| error.to_string())
-        };
-        assert_eq!(said("/absent", json!(null)), Ok(()));
-        let unlisted = said("/quantized/file", json!("model.int8.xml")).expect_err("not listed");
-        assert!(unlisted.contains("quantized: its file 'model.int8.xml' is not"), "{unlisted}");
-        let loose = said("/quantized/tolerances/dense_cosine_min", json!(1.5)).expect_err("1.5");
-        assert!(loose.contains("quantized: its tolerances"), "{loose}");
+        for (field, precision) in [("quantized", "int8"), ("fp8", "fp8")] {
+            let part = json!({
+                "file": "tokenizer.json", "method": "by hand",
+                "tolerances": {"dense_cosine_min": 0.99, "sparse_max_abs": 0.1},
+                "retrieval": [{"collection": "c", "queries": 5, "f32": scores, precision: scores}]
+            });
+            let said = |pointer: &str, value: Value| {
+                let mut manifest = valid();
+                manifest[field] = part.clone();
+                if let Some(slot) = manifest[field].pointer_mut(pointer) {
+                    *slot = value;
+                }
+                parse(&manifest).map(|_| ()).map_err(|error| error.to_string())
+            };
+            assert_eq!(said("/absent", json!(null)), Ok(()));
+            let unlisted = said("/file", json!("model.int8.xml")).expect_err("not listed");
+            let expected = format!("{field}: its file 'model.int8.xml' is not");
+            assert!(unlisted.contains(&expected), "{unlisted}");
+            let loose = said("/tolerances/dense_cosine_min", json!(1.5)).expect_err("1.5");
+            assert!(loose.contains(&format!("{field}: its tolerances")), "{loose}");
+        }
     }
 
     #[test]

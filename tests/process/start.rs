@@ -48,11 +48,14 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn int8_without_a_graph_in_8_bits_is_refused_and_says_how_to_make_one() {
-    let ended = run(duovec()
-        .args(["check", "--engine", "fake", "--precision", "int8", "--log-level", "error"])
-        .arg(tiny()));
-    assert_says(&ended, 1, &["has no graph in 8 bits", "quantize_package.py"]);
+fn eight_bits_without_their_graph_are_refused_and_say_how_to_make_one() {
+    for precision in ["int8", "fp8"] {
+        let ended = run(duovec()
+            .args(["check", "--engine", "fake", "--precision", precision, "--log-level", "error"])
+            .arg(tiny()));
+        let script = format!("quantize_package.py --precision {precision}");
+        assert_says(&ended, 1, &["has no graph in 8 bits", &script]);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -25,6 +26,8 @@ class Shape:
     positions: int = 128
     element: int = TensorProto.FLOAT16
     index_type: int = TensorProto.INT32
+    fp8: bool = False
+    """Whether products with weights are in 8 bits."""
 
 
 class RandomEncoder:
@@ -56,10 +59,18 @@ class RandomEncoder:
         return self.op("Cast", [source], output, to=to)
 
     def linear(self, source: str, name: str, columns_in: int, columns_out: int) -> str:
-        product = self.op(
-            "MatMul", [source, self.weights(f"{name}.w", columns_in, columns_out)], f"{name}.mm"
-        )
+        factors = [source, self.weights(f"{name}.w", columns_in, columns_out)]
+        if self.shape.fp8 and columns_out > 1:
+            factors = [self.rounded(one, f"{name}.{i}") for i, one in enumerate(factors)]
+        product = self.op("MatMul", factors, f"{name}.mm")
         return self.op("Add", [product, self.weights(f"{name}.b", columns_out)], name)
+
+    def rounded(self, source: str, name: str) -> str:
+        """To 8 bits of floating point, and back."""
+        scale = self.constant(f"{name}.scale", np.asarray(0.01, self.float_type))
+        to = self.constant(f"{name}.zero", np.zeros((), ml_dtypes.float8_e4m3fn))
+        small = self.op("QuantizeLinear", [source, scale, to], f"{name}.fp8")
+        return self.op("DequantizeLinear", [small, scale], f"{name}.rounded")
 
     def norm(self, source: str, name: str) -> str:
         """LayerNormalization in f32, back to the graph's type."""

@@ -96,8 +96,15 @@ def other_hidden_size() -> onnx.ModelProto:
 def manifest(files: dict[str, Any], index_type: str) -> dict[str, Any]:
     """What `Shape()` is, in the manifest's words."""
     integer = {"type": index_type}
+    about = {
+        "file": "model.fp8.onnx",
+        "method": "one scale for all",
+        "tolerances": {"dense_cosine_min": 0.9, "sparse_max_abs": 1.0},
+        "retrieval": [],
+    }
     return {
         "format_version": 1,
+        "fp8": about if about["file"] in files else None,
         "model_id": "random-test",
         "revision": "1",
         "license": "Apache-2.0",
@@ -210,7 +217,8 @@ def main(out: Path) -> None:
     Package(out, "no_onnx").put(b"this is a text, no graph\n" * 100).finish()
     brain = small(element=TensorProto.BFLOAT16).SerializeToString()
     both = Package(out, "half_and_f32").put(small(element=TensorProto.FLOAT).SerializeToString())
-    both.put(whole, "model.fp16.onnx").put(brain, "model.bf16.onnx").finish()
+    both.put(whole, "model.fp16.onnx").put(brain, "model.bf16.onnx")
+    both.put(small(fp8=True).SerializeToString(), "model.fp8.onnx").finish()
     wide = Package(out, "int64").put(small(index_type=TensorProto.INT64).SerializeToString())
     wide.index_type = "int64"
     wide.finish()

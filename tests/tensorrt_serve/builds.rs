@@ -31,6 +31,27 @@ fn with_graph(flavour: PlanFlavour) -> Package {
     package
 }
 
+/// The same with a second graph, whose product is in 8 bits.
+fn with_fp8_graph(flavour: PlanFlavour) -> Package {
+    let package = with_graph(flavour);
+    let product = "layer product embedded,attention_mask states";
+    let rounded = "layer quantize embedded,words small float8 -1 -1 8\nlayer dequantize small,words \
+        rounded float16 -1 -1 8\nlayer product rounded,attention_mask states";
+    let graph = GRAPH.replace(product, rounded);
+    assert_ne!(graph, GRAPH);
+    fs::write(package.package.file("model.fp8.onnx"), &graph).expect("it is written");
+    let digest: String = Sha256::digest(&graph).iter().map(|b| format!("{b:02x}")).collect();
+    package.package.manifest(|manifest| {
+        let entry = json!({"sha256": digest, "bytes": graph.len()});
+        manifest["files"]["model.fp8.onnx"] = entry;
+        manifest["fp8"] = json!({
+            "file": "model.fp8.onnx", "method": "by hand", "retrieval": [],
+            "tolerances": {"dense_cosine_min": 0.0, "sparse_max_abs": 1.0},
+        });
+    });
+    package
+}
+
 fn build(package: &Package, flags: &[&str]) -> Ended {
     let mut command = duovec();
     command.args(["build-engine", "--flavour", package.flavour.name()]).args(flags);
@@ -144,6 +165,61 @@ fn what_a_build_cannot_do_is_refused_by_name() {
         assert!(ended.stderr.contains("tensorrt-rtx compiles for its GPU"), "{}", ended.stderr);
     }
     assert!(plans(&rtx).is_empty() && plans(&package).is_empty());
+}
+
+#[tokio::test]
+async fn fp8_is_for_those_who_name_it_and_has_tolerances_of_its_own() {
+    for flavour in flavours() {
+        let package = with_fp8_graph(flavour);
+        // Further from the golden numbers than half precision may be.
+        package.package.manifest(|manifest| {
+            for value in manifest["canary"]["dense"].as_array_mut().expect("a list").iter_mut() {
+                *value = json!(value.as_f64().expect("a number") + 0.2);
+            }
+        });
+        let ended = build(&package, &["--precision", "fp8"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.contains(", fp8, "), "{}", ended.stdout);
+        let built = plans(&package);
+        assert_eq!(built[0]["precision"], "fp8");
+        assert_eq!(built[0]["model_file"], "model.fp8.onnx");
+        let said = package.refusal("");
+        assert!(said.contains("computes in fp8: name it with --precision fp8"), "{said}");
+        let server = package.serve("", &["--precision", "fp8"]);
+        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        drop(server);
+        // A server that builds its plans judges them alike.
+        package.package.manifest(|manifest| manifest["plans"] = json!([]));
+        package.serve("", &["--precision", "fp8", "--build-plan", "true"]);
+        assert_eq!(plans(&package)[0]["precision"], "fp8");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
+    let needed = "compute capability 8.9";
+    let package = with_fp8_graph(PlanFlavour::TensorRt);
+    let mut command = duovec();
+    command.args(["build-engine", "--flavour", "tensorrt", "--precision", "fp8"]);
+    for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+        command.arg(flag).arg(standins());
+    }
+    let ended = run(command.arg(package.package.path()).env(FAULTS, "capability=86"));
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    for words in [needed, "duovec stand-in has 8.6", "--precision f16"] {
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+    }
+    let rtx = with_fp8_graph(PlanFlavour::TensorRtRtx);
+    let ended = build(&rtx, &["--precision", "fp8", "--compute-capability", "8.6,12.0"]);
+    assert!(ended.stderr.contains(needed), "{}", ended.stderr);
+    assert!(plans(&package).is_empty() && plans(&rtx).is_empty());
+    // A plan that was built elsewhere.
+    assert_eq!(build(&package, &["--precision", "fp8"]).code, Some(0));
+    for said in [package.refusal("capability=86"), package.check("capability=86").stdout] {
+        for words in [needed, "duovec stand-in has 8.6", "use a plan in f16"] {
+            assert!(said.contains(words), "'{words}' is not in: {said}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The lines of plans, libraries, driver and GPUs.
 
 use crate::batch::plan::gpu_ladder;
-use crate::config::{Config, EngineChoice};
+use crate::config::{Config, EngineChoice, PrecisionChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale};
 use crate::engine::tensorrt::ffi::{Library, Version};
@@ -168,9 +168,13 @@ fn check_device(
         match fitting(package.manifest(), &target, &buckets) {
             Ok(plans) => texts.push(format!("runs {}", plans[0].file)),
             Err(refusal) => {
+                let precision = match config.engine.precision {
+                    PrecisionChoice::Auto => String::new(),
+                    named => format!(" --precision {}", named.name()),
+                };
                 texts.push(format!(
                     "no plan of {flavour} fits ({refusal}): duovec build-engine {} --flavour \
-                     {flavour}",
+                     {flavour}{precision}",
                     package.directory().display()
                 ));
                 if used && absent(config, &[*flavour]) == Verdict::Bad {

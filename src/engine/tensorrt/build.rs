@@ -16,11 +16,11 @@ use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
 use crate::package::{ModelPackage, PackageError};
 
-use super::choose::{RTX_CAPABILITIES, Target, misfit};
+use super::choose::{FP8, RTX_CAPABILITIES, Target, misfit};
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
-use super::plan::{default_profiles, model_file, size, tensors};
+use super::plan::{default_profiles, model_file, serves, size, tensors};
 use super::{TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
@@ -134,7 +134,8 @@ pub fn build_engine(
     clock: &dyn Clock,
 ) -> Result<BuiltPlan, BuildError> {
     let editor = PackageEditor::open(directory)?;
-    build(&editor, &ModelPackage::open(directory)?, options, observer, clock)
+    let package = ModelPackage::open(directory)?.in_precision(options.precision)?;
+    build(&editor, &package, options, observer, clock)
 }
 
 /// The same with a package that is opened already, and the right to change it.
@@ -163,7 +164,7 @@ pub(super) fn build(
         .map_err(|source| BuildError::Build { model, source })?;
     let seconds = clock.now().since(begin);
     let report = plan.report();
-    if options.precision != PrecisionChoice::Auto && options.precision.name() != report.precision {
+    if !serves(options.precision, &report.precision) {
         return Err(BuildError::Options(format!(
             "{} computes in {}, not in {}: scripts/export_onnx.py adds a graph in fp16 or bf16 to \
              a package in f32",
@@ -181,7 +182,7 @@ pub(super) fn build(
     let entry = target.write(editor, package, &plan, seconds)?;
     let mut tried = None;
     if let Some(device) = &device {
-        let precision = PrecisionChoice::Auto;
+        let precision = options.precision;
         let version = library.version();
         let target = Target { flavour: options.flavour, version, device, precision };
         match try_plan(package, options, &target, &entry) {
@@ -310,6 +311,9 @@ impl BuildTarget {
                            it runs on";
             return Err(BuildError::Options(problem.to_owned()));
         }
+        if options.precision == PrecisionChoice::Fp8 {
+            check_fp8(&compute_capabilities, device)?;
+        }
         let timing_cache = compute_capabilities
             .first()
             .filter(|_| !rtx)
@@ -415,10 +419,26 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
     }
 }
 
+/// A plan in fp8 for an older GPU would never run.
+fn check_fp8(
+    built_for: &[ComputeCapability],
+    device: Option<&CudaDevice>,
+) -> Result<(), BuildError> {
+    let Some(old) = built_for.iter().find(|&&capability| capability < FP8) else {
+        return Ok(());
+    };
+    let its = device.filter(|device| device.capability == *old);
+    let found = its.map_or("the named GPU", |device| device.name.as_str());
+    Err(BuildError::Options(format!(
+        "fp8 needs a GPU of compute capability {FP8} or later, {found} has {old}: build a plan \
+         with --precision f16"
+    )))
+}
+
 /// What of a finished plan is a fault, and what only worth saying.
 fn judge(flavour: PlanFlavour, report: &BuildReport) -> Result<Vec<String>, BuildError> {
     let mut warnings = Vec::new();
-    let half = report.precision == "f16" || report.precision == "bf16";
+    let half = ["f16", "bf16", "fp8"].contains(&report.precision.as_str());
     if !half {
         warnings.push(format!(
             "the graph computes in {}: a half-precision graph (model.fp16.onnx) runs several \

@@ -9,9 +9,13 @@ use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
 
 use super::ffi::Version;
+use super::plan::serves;
 
 /// From here on plans with TensorRT's hardware compatibility run, and RTX's default ones.
 const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
+
+/// From here on GPUs multiply numbers of 8 bits in floating point.
+pub const FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
 
 /// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
 pub const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
@@ -93,6 +97,7 @@ pub fn fitting_all<'a>(
 pub fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Option<String> {
     stale(plan, manifest)
         .or_else(|| other_version(plan, target.version))
+        .or_else(|| lacks_fp8(plan, target.device))
         .or_else(|| other_device(plan, target.device))
         .or_else(|| too_short(plan, manifest))
         .or_else(|| other_precision(plan, target.precision))
@@ -152,9 +157,24 @@ fn too_short(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
 }
 
 fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> {
-    let fits = wanted == PrecisionChoice::Auto || wanted.name() == plan.precision;
-    let (own, wanted) = (&plan.precision, wanted.name());
-    (!fits).then(|| format!("computes in {own}, as the graph it was built from, not in {wanted}"))
+    let (own, name) = (&plan.precision, wanted.name());
+    let problem = || match wanted {
+        PrecisionChoice::Auto => format!("computes in {own}: name it with --precision {own}"),
+        _ => format!("computes in {own}, as the graph it was built from, not in {name}"),
+    };
+    (!serves(wanted, own)).then(problem)
+}
+
+/// Only newer GPUs multiply 8 bits of floating point.
+fn lacks_fp8(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
+    let CudaDevice { capability, name, .. } = device;
+    let fp8 = plan.precision == PrecisionChoice::Fp8.name();
+    (fp8 && *capability < FP8).then(|| {
+        format!(
+            "computes in fp8, which compute capability {FP8} and later have, {name} has \
+             {capability}: use a plan in f16"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub fn build_missing(
     clock: &dyn Clock,
 ) -> Result<ModelPackage, BuildError> {
     let editor = PackageEditor::wait(directory)?;
-    let mut package = ModelPackage::open(directory)?;
+    let open = || ModelPackage::open(directory)?.in_precision(engine.precision);
+    let mut package = open()?;
     let GpuMachine { library, devices, .. } =
         GpuMachine::open(engine).map_err(BuildError::Engine)?;
     for device in &devices {
@@ -60,7 +61,7 @@ pub fn build_missing(
             for warning in &built.warnings {
                 tracing::warn!("{warning}");
             }
-            package = ModelPackage::open(directory)?;
+            package = open()?;
         }
     }
     Ok(package)

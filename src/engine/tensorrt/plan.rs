@@ -28,19 +28,30 @@ const LONG_LENGTH: u32 = 2048;
 
 /// Graphs that a package may have besides, with what they compute in: TensorRT takes the precision
 /// that a graph has, and half precision is what makes a GPU worth its price.
-const HALF_PRECISION_MODELS: [(&str, PrecisionChoice); 2] =
-    [("model.fp16.onnx", PrecisionChoice::F16), ("model.bf16.onnx", PrecisionChoice::Bf16)];
+const OTHER_MODELS: [(&str, PrecisionChoice); 3] = [
+    ("model.fp16.onnx", PrecisionChoice::F16),
+    ("model.bf16.onnx", PrecisionChoice::Bf16),
+    ("model.fp8.onnx", PrecisionChoice::Fp8),
+];
 /// The graph that every package has, in a precision that only the graph tells.
 const MODEL: &str = "model.onnx";
+
+/// Whether what computes in `own`, a plan's word, is what was asked for. 8 bits are named or not
+/// had: their vectors differ more from f32 than those in half precision do.
+pub fn serves(wanted: PrecisionChoice, own: &str) -> bool {
+    match wanted {
+        PrecisionChoice::Auto => own != PrecisionChoice::Fp8.name(),
+        _ => own == wanted.name(),
+    }
+}
 
 /// The name of the graph that plans of this precision are built from: the first one in half
 /// precision when any will do.
 pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static str {
-    let serves = |own: PrecisionChoice| precision == PrecisionChoice::Auto || precision == own;
     let listed = |&(name, own): &(&'static str, PrecisionChoice)| {
-        (serves(own) && manifest.files.contains_key(name)).then_some(name)
+        (serves(precision, own.name()) && manifest.files.contains_key(name)).then_some(name)
     };
-    HALF_PRECISION_MODELS.iter().find_map(listed).unwrap_or(MODEL)
+    OTHER_MODELS.iter().find_map(listed).unwrap_or(MODEL)
 }
 
 /// Profiles for a model of this length; those of long texts have as many rows as give the tokens of

@@ -25,7 +25,7 @@ pub struct PlanEntry {
     /// The graph it was built from; a plan of another graph is refused.
     pub model_file: String,
     pub model_sha256: String,
-    /// Arithmetic of the matrix products: "f32", "f16", "bf16" or "mixed".
+    /// Arithmetic of the matrix products: "f32", "f16", "bf16", "fp8" or "mixed".
     pub precision: String,
     /// In the plan's own order.
     pub profiles: Vec<PlanProfile>,

@@ -1,4 +1,4 @@
-//! The graph in 8 bits that a package may have beside its own.
+//! A graph in 8 bits that a package may have beside its own.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::{FileEntry, ManifestError, Tolerances, require};
 
-/// What is known of the graph in 8 bits.
+/// What is known of a graph in 8 bits.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantized {
-    /// A graph that OpenVINO reads; one of the package's files.
+    /// A graph that OpenVINO reads, or one that plans are built from; one of the package's files.
     pub file: String,
     /// How it was made, one sentence.
     pub method: String,
@@ -27,7 +27,9 @@ pub struct RetrievalScore {
     pub collection: String,
     pub queries: u64,
     pub f32: Ndcg,
-    pub int8: Ndcg,
+    /// In the file under the name of the precision.
+    #[serde(alias = "int8", alias = "fp8")]
+    pub rounded: Ndcg,
 }
 
 /// nDCG@10 by kind of vector.
@@ -40,12 +42,15 @@ pub struct Ndcg {
 }
 
 impl Quantized {
-    pub(super) fn check(&self, files: &BTreeMap<String, FileEntry>) -> Result<(), ManifestError> {
-        require(files.contains_key(&self.file), "quantized", || {
+    /// `field` is its own name in the manifest.
+    pub(super) fn check(
+        &self,
+        field: &'static str,
+        files: &BTreeMap<String, FileEntry>,
+    ) -> Result<(), ManifestError> {
+        require(files.contains_key(&self.file), field, || {
             format!("its file '{}' is not listed in `files`", self.file)
         })?;
-        require(self.tolerances.are_usable(), "quantized", || {
-            "its tolerances are not usable".into()
-        })
+        require(self.tolerances.are_usable(), field, || "its tolerances are not usable".into())
     }
 }
