@@ -51,15 +51,18 @@ def priorities(report: Report, seen: dict[str, Any]) -> None:
 
 def waits(report: Report, shapes: list[dict[str, Any]]) -> None:
     """The same shapes, waited for with the core kept and asleep."""
-    head = ["shape", "awake: median ms", "p99 ms", "asleep: median ms", "p99 ms", "sleep costs us"]
+    head = ["shape"]
+    for way in ("awake", "asleep"):
+        head += [f"{way}: median ms", "p99 ms", "of a core"]
     rows = []
     for shape in shapes:
-        awake, asleep = shape["awake"], shape["asleep"]
-        times = [one[name] for one in (awake, asleep) for name in ("median_ms", "p99_ms")]
-        costs = (asleep["median_ms"] - awake["median_ms"]) * 1e3
-        name = f"{shape['rows']} x {shape['length']}"
-        rows.append([name, *(f"{time:.3f}" for time in times), f"{costs:.0f}"])
-    report.table(head, rows)
+        cells = [f"{shape['rows']} x {shape['length']}"]
+        for one in (shape["awake"], shape["asleep"]):
+            cells += [f"{one[name]:.3f}" for name in ("median_ms", "p99_ms")]
+            cells.append(f"{one['core_part']:.0%}")
+        costs = (shape["asleep"]["median_ms"] - shape["awake"]["median_ms"]) * 1e3
+        rows.append([*cells, f"{costs:.0f}"])
+    report.table([*head, "sleep costs us"], rows)
 
 
 def layers(report: Report, shapes: list[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::priorities::Quantiles;
 use super::{Bench, Loaded, full_batch, warm_session};
 use crate::batch::Bucket;
+use crate::clock::core_time;
 
 /// The least runs of each kind, whatever the time.
 const RUNS_MIN: usize = 20;
@@ -19,20 +20,33 @@ pub(super) struct WaitReport {
     pub(super) rows: usize,
     pub(super) length: usize,
     /// The thread asks again and again whether the run has ended.
-    pub(super) awake: Quantiles,
+    pub(super) awake: Waited,
     /// The thread is woken up. Such runs are also timed by CUDA's events, as long ones always are.
-    pub(super) asleep: Quantiles,
+    pub(super) asleep: Waited,
+}
+
+/// Runs that were waited for in one way.
+#[derive(Debug, Serialize)]
+pub(super) struct Waited {
+    #[serde(flatten)]
+    pub(super) times: Quantiles,
+    /// Which part of that time the thread had a core.
+    pub(super) core_part: f64,
 }
 
 pub(super) fn print(reports: &[WaitReport]) {
-    println!("   rows x length   awake: median ms     p99 ms   asleep: median ms     p99 ms");
+    println!("   rows x length      wait    median ms       p99 ms    of a core");
     for one in reports {
         let shape = format!("{} x {}", one.rows, one.length);
-        let WaitReport { awake, asleep, .. } = one;
-        println!(
-            "{shape:>16} {:>18.3} {:>10.3} {:>19.3} {:>10.3}",
-            awake.median_ms, awake.p99_ms, asleep.median_ms, asleep.p99_ms
-        );
+        for (name, Waited { times, core_part }) in [("awake", &one.awake), ("asleep", &one.asleep)]
+        {
+            println!(
+                "{shape:>16} {name:>9} {:>12.3} {:>12.3} {:>10.0} %",
+                times.median_ms,
+                times.p99_ms,
+                core_part * 100.0
+            );
+        }
     }
 }
 
@@ -47,21 +61,36 @@ impl Bench<'_> {
         let mut reports = Vec::with_capacity(shapes.len());
         for bucket in shapes {
             let batch = full_batch(bucket)?;
-            let (mut awake, mut asleep) = (Vec::new(), Vec::new());
+            let (mut awake, mut asleep) = (Runs::default(), Runs::default());
             let begin = self.clock.now();
-            while awake.len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
-                for (long_run, seconds) in
-                    [(Duration::MAX, &mut awake), (Duration::ZERO, &mut asleep)]
+            while awake.seconds.len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
+                for (long_run, runs) in [(Duration::MAX, &mut awake), (Duration::ZERO, &mut asleep)]
                 {
                     session.set_long_run(long_run);
-                    seconds.push(self.seconds(|| Ok(session.run(&batch, &mut output)?))?.0);
+                    let before = core_time();
+                    runs.seconds.push(self.seconds(|| Ok(session.run(&batch, &mut output)?))?.0);
+                    runs.on_core += core_time().saturating_sub(before);
                 }
             }
             let Bucket { rows, length } = bucket;
-            let (awake, asleep) = (Quantiles::of(awake), Quantiles::of(asleep));
+            let (awake, asleep) = (awake.waited(), asleep.waited());
             reports.push(WaitReport { rows, length, awake, asleep });
         }
         Ok(reports)
+    }
+}
+
+/// What was measured of the runs of one kind.
+#[derive(Default)]
+struct Runs {
+    seconds: Vec<f64>,
+    on_core: Duration,
+}
+
+impl Runs {
+    fn waited(self) -> Waited {
+        let core_part = self.on_core.as_secs_f64() / self.seconds.iter().sum::<f64>();
+        Waited { times: Quantiles::of(self.seconds), core_part }
     }
 }
 
