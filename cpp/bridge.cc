@@ -141,13 +141,13 @@ Fusion fusion_of(duovec::Fusion fusion) {
     return Fusion::Unknown;
 }
 
-struct Opener {
+struct FlavourOpener {
     Flavour flavour;
     std::shared_ptr<Backend const> (*open)(std::string const& directory, LogSink sink);
 };
 
 /// What this program was built for, the newest major version of a flavour first.
-constexpr std::initializer_list<Opener> kOpeners = {
+constexpr std::initializer_list<FlavourOpener> kOpeners = {
 #ifdef DUOVEC_WITH_TENSORRT
     {Flavour::TensorRt, tensorrt::open_backend},
 #endif
@@ -161,7 +161,7 @@ constexpr std::initializer_list<Opener> kOpeners = {
 
 std::shared_ptr<Backend const> open_backend(Flavour flavour, std::string const& directory) {
     std::string problems;
-    for (Opener const& opener : kOpeners) {
+    for (FlavourOpener const& opener : kOpeners) {
         if (opener.flavour != flavour) {
             continue;
         }

@@ -72,7 +72,7 @@ class Monitor final : public nvinfer1::IProgressMonitor {
 
     BuildObserver& observer_;
     std::mutex mutex_;
-    Progress progress_;
+    BuildProgress progress_;
     std::atomic<bool> cancelled_ = false;
 };
 

@@ -27,15 +27,15 @@ std::string graph_text(std::string const& dense = "float32 -1 8", std::string co
 }
 
 /// A file beside the program, removed at its end.
-class Graph {
+class GraphFile {
  public:
-    explicit Graph(std::string const& text)
+    explicit GraphFile(std::string const& text)
         : path_(std::string(DUOVEC_TEST_STANDINS) + "/graph-" + std::to_string(getpid())) {
         std::ofstream(path_) << text;
     }
-    ~Graph() { unlink(path_.c_str()); }
-    Graph(Graph const&) = delete;
-    Graph& operator=(Graph const&) = delete;
+    ~GraphFile() { unlink(path_.c_str()); }
+    GraphFile(GraphFile const&) = delete;
+    GraphFile& operator=(GraphFile const&) = delete;
 
     std::string const& path() const { return path_; }
 
@@ -52,7 +52,7 @@ class Quiet final : public duovec::BuildObserver {
     int steps_;
 };
 
-BuildRequest build_request(Graph const& graph) {
+BuildRequest build_request(GraphFile const& graph) {
     BuildRequest wanted;
     wanted.model_path = graph.path();
     wanted.inputs = {{"input_ids", duovec::Element::kInt32, 0},
@@ -79,7 +79,7 @@ std::string text_of(duovec::Plan const& plan) {
 }  // namespace
 
 TEST(a_plan_that_was_built_runs) {
-    Graph const graph(graph_text());
+    GraphFile const graph(graph_text());
     auto const plan = build(build_request(graph));
     CHECK(plan->report().precision == "f16");
     CHECK((plan->report().scratch_bytes == std::vector<std::int64_t>{16384, 65536}));
@@ -93,7 +93,7 @@ TEST(a_plan_that_was_built_runs) {
 }
 
 TEST(arithmetic_is_that_of_the_graph) {
-    Graph const graph(graph_text());
+    GraphFile const graph(graph_text());
     std::string const text = text_of(*build(build_request(graph)));
     CHECK(contains(text, "built strongly_typed\n"));
     CHECK(!contains(text, "built tf32\n"));
@@ -110,7 +110,7 @@ TEST(products_of_8_bits_are_fp8_whatever_attention_computes_in) {
 }
 
 TEST(plans_say_how_they_were_to_be_built) {
-    Graph const graph(graph_text());
+    GraphFile const graph(graph_text());
     BuildRequest wanted = build_request(graph);
     if (kIsRtx) {
         wanted.compute_capabilities = {86, 120};
@@ -128,7 +128,7 @@ TEST(plans_say_how_they_were_to_be_built) {
 }
 
 TEST(a_timing_cache_is_used_again_and_a_foreign_one_is_not) {
-    Graph const graph(graph_text());
+    GraphFile const graph(graph_text());
     BuildRequest wanted = build_request(graph);
     std::vector<std::uint8_t> const made = build(wanted)->report().timing_cache;
     CHECK(made.empty() == kIsRtx);
@@ -142,13 +142,13 @@ TEST(a_timing_cache_is_used_again_and_a_foreign_one_is_not) {
 }
 
 TEST(layers_without_outputs_are_passed_over) {
-    Graph const graph(graph_text("float32 -1 8", "layer assertion dense -\n"));
+    GraphFile const graph(graph_text("float32 -1 8", "layer assertion dense -\n"));
     CHECK(!build(build_request(graph))->bytes().empty());
 }
 
 TEST(a_graph_that_no_session_could_load_is_refused) {
     auto const refused = [](std::string const& text, char const* words) {
-        Graph const graph(text);
+        GraphFile const graph(text);
         auto const error = failure([&] { build(build_request(graph)); });
         return failed_with(error, ErrorKind::kModel, words);
     };
@@ -159,9 +159,9 @@ TEST(a_graph_that_no_session_could_load_is_refused) {
 }
 
 TEST(a_build_that_fails_or_is_stopped_says_why) {
-    Graph const graph(graph_text());
+    GraphFile const graph(graph_text());
     {
-        Faults const faults("build_fails");
+        ScopedFaults const faults("build_fails");
         auto const error = failure([&] { build(build_request(graph)); });
         CHECK(failed_with(error, ErrorKind::kModel, "no implementation was found"));
     }
@@ -170,7 +170,7 @@ TEST(a_build_that_fails_or_is_stopped_says_why) {
         CHECK(failed_with(error, ErrorKind::kCancelled, "cancelled"));
     }
     if (!kIsRtx) {
-        Faults const faults("no_device");
+        ScopedFaults const faults("no_device");
         auto const error = failure([&] { build(build_request(graph)); });
         CHECK(failed_with(error, ErrorKind::kDevice, "gives no builder"));
     }

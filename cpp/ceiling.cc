@@ -81,7 +81,7 @@ double tensor_ceiling(Library const& library, std::int32_t device, std::string c
     std::unique_ptr<nvinfer1::ICudaEngine> const engine(
         runtime->deserializeCudaEngine(plan->data(), plan->size()));
     std::array<DeviceMemory, 3> memory;
-    Stream const stream = create_stream(cuda, StreamPriority::kLeast);
+    CudaStream const stream = create_stream(cuda, StreamPriority::kLeast);
     std::unique_ptr<nvinfer1::IExecutionContext> const context(
         there(engine.get(), diagnostics).createExecutionContext());
     there(context.get(), diagnostics);
@@ -95,8 +95,8 @@ double tensor_ceiling(Library const& library, std::int32_t device, std::string c
                                         cudaMemcpyHostToDevice, stream.get()),
                    "copy a matrix");
     }
-    Event const begin = create_event(cuda);
-    Event const end = create_event(cuda);
+    CudaEvent const begin = create_event(cuda);
+    CudaEvent const end = create_event(cuda);
     double best = 0;
     // The first run also prepares; the best of the others counts.
     for (int run = 0; run <= kRuns; ++run) {

@@ -105,7 +105,7 @@ PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* wh
     return {cuda, memory};
 }
 
-Stream create_stream(Cuda const& cuda, StreamPriority priority) {
+CudaStream create_stream(Cuda const& cuda, StreamPriority priority) {
     int least = 0;
     int greatest = 0;
     cuda.check(cuda.call().cudaDeviceGetStreamPriorityRange(&least, &greatest),
@@ -117,7 +117,7 @@ Stream create_stream(Cuda const& cuda, StreamPriority priority) {
     return {cuda, stream};
 }
 
-Event create_event(Cuda const& cuda, unsigned flags) {
+CudaEvent create_event(Cuda const& cuda, unsigned flags) {
     cudaEvent_t event = nullptr;
     cuda.check(cuda.call().cudaEventCreateWithFlags(&event, flags), "create an event");
     return {cuda, event};

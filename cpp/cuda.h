@@ -115,10 +115,10 @@ class CudaOwner {
 
 using DeviceMemory = CudaOwner<void*, &CudaFunctions::cudaFree>;
 using PinnedMemory = CudaOwner<void*, &CudaFunctions::cudaFreeHost>;
-using Stream = CudaOwner<cudaStream_t, &CudaFunctions::cudaStreamDestroy>;
-using Event = CudaOwner<cudaEvent_t, &CudaFunctions::cudaEventDestroy>;
-using Graph = CudaOwner<cudaGraph_t, &CudaFunctions::cudaGraphDestroy>;
-using GraphExec = CudaOwner<cudaGraphExec_t, &CudaFunctions::cudaGraphExecDestroy>;
+using CudaStream = CudaOwner<cudaStream_t, &CudaFunctions::cudaStreamDestroy>;
+using CudaEvent = CudaOwner<cudaEvent_t, &CudaFunctions::cudaEventDestroy>;
+using CudaGraph = CudaOwner<cudaGraph_t, &CudaFunctions::cudaGraphDestroy>;
+using CudaGraphExec = CudaOwner<cudaGraphExec_t, &CudaFunctions::cudaGraphExecDestroy>;
 
 /// Aligned to 256 bytes at least. Throws Error(kOutOfMemory).
 DeviceMemory allocate_device(Cuda const& cuda, std::size_t bytes, char const* what);
@@ -127,8 +127,8 @@ PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* wh
 /// Which work of a device begins first.
 enum class StreamPriority { kLeast, kGreatest };
 /// Does not wait for the default stream.
-Stream create_stream(Cuda const& cuda, StreamPriority priority);
+CudaStream create_stream(Cuda const& cuda, StreamPriority priority);
 /// Measures time. Who waits for it keeps his core, or sleeps with cudaEventBlockingSync.
-Event create_event(Cuda const& cuda, unsigned flags = cudaEventDefault);
+CudaEvent create_event(Cuda const& cuda, unsigned flags = cudaEventDefault);
 
 }  // namespace duovec

@@ -10,7 +10,7 @@
 namespace duovec::DUOVEC_FLAVOUR {
 namespace {
 
-using Level = nvinfer1::ILogger::Severity;
+using LogLevel = nvinfer1::ILogger::Severity;
 
 /// A failing build says dozens of lines; the first ones tell the cause.
 constexpr std::size_t kEntriesMax = 64;
@@ -23,16 +23,16 @@ constexpr std::string_view kIrrelevant[] = {"catchCudaError", "has Int64 binding
 /// Shorter lines may be a part of others by chance.
 constexpr std::size_t kTellingLength = 20;
 
-Severity severity_of(Level level) {
+Severity severity_of(LogLevel level) {
     switch (level) {
-        case Level::kINTERNAL_ERROR:
-        case Level::kERROR:
+        case LogLevel::kINTERNAL_ERROR:
+        case LogLevel::kERROR:
             return Severity::kError;
-        case Level::kWARNING:
+        case LogLevel::kWARNING:
             return Severity::kWarning;
-        case Level::kINFO:
+        case LogLevel::kINFO:
             return Severity::kInfo;
-        case Level::kVERBOSE:
+        case LogLevel::kVERBOSE:
             return Severity::kVerbose;
     }
     return Severity::kVerbose;
@@ -68,7 +68,7 @@ std::string cleaned(std::string_view line) {
     return text;
 }
 
-bool is_error(Level level) { return severity_of(level) == Severity::kError; }
+bool is_error(LogLevel level) { return severity_of(level) == Severity::kError; }
 
 /// Adds what is neither irrelevant nor said already in more or in fewer words.
 void add_once(std::vector<std::string>& lines, std::string_view line) {
@@ -109,7 +109,7 @@ class ProcessLogger final : public nvinfer1::ILogger {
             bool const gathered = gather(level, text);
             LogSink const sink = sink_;
             if (sink != nullptr) {
-                bool const reported_later = gathered && level <= Level::kWARNING;
+                bool const reported_later = gathered && level <= LogLevel::kWARNING;
                 sink(kFlavour, reported_later ? duovec::Severity::kVerbose : severity_of(level),
                      text);
             }
@@ -147,11 +147,11 @@ Diagnostics::Diagnostics(Hearing hearing) {
 
 Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
 
-void Diagnostics::add_line(Level level, std::string const& line) {
+void Diagnostics::add_line(LogLevel level, std::string const& line) {
     std::lock_guard const lock(mutex_);
     if (is_error(level)) {
         add_once(error_lines_, is_framing(line) ? "" : cleaned(line));
-    } else if (level == Level::kWARNING) {
+    } else if (level == LogLevel::kWARNING) {
         add_once(warning_lines_, cleaned(line));
     } else if (line.starts_with(kScratchLine)) {
         std::int64_t bytes = 0;

@@ -8,18 +8,18 @@ using duovec::DUOVEC_FLAVOUR::Diagnostics;
 using duovec::DUOVEC_FLAVOUR::logger;
 using duovec::testing::contains;
 using nvinfer1::ErrorCode;
-using Level = nvinfer1::ILogger::Severity;
+using nvinfer1::ILogger;
 
 namespace {
 
 /// What reached the sink last.
-struct Line {
+struct LoggedLine {
     duovec::Severity severity = duovec::Severity::kVerbose;
     std::string text;
 };
 
-Line& last_line() {
-    static Line line;
+LoggedLine& last_line() {
+    static LoggedLine line;
     return line;
 }
 
@@ -31,7 +31,8 @@ void keep(duovec::Flavour, duovec::Severity severity, std::string_view text) {
 
 TEST(log_and_recorder_become_one_message) {
     Diagnostics diagnostics;
-    logger().log(Level::kERROR, "WeightsContext.cpp:203: Failed to open file: /a/model.data");
+    logger().log(ILogger::Severity::kERROR,
+                 "WeightsContext.cpp:203: Failed to open file: /a/model.data");
     diagnostics.reportError(ErrorCode::kINVALID_STATE, "a state that nobody expected");
     diagnostics.reportError(ErrorCode::kINVALID_STATE, "Failed to open file: /a/mod");
     CHECK(diagnostics.errors("nothing") ==
@@ -45,24 +46,27 @@ TEST(without_errors_the_fallback_stands) {
 
 TEST(the_missing_gpu_is_no_error_of_a_build) {
     Diagnostics diagnostics;
-    logger().log(Level::kERROR, "[device.cpp::catchCudaError::12] no CUDA-capable device");
+    logger().log(ILogger::Severity::kERROR,
+                 "[device.cpp::catchCudaError::12] no CUDA-capable device");
     diagnostics.reportError(ErrorCode::kINTERNAL_ERROR, "In catchCudaError at device.cpp");
     CHECK(diagnostics.errors("none") == "none");
 }
 
 TEST(the_list_of_layers_is_counted) {
     Diagnostics const diagnostics;
-    logger().log(Level::kVERBOSE, "Layers:\nName: _gemm_mha_v2_myl0_17, LayerType: kgen\n");
+    logger().log(ILogger::Severity::kVERBOSE,
+                 "Layers:\nName: _gemm_mha_v2_myl0_17, LayerType: kgen\n");
     CHECK(diagnostics.layers().all == 1 && diagnostics.layers().fused_attentions == 1);
-    logger().log(Level::kINFO, "Layers are none of this");
+    logger().log(ILogger::Severity::kINFO, "Layers are none of this");
     CHECK(diagnostics.layers().all == 1);
 }
 
 TEST(lines_are_put_on_one_line_and_frames_dropped) {
     Diagnostics diagnostics;
-    logger().log(Level::kERROR, "ModelImporter.cpp:142: --- Begin node ---\nname: a");
-    logger().log(Level::kERROR, "ModelImporter.cpp:151: ERROR: a.cpp:9 In function f:\n[6] bad");
-    logger().log(Level::kERROR, "a broken\n   thing\tindeed");
+    logger().log(ILogger::Severity::kERROR, "ModelImporter.cpp:142: --- Begin node ---\nname: a");
+    logger().log(ILogger::Severity::kERROR,
+                 "ModelImporter.cpp:151: ERROR: a.cpp:9 In function f:\n[6] bad");
+    logger().log(ILogger::Severity::kERROR, "a broken\n   thing\tindeed");
     CHECK(diagnostics.errors("") == "a broken thing indeed");
 }
 
@@ -75,17 +79,17 @@ TEST(failed_allocations_are_out_of_memory) {
 
 TEST(scratch_memory_is_read_profile_by_profile) {
     Diagnostics diagnostics;
-    logger().log(Level::kINFO, "Total Activation Memory: 10290176 bytes");
-    logger().log(Level::kINFO, "Total Activation Memory: many bytes");
-    logger().log(Level::kINFO, "Total Activation Memory: 75530240 bytes");
+    logger().log(ILogger::Severity::kINFO, "Total Activation Memory: 10290176 bytes");
+    logger().log(ILogger::Severity::kINFO, "Total Activation Memory: many bytes");
+    logger().log(ILogger::Severity::kINFO, "Total Activation Memory: 75530240 bytes");
     CHECK((diagnostics.scratch_bytes() == std::vector<std::int64_t>{10290176, 75530240}));
 }
 
 TEST(warnings_are_kept_once) {
     Diagnostics diagnostics;
-    logger().log(Level::kWARNING, "Unused Input: attention_mask");
-    logger().log(Level::kWARNING, "Unused Input: attention_mask");
-    logger().log(Level::kWARNING, "Make sure input input_ids has Int64 binding.");
+    logger().log(ILogger::Severity::kWARNING, "Unused Input: attention_mask");
+    logger().log(ILogger::Severity::kWARNING, "Unused Input: attention_mask");
+    logger().log(ILogger::Severity::kWARNING, "Make sure input input_ids has Int64 binding.");
     CHECK(diagnostics.warnings() == std::vector<std::string>{"Unused Input: attention_mask"});
 }
 
@@ -93,10 +97,10 @@ TEST(what_is_reported_as_one_message_is_no_error_line_too) {
     duovec::DUOVEC_FLAVOUR::set_log_sink(keep);
     {
         Diagnostics const diagnostics;
-        logger().log(Level::kERROR, "while somebody gathers");
+        logger().log(ILogger::Severity::kERROR, "while somebody gathers");
         CHECK(last_line().severity == duovec::Severity::kVerbose);
     }
-    logger().log(Level::kERROR, "while nobody gathers");
+    logger().log(ILogger::Severity::kERROR, "while nobody gathers");
     CHECK(last_line().severity == duovec::Severity::kError);
     CHECK(last_line().text == "while nobody gathers");
     duovec::DUOVEC_FLAVOUR::set_log_sink(nullptr);
@@ -109,7 +113,7 @@ TEST(many_threads_may_speak_at_once) {
         threads.emplace_back([&, thread] {
             for (int count = 0; count < 200; ++count) {
                 std::string const text = std::to_string(thread) + "/" + std::to_string(count);
-                logger().log(Level::kERROR, text.c_str());
+                logger().log(ILogger::Severity::kERROR, text.c_str());
                 diagnostics.reportError(ErrorCode::kINTERNAL_ERROR, text.c_str());
                 diagnostics.incRefCount();
             }

@@ -27,15 +27,15 @@ constexpr char const* kRebuild = "; build it again with: duovec build-engine";
 /// it fits badly.
 std::string invalidity(nvinfer1::IRuntime const& runtime, std::span<std::uint8_t const> plan,
                        bool& suboptimal) {
-    using Reason = nvinfer1::EngineInvalidityDiagnostics;
-    constexpr std::pair<Reason, char const*> kReasons[] = {
-        {Reason::kVERSION_MISMATCH, "it was built by another version"},
-        {Reason::kUNSUPPORTED_CC, "it was not built for this GPU's compute capability"},
-        {Reason::kOLD_CUDA_DRIVER, "the driver is older than the one it was built with"},
-        {Reason::kOLD_CUDA_RUNTIME, "the CUDA runtime is older than the one it was built with"},
-        {Reason::kINSUFFICIENT_GPU_MEMORY, "the GPU's memory does not hold its weights"},
-        {Reason::kMALFORMED_ENGINE, "it is not a plan of TensorRT-RTX"},
-        {Reason::kCUDA_ERROR, "the driver or the CUDA runtime is not installed rightly"},
+    using Invalidity = nvinfer1::EngineInvalidityDiagnostics;
+    constexpr std::pair<Invalidity, char const*> kReasons[] = {
+        {Invalidity::kVERSION_MISMATCH, "it was built by another version"},
+        {Invalidity::kUNSUPPORTED_CC, "it was not built for this GPU's compute capability"},
+        {Invalidity::kOLD_CUDA_DRIVER, "the driver is older than the one it was built with"},
+        {Invalidity::kOLD_CUDA_RUNTIME, "the CUDA runtime is older than the one it was built with"},
+        {Invalidity::kINSUFFICIENT_GPU_MEMORY, "the GPU's memory does not hold its weights"},
+        {Invalidity::kMALFORMED_ENGINE, "it is not a plan of TensorRT-RTX"},
+        {Invalidity::kCUDA_ERROR, "the driver or the CUDA runtime is not installed rightly"},
     };
     if (std::int64_t(plan.size()) < runtime.getEngineHeaderSize()) {
         return "it is cut short";

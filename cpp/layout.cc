@@ -7,7 +7,7 @@ std::size_t aligned(std::size_t bytes) {
     return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-Place behind(Place const& place, std::size_t bytes) {
+Region behind(Region const& place, std::size_t bytes) {
     return {aligned(place.offset + place.bytes), bytes};
 }
 

@@ -37,20 +37,20 @@ struct Shape {
 std::int64_t tokens_of(Shape shape);
 
 /// A tensor's place in its block, in bytes.
-struct Place {
+struct Region {
     std::size_t offset = 0;
     std::size_t bytes = 0;
 
-    bool operator==(Place const&) const = default;
+    bool operator==(Region const&) const = default;
 };
 
 struct Layout {
-    Place input_ids;
-    Place attention_mask;
+    Region input_ids;
+    Region attention_mask;
     std::size_t inputs_bytes = 0;
-    Place dense;
+    Region dense;
     /// Empty when the model has no lexical weights.
-    Place token_weights;
+    Region token_weights;
     std::size_t outputs_bytes = 0;
 
     bool operator==(Layout const&) const = default;

@@ -16,11 +16,11 @@ constexpr TensorElements kWide{Element::kInt64, Element::kFloat32, Element::kFlo
 
 TEST(tensors_lie_aligned_one_behind_the_other) {
     Layout const layout = lay_out({3, 17}, kWide, 24);
-    CHECK((layout.input_ids == duovec::Place{0, 3 * 17 * 8}));
-    CHECK((layout.attention_mask == duovec::Place{512, 3 * 17 * 8}));
+    CHECK((layout.input_ids == duovec::Region{0, 3 * 17 * 8}));
+    CHECK((layout.attention_mask == duovec::Region{512, 3 * 17 * 8}));
     CHECK(layout.inputs_bytes == 512 + 3 * 17 * 8);
-    CHECK((layout.dense == duovec::Place{0, 3 * 24 * 4}));
-    CHECK((layout.token_weights == duovec::Place{512, 3 * 17 * 2}));
+    CHECK((layout.dense == duovec::Region{0, 3 * 24 * 4}));
+    CHECK((layout.token_weights == duovec::Region{512, 3 * 17 * 2}));
     CHECK(layout.outputs_bytes == 512 + 3 * 17 * 2);
 }
 

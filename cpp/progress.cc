@@ -8,7 +8,7 @@ constexpr std::size_t kPhasesMax = 16;
 
 }  // namespace
 
-void Progress::start(std::string const& name, std::string const& parent, std::int32_t steps) {
+void BuildProgress::start(std::string const& name, std::string const& parent, std::int32_t steps) {
     // Every phase lies behind its parent, so that fraction() ends.
     if (phases_.size() < kPhasesMax) {
         phases_.push_back({name, parent, std::max(1.0, static_cast<double>(steps)), 0.0});
@@ -16,8 +16,8 @@ void Progress::start(std::string const& name, std::string const& parent, std::in
     update();
 }
 
-void Progress::complete(std::string const& name, std::int32_t step) {
-    for (Phase& phase : phases_) {
+void BuildProgress::complete(std::string const& name, std::int32_t step) {
+    for (BuildPhase& phase : phases_) {
         if (phase.name == name) {
             phase.done = std::max(phase.done, static_cast<double>(step) + 1.0);
         }
@@ -25,8 +25,8 @@ void Progress::complete(std::string const& name, std::int32_t step) {
     update();
 }
 
-void Progress::finish(std::string const& name) {
-    auto const is_it = [&](Phase const& phase) { return phase.name == name; };
+void BuildProgress::finish(std::string const& name) {
+    auto const is_it = [&](BuildPhase const& phase) { return phase.name == name; };
     auto const found = std::ranges::find_if(phases_, is_it);
     if (found == phases_.end()) {
         return;
@@ -38,9 +38,9 @@ void Progress::finish(std::string const& name) {
     }
 }
 
-double Progress::fraction(Phase const& phase) const {
+double BuildProgress::fraction(BuildPhase const& phase) const {
     double inner = 0.0;
-    for (Phase const& child : phases_) {
+    for (BuildPhase const& child : phases_) {
         if (&child > &phase && child.parent == phase.name) {
             inner = std::max(inner, fraction(child));
         }
@@ -48,7 +48,7 @@ double Progress::fraction(Phase const& phase) const {
     return std::min(1.0, (phase.done + inner) / phase.steps);
 }
 
-void Progress::update() {
+void BuildProgress::update() {
     if (!phases_.empty()) {
         auto const now = static_cast<std::int32_t>(fraction(phases_.front()) * 1000.0);
         permille_ = std::clamp(now, permille_, 1000);

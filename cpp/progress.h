@@ -11,7 +11,7 @@
 
 namespace duovec {
 
-class Progress {
+class BuildProgress {
  public:
     /// A phase of `steps` steps began inside `parent`, which is empty for the outermost.
     void start(std::string const& name, std::string const& parent, std::int32_t steps);
@@ -23,17 +23,17 @@ class Progress {
     std::int32_t permille() const { return permille_; }
 
  private:
-    struct Phase {
+    struct BuildPhase {
         std::string name;
         std::string parent;
         double steps;
         double done;
     };
 
-    double fraction(Phase const& phase) const;
+    double fraction(BuildPhase const& phase) const;
     void update();
 
-    std::vector<Phase> phases_;
+    std::vector<BuildPhase> phases_;
     std::int32_t permille_ = 0;
 };
 

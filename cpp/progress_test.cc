@@ -2,10 +2,10 @@
 
 #include "testing/check.h"
 
-using duovec::Progress;
+using duovec::BuildProgress;
 
 TEST(nested_phases_fill_their_parents_step) {
-    Progress progress;
+    BuildProgress progress;
     progress.start("build", "", 4);
     CHECK(progress.permille() == 0);
     progress.start("clone", "build", 2);
@@ -18,7 +18,7 @@ TEST(nested_phases_fill_their_parents_step) {
 }
 
 TEST(it_never_falls) {
-    Progress progress;
+    BuildProgress progress;
     progress.start("build", "", 2);
     progress.start("tactics", "build", 2);
     progress.complete("tactics", 1);
@@ -29,7 +29,7 @@ TEST(it_never_falls) {
 }
 
 TEST(the_outermost_end_is_the_whole) {
-    Progress progress;
+    BuildProgress progress;
     progress.start("build", "", 6);
     progress.complete("build", 2);
     progress.finish("build");
@@ -37,7 +37,7 @@ TEST(the_outermost_end_is_the_whole) {
 }
 
 TEST(unknown_and_endless_phases_do_no_harm) {
-    Progress progress;
+    BuildProgress progress;
     progress.complete("nobody", 3);
     progress.finish("nobody");
     CHECK(progress.permille() == 0);

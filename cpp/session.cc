@@ -12,7 +12,7 @@ namespace {
 /// Graphs need no flag: they are launched on the session's stream alone.
 constexpr unsigned long long kNoFlags = 0;
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 /// Of the short runs of a shape one of so many is timed: events take a part of them.
 constexpr std::uint64_t kTimedPart = 16;
@@ -48,7 +48,7 @@ class LayerClock final : public nvinfer1::IProfiler {
     std::vector<LayerTime> times_;
 };
 
-void* at(void* block, Place const& place) { return static_cast<std::byte*>(block) + place.offset; }
+void* at(void* block, Region const& place) { return static_cast<std::byte*>(block) + place.offset; }
 
 void fill_with_ones(std::span<std::byte> bytes, Element element) {
     auto const fill = [&]<typename Number>(Number one) {
@@ -61,7 +61,7 @@ void fill_with_ones(std::span<std::byte> bytes, Element element) {
     }
 }
 
-std::span<std::byte> part(void* block, Place const& place) {
+std::span<std::byte> part(void* block, Region const& place) {
     return {static_cast<std::byte*>(block) + place.offset, place.bytes};
 }
 
@@ -73,7 +73,7 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
     usual_ = create_stream(cuda_, StreamPriority::kLeast);
     urgent_ = create_stream(cuda_, StreamPriority::kGreatest);
     stream_ = usual_.get();
-    for (Event* const event : {&started_, &copied_in_, &computed_}) {
+    for (CudaEvent* const event : {&started_, &copied_in_, &computed_}) {
         *event = create_event(cuda_);
     }
     copied_out_ = create_event(cuda_, cudaEventBlockingSync);
@@ -107,7 +107,7 @@ void StreamSession::add_buckets(SessionRequest const& request) {
                                                  std::to_string(shape.rows) + "x" +
                                                  std::to_string(shape.length));
         }
-        Bucket bucket;
+        BucketState bucket;
         bucket.shape = shape;
         bucket.profile = *profile;
         bucket.layout = lay_out(shape, engine_.elements(), engine_.names().hidden_size);
@@ -257,15 +257,15 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
 
 RunTimes StreamSession::execute() {
     CudaFunctions const& call = cuda_.call();
-    Bucket& bucket = *staged_;
+    BucketState& bucket = *staged_;
     bool const is_long = bucket.took >= long_run_;
     bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
-    auto const record = [&](Event const& event) {
+    auto const record = [&](CudaEvent const& event) {
         if (is_timed) {
             cuda_.check(call.cudaEventRecord(event.get(), stream_), "record an event");
         }
     };
-    auto const begin = Clock::now();
+    auto const begin = SteadyClock::now();
     record(started_);
     copy_in();
     record(copied_in_);
@@ -280,7 +280,7 @@ RunTimes StreamSession::execute() {
     } else {
         synchronize();
     }
-    bucket.took = std::min(bucket.took, Clock::now() - begin);
+    bucket.took = std::min(bucket.took, SteadyClock::now() - begin);
     ++bucket.runs;
     if (!is_timed) {
         return {};
@@ -310,14 +310,14 @@ void StreamSession::compute() {
     enqueue(*profile.context);
 }
 
-void StreamSession::bind(nvinfer1::IExecutionContext& context, Bucket const& bucket) {
+void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket) {
     EngineRequest const& names = engine_.names();
     Layout const& layout = bucket.layout;
     nvinfer1::Dims shape{};
     shape.nbDims = 2;
     shape.d[0] = bucket.shape.rows;
     shape.d[1] = bucket.shape.length;
-    auto const address = [&](std::string const& name, void* block, Place const& place) {
+    auto const address = [&](std::string const& name, void* block, Region const& place) {
         return context.setTensorAddress(name.c_str(), at(block, place));
     };
     bool done = context.setInputShape(names.input_ids.c_str(), shape) &&
@@ -344,7 +344,7 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
                     " cannot enqueue a batch: " + recorder_.errors("it gives no reason"));
 }
 
-void StreamSession::try_capture(Bucket& bucket) {
+void StreamSession::try_capture(BucketState& bucket) {
     bucket.wants_graph = false;
     try {
         Captured captured = capture(bucket);
@@ -366,25 +366,26 @@ void StreamSession::try_capture(Bucket& bucket) {
     }
 }
 
-StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
+StreamSession::Captured StreamSession::capture(BucketState const& bucket) {
     CudaFunctions const& call = cuda_.call();
     Captured captured;
     captured.context = create_context(bucket.profile);
     bind(*captured.context, bucket);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
-    auto const begin = Clock::now();
+    auto const begin = SteadyClock::now();
     copy_in();
     enqueue(*captured.context);
     synchronize();
-    bool const is_long = Clock::now() - begin >= long_run_;
-    auto const plain = is_long ? shortest([&] { enqueue(*captured.context); }) : Clock::duration();
+    bool const is_long = SteadyClock::now() - begin >= long_run_;
+    auto const plain =
+        is_long ? shortest([&] { enqueue(*captured.context); }) : SteadyClock::duration();
     cuda_.check(call.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                 "begin a capture");
     bool const enqueued = captured.context->enqueueV3(stream_);
     // Whatever happened, the capture must end before the stream can be used again.
     cudaGraph_t recorded = nullptr;
     cudaError_t const ended = call.cudaStreamEndCapture(stream_, &recorded);
-    Graph const graph(cuda_, recorded);
+    CudaGraph const graph(cuda_, recorded);
     cuda_.check(ended, "end a capture");
     if (!enqueued || recorded == nullptr) {
         throw Error(ErrorKind::kTransient, std::string(kProduct) + " cannot be captured: " +
@@ -393,20 +394,20 @@ StreamSession::Captured StreamSession::capture(Bucket const& bucket) {
     cudaGraphExec_t launchable = nullptr;
     cuda_.check(call.cudaGraphInstantiateWithFlags(&launchable, recorded, kNoFlags),
                 "instantiate a graph");
-    captured.graph = GraphExec(cuda_, launchable);
+    captured.graph = CudaGraphExec(cuda_, launchable);
     if (plain >= long_run_) {
         captured.is_worth_keeping = shortest([&] { launch(captured); }) < (1 - kSaved) * plain;
     }
     return captured;
 }
 
-Clock::duration StreamSession::shortest(std::function<void()> const& start) {
-    auto best = Clock::duration::max();
+SteadyClock::duration StreamSession::shortest(std::function<void()> const& start) {
+    auto best = SteadyClock::duration::max();
     for (int turn = 0; turn < kTimedRuns; ++turn) {
-        auto const begin = Clock::now();
+        auto const begin = SteadyClock::now();
         start();
         synchronize();
-        best = std::min(best, Clock::now() - begin);
+        best = std::min(best, SteadyClock::now() - begin);
     }
     return best;
 }
@@ -433,7 +434,7 @@ void StreamSession::settle() {
     }
 }
 
-std::int64_t StreamSession::nanoseconds(Event const& from, Event const& to) const {
+std::int64_t StreamSession::nanoseconds(CudaEvent const& from, CudaEvent const& to) const {
     float milliseconds = 0;
     cuda_.check(cuda_.call().cudaEventElapsedTime(&milliseconds, from.get(), to.get()),
                 "read an event's time");

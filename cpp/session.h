@@ -52,13 +52,13 @@ class StreamSession final : public Session {
     /// Members are destroyed last first: the graph before the context that it uses.
     struct Captured {
         Context context;
-        GraphExec graph;
+        CudaGraphExec graph;
         /// Of a long run only when the graph was measured to save time.
         bool is_worth_keeping = true;
     };
 
     /// A shape that was asked for when the session was opened.
-    struct Bucket {
+    struct BucketState {
         Shape shape;
         /// The shortest of its runs, which is what it takes when nothing disturbs it.
         std::chrono::steady_clock::duration took = std::chrono::steady_clock::duration::max();
@@ -73,24 +73,24 @@ class StreamSession final : public Session {
     /// A profile's context and the bucket that it is bound to.
     struct ProfileContext {
         Context context;
-        Bucket const* bound = nullptr;
+        BucketState const* bound = nullptr;
     };
 
     void add_buckets(SessionRequest const& request);
     void allocate();
     Context create_context(std::size_t profile);
-    void bind(nvinfer1::IExecutionContext& context, Bucket const& bucket);
+    void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
     RunTimes execute();
     void compute();
-    void try_capture(Bucket& bucket);
-    Captured capture(Bucket const& bucket);
+    void try_capture(BucketState& bucket);
+    Captured capture(BucketState const& bucket);
     void launch(Captured const& captured);
     std::chrono::steady_clock::duration shortest(std::function<void()> const& start);
     void synchronize();
     void settle();
-    std::int64_t nanoseconds(Event const& from, Event const& to) const;
+    std::int64_t nanoseconds(CudaEvent const& from, CudaEvent const& to) const;
 
     // The order is that of destruction, last first: graphs and contexts go before the memory and
     // the stream that they use, and all before what the library reports errors to.
@@ -98,15 +98,15 @@ class StreamSession final : public Session {
     Cuda const& cuda_;
     std::chrono::nanoseconds long_run_;
     Diagnostics recorder_{Hearing::kRecorder};
-    Stream usual_;
-    Stream urgent_;
+    CudaStream usual_;
+    CudaStream urgent_;
     /// One of the two; the other has no work.
     cudaStream_t stream_ = nullptr;
-    Event started_;
-    Event copied_in_;
-    Event computed_;
+    CudaEvent started_;
+    CudaEvent copied_in_;
+    CudaEvent computed_;
     /// Who waits for it sleeps.
-    Event copied_out_;
+    CudaEvent copied_out_;
     PinnedMemory pinned_inputs_;
     PinnedMemory pinned_outputs_;
     DeviceMemory inputs_;
@@ -114,8 +114,8 @@ class StreamSession final : public Session {
     DeviceMemory scratch_;
     std::int64_t scratch_bytes_ = 0;
     std::vector<ProfileContext> contexts_;
-    std::map<Shape, Bucket> buckets_;
-    Bucket* staged_ = nullptr;
+    std::map<Shape, BucketState> buckets_;
+    BucketState* staged_ = nullptr;
     std::string refused_;
 };
 

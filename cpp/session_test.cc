@@ -65,7 +65,7 @@ TEST(small_shapes_are_captured_and_large_ones_are_not) {
 TEST(a_long_run_is_captured_when_its_graph_saves_time) {
     auto const engine = load();
     auto const captured_with = [&](char const* spec) {
-        Faults const faults(spec);
+        ScopedFaults const faults(spec);
         auto const session = engine->open_session(wanted(kAllGraphs, kLongRun));
         CHECK(run(*session, kLargest, 7) == run_alone(*engine, kLargest, 7));
         CHECK(session->report().refused.empty());
@@ -115,7 +115,7 @@ TEST(the_host_allocates_nothing_in_a_run_after_warm_up) {
 }
 
 TEST(stages_are_timed) {
-    Faults const slow("run_us=3000");
+    ScopedFaults const slow("run_us=3000");
     auto const engine = load();
     auto const session = engine->open_session(wanted(kAllGraphs, kLongRun));
     for (int round = 0; round < 2; ++round) {
@@ -136,7 +136,7 @@ TEST(who_waits_for_a_long_run_sleeps_and_for_a_short_one_does_not) {
             return count(what) - before;
         };
         {
-            Faults const faults("run_us=5000");
+            ScopedFaults const faults("run_us=5000");
             run(*session, {2, 8}, 4);
             CHECK(waits("spin") == 0);
             CHECK(waits("sleep") == 1);
@@ -281,11 +281,11 @@ TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {
     CHECK(failed_with(other, ErrorKind::kModel, "cannot run this plan here"));
     CHECK(failed_with(other, ErrorKind::kModel, "duovec build-engine"));
     {
-        Faults const faults("unsupported_device");
+        ScopedFaults const faults("unsupported_device");
         CHECK(failed_with(failure([] { load(); }), ErrorKind::kModel, "compute capability"));
     }
     {
-        Faults const faults("deserialize_fails");
+        ScopedFaults const faults("deserialize_fails");
         CHECK(failed_with(failure([] { load(); }), ErrorKind::kModel, "cannot run this plan"));
     }
     CHECK(live() == 0);
@@ -363,7 +363,7 @@ TEST(a_plan_that_is_not_the_best_for_its_gpu_is_told) {
     duovec::DUOVEC_FLAVOUR::set_log_sink(hear);
     load();
     CHECK(warned.empty());
-    Faults const faults("suboptimal_plan");
+    ScopedFaults const faults("suboptimal_plan");
     load();
     duovec::DUOVEC_FLAVOUR::set_log_sink(nullptr);
     CHECK(contains(warned, "with reduced performance"));
@@ -372,11 +372,11 @@ TEST(a_plan_that_is_not_the_best_for_its_gpu_is_told) {
 
 TEST(without_driver_or_device_it_says_so) {
     for (char const* const spec : {"no_device", "no_driver"}) {
-        Faults const faults(spec);
+        ScopedFaults const faults(spec);
         CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "cannot count the GPUs"));
     }
     {
-        Faults const faults("runtime_0x228");
+        ScopedFaults const faults("runtime_0x228");
         CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "gives no runtime"));
     }
     std::string const text = PlanText{}.text();
@@ -394,19 +394,19 @@ TEST(memory_that_is_not_there_is_named) {
     auto const engine = load();
     auto const open = [&] { engine->open_session(wanted(kAllGraphs)); };
     {
-        Faults const faults("malloc_fails_over=60000");
+        ScopedFaults const faults("malloc_fails_over=60000");
         CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "device memory for scratch"));
     }
     {
-        Faults const faults("host_alloc_fails");
+        ScopedFaults const faults("host_alloc_fails");
         CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "pinned memory for inputs"));
     }
     {
-        Faults const faults("stream_fails");
+        ScopedFaults const faults("stream_fails");
         CHECK(failure(open).has_value());
     }
     {
-        Faults const faults("context_fails");
+        ScopedFaults const faults("context_fails");
         CHECK(failed_with(failure(open), ErrorKind::kOutOfMemory, "gives no execution context"));
     }
     CHECK(!failure(open));
@@ -420,7 +420,7 @@ TEST(a_failed_run_leaves_the_session_usable) {
         auto const session = engine->open_session(wanted(graphs ? kAllGraphs : 0));
         warm_up(*session);
         {
-            Faults const faults(spec);
+            ScopedFaults const faults(spec);
             auto const error = failure([&] { run(*session, kLargest, 4); });
             CHECK(error && error->kind() == ErrorKind::kTransient);
         }
@@ -431,7 +431,7 @@ TEST(a_failed_run_leaves_the_session_usable) {
 TEST(what_the_library_says_of_a_failed_run_is_in_the_error) {
     auto const engine = load();
     auto const session = engine->open_session(wanted(0));
-    Faults const faults("enqueue_fails=1");
+    ScopedFaults const faults("enqueue_fails=1");
     auto const error = failure([&] { run(*session, kLargest, 4); });
     CHECK(error && !contains(error->what(), "no reason"));
     CHECK(error && contains(error->what(), "cannot enqueue a batch: "));
@@ -448,7 +448,7 @@ TEST(a_graph_that_cannot_be_captured_runs_plainly) {
         auto const session = engine->open_session(wanted(kAllGraphs));
         std::vector<float> plainly;
         {
-            Faults const faults(spec);
+            ScopedFaults const faults(spec);
             plainly = run(*session, {2, 8}, 7);
         }
         CHECK(plainly == run_alone(*engine, {2, 8}, 7));

@@ -54,12 +54,12 @@ inline long count(char const* what) {
 inline long live() { return standin<long()>("duovec_standin_live")(); }
 
 /// Sets faults, and clears them at its end.
-class Faults {
+class ScopedFaults {
  public:
-    explicit Faults(char const* spec) { fault(spec); }
-    ~Faults() { fault(""); }
-    Faults(Faults const&) = delete;
-    Faults& operator=(Faults const&) = delete;
+    explicit ScopedFaults(char const* spec) { fault(spec); }
+    ~ScopedFaults() { fault(""); }
+    ScopedFaults(ScopedFaults const&) = delete;
+    ScopedFaults& operator=(ScopedFaults const&) = delete;
 };
 
 struct PlanText {

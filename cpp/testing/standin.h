@@ -33,14 +33,14 @@ namespace duovec::standin {
 /// Addresses handed to TensorRT must be multiples of it.
 constexpr std::size_t kAlignment = 256;
 
-enum class Place { kDevice, kHost, kAny };
+enum class MemoryKind { kDevice, kHost, kAny };
 
 /// Memory that an operation uses.
-struct Range {
+struct MemoryRange {
     void const* address = nullptr;
     std::size_t bytes = 0;
     bool written = false;
-    Place place = Place::kDevice;
+    MemoryKind kind = MemoryKind::kDevice;
     std::string what;
     /// Of the allocation; filled in when a graph records the operation.
     long allocation = 0;
@@ -63,15 +63,15 @@ struct KernelRun {
 /// Work of a stream. `body` runs on the stream's thread, with an address that host code can use
 /// for each range; `nan` asks for a result that is not a number.
 struct Operation {
-    using Body = std::function<void(std::vector<void*> const& memory, bool nan)>;
+    using Function = std::function<void(std::vector<void*> const& memory, bool nan)>;
 
     std::string name;
-    std::vector<Range> ranges;
+    std::vector<MemoryRange> ranges;
     std::shared_ptr<ContextUse> context;
     bool execution = false;
     /// It uses an address that is not there: the device is lost when it runs.
     bool illegal = false;
-    Body body;
+    Function body;
     /// Of an execution whose types the kernel knows.
     std::optional<KernelRun> kernels;
 };

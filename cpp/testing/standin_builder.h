@@ -98,7 +98,7 @@ class OptimizationProfile final : public TrapOptimizationProfile {
     std::optional<ShapeRange> range() const;
 
  private:
-    std::map<std::string, std::array<Shape, 3>> shapes_;
+    std::map<std::string, std::array<PlanShape, 3>> shapes_;
 };
 
 class TimingCache final : public TrapTimingCache {

@@ -1,6 +1,6 @@
 // What the exported functions of the CUDA stand-in are made of: the lock and the error they give.
 //
-// Thread safety: as State. Ownership: none. Preconditions: bodies run with the state locked.
+// Thread safety: as RuntimeState. Ownership: none. Preconditions: bodies run with the state locked.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace duovec::standin {
 
 using Lock = std::unique_lock<std::mutex>;
 
-inline State& state() { return State::instance(); }
+inline RuntimeState& state() { return RuntimeState::instance(); }
 
 /// Of this thread.
 cudaError_t& last_error();

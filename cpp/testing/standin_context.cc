@@ -10,7 +10,7 @@
 namespace duovec::standin {
 namespace {
 
-bool within(Shape const& shape, ShapeRange const& range) {
+bool within(PlanShape const& shape, ShapeRange const& range) {
     return shape.rows >= range.min.rows && shape.rows <= range.max.rows &&
            shape.length >= range.min.length && shape.length <= range.max.length;
 }
@@ -25,9 +25,9 @@ void expect_aligned(void const* address, std::string const& what) {
 
 // The flag is relaxed on purpose: it must not be what makes callers' threads take turns, or the
 // thread sanitizer could not see that they do not.
-class Context::Guard {
+class StandinContext::Guard {
  public:
-    explicit Guard(Context const& context) : context_(context) {
+    explicit Guard(StandinContext const& context) : context_(context) {
         if (context_.busy_.exchange(true, std::memory_order_relaxed)) {
             contract("context " + context_.use_->name + " is used by two threads at once");
         }
@@ -37,11 +37,12 @@ class Context::Guard {
     Guard& operator=(Guard const&) = delete;
 
  private:
-    Context const& context_;
+    StandinContext const& context_;
 };
 
-Context::Context(Engine const& engine, ILogger& logger, ExecutionContextAllocationStrategy strategy,
-                 std::atomic<int>& contexts)
+StandinContext::StandinContext(StandinEngine const& engine, ILogger& logger,
+                               ExecutionContextAllocationStrategy strategy,
+                               std::atomic<int>& contexts)
     : engine_(engine),
       plan_(engine.plan()),
       reporter_(logger),
@@ -54,36 +55,37 @@ Context::Context(Engine const& engine, ILogger& logger, ExecutionContextAllocati
     ++contexts_;
 }
 
-Context::~Context() noexcept {
+StandinContext::~StandinContext() noexcept {
     Guard const guard(*this);
     expect_device("an execution context");
     expect_unused(*use_, "is destroyed");
     --contexts_;
 }
 
-void Context::setName(char const* name) noexcept {
+void StandinContext::setName(char const* name) noexcept {
     Guard const guard(*this);
     name_ = name;
 }
 
-char const* Context::getName() const noexcept { return name_.c_str(); }
+char const* StandinContext::getName() const noexcept { return name_.c_str(); }
 
-void Context::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+void StandinContext::setErrorRecorder(IErrorRecorder* recorder) noexcept {
     Guard const guard(*this);
     reporter_.set_recorder(recorder);
 }
 
-IErrorRecorder* Context::getErrorRecorder() const noexcept { return reporter_.recorder(); }
+IErrorRecorder* StandinContext::getErrorRecorder() const noexcept { return reporter_.recorder(); }
 
-void Context::setProfiler(IProfiler* profiler) noexcept {
+void StandinContext::setProfiler(IProfiler* profiler) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setProfiler");
     profiler_ = profiler;
 }
 
-IProfiler* Context::getProfiler() const noexcept { return profiler_; }
+IProfiler* StandinContext::getProfiler() const noexcept { return profiler_; }
 
-bool Context::setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept {
+bool StandinContext::setOptimizationProfileAsync(std::int32_t profile,
+                                                 cudaStream_t stream) noexcept {
     Guard const guard(*this);
     expect_usable(stream, "setOptimizationProfileAsync");
     expect_not_captured(*use_, "setOptimizationProfileAsync");
@@ -112,20 +114,20 @@ bool Context::setOptimizationProfileAsync(std::int32_t profile, cudaStream_t str
     return true;
 }
 
-std::int32_t Context::getOptimizationProfile() const noexcept {
+std::int32_t StandinContext::getOptimizationProfile() const noexcept {
     Guard const guard(*this);
     return profile_;
 }
 
-Context::Binding* Context::find(char const* name, bool input, bool output) {
-    Tensor const* const tensor = engine_.find(name);
+StandinContext::Binding* StandinContext::find(char const* name, bool input, bool output) {
+    PlanTensor const* const tensor = engine_.find(name);
     if (tensor == nullptr || !(tensor->input ? input : output)) {
         return nullptr;
     }
     return &bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())];
 }
 
-bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
+bool StandinContext::setInputShape(char const* name, Dims const& dims) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setInputShape");
     Binding* const binding = find(name, true, false);
@@ -135,7 +137,7 @@ bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
                                   " is not an input tensor. IExecutionContext::setInputShape can "
                                   "only be called for input tensors.");
     }
-    Shape const shape{dims.d[0], dims.d[1]};
+    PlanShape const shape{dims.d[0], dims.d[1]};
     binding->refused =
         dims.nbDims != 2 || !within(shape, plan_->profiles[static_cast<std::size_t>(profile_)]);
     if (binding->refused) {
@@ -149,7 +151,7 @@ bool Context::setInputShape(char const* name, Dims const& dims) noexcept {
     return true;
 }
 
-bool Context::all_shapes_set() const {
+bool StandinContext::all_shapes_set() const {
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
         if (plan_->tensors[index].input && !bindings_[index].shape) {
             return false;
@@ -158,16 +160,16 @@ bool Context::all_shapes_set() const {
     return true;
 }
 
-Dims Context::getTensorShape(char const* name) const noexcept {
+Dims StandinContext::getTensorShape(char const* name) const noexcept {
     Guard const guard(*this);
-    Tensor const* const tensor = engine_.find(name);
+    PlanTensor const* const tensor = engine_.find(name);
     if (tensor == nullptr) {
         return no_dims();
     }
-    std::optional<Shape> shape =
+    std::optional<PlanShape> shape =
         bindings_[static_cast<std::size_t>(tensor - &plan_->tensors[0])].shape;
     if (!tensor->input && all_shapes_set()) {
-        auto const input = std::ranges::find(plan_->tensors, true, &Tensor::input);
+        auto const input = std::ranges::find(plan_->tensors, true, &PlanTensor::input);
         shape = bindings_[static_cast<std::size_t>(input - plan_->tensors.begin())].shape;
     }
     if (!shape) {
@@ -176,12 +178,12 @@ Dims Context::getTensorShape(char const* name) const noexcept {
     return dims_of(shape->rows, tensor->columns_of(*shape));
 }
 
-bool Context::allInputDimensionsSpecified() const noexcept {
+bool StandinContext::allInputDimensionsSpecified() const noexcept {
     Guard const guard(*this);
     return all_shapes_set();
 }
 
-std::int32_t Context::inferShapes(std::int32_t count, char const** names) noexcept {
+std::int32_t StandinContext::inferShapes(std::int32_t count, char const** names) noexcept {
     Guard const guard(*this);
     std::int32_t missing = 0;
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
@@ -195,7 +197,7 @@ std::int32_t Context::inferShapes(std::int32_t count, char const** names) noexce
     return missing;
 }
 
-bool Context::bind(char const* name, void const* data, bool input, bool output) {
+bool StandinContext::bind(char const* name, void const* data, bool input, bool output) {
     Guard const guard(*this);
     expect_not_captured(*use_, "setTensorAddress");
     Binding* const binding = find(name, input, output);
@@ -213,29 +215,29 @@ bool Context::bind(char const* name, void const* data, bool input, bool output) 
     return true;
 }
 
-bool Context::setTensorAddress(char const* name, void* data) noexcept {
+bool StandinContext::setTensorAddress(char const* name, void* data) noexcept {
     return bind(name, data, true, true);
 }
 
-void const* Context::getTensorAddress(char const* name) const noexcept {
+void const* StandinContext::getTensorAddress(char const* name) const noexcept {
     Guard const guard(*this);
-    Tensor const* const tensor = engine_.find(name);
+    PlanTensor const* const tensor = engine_.find(name);
     return tensor == nullptr
                ? nullptr
                : bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())].address;
 }
 
-bool Context::setInputTensorAddress(char const* name, void const* data) noexcept {
+bool StandinContext::setInputTensorAddress(char const* name, void const* data) noexcept {
     return bind(name, data, true, false);
 }
 
-bool Context::setOutputTensorAddress(char const* name, void* data) noexcept {
+bool StandinContext::setOutputTensorAddress(char const* name, void* data) noexcept {
     return bind(name, data, false, true);
 }
 
 // The size is compared with what the profile needs that is selected now, and what is too small is
 // not stored.
-void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
+void StandinContext::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setDeviceMemoryV2");
     if (strategy_ != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
@@ -258,14 +260,14 @@ void Context::setDeviceMemoryV2(void* memory, std::int64_t size) noexcept {
     scratch_bytes_ = size;
 }
 
-std::int64_t Context::scratch_needed() const {
+std::int64_t StandinContext::scratch_needed() const {
     return plan_->scratch[static_cast<std::size_t>(profile_)];
 }
 
-Shape Context::expect_shape() const {
-    std::optional<Shape> shape;
+PlanShape StandinContext::expect_shape() const {
+    std::optional<PlanShape> shape;
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        Tensor const& tensor = plan_->tensors[index];
+        PlanTensor const& tensor = plan_->tensors[index];
         Binding const& binding = bindings_[index];
         if (binding.address == nullptr) {
             contract("enqueueV3 while tensor " + tensor.name + " has no address");
@@ -281,10 +283,10 @@ Shape Context::expect_shape() const {
         }
         shape = binding.shape;
     }
-    return shape.value_or(Shape{});
+    return shape.value_or(PlanShape{});
 }
 
-void Context::add_scratch(Operation& operation) const {
+void StandinContext::add_scratch(Operation& operation) const {
     std::int64_t const needed = scratch_needed();
     if (needed == 0 || strategy_ != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
         return;
@@ -294,19 +296,19 @@ void Context::add_scratch(Operation& operation) const {
                  std::to_string(needed) + " are needed");
     }
     operation.ranges.push_back(
-        {scratch_, static_cast<std::size_t>(needed), true, Place::kDevice, "scratch"});
+        {scratch_, static_cast<std::size_t>(needed), true, MemoryKind::kDevice, "scratch"});
 }
 
 // A plan of other types has none: a GPU's kernel knows these alone.
-std::optional<KernelRun> Context::kernels(Shape const& shape) const {
+std::optional<KernelRun> StandinContext::kernels(PlanShape const& shape) const {
     KernelRun run;
     run.arguments.rows = static_cast<std::int32_t>(shape.rows);
     run.arguments.length = static_cast<std::int32_t>(shape.length);
     run.kernels = std::max(1, static_cast<int>(plan_->layers.size()));
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        Tensor const& tensor = plan_->tensors[index];
+        PlanTensor const& tensor = plan_->tensors[index];
         void* const address = const_cast<void*>(bindings_[index].address);
-        if (tensor.element != (tensor.input ? Element::kInt32 : Element::kFloat32)) {
+        if (tensor.element != (tensor.input ? ElementType::kInt32 : ElementType::kFloat32)) {
             return std::nullopt;
         }
         if (tensor.name == "input_ids") {
@@ -323,15 +325,15 @@ std::optional<KernelRun> Context::kernels(Shape const& shape) const {
     return run;
 }
 
-Operation Context::operation(Shape const& shape) const {
+Operation StandinContext::operation(PlanShape const& shape) const {
     Operation run;
     run.name = "execution of context " + use_->name;
     run.context = use_;
     run.execution = true;
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        Tensor const& tensor = plan_->tensors[index];
+        PlanTensor const& tensor = plan_->tensors[index];
         run.ranges.push_back({bindings_[index].address, tensor.bytes_of(shape), !tensor.input,
-                              Place::kDevice, "tensor " + tensor.name});
+                              MemoryKind::kDevice, "tensor " + tensor.name});
     }
     add_scratch(run);
     run.kernels = kernels(shape);
@@ -344,7 +346,7 @@ Operation Context::operation(Shape const& shape) const {
     return run;
 }
 
-bool Context::enqueueV3(cudaStream_t stream) noexcept {
+bool StandinContext::enqueueV3(cudaStream_t stream) noexcept {
     Guard const guard(*this);
     expect_usable(stream, "enqueueV3");
     expect_not_captured(*use_, "enqueueV3");
@@ -362,7 +364,7 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
     if (capturing && is_set("capture_enqueue_fails")) {
         return fail("scripted: it cannot be captured");
     }
-    Shape const shape = expect_shape();
+    PlanShape const shape = expect_shape();
     bool const user_managed = strategy_ == ExecutionContextAllocationStrategy::kUSER_MANAGED;
     if (user_managed && scratch_needed() > 0 && scratch_ == nullptr) {
         return fail("the strategy is kUSER_MANAGED: setDeviceMemoryV2 should be called before");
@@ -409,7 +411,7 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
 }
 
 #ifdef DUOVEC_RTX
-bool Context::isStreamCapturable(cudaStream_t stream) const noexcept {
+bool StandinContext::isStreamCapturable(cudaStream_t stream) const noexcept {
     Guard const guard(*this);
     expect_usable(stream, "isStreamCapturable");
     return plan_->user_allocation;

@@ -11,7 +11,7 @@ using namespace duovec::testing;
 constexpr std::int64_t kLength = 32;
 
 void prepare(Rig& rig) {
-    std::memset(rig.host, 0, Layout::kDense);
+    std::memset(rig.host, 0, RigLayout::kDense);
     rig.prepare(2, kLength);
 }
 
@@ -66,12 +66,12 @@ TEST(streams) {
 
 TEST(memory) {
     CHECK(breaks("source is not in allocated memory", [](Rig& rig) {
-        std::vector<char> pageable(Layout::kBytes);
+        std::vector<char> pageable(RigLayout::kBytes);
         rig.host = pageable.data();
         rig.copy_in();
     }));
     CHECK(breaks("target needs 16384 bytes, 16383 are there", [](Rig& rig) {
-        rig.device += Layout::kBytes - Layout::kDense + 1;
+        rig.device += RigLayout::kBytes - RigLayout::kDense + 1;
         rig.copy_in();
     }));
     CHECK(breaks("source is device memory", [](Rig& rig) {
@@ -127,7 +127,7 @@ TEST(contexts) {
         rig.context->enqueueV3(rig.stream);
     }));
     CHECK(breaks("mask is not ones and then zeros", [](Rig& rig) {
-        rig.at<std::int32_t>(Layout::kMask)[1] = 1;
+        rig.at<std::int32_t>(RigLayout::kMask)[1] = 1;
         rig.run();
     }));
 }
@@ -173,7 +173,7 @@ TEST(graphs) {
         rig.capture();
         CUDA(cudaFree)(static_cast<void*>(rig.device));
         // May be given the same address; the graph must not run on it all the same.
-        CUDA(cudaMalloc)(reinterpret_cast<void**>(&rig.device), Layout::kBytes);
+        CUDA(cudaMalloc)(reinterpret_cast<void**>(&rig.device), RigLayout::kBytes);
         CUDA(cudaGraphLaunch)(rig.exec, rig.stream);
     }));
     CHECK(breaks("an executable graph is destroyed while unfinished work", [](Rig& rig) {

@@ -30,15 +30,15 @@ using duovec::standin::kDevices;
 using duovec::standin::kNoDevice;
 using duovec::standin::last_error;
 using duovec::standin::Lock;
+using duovec::standin::MemoryKind;
 using duovec::standin::Operation;
-using duovec::standin::Place;
+using duovec::standin::RuntimeState;
+using duovec::standin::StandinStream;
 using duovec::standin::state;
-using duovec::standin::State;
-using duovec::standin::Stream;
 using duovec::standin::wait;
 
 // Reads the environment when the library is loaded, not at the first call.
-[[maybe_unused]] State const& loaded = State::instance();
+[[maybe_unused]] RuntimeState const& loaded = RuntimeState::instance();
 
 /// Ten times the compute capability of each device, unless a test asks for another.
 constexpr long kCapability = 90;
@@ -75,19 +75,19 @@ cudaError_t free_memory(void* pointer, int device, char const* what) {
 Operation copy_operation(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
     Operation copy;
     copy.name = "copy";
-    Place source = Place::kAny;
-    Place target = Place::kAny;
+    MemoryKind source = MemoryKind::kAny;
+    MemoryKind target = MemoryKind::kAny;
     switch (kind) {
         case cudaMemcpyHostToDevice:
-            source = Place::kHost;
-            target = Place::kDevice;
+            source = MemoryKind::kHost;
+            target = MemoryKind::kDevice;
             break;
         case cudaMemcpyDeviceToHost:
-            source = Place::kDevice;
-            target = Place::kHost;
+            source = MemoryKind::kDevice;
+            target = MemoryKind::kHost;
             break;
         case cudaMemcpyDeviceToDevice:
-            source = target = Place::kDevice;
+            source = target = MemoryKind::kDevice;
             break;
         case cudaMemcpyDefault:
             break;
@@ -301,7 +301,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<Stream> const found = state().find_usable(stream, "cudaMemcpyAsync");
+        std::shared_ptr<StandinStream> const found = state().find_usable(stream, "cudaMemcpyAsync");
         if (state().faults.fires("copy_fails")) {
             return cudaErrorInvalidValue;
         }
@@ -315,10 +315,10 @@ cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaM
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<Stream> const found = state().find_usable(stream, "cudaMemsetAsync");
+        std::shared_ptr<StandinStream> const found = state().find_usable(stream, "cudaMemsetAsync");
         Operation fill;
         fill.name = "fill";
-        fill.ranges = {{to, bytes, true, Place::kDevice, "target"}};
+        fill.ranges = {{to, bytes, true, MemoryKind::kDevice, "target"}};
         fill.body = [value, bytes](std::vector<void*> const& memory, bool) {
             std::memset(memory[0], value, bytes);
         };
@@ -363,7 +363,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return destroy([&](Lock& lock) {
-        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamDestroy");
+        std::shared_ptr<StandinStream> const found =
+            state().find_stream(stream, "cudaStreamDestroy");
         bool const failed = state().sticky != cudaSuccess;
         if (found->capture && !failed) {
             contract("a stream is destroyed while it captures");
@@ -384,7 +385,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return call([&](Lock& lock) {
-        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamSynchronize");
+        std::shared_ptr<StandinStream> const found =
+            state().find_stream(stream, "cudaStreamSynchronize");
         if (found->capture) {
             found->capture->invalidated = true;
         }
@@ -400,7 +402,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamQuery");
+        std::shared_ptr<StandinStream> const found = state().find_stream(stream, "cudaStreamQuery");
         if (found->capture) {
             found->capture->invalidated = true;
             return cudaErrorStreamCaptureUnsupported;

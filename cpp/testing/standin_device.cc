@@ -83,15 +83,15 @@ Driver const& driver() {
 }
 
 /// Faults and kernels of the process; never destroyed, since threads may run at its end.
-struct Shared {
+struct DriverState {
     std::mutex mutex;
     Faults faults;
     std::map<int, CUfunction> kernels;
 };
 
-Shared& shared() {
-    static Shared* const all = [] {
-        auto* const made = new Shared();
+DriverState& shared() {
+    static DriverState* const all = [] {
+        auto* const made = new DriverState();
         made->faults.add(Faults::of_environment());
         return made;
     }();

@@ -18,8 +18,8 @@ namespace {
 using duovec::standin::kBlockTokens;
 using duovec::standin::KernelArguments;
 using duovec::standin::KernelThread;
+using duovec::standin::MemoryKind;
 using duovec::standin::Operation;
-using duovec::standin::Place;
 
 constexpr std::string_view kEntry = "duovec_standin_run";
 
@@ -56,15 +56,15 @@ Operation operation_of(KernelArguments const& run, std::int32_t rows, std::int32
     bool const writes = run.writes != 0;
     kernel.illegal = writes && run.dense == nullptr;
     kernel.ranges = {
-        {run.ids, bytes(run.rows, run.length), false, Place::kDevice, "ids"},
-        {run.mask, bytes(run.rows, run.length), false, Place::kDevice, "mask"},
+        {run.ids, bytes(run.rows, run.length), false, MemoryKind::kDevice, "ids"},
+        {run.mask, bytes(run.rows, run.length), false, MemoryKind::kDevice, "mask"},
     };
     if (writes && !kernel.illegal) {
         kernel.ranges.push_back(
-            {run.dense, bytes(run.rows, run.columns), true, Place::kDevice, "dense"});
+            {run.dense, bytes(run.rows, run.columns), true, MemoryKind::kDevice, "dense"});
         if (has_weights) {
             kernel.ranges.push_back(
-                {run.weights, bytes(run.rows, run.length), true, Place::kDevice, "weights"});
+                {run.weights, bytes(run.rows, run.length), true, MemoryKind::kDevice, "weights"});
         }
     }
     kernel.body = [=](std::vector<void*> const& memory, bool) {

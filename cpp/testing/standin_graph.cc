@@ -11,22 +11,22 @@ using duovec::standin::Capture;
 using duovec::standin::contract;
 using duovec::standin::current_device_slot;
 using duovec::standin::destroy;
-using duovec::standin::Event;
-using duovec::standin::Graph;
-using duovec::standin::GraphExec;
-using duovec::standin::Item;
 using duovec::standin::Lock;
 using duovec::standin::Operation;
+using duovec::standin::QueuedOperation;
+using duovec::standin::StandinEvent;
+using duovec::standin::StandinGraph;
+using duovec::standin::StandinGraphExec;
+using duovec::standin::StandinStream;
 using duovec::standin::state;
-using duovec::standin::Stream;
 using duovec::standin::wait;
 
 /// Whether both were recorded in a way that a time can be told of.
-bool can_tell_time(Event const& event) {
+bool can_tell_time(StandinEvent const& event) {
     return event.timed && event.requested > 0 && !event.captured;
 }
 
-void release(GraphExec const& exec) {
+void release(StandinGraphExec const& exec) {
     for (Operation const& operation : exec.operations) {
         if (operation.context != nullptr) {
             --operation.context->graphs;
@@ -40,7 +40,8 @@ void release(GraphExec const& exec) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     return call([&](Lock&) {
-        std::shared_ptr<Stream> const found = state().find_usable(stream, "cudaStreamBeginCapture");
+        std::shared_ptr<StandinStream> const found =
+            state().find_usable(stream, "cudaStreamBeginCapture");
         if (found->capture) {
             return cudaErrorIllegalState;
         }
@@ -54,7 +55,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return call([&](Lock&) {
         *graph = nullptr;
-        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamEndCapture");
+        std::shared_ptr<StandinStream> const found =
+            state().find_stream(stream, "cudaStreamEndCapture");
         if (!found->capture) {
             return cudaErrorIllegalState;
         }
@@ -67,7 +69,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         if (capture.invalidated || state().faults.find("capture_fails")) {
             return cudaErrorStreamCaptureInvalidated;
         }
-        auto made = std::make_shared<Graph>(Graph{found->device, std::move(capture.operations)});
+        auto made = std::make_shared<StandinGraph>(
+            StandinGraph{found->device, std::move(capture.operations)});
         *graph = static_cast<cudaGraph_t>(state().graphs.add(std::move(made)));
         ++state().counts["capture"];
         return cudaSuccess;
@@ -76,7 +79,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
     return call([&](Lock&) {
-        std::shared_ptr<Stream> const found = state().find_stream(stream, "cudaStreamIsCapturing");
+        std::shared_ptr<StandinStream> const found =
+            state().find_stream(stream, "cudaStreamIsCapturing");
         *status = cudaStreamCaptureStatusNone;
         if (found->capture) {
             *status = found->capture->invalidated ? cudaStreamCaptureStatusInvalidated
@@ -98,11 +102,13 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
                                           unsigned long long) {
     return call([&](Lock&) {
         *exec = nullptr;
-        std::shared_ptr<Graph> const found = state().graphs.find(graph, "cudaGraphInstantiate");
+        std::shared_ptr<StandinGraph> const found =
+            state().graphs.find(graph, "cudaGraphInstantiate");
         if (state().faults.find("instantiate_fails")) {
             return cudaErrorMemoryAllocation;
         }
-        auto made = std::make_shared<GraphExec>(GraphExec{found->device, found->operations});
+        auto made =
+            std::make_shared<StandinGraphExec>(StandinGraphExec{found->device, found->operations});
         for (Operation const& operation : made->operations) {
             if (operation.context != nullptr) {
                 ++operation.context->graphs;
@@ -117,8 +123,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     std::this_thread::sleep_for(
         std::chrono::microseconds(duovec::standin::value_of("launch_us", 0)));
     return call([&](Lock&) {
-        std::shared_ptr<GraphExec> const found = state().execs.find(exec, "cudaGraphLaunch");
-        std::shared_ptr<Stream> const target = state().find_usable(stream, "cudaGraphLaunch");
+        std::shared_ptr<StandinGraphExec> const found = state().execs.find(exec, "cudaGraphLaunch");
+        std::shared_ptr<StandinStream> const target =
+            state().find_usable(stream, "cudaGraphLaunch");
         if (found->device != target->device) {
             contract("a graph is launched on another device than it was captured on");
         }
@@ -138,8 +145,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
     return destroy([&](Lock&) {
-        std::shared_ptr<GraphExec> const found = state().execs.find(exec, "cudaGraphExecDestroy");
-        state().expect_no_work([&](Item const& item) { return item.exec == found; },
+        std::shared_ptr<StandinGraphExec> const found =
+            state().execs.find(exec, "cudaGraphExecDestroy");
+        state().expect_no_work([&](QueuedOperation const& queued) { return queued.exec == found; },
                                "an executable graph is destroyed");
         release(*found);
         state().execs.remove(exec);
@@ -151,7 +159,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
     return call([&](Lock&) {
-        auto made = std::make_shared<Event>();
+        auto made = std::make_shared<StandinEvent>();
         made->device = current_device_slot();
         made->timed = (flags & cudaEventDisableTiming) == 0;
         made->blocking = (flags & cudaEventBlockingSync) != 0;
@@ -170,8 +178,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<Event> const found = state().events.find(event, "cudaEventRecord");
-        std::shared_ptr<Stream> const target = state().find_usable(stream, "cudaEventRecord");
+        std::shared_ptr<StandinEvent> const found = state().events.find(event, "cudaEventRecord");
+        std::shared_ptr<StandinStream> const target =
+            state().find_usable(stream, "cudaEventRecord");
         if (found->device != target->device) {
             contract("an event is recorded on another device than it was created on");
         }
@@ -187,7 +196,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return call([&](Lock& lock) {
-        std::shared_ptr<Event> const found = state().events.find(event, "cudaEventSynchronize");
+        std::shared_ptr<StandinEvent> const found =
+            state().events.find(event, "cudaEventSynchronize");
         if (state().breaks_capture(false)) {
             return cudaErrorStreamCaptureUnsupported;
         }
@@ -202,8 +212,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
     return call([&](Lock&) {
-        std::shared_ptr<Event> const from = state().events.find(start, "cudaEventElapsedTime");
-        std::shared_ptr<Event> const to = state().events.find(end, "cudaEventElapsedTime");
+        std::shared_ptr<StandinEvent> const from =
+            state().events.find(start, "cudaEventElapsedTime");
+        std::shared_ptr<StandinEvent> const to = state().events.find(end, "cudaEventElapsedTime");
         if (!can_tell_time(*from) || !can_tell_time(*to) || from->device != to->device) {
             return cudaErrorInvalidResourceHandle;
         }

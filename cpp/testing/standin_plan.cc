@@ -19,12 +19,12 @@ std::string header(std::string_view flavour) {
     return "duovec stand-in plan 1\nflavour " + std::string(flavour) + "\n";
 }
 
-Element element_of(std::string const& name) {
-    static constexpr std::pair<std::string_view, Element> kNames[] = {
-        {"int32", Element::kInt32},
-        {"int64", Element::kInt64},
-        {"float32", Element::kFloat32},
-        {"float16", Element::kFloat16}};
+ElementType element_of(std::string const& name) {
+    static constexpr std::pair<std::string_view, ElementType> kNames[] = {
+        {"int32", ElementType::kInt32},
+        {"int64", ElementType::kInt64},
+        {"float32", ElementType::kFloat32},
+        {"float16", ElementType::kFloat16}};
     for (auto const& [known, element] : kNames) {
         if (known == name) {
             return element;
@@ -39,12 +39,12 @@ bool is_range(ShapeRange const& range) {
            range.opt.length <= range.max.length;
 }
 
-void parse_line(Plan& plan, std::string const& line) {
+void parse_line(StandinPlan& plan, std::string const& line) {
     std::istringstream words(line);
     std::string kind;
     std::string element;
     std::string name;
-    Tensor tensor;
+    PlanTensor tensor;
     ShapeRange range;
     std::int64_t bytes = -1;
     words >> kind;
@@ -105,23 +105,23 @@ std::uint16_t half_of(float value) {
     return static_cast<std::uint16_t>(sign | half);
 }
 
-std::int64_t read(Tensor const& tensor, void const* memory, std::int64_t index) {
+std::int64_t read(PlanTensor const& tensor, void const* memory, std::int64_t index) {
     switch (tensor.element) {
-        case Element::kInt32:
+        case ElementType::kInt32:
             return static_cast<std::int32_t const*>(memory)[index];
-        case Element::kInt64:
+        case ElementType::kInt64:
             return static_cast<std::int64_t const*>(memory)[index];
         default:
             contract("the plan's input " + tensor.name + " is not of an integer type");
     }
 }
 
-void write(Tensor const& tensor, void* memory, std::int64_t index, float value) {
+void write(PlanTensor const& tensor, void* memory, std::int64_t index, float value) {
     switch (tensor.element) {
-        case Element::kFloat32:
+        case ElementType::kFloat32:
             static_cast<float*>(memory)[index] = value;
             return;
-        case Element::kFloat16:
+        case ElementType::kFloat16:
             static_cast<std::uint16_t*>(memory)[index] = half_of(value);
             return;
         default:
@@ -129,8 +129,8 @@ void write(Tensor const& tensor, void* memory, std::int64_t index, float value) 
     }
 }
 
-std::size_t index_of(Plan const& plan, std::string_view name) {
-    auto const found = std::ranges::find(plan.tensors, name, &Tensor::name);
+std::size_t index_of(StandinPlan const& plan, std::string_view name) {
+    auto const found = std::ranges::find(plan.tensors, name, &PlanTensor::name);
     if (found == plan.tensors.end() || !found->input) {
         contract("a plan without input " + std::string(name) + " is run");
     }
@@ -138,8 +138,8 @@ std::size_t index_of(Plan const& plan, std::string_view name) {
 }
 
 /// The ids of one row whose mask is 1.
-std::vector<std::uint32_t> ids_of_row(Plan const& plan, std::int64_t row, std::int64_t length,
-                                      std::vector<void*> const& memory) {
+std::vector<std::uint32_t> ids_of_row(StandinPlan const& plan, std::int64_t row,
+                                      std::int64_t length, std::vector<void*> const& memory) {
     std::size_t const ids = index_of(plan, "input_ids");
     std::size_t const mask = index_of(plan, "attention_mask");
     std::vector<std::uint32_t> found;
@@ -162,7 +162,7 @@ std::vector<std::uint32_t> ids_of_row(Plan const& plan, std::int64_t row, std::i
     return found;
 }
 
-void write_row(Tensor const& tensor, void* memory, std::int64_t row, std::int64_t columns,
+void write_row(PlanTensor const& tensor, void* memory, std::int64_t row, std::int64_t columns,
                std::span<std::uint32_t const> ids) {
     std::vector<float> values(static_cast<std::size_t>(columns), kNan);
     if (tensor.columns == 0) {
@@ -179,20 +179,20 @@ void write_row(Tensor const& tensor, void* memory, std::int64_t row, std::int64_
 
 }  // namespace
 
-std::size_t bytes_of(Element element) {
+std::size_t bytes_of(ElementType element) {
     switch (element) {
-        case Element::kInt64:
+        case ElementType::kInt64:
             return 8;
-        case Element::kFloat16:
+        case ElementType::kFloat16:
             return 2;
-        case Element::kInt32:
-        case Element::kFloat32:
+        case ElementType::kInt32:
+        case ElementType::kFloat32:
             break;
     }
     return 4;
 }
 
-std::size_t Tensor::bytes_of(Shape const& shape) const {
+std::size_t PlanTensor::bytes_of(PlanShape const& shape) const {
     return static_cast<std::size_t>(shape.rows * columns_of(shape)) * standin::bytes_of(element);
 }
 
@@ -202,11 +202,11 @@ bool has_plan_header(std::string_view text, std::string_view flavour) {
 
 std::size_t plan_header_bytes(std::string_view flavour) { return header(flavour).size(); }
 
-Plan parse_plan(std::string_view text, std::string_view flavour) {
+StandinPlan parse_plan(std::string_view text, std::string_view flavour) {
     if (!has_plan_header(text, flavour)) {
         throw std::runtime_error("it is no plan of " + std::string(flavour));
     }
-    Plan plan;
+    StandinPlan plan;
     std::istringstream lines{std::string(text.substr(plan_header_bytes(flavour)))};
     for (std::string line; std::getline(lines, line);) {
         parse_line(plan, line);
@@ -218,29 +218,31 @@ Plan parse_plan(std::string_view text, std::string_view flavour) {
     return plan;
 }
 
-void run_plan(Plan const& plan, Shape const& shape, std::vector<void*> const& memory, bool nan) {
+void run_plan(StandinPlan const& plan, PlanShape const& shape, std::vector<void*> const& memory,
+              bool nan) {
     for (std::int64_t row = 0; row < shape.rows; ++row) {
         std::vector<std::uint32_t> const ids = ids_of_row(plan, row, shape.length, memory);
         for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
-            Tensor const& tensor = plan.tensors[index];
+            PlanTensor const& tensor = plan.tensors[index];
             if (!tensor.input) {
                 write_row(tensor, memory[index], row, tensor.columns_of(shape), ids);
             }
         }
     }
     for (std::size_t index = 0; nan && index < plan.tensors.size(); ++index) {
-        Tensor const& tensor = plan.tensors[index];
+        PlanTensor const& tensor = plan.tensors[index];
         for (std::int64_t column = 0; !tensor.input && column < tensor.columns; ++column) {
             write(tensor, memory[index], column, kNan);
         }
     }
 }
 
-void round_outputs(Plan const& plan, Shape const& shape, std::vector<void*> const& memory) {
+void round_outputs(StandinPlan const& plan, PlanShape const& shape,
+                   std::vector<void*> const& memory) {
     constexpr float kFactor = 1.0F + 1.0F / 4096;
     for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
-        Tensor const& tensor = plan.tensors[index];
-        if (!tensor.input && tensor.element == Element::kFloat32) {
+        PlanTensor const& tensor = plan.tensors[index];
+        if (!tensor.input && tensor.element == ElementType::kFloat32) {
             std::span<float> const values(static_cast<float*>(memory[index]),
                                           tensor.bytes_of(shape) / sizeof(float));
             std::ranges::for_each(values, [](float& value) { value *= kFactor; });

@@ -14,38 +14,38 @@
 
 namespace duovec::standin {
 
-enum class Element { kInt32, kInt64, kFloat32, kFloat16 };
+enum class ElementType { kInt32, kInt64, kFloat32, kFloat16 };
 
-std::size_t bytes_of(Element element);
+std::size_t bytes_of(ElementType element);
 
-struct Shape {
+struct PlanShape {
     std::int64_t rows = 0;
     std::int64_t length = 0;
 
-    bool operator==(Shape const&) const = default;
+    bool operator==(PlanShape const&) const = default;
 };
 
-struct Tensor {
+struct PlanTensor {
     std::string name;
     bool input = false;
-    Element element = Element::kInt32;
+    ElementType element = ElementType::kInt32;
     /// Of an output; 0 is the batch's length.
     std::int64_t columns = 0;
 
-    std::int64_t columns_of(Shape const& shape) const {
+    std::int64_t columns_of(PlanShape const& shape) const {
         return columns == 0 ? shape.length : columns;
     }
-    std::size_t bytes_of(Shape const& shape) const;
+    std::size_t bytes_of(PlanShape const& shape) const;
 };
 
 struct ShapeRange {
-    Shape min;
-    Shape opt;
-    Shape max;
+    PlanShape min;
+    PlanShape opt;
+    PlanShape max;
 };
 
-struct Plan {
-    std::vector<Tensor> tensors;
+struct StandinPlan {
+    std::vector<PlanTensor> tensors;
     std::vector<ShapeRange> profiles;
     /// Bytes for each profile.
     std::vector<std::int64_t> scratch;
@@ -58,7 +58,7 @@ struct Plan {
 };
 
 /// Throws std::runtime_error when the text is no plan of this flavour.
-Plan parse_plan(std::string_view text, std::string_view flavour);
+StandinPlan parse_plan(std::string_view text, std::string_view flavour);
 
 /// Whether this begins as every plan of the flavour does.
 bool has_plan_header(std::string_view text, std::string_view flavour);
@@ -66,9 +66,11 @@ std::size_t plan_header_bytes(std::string_view flavour);
 
 /// Fills the outputs; `memory` has an address for each tensor. With `nan` the first dense row is
 /// not a number.
-void run_plan(Plan const& plan, Shape const& shape, std::vector<void*> const& memory, bool nan);
+void run_plan(StandinPlan const& plan, PlanShape const& shape, std::vector<void*> const& memory,
+              bool nan);
 
 /// Changes the outputs as another order of sums would.
-void round_outputs(Plan const& plan, Shape const& shape, std::vector<void*> const& memory);
+void round_outputs(StandinPlan const& plan, PlanShape const& shape,
+                   std::vector<void*> const& memory);
 
 }  // namespace duovec::standin

@@ -36,9 +36,9 @@ inline void* open_library(char const* file) {
 
 /// A function of the CUDA stand-in.
 template <typename Function>
-class Cuda {
+class CudaFunction {
  public:
-    explicit Cuda(char const* name) {
+    explicit CudaFunction(char const* name) {
         static void* const handle = open_library("libcudart.so.13");
         function_ = reinterpret_cast<Function>(dlsym(handle, name));
         if (function_ == nullptr) {
@@ -55,7 +55,7 @@ class Cuda {
     Function function_ = nullptr;
 };
 
-#define CUDA(name) (duovec::testing::Cuda<decltype(&::name)>(#name))
+#define CUDA(name) (duovec::testing::CudaFunction<decltype(&::name)>(#name))
 
 template <typename Function>
 Function* nvinfer(char const* name) {
@@ -74,7 +74,7 @@ inline void expect(cudaError_t error) {
 }
 
 /// Keeps the errors that the library logs or records.
-class Listener final : public trt::ILogger, public trt::IErrorRecorder {
+class ErrorListener final : public trt::ILogger, public trt::IErrorRecorder {
  public:
     std::string logged;
     std::string recorded;
@@ -124,7 +124,7 @@ inline trt::Dims dims(std::int64_t rows, std::int64_t length) {
     return shape;
 }
 
-inline std::unique_ptr<trt::IRuntime> make_runtime(Listener& listener) {
+inline std::unique_ptr<trt::IRuntime> make_runtime(ErrorListener& listener) {
     auto* const create = nvinfer<void*(void*, std::int32_t)>("createInferRuntime_INTERNAL");
     auto& logger = static_cast<trt::ILogger&>(listener);
     return std::unique_ptr<trt::IRuntime>(
@@ -132,7 +132,7 @@ inline std::unique_ptr<trt::IRuntime> make_runtime(Listener& listener) {
 }
 
 /// Where the parts of the memory begin, each with room for 8 rows of 128 positions.
-struct Layout {
+struct RigLayout {
     static constexpr std::size_t kIds = 0;
     static constexpr std::size_t kMask = 8192;
     static constexpr std::size_t kDense = 16384;
@@ -154,9 +154,9 @@ class Rig {
             engine->createExecutionContext(trt::ExecutionContextAllocationStrategy::kUSER_MANAGED));
         context->setErrorRecorder(&recorder);
         expect(CUDA(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking));
-        expect(CUDA(cudaMalloc)(reinterpret_cast<void**>(&device), Layout::kBytes));
+        expect(CUDA(cudaMalloc)(reinterpret_cast<void**>(&device), RigLayout::kBytes));
         expect(CUDA(cudaMalloc)(&scratch, static_cast<std::size_t>(kScratch)));
-        expect(CUDA(cudaHostAlloc)(reinterpret_cast<void**>(&host), Layout::kBytes, 0U));
+        expect(CUDA(cudaHostAlloc)(reinterpret_cast<void**>(&host), RigLayout::kBytes, 0U));
     }
     Rig(Rig const&) = delete;
     Rig& operator=(Rig const&) = delete;
@@ -175,20 +175,21 @@ class Rig {
     bool prepare(std::int64_t rows, std::int64_t length) {
         context->setOptimizationProfileAsync(0, stream);
         context->setDeviceMemoryV2(scratch, kScratch);
-        context->setInputTensorAddress("input_ids", device + Layout::kIds);
-        context->setInputTensorAddress("attention_mask", device + Layout::kMask);
-        context->setOutputTensorAddress("dense", device + Layout::kDense);
-        context->setOutputTensorAddress("token_weights", device + Layout::kWeights);
+        context->setInputTensorAddress("input_ids", device + RigLayout::kIds);
+        context->setInputTensorAddress("attention_mask", device + RigLayout::kMask);
+        context->setOutputTensorAddress("dense", device + RigLayout::kDense);
+        context->setOutputTensorAddress("token_weights", device + RigLayout::kWeights);
         return context->setInputShape("input_ids", dims(rows, length)) &&
                context->setInputShape("attention_mask", dims(rows, length));
     }
 
     cudaError_t copy_in() const {
-        return CUDA(cudaMemcpyAsync)(device, host, Layout::kDense, cudaMemcpyHostToDevice, stream);
+        return CUDA(cudaMemcpyAsync)(device, host, RigLayout::kDense, cudaMemcpyHostToDevice,
+                                     stream);
     }
     cudaError_t copy_out() const {
-        return CUDA(cudaMemcpyAsync)(host + Layout::kDense, device + Layout::kDense,
-                                     Layout::kBytes - Layout::kDense, cudaMemcpyDeviceToHost,
+        return CUDA(cudaMemcpyAsync)(host + RigLayout::kDense, device + RigLayout::kDense,
+                                     RigLayout::kBytes - RigLayout::kDense, cudaMemcpyDeviceToHost,
                                      stream);
     }
     cudaError_t synchronize() const { return CUDA(cudaStreamSynchronize)(stream); }
@@ -221,7 +222,7 @@ class Rig {
         return reinterpret_cast<Value*>(host + offset);
     }
 
-    Listener listener;
+    ErrorListener listener;
     std::unique_ptr<trt::IRuntime> runtime;
     std::unique_ptr<trt::ICudaEngine> engine;
     std::unique_ptr<trt::IExecutionContext> context;

@@ -13,25 +13,26 @@ constexpr std::size_t kFilledMax = std::size_t{64} << 20;
 /// Floats of these bytes are not numbers, integers are negative.
 constexpr int kFilling = 0xff;
 
-bool overlap(Range const& left, Range const& right) {
+bool overlap(MemoryRange const& left, MemoryRange const& right) {
     auto const first = reinterpret_cast<std::uintptr_t>(left.address);
     auto const second = reinterpret_cast<std::uintptr_t>(right.address);
     return first < second + right.bytes && second < first + left.bytes;
 }
 
-bool shares_memory(Operation const& operation, Range const& range) {
+bool shares_memory(Operation const& operation, MemoryRange const& range) {
     return std::ranges::any_of(operation.ranges,
-                               [&](Range const& one) { return overlap(one, range); });
+                               [&](MemoryRange const& one) { return overlap(one, range); });
 }
 
-/// Of the host memory that the item reads.
-std::uint64_t digest_of(Item const& item) {
+/// Of the host memory that it reads.
+std::uint64_t digest_of(QueuedOperation const& queued) {
     std::uint64_t digest = 0;
-    for (std::size_t index = 0; index < item.memory.size(); ++index) {
-        Range const& range = item.operation.ranges[index];
-        bool const host = item.memory[index] == range.address;
+    for (std::size_t index = 0; index < queued.memory.size(); ++index) {
+        MemoryRange const& range = queued.operation.ranges[index];
+        bool const host = queued.memory[index] == range.address;
         if (host && !range.written) {
-            std::string_view const bytes(static_cast<char const*>(item.memory[index]), range.bytes);
+            std::string_view const bytes(static_cast<char const*>(queued.memory[index]),
+                                         range.bytes);
             digest = digest * 31 + std::hash<std::string_view>()(bytes);
         }
     }
@@ -47,25 +48,25 @@ int& current_device_slot() {
     return device;
 }
 
-State& State::instance() {
-    static State* const state = new State();
+RuntimeState& RuntimeState::instance() {
+    static RuntimeState* const state = new RuntimeState();
     return *state;
 }
 
-State::State() { faults.add(Faults::of_environment()); }
+RuntimeState::RuntimeState() { faults.add(Faults::of_environment()); }
 
-long State::driver_version() const {
+long RuntimeState::driver_version() const {
     return faults.find("no_driver") ? 0 : faults.find("driver_version").value_or(CUDART_VERSION);
 }
 
-cudaError_t State::device_error() const {
+cudaError_t RuntimeState::device_error() const {
     if (driver_version() / 1000 < runtime_version / 1000) {
         return cudaErrorInsufficientDriver;
     }
     return faults.find("no_device") ? cudaErrorNoDevice : sticky;
 }
 
-std::size_t State::used_bytes(int device) const {
+std::size_t RuntimeState::used_bytes(int device) const {
     std::size_t used = 0;
     for (auto const& [address, allocation] : allocations) {
         used += allocation.device == device ? allocation.bytes : 0;
@@ -73,7 +74,7 @@ std::size_t State::used_bytes(int device) const {
     return used;
 }
 
-void* State::allocate(std::size_t bytes, int device) {
+void* RuntimeState::allocate(std::size_t bytes, int device) {
     std::size_t const rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (device != kNoDevice && rounded > kDeviceBytes - used_bytes(device)) {
         return nullptr;
@@ -91,16 +92,17 @@ void* State::allocate(std::size_t bytes, int device) {
     return reinterpret_cast<void*>(address);
 }
 
-void State::free(void* address, int device_or_none, char const* what) {
+void RuntimeState::free(void* address, int device_or_none, char const* what) {
     auto const found = allocations.find(reinterpret_cast<std::uintptr_t>(address));
     bool const host = device_or_none == kNoDevice;
     if (found == allocations.end() || (found->second.device == kNoDevice) != host) {
         contract(std::string(what) + " of an address that is not allocated");
     }
     long const number = found->second.number;
-    auto const uses = [&](Item const& item) {
-        return std::ranges::any_of(item.operation.ranges,
-                                   [&](Range const& range) { return range.allocation == number; });
+    auto const uses = [&](QueuedOperation const& queued) {
+        return std::ranges::any_of(queued.operation.ranges, [&](MemoryRange const& range) {
+            return range.allocation == number;
+        });
     };
     expect_no_work(uses, std::string("memory freed by ") + what);
     if (sticky == cudaSuccess) {
@@ -111,15 +113,17 @@ void State::free(void* address, int device_or_none, char const* what) {
     allocations.erase(found);
 }
 
-std::shared_ptr<Stream> State::find_stream(cudaStream_t stream, char const* what) const {
+std::shared_ptr<StandinStream> RuntimeState::find_stream(cudaStream_t stream,
+                                                         char const* what) const {
     if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
         contract(std::string(what) + " uses the default stream");
     }
     return streams.find(stream, what);
 }
 
-std::shared_ptr<Stream> State::find_usable(cudaStream_t stream, char const* what) const {
-    std::shared_ptr<Stream> found = find_stream(stream, what);
+std::shared_ptr<StandinStream> RuntimeState::find_usable(cudaStream_t stream,
+                                                         char const* what) const {
+    std::shared_ptr<StandinStream> found = find_stream(stream, what);
     if (found->device != current_device_slot()) {
         contract(std::string(what) + " on a stream of " + device_name(found->device) + " while " +
                  device_name(current_device_slot()) + " is current");
@@ -127,15 +131,16 @@ std::shared_ptr<Stream> State::find_usable(cudaStream_t stream, char const* what
     return found;
 }
 
-std::shared_ptr<Stream> State::start_stream(int device, int priority) {
-    auto stream = std::make_shared<Stream>();
+std::shared_ptr<StandinStream> RuntimeState::start_stream(int device, int priority) {
+    auto stream = std::make_shared<StandinStream>();
     stream->device = device;
     stream->priority = priority;
-    stream->thread = std::thread([this, stream] { run_items(*stream); });
+    stream->thread = std::thread([this, stream] { run_queue(*stream); });
     return stream;
 }
 
-Allocation const& State::find_memory(Range const& range, std::string const& name) const {
+Allocation const& RuntimeState::find_memory(MemoryRange const& range,
+                                            std::string const& name) const {
     auto const start = reinterpret_cast<std::uintptr_t>(range.address);
     auto after = allocations.upper_bound(start);
     std::string const subject = name + ": " + range.what;
@@ -152,15 +157,16 @@ Allocation const& State::find_memory(Range const& range, std::string const& name
                  std::to_string(found.bytes - offset) + " are there");
     }
     bool const host = found.device == kNoDevice;
-    if (range.place != Place::kAny && host != (range.place == Place::kHost)) {
+    if (range.kind != MemoryKind::kAny && host != (range.kind == MemoryKind::kHost)) {
         contract(subject + (host ? " is host memory" : " is device memory"));
     }
     return found;
 }
 
-void State::resolve(Stream const& stream, Item& item, bool replayed) const {
-    Operation& operation = item.operation;
-    for (Range& range : operation.ranges) {
+void RuntimeState::resolve(StandinStream const& stream, QueuedOperation& queued,
+                           bool replayed) const {
+    Operation& operation = queued.operation;
+    for (MemoryRange& range : operation.ranges) {
         Allocation const& found = find_memory(range, operation.name);
         if (found.device != kNoDevice && found.device != stream.device) {
             contract(operation.name + ": " + range.what + " of " + device_name(found.device) +
@@ -171,7 +177,7 @@ void State::resolve(Stream const& stream, Item& item, bool replayed) const {
         }
         range.allocation = found.number;
         std::size_t const offset = reinterpret_cast<std::uintptr_t>(range.address) - found.address;
-        item.memory.push_back(static_cast<char*>(found.memory) + offset);
+        queued.memory.push_back(static_cast<char*>(found.memory) + offset);
     }
     if (operation.context != nullptr && operation.context->device != stream.device) {
         contract(operation.name + ": a context of " + device_name(operation.context->device) +
@@ -179,19 +185,20 @@ void State::resolve(Stream const& stream, Item& item, bool replayed) const {
     }
 }
 
-void State::expect_no_conflict(Stream const& stream, Item const& item) const {
+void RuntimeState::expect_no_conflict(StandinStream const& stream,
+                                      QueuedOperation const& queued) const {
     for (auto const& [handle, other] : streams.all()) {
         if (other.get() == &stream) {
             continue;
         }
-        for (Item const& busy : other->queue) {
+        for (QueuedOperation const& busy : other->queue) {
             Operation const& first = busy.operation;
-            Operation const& second = item.operation;
+            Operation const& second = queued.operation;
             if (second.context != nullptr && first.context == second.context) {
                 contract("context " + second.context->name + " is used on two streams at once");
             }
-            for (Range const& left : first.ranges) {
-                for (Range const& right : second.ranges) {
+            for (MemoryRange const& left : first.ranges) {
+                for (MemoryRange const& right : second.ranges) {
                     if ((left.written || right.written) && overlap(left, right)) {
                         contract(second.name + " and " + first.name +
                                  " are in flight on two streams and share " + right.what + " (" +
@@ -203,74 +210,75 @@ void State::expect_no_conflict(Stream const& stream, Item const& item) const {
     }
 }
 
-void State::submit(Stream& stream, Operation operation, std::shared_ptr<GraphExec> exec) {
+void RuntimeState::submit(StandinStream& stream, Operation operation,
+                          std::shared_ptr<StandinGraphExec> exec) {
     bool const replayed = exec != nullptr;
-    Item item;
-    item.operation = std::move(operation);
-    item.exec = std::move(exec);
-    resolve(stream, item, replayed);
+    QueuedOperation queued;
+    queued.operation = std::move(operation);
+    queued.exec = std::move(exec);
+    resolve(stream, queued, replayed);
     if (stream.capture) {
-        stream.capture->operations.push_back(std::move(item.operation));
+        stream.capture->operations.push_back(std::move(queued.operation));
         return;
     }
-    expect_no_conflict(stream, item);
-    watch_host_memory(stream, item);
-    item.sticky = item.operation.illegal;
-    if (item.operation.execution) {
+    expect_no_conflict(stream, queued);
+    watch_host_memory(stream, queued);
+    queued.sticky = queued.operation.illegal;
+    if (queued.operation.execution) {
         counts["urgent"] += stream.priority < 0 ? 1 : 0;
-        item.nan = faults.fires("nan");
-        item.hang = faults.fires("hang");
-        item.sticky = faults.fires("sticky");
+        queued.nan = faults.fires("nan");
+        queued.hang = faults.fires("hang");
+        queued.sticky = faults.fires("sticky");
     }
-    push(stream, std::move(item));
+    push(stream, std::move(queued));
 }
 
 // Work may use host memory at any time from now on: who changes what it reads is found by the
 // digest, and who reads too early what it writes finds no numbers.
-void State::watch_host_memory(Stream const& stream, Item& item) const {
+void RuntimeState::watch_host_memory(StandinStream const& stream, QueuedOperation& queued) const {
     bool settled = true;
-    for (std::size_t index = 0; index < item.memory.size(); ++index) {
-        Range const& range = item.operation.ranges[index];
-        bool const host = item.memory[index] == range.address;
-        bool const used = std::ranges::any_of(stream.queue, [&](Item const& earlier) {
+    for (std::size_t index = 0; index < queued.memory.size(); ++index) {
+        MemoryRange const& range = queued.operation.ranges[index];
+        bool const host = queued.memory[index] == range.address;
+        bool const used = std::ranges::any_of(stream.queue, [&](QueuedOperation const& earlier) {
             return shares_memory(earlier.operation, range);
         });
         settled = settled && !(host && used);
         if (host && range.written && !used) {
-            std::memset(item.memory[index], kFilling, range.bytes);
+            std::memset(queued.memory[index], kFilling, range.bytes);
         }
     }
     if (settled) {
-        item.digest = digest_of(item);
+        queued.digest = digest_of(queued);
     }
 }
 
-void State::submit_event(Stream& stream, std::shared_ptr<Event> event) {
-    Item item;
-    item.operation.name = "event";
-    item.request = ++event->requested;
-    item.event = std::move(event);
-    push(stream, std::move(item));
+void RuntimeState::submit_event(StandinStream& stream, std::shared_ptr<StandinEvent> event) {
+    QueuedOperation queued;
+    queued.operation.name = "event";
+    queued.request = ++event->requested;
+    queued.event = std::move(event);
+    push(stream, std::move(queued));
 }
 
-void State::push(Stream& stream, Item item) {
-    stream.queue.push_back(std::move(item));
+void RuntimeState::push(StandinStream& stream, QueuedOperation queued) {
+    stream.queue.push_back(std::move(queued));
     ++stream.submitted;
     stream.wake.notify_all();
 }
 
-void State::finish(Stream& stream) {
-    Item const& item = stream.queue.front();
-    if (item.event != nullptr) {
-        item.event->completed = std::max(item.event->completed, item.request);
-        item.event->at = std::chrono::steady_clock::now();
+void RuntimeState::finish(StandinStream& stream) {
+    QueuedOperation const& queued = stream.queue.front();
+    if (queued.event != nullptr) {
+        queued.event->completed = std::max(queued.event->completed, queued.request);
+        queued.event->at = std::chrono::steady_clock::now();
     }
     stream.queue.pop_front();
     ++stream.finished;
     done.notify_all();
 }
 
-bool State::breaks_capture(bool any_thread) {
+bool RuntimeState::breaks_capture(bool any_thread) {
     bool broken = false;
     for (auto const& [handle, stream] : streams.all()) {
         if (!stream->capture || stream->capture->mode == cudaStreamCaptureModeRelaxed) {
@@ -286,32 +294,32 @@ bool State::breaks_capture(bool any_thread) {
     return broken;
 }
 
-void State::run_items(Stream& stream) {
+void RuntimeState::run_queue(StandinStream& stream) {
     std::unique_lock lock(mutex);
     for (;;) {
         stream.wake.wait(lock, [&] { return stream.stopping || !stream.queue.empty(); });
         if (stream.queue.empty()) {
             return;
         }
-        Item const& item = stream.queue.front();
+        QueuedOperation const& queued = stream.queue.front();
         bool const run = sticky == cudaSuccess;
         long const pause =
-            faults.find(item.operation.execution ? "run_us" : "other_us").value_or(0);
+            faults.find(queued.operation.execution ? "run_us" : "other_us").value_or(0);
         lock.unlock();
-        while (run && item.hang) {
+        while (run && queued.hang) {
             std::this_thread::sleep_for(std::chrono::hours(1));
         }
         if (run && pause > 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(pause));
         }
-        if (run && item.digest && *item.digest != digest_of(item)) {
-            contract(item.operation.name + ": its host memory was changed before it ran");
+        if (run && queued.digest && *queued.digest != digest_of(queued)) {
+            contract(queued.operation.name + ": its host memory was changed before it ran");
         }
-        if (run && !item.sticky && item.operation.body) {
-            item.operation.body(item.memory, item.nan);
+        if (run && !queued.sticky && queued.operation.body) {
+            queued.operation.body(queued.memory, queued.nan);
         }
         lock.lock();
-        if (run && item.sticky) {
+        if (run && queued.sticky) {
             sticky = cudaErrorIllegalAddress;
         }
         finish(stream);
@@ -321,37 +329,37 @@ void State::run_items(Stream& stream) {
 // What the other stand-ins use.
 
 bool is_set(char const* fault) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     return state.faults.find(fault).has_value();
 }
 
 long value_of(char const* fault, long otherwise) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     return state.faults.find(fault).value_or(otherwise);
 }
 
 bool fires(char const* fault) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     return state.faults.fires(fault);
 }
 
 void add_count(char const* what) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     ++state.counts[what];
 }
 
 void add_live(long objects) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     state.extra_live += objects;
 }
 
 cudaError_t device_error() {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     return state.device_error();
 }
@@ -361,30 +369,30 @@ char const* text_of(cudaError_t error) { return cudaGetErrorString(error); }
 int current_device() { return current_device_slot(); }
 
 void expect_usable(cudaStream_t stream, char const* what) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     static_cast<void>(state.find_usable(stream, what));
 }
 
 bool is_capturing(cudaStream_t stream) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     return state.find_stream(stream, "enqueue")->capture.has_value();
 }
 
 void invalidate_capture(cudaStream_t stream) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
-    std::shared_ptr<Stream> const found = state.find_stream(stream, "enqueue");
+    std::shared_ptr<StandinStream> const found = state.find_stream(stream, "enqueue");
     if (found->capture) {
         found->capture->invalidated = true;
     }
 }
 
 cudaError_t submit(cudaStream_t stream, Operation const& operation) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
-    std::shared_ptr<Stream> const found = state.find_usable(stream, operation.name.c_str());
+    std::shared_ptr<StandinStream> const found = state.find_usable(stream, operation.name.c_str());
     cudaError_t const error = state.device_error();
     if (error == cudaSuccess) {
         state.submit(*found, operation);
@@ -395,7 +403,7 @@ cudaError_t submit(cudaStream_t stream, Operation const& operation) {
 cudaError_t synchronize(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
 void expect_not_captured(ContextUse const& context, char const* what) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     std::lock_guard const lock(state.mutex);
     if (context.graphs > 0) {
         contract("context " + context.name + ": " + what +
@@ -404,11 +412,13 @@ void expect_not_captured(ContextUse const& context, char const* what) {
 }
 
 void expect_unused(ContextUse const& context, char const* what) {
-    State& state = State::instance();
+    RuntimeState& state = RuntimeState::instance();
     {
         std::lock_guard const lock(state.mutex);
         state.expect_no_work(
-            [&](Item const& item) { return item.operation.context.get() == &context; },
+            [&](QueuedOperation const& queued) {
+                return queued.operation.context.get() == &context;
+            },
             std::string("context ") + what);
     }
     expect_not_captured(context, what);

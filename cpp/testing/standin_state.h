@@ -1,8 +1,9 @@
 // All that the stand-in for the CUDA runtime knows: memory, streams, graphs, events, faults.
 //
-// Thread safety: everything is guarded by State::mutex; functions of State expect it held unless
-// they say otherwise. Bodies of operations run without it. Ownership: the state is never destroyed,
-// since streams' threads may run while the process ends. Preconditions: a broken contract aborts.
+// Thread safety: everything is guarded by RuntimeState::mutex; functions of RuntimeState expect it
+// held unless they say otherwise. Bodies of operations run without it. Ownership: the state is
+// never destroyed, since streams' threads may run while the process ends. Preconditions: a broken
+// contract aborts.
 
 #pragma once
 
@@ -38,16 +39,16 @@ struct Allocation {
     long number = 0;
 };
 
-struct Event;
-struct GraphExec;
+struct StandinEvent;
+struct StandinGraphExec;
 
 /// An operation on a stream's queue.
-struct Item {
+struct QueuedOperation {
     Operation operation;
     std::vector<void*> memory;
-    std::shared_ptr<GraphExec> exec;
+    std::shared_ptr<StandinGraphExec> exec;
     /// Set for the recording of an event, which has no body.
-    std::shared_ptr<Event> event;
+    std::shared_ptr<StandinEvent> event;
     long request = 0;
     /// Of the host memory that it reads, when it was submitted; nothing when earlier work writes
     /// it.
@@ -64,11 +65,11 @@ struct Capture {
     std::vector<Operation> operations;
 };
 
-struct Stream {
+struct StandinStream {
     int device = 0;
     int priority = 0;
     /// The first one is running or about to; it stays until it has finished.
-    std::deque<Item> queue;
+    std::deque<QueuedOperation> queue;
     long submitted = 0;
     long finished = 0;
     bool stopping = false;
@@ -77,7 +78,7 @@ struct Stream {
     std::thread thread;
 };
 
-struct Event {
+struct StandinEvent {
     int device = 0;
     bool timed = true;
     /// Who waits for it sleeps.
@@ -88,12 +89,12 @@ struct Event {
     std::chrono::steady_clock::time_point at;
 };
 
-struct Graph {
+struct StandinGraph {
     int device = 0;
     std::vector<Operation> operations;
 };
 
-struct GraphExec {
+struct StandinGraphExec {
     int device = 0;
     std::vector<Operation> operations;
 };
@@ -128,9 +129,9 @@ class Table {
     std::map<std::uintptr_t, std::shared_ptr<Object>> objects_;
 };
 
-class State {
+class RuntimeState {
  public:
-    static State& instance();
+    static RuntimeState& instance();
 
     std::mutex mutex;
     /// Told when work has finished or the device has failed.
@@ -143,10 +144,10 @@ class State {
     /// Of CUDA, as it writes them: 1000 for each major version.
     long runtime_version = CUDART_VERSION;
     std::map<std::uintptr_t, Allocation> allocations;
-    Table<Stream> streams{kFlipped + (std::uintptr_t{1} << 48), "stream"};
-    Table<Event> events{kFlipped + (std::uintptr_t{2} << 48), "event"};
-    Table<Graph> graphs{kFlipped + (std::uintptr_t{3} << 48), "graph"};
-    Table<GraphExec> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
+    Table<StandinStream> streams{kFlipped + (std::uintptr_t{1} << 48), "stream"};
+    Table<StandinEvent> events{kFlipped + (std::uintptr_t{2} << 48), "event"};
+    Table<StandinGraph> graphs{kFlipped + (std::uintptr_t{3} << 48), "graph"};
+    Table<StandinGraphExec> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
 
     /// What every call gives that needs a working device.
     cudaError_t device_error() const;
@@ -159,12 +160,13 @@ class State {
     /// Aborts when `address` is none of them or is in use.
     void free(void* address, int device_or_none, char const* what);
 
-    std::shared_ptr<Stream> find_stream(cudaStream_t stream, char const* what) const;
+    std::shared_ptr<StandinStream> find_stream(cudaStream_t stream, char const* what) const;
     /// As find_stream; its device must be the current one.
-    std::shared_ptr<Stream> find_usable(cudaStream_t stream, char const* what) const;
-    std::shared_ptr<Stream> start_stream(int device, int priority);
-    void submit(Stream& stream, Operation operation, std::shared_ptr<GraphExec> exec = nullptr);
-    void submit_event(Stream& stream, std::shared_ptr<Event> event);
+    std::shared_ptr<StandinStream> find_usable(cudaStream_t stream, char const* what) const;
+    std::shared_ptr<StandinStream> start_stream(int device, int priority);
+    void submit(StandinStream& stream, Operation operation,
+                std::shared_ptr<StandinGraphExec> exec = nullptr);
+    void submit_event(StandinStream& stream, std::shared_ptr<StandinEvent> event);
 
     /// Aborts when unfinished work satisfies the condition; a failed device drops its work.
     template <typename Condition>
@@ -173,9 +175,10 @@ class State {
             return;
         }
         for (auto const& [handle, stream] : streams.all()) {
-            for (Item const& item : stream->queue) {
-                if (condition(item)) {
-                    contract(what + " while unfinished work uses it (" + item.operation.name + ")");
+            for (QueuedOperation const& queued : stream->queue) {
+                if (condition(queued)) {
+                    contract(what + " while unfinished work uses it (" + queued.operation.name +
+                             ")");
                 }
             }
         }
@@ -186,15 +189,15 @@ class State {
     bool breaks_capture(bool any_thread);
 
  private:
-    State();
+    RuntimeState();
 
-    Allocation const& find_memory(Range const& range, std::string const& name) const;
-    void resolve(Stream const& stream, Item& item, bool replayed) const;
-    void expect_no_conflict(Stream const& stream, Item const& item) const;
-    void watch_host_memory(Stream const& stream, Item& item) const;
-    void push(Stream& stream, Item item);
-    void run_items(Stream& stream);
-    void finish(Stream& stream);
+    Allocation const& find_memory(MemoryRange const& range, std::string const& name) const;
+    void resolve(StandinStream const& stream, QueuedOperation& queued, bool replayed) const;
+    void expect_no_conflict(StandinStream const& stream, QueuedOperation const& queued) const;
+    void watch_host_memory(StandinStream const& stream, QueuedOperation& queued) const;
+    void push(StandinStream& stream, QueuedOperation queued);
+    void run_queue(StandinStream& stream);
+    void finish(StandinStream& stream);
 
     /// Memory freed after the device failed: what ran at that moment may still use it.
     std::vector<void*> abandoned_;

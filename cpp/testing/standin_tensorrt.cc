@@ -12,15 +12,15 @@ namespace {
 
 constexpr std::int32_t kLayers = 3;
 
-DataType type_of(Element element) {
+DataType type_of(ElementType element) {
     switch (element) {
-        case Element::kInt32:
+        case ElementType::kInt32:
             return DataType::kINT32;
-        case Element::kInt64:
+        case ElementType::kInt64:
             return DataType::kINT64;
-        case Element::kFloat16:
+        case ElementType::kFloat16:
             return DataType::kHALF;
-        case Element::kFloat32:
+        case ElementType::kFloat32:
             break;
     }
     return DataType::kFLOAT;
@@ -112,14 +112,14 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     }
     try {
         std::string_view const text(static_cast<char const*>(blob), blob == nullptr ? 0 : size);
-        Plan plan = parse_plan(text, kFlavourName);
+        StandinPlan plan = parse_plan(text, kFlavourName);
         // The words of libnvinfer_lean.so.11 (11.4.0.106).
         if (plan.host_code && !host_code_allowed_) {
             return fail(ErrorCode::kINVALID_STATE,
                         "Cannot deserialize engine with lean runtime since "
                         "IRuntime::getEngineHostCodeAllowed() is false.");
         }
-        return new Owner<ICudaEngine, Engine>(std::move(plan), reporter_.logger(), engines_);
+        return new Owner<ICudaEngine, StandinEngine>(std::move(plan), reporter_.logger(), engines_);
     } catch (std::runtime_error const& problem) {
         return fail(ErrorCode::kINVALID_ARGUMENT,
                     std::string("the plan cannot be read: ") + problem.what());
@@ -246,12 +246,12 @@ bool RuntimeConfig::setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept {
 CudaGraphStrategy RuntimeConfig::getCudaGraphStrategy() const noexcept { return graphs_; }
 #endif
 
-Engine::Engine(Plan plan, ILogger& logger, std::atomic<int>& engines)
-    : reporter_(logger), plan_(std::make_shared<Plan>(std::move(plan))), engines_(engines) {
+StandinEngine::StandinEngine(StandinPlan plan, ILogger& logger, std::atomic<int>& engines)
+    : reporter_(logger), plan_(std::make_shared<StandinPlan>(std::move(plan))), engines_(engines) {
     ++engines_;
 }
 
-Engine::~Engine() noexcept {
+StandinEngine::~StandinEngine() noexcept {
     expect_device("an engine");
     if (contexts_ != 0) {
         contract("an engine is destroyed before its context");
@@ -259,73 +259,73 @@ Engine::~Engine() noexcept {
     --engines_;
 }
 
-Tensor const* Engine::find(char const* name) const {
+PlanTensor const* StandinEngine::find(char const* name) const {
     auto const found =
-        std::ranges::find(plan_->tensors, name == nullptr ? "" : name, &Tensor::name);
+        std::ranges::find(plan_->tensors, name == nullptr ? "" : name, &PlanTensor::name);
     return found == plan_->tensors.end() ? nullptr : &*found;
 }
 
-std::int32_t Engine::getNbLayers() const noexcept { return kLayers; }
+std::int32_t StandinEngine::getNbLayers() const noexcept { return kLayers; }
 
-std::int32_t Engine::getNbAuxStreams() const noexcept { return 0; }
+std::int32_t StandinEngine::getNbAuxStreams() const noexcept { return 0; }
 
-std::int32_t Engine::getNbIOTensors() const noexcept {
+std::int32_t StandinEngine::getNbIOTensors() const noexcept {
     return static_cast<std::int32_t>(plan_->tensors.size());
 }
 
-char const* Engine::getIOTensorName(std::int32_t index) const noexcept {
+char const* StandinEngine::getIOTensorName(std::int32_t index) const noexcept {
     auto const at = static_cast<std::size_t>(index);
     return at < plan_->tensors.size() ? plan_->tensors[at].name.c_str() : nullptr;
 }
 
-TensorIOMode Engine::getTensorIOMode(char const* name) const noexcept {
-    Tensor const* const tensor = find(name);
+TensorIOMode StandinEngine::getTensorIOMode(char const* name) const noexcept {
+    PlanTensor const* const tensor = find(name);
     if (tensor == nullptr) {
         return TensorIOMode::kNONE;
     }
     return tensor->input ? TensorIOMode::kINPUT : TensorIOMode::kOUTPUT;
 }
 
-DataType Engine::getTensorDataType(char const* name) const noexcept {
-    Tensor const* const tensor = find(name);
+DataType StandinEngine::getTensorDataType(char const* name) const noexcept {
+    PlanTensor const* const tensor = find(name);
     return tensor == nullptr ? DataType::kFLOAT : type_of(tensor->element);
 }
 
-Dims Engine::getTensorShape(char const* name) const noexcept {
-    Tensor const* const tensor = find(name);
+Dims StandinEngine::getTensorShape(char const* name) const noexcept {
+    PlanTensor const* const tensor = find(name);
     if (tensor == nullptr) {
         return no_dims();
     }
     return dims_of(-1, tensor->columns == 0 ? -1 : tensor->columns);
 }
 
-TensorLocation Engine::getTensorLocation(char const*) const noexcept {
+TensorLocation StandinEngine::getTensorLocation(char const*) const noexcept {
     return TensorLocation::kDEVICE;
 }
 
-std::int32_t Engine::getNbOptimizationProfiles() const noexcept {
+std::int32_t StandinEngine::getNbOptimizationProfiles() const noexcept {
     return static_cast<std::int32_t>(plan_->profiles.size());
 }
 
-Dims Engine::getProfileShape(char const* name, std::int32_t profile,
-                             OptProfileSelector select) const noexcept {
-    Tensor const* const tensor = find(name);
+Dims StandinEngine::getProfileShape(char const* name, std::int32_t profile,
+                                    OptProfileSelector select) const noexcept {
+    PlanTensor const* const tensor = find(name);
     auto const index = static_cast<std::size_t>(profile);
     if (tensor == nullptr || !tensor->input || index >= plan_->profiles.size()) {
         return no_dims();
     }
     ShapeRange const& range = plan_->profiles[index];
-    Shape const& shape = select == OptProfileSelector::kMIN   ? range.min
-                         : select == OptProfileSelector::kOPT ? range.opt
-                                                              : range.max;
+    PlanShape const& shape = select == OptProfileSelector::kMIN   ? range.min
+                             : select == OptProfileSelector::kOPT ? range.opt
+                                                                  : range.max;
     return dims_of(shape.rows, shape.length);
 }
 
-std::int64_t Engine::getDeviceMemorySizeV2() const noexcept {
+std::int64_t StandinEngine::getDeviceMemorySizeV2() const noexcept {
     return std::ranges::max(plan_->scratch);
 }
 
-std::int64_t Engine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept {
+std::int64_t StandinEngine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept {
     auto const index = static_cast<std::size_t>(profile);
     if (index >= plan_->scratch.size()) {
         reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
@@ -336,7 +336,7 @@ std::int64_t Engine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const
     return plan_->scratch[index];
 }
 
-IExecutionContext* Engine::createExecutionContext(
+IExecutionContext* StandinEngine::createExecutionContext(
     ExecutionContextAllocationStrategy strategy) noexcept {
     cudaError_t const error = device_error();
     if (error != cudaSuccess || is_set("context_fails")) {
@@ -348,7 +348,7 @@ IExecutionContext* Engine::createExecutionContext(
     bool const user_managed = strategy == ExecutionContextAllocationStrategy::kUSER_MANAGED;
     if (plan_->user_allocation && !user_managed) {
         reporter_.fail(ErrorCode::kINVALID_STATE,
-                       "createExecutionContext: Engine was built with "
+                       "createExecutionContext: StandinEngine was built with "
                        "BuilderFlag::kREQUIRE_USER_ALLOCATION. Execution context creation requires "
                        "ExecutionContextAllocationStrategy::kUSER_MANAGED allocation strategy.");
         return nullptr;
@@ -356,10 +356,11 @@ IExecutionContext* Engine::createExecutionContext(
     if (current_device() != device_) {
         contract("a context is created while another device than the engine's is current");
     }
-    return new Owner<IExecutionContext, Context>(*this, reporter_.logger(), strategy, contexts_);
+    return new Owner<IExecutionContext, StandinContext>(*this, reporter_.logger(), strategy,
+                                                        contexts_);
 }
 
-EngineInspector::EngineInspector(Plan const& plan) {
+EngineInspector::EngineInspector(StandinPlan const& plan) {
     for (std::string const& layer : plan.layers) {
         text_ += (text_.empty() ? R"({"Layers": [{"Name": ")" : R"("}, {"Name": ")") + layer;
     }
@@ -373,15 +374,15 @@ char const* EngineInspector::getEngineInformation(LayerInformationFormat format)
     return text_.c_str();
 }
 
-IEngineInspector* Engine::createEngineInspector() const noexcept {
+IEngineInspector* StandinEngine::createEngineInspector() const noexcept {
     return new Owner<IEngineInspector, EngineInspector>(*plan_);
 }
 
-IRuntimeConfig* Engine::createRuntimeConfig() noexcept {
+IRuntimeConfig* StandinEngine::createRuntimeConfig() noexcept {
     return new Owner<IRuntimeConfig, RuntimeConfig>();
 }
 
-IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
+IExecutionContext* StandinEngine::createExecutionContextWithRuntimeConfig(
     IRuntimeConfig* config) noexcept {
     if (config == nullptr) {
         reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "createExecutionContext: no configuration");
@@ -395,7 +396,8 @@ IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
     if (made == nullptr) {
         return nullptr;
     }
-    Context& context = static_cast<Owner<IExecutionContext, Context>*>(made)->implementation();
+    StandinContext& context =
+        static_cast<Owner<IExecutionContext, StandinContext>*>(made)->implementation();
     if (lazy && is_set("lazy_kernels_round")) {
         context.round();
     }
@@ -408,11 +410,11 @@ IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(
     return made;
 }
 
-void Engine::setErrorRecorder(IErrorRecorder* recorder) noexcept {
+void StandinEngine::setErrorRecorder(IErrorRecorder* recorder) noexcept {
     reporter_.set_recorder(recorder);
 }
 
-IErrorRecorder* Engine::getErrorRecorder() const noexcept { return reporter_.recorder(); }
+IErrorRecorder* StandinEngine::getErrorRecorder() const noexcept { return reporter_.recorder(); }
 
 }  // namespace duovec::standin
 

@@ -153,22 +153,22 @@ class RuntimeConfig final : public TrapRuntimeConfig {
 
 class EngineInspector final : public TrapEngineInspector {
  public:
-    explicit EngineInspector(Plan const& plan);
+    explicit EngineInspector(StandinPlan const& plan);
     char const* getEngineInformation(LayerInformationFormat format) const noexcept override;
 
  private:
     std::string text_;
 };
 
-class Engine final : public TrapCudaEngine {
+class StandinEngine final : public TrapCudaEngine {
  public:
-    Engine(Plan plan, ILogger& logger, std::atomic<int>& engines);
-    ~Engine() noexcept override;
+    StandinEngine(StandinPlan plan, ILogger& logger, std::atomic<int>& engines);
+    ~StandinEngine() noexcept override;
 
-    std::shared_ptr<Plan const> const& plan() const { return plan_; }
+    std::shared_ptr<StandinPlan const> const& plan() const { return plan_; }
     int device() const { return device_; }
     /// Null when there is none.
-    Tensor const* find(char const* name) const;
+    PlanTensor const* find(char const* name) const;
 
     std::int32_t getNbLayers() const noexcept override;
     std::int32_t getNbAuxStreams() const noexcept override;
@@ -194,17 +194,17 @@ class Engine final : public TrapCudaEngine {
 
  private:
     Reporter reporter_;
-    std::shared_ptr<Plan const> plan_;
+    std::shared_ptr<StandinPlan const> plan_;
     int device_ = current_device();
     std::atomic<int>& engines_;
     std::atomic<int> contexts_ = 0;
 };
 
-class Context final : public TrapExecutionContext {
+class StandinContext final : public TrapExecutionContext {
  public:
-    Context(Engine const& engine, ILogger& logger, ExecutionContextAllocationStrategy strategy,
-            std::atomic<int>& contexts);
-    ~Context() noexcept override;
+    StandinContext(StandinEngine const& engine, ILogger& logger,
+                   ExecutionContextAllocationStrategy strategy, std::atomic<int>& contexts);
+    ~StandinContext() noexcept override;
 
     /// From now on its kernels round in another way than those of other contexts.
     void round() { rounds_ = true; }
@@ -238,7 +238,7 @@ class Context final : public TrapExecutionContext {
  private:
     /// What was set for a tensor.
     struct Binding {
-        std::optional<Shape> shape;
+        std::optional<PlanShape> shape;
         bool refused = false;
         void const* address = nullptr;
     };
@@ -252,13 +252,13 @@ class Context final : public TrapExecutionContext {
     /// Bytes of the profile that is selected.
     std::int64_t scratch_needed() const;
     /// Of all inputs; aborts when they have none or different ones.
-    Shape expect_shape() const;
-    Operation operation(Shape const& shape) const;
-    std::optional<KernelRun> kernels(Shape const& shape) const;
+    PlanShape expect_shape() const;
+    Operation operation(PlanShape const& shape) const;
+    std::optional<KernelRun> kernels(PlanShape const& shape) const;
     void add_scratch(Operation& operation) const;
 
-    Engine const& engine_;
-    std::shared_ptr<Plan const> plan_;
+    StandinEngine const& engine_;
+    std::shared_ptr<StandinPlan const> plan_;
     Reporter reporter_;
     ExecutionContextAllocationStrategy strategy_;
     std::atomic<int>& contexts_;

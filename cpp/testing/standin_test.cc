@@ -26,20 +26,20 @@ constexpr std::uint16_t kDenseHalves[] = {0x366b, 0xa132, 0x2849, 0x2f80, 0x31c5
 template <typename Id>
 void write_inputs(Rig const& rig) {
     constexpr Id kIds[] = {101, 250001, 7};
-    std::memset(rig.host, 0, Layout::kDense);
+    std::memset(rig.host, 0, RigLayout::kDense);
     for (std::size_t position = 0; position < 3; ++position) {
-        rig.at<Id>(Layout::kIds)[position] = kIds[position];
-        rig.at<std::int32_t>(Layout::kMask)[position] = 1;
+        rig.at<Id>(RigLayout::kIds)[position] = kIds[position];
+        rig.at<std::int32_t>(RigLayout::kMask)[position] = 1;
     }
     for (std::size_t position = kLength; position < 2 * kLength; ++position) {
-        rig.at<Id>(Layout::kIds)[position] = static_cast<Id>(position);
-        rig.at<std::int32_t>(Layout::kMask)[position] = 1;
+        rig.at<Id>(RigLayout::kIds)[position] = static_cast<Id>(position);
+        rig.at<std::int32_t>(RigLayout::kMask)[position] = 1;
     }
 }
 
 bool has_golden_row(Rig const& rig) {
-    return std::memcmp(rig.host + Layout::kDense, kDenseBits, sizeof kDenseBits) == 0 &&
-           std::memcmp(rig.host + Layout::kWeights, kWeightBits, sizeof kWeightBits) == 0;
+    return std::memcmp(rig.host + RigLayout::kDense, kDenseBits, sizeof kDenseBits) == 0 &&
+           std::memcmp(rig.host + RigLayout::kWeights, kWeightBits, sizeof kWeightBits) == 0;
 }
 
 void prepare(Rig& rig) {
@@ -134,7 +134,7 @@ TEST(plain_run_gives_expected_rows) {
     rig.run();
     CHECK(count("enqueue") == before + 1);
     CHECK(has_golden_row(rig));
-    float const* const weights = rig.at<float>(Layout::kWeights);
+    float const* const weights = rig.at<float>(RigLayout::kWeights);
     CHECK(std::isnan(weights[3]) && std::isnan(weights[kLength - 1]));
     CHECK(!std::isnan(weights[kLength]) && !std::isnan(weights[2 * kLength - 1]));
 }
@@ -145,11 +145,11 @@ TEST(rows_do_not_depend_on_padding) {
     CHECK(rig.prepare(1, 5));
     rig.run();
     CHECK(has_golden_row(rig));
-    rig.at<std::int32_t>(Layout::kMask)[0] = 0;
-    rig.at<std::int32_t>(Layout::kMask)[1] = 0;
-    rig.at<std::int32_t>(Layout::kMask)[2] = 0;
+    rig.at<std::int32_t>(RigLayout::kMask)[0] = 0;
+    rig.at<std::int32_t>(RigLayout::kMask)[1] = 0;
+    rig.at<std::int32_t>(RigLayout::kMask)[2] = 0;
     rig.run();
-    float const* const dense = rig.at<float>(Layout::kDense);
+    float const* const dense = rig.at<float>(RigLayout::kDense);
     CHECK(std::all_of(dense, dense + kColumns, [](float value) { return value == 0; }));
 }
 
@@ -161,7 +161,7 @@ TEST(outputs_read_too_early_are_no_numbers) {
     CHECK(rig.context->enqueueV3(rig.stream));
     expect(rig.copy_out());
     // No race although the copy is under way: it cannot have begun.
-    CHECK(std::isnan(rig.at<float>(Layout::kDense)[0]));
+    CHECK(std::isnan(rig.at<float>(RigLayout::kDense)[0]));
     fault("");
     expect(rig.synchronize());
     CHECK(has_golden_row(rig));
@@ -172,21 +172,22 @@ TEST(halves_and_wide_ids) {
     write_inputs<std::int64_t>(rig);
     CHECK(rig.prepare(2, kLength));
     rig.run();
-    CHECK(std::memcmp(rig.host + Layout::kDense, kDenseHalves, sizeof kDenseHalves) == 0);
+    CHECK(std::memcmp(rig.host + RigLayout::kDense, kDenseHalves, sizeof kDenseHalves) == 0);
 }
 
 TEST(replay_equals_plain_run) {
     Rig rig;
     prepare(rig);
     rig.run();
-    std::vector<char> const plain(rig.host + Layout::kDense, rig.host + Layout::kBytes);
+    std::vector<char> const plain(rig.host + RigLayout::kDense, rig.host + RigLayout::kBytes);
     long const captures = count("capture");
     CHECK(rig.capture() == cudaSuccess);
     CHECK(count("capture") == captures + 1);
-    std::memset(rig.host + Layout::kDense, 0, Layout::kBytes - Layout::kDense);
+    std::memset(rig.host + RigLayout::kDense, 0, RigLayout::kBytes - RigLayout::kDense);
     long const launches = count("graph_launch");
     for (int round = 0; round < 3; ++round) {
-        CHECK(CUDA(cudaMemsetAsync)(rig.device + Layout::kDense, 0, Layout::kBytes - Layout::kDense,
+        CHECK(CUDA(cudaMemsetAsync)(rig.device + RigLayout::kDense, 0,
+                                    RigLayout::kBytes - RigLayout::kDense,
                                     rig.stream) == cudaSuccess);
         CHECK(CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess);
     }
@@ -194,7 +195,7 @@ TEST(replay_equals_plain_run) {
     expect(rig.synchronize());
     CHECK(count("graph_launch") == launches + 3);
     CHECK(has_golden_row(rig));
-    CHECK(std::memcmp(rig.host + Layout::kDense, plain.data(), 2 * kColumns * 4) == 0);
+    CHECK(std::memcmp(rig.host + RigLayout::kDense, plain.data(), 2 * kColumns * 4) == 0);
 }
 
 TEST(capture_needs_a_run_before) {
@@ -249,7 +250,7 @@ TEST(threads_and_devices_work_beside_each_other) {
             }
             golden = golden && rig.capture() == cudaSuccess;
             for (int round = 0; golden && round < 20; ++round) {
-                std::memset(rig.host + Layout::kDense, 0, Layout::kBytes - Layout::kDense);
+                std::memset(rig.host + RigLayout::kDense, 0, RigLayout::kBytes - RigLayout::kDense);
                 golden = CUDA(cudaGraphLaunch)(rig.exec, rig.stream) == cudaSuccess &&
                          rig.copy_out() == cudaSuccess && rig.synchronize() == cudaSuccess &&
                          has_golden_row(rig);
@@ -317,10 +318,10 @@ TEST(scratch_is_checked_against_the_selected_profile) {
     rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
     rig.context->setInputShape("input_ids", dims(1, kLength));
     rig.context->setInputShape("attention_mask", dims(1, kLength));
-    rig.context->setInputTensorAddress("input_ids", rig.device + Layout::kIds);
-    rig.context->setInputTensorAddress("attention_mask", rig.device + Layout::kMask);
-    rig.context->setOutputTensorAddress("dense", rig.device + Layout::kDense);
-    rig.context->setOutputTensorAddress("token_weights", rig.device + Layout::kWeights);
+    rig.context->setInputTensorAddress("input_ids", rig.device + RigLayout::kIds);
+    rig.context->setInputTensorAddress("attention_mask", rig.device + RigLayout::kMask);
+    rig.context->setOutputTensorAddress("dense", rig.device + RigLayout::kDense);
+    rig.context->setOutputTensorAddress("token_weights", rig.device + RigLayout::kWeights);
     CHECK(!rig.context->enqueueV3(rig.stream));
     CHECK(contains(rig.listener.recorded, "setDeviceMemoryV2 should be called before"));
 }
@@ -378,7 +379,7 @@ TEST(faults_of_the_device) {
     CHECK(CUDA(cudaGetLastError)() == cudaErrorInsufficientDriver);
     CHECK(CUDA(cudaGetLastError)() == cudaSuccess);
     fault("runtime_0x228");
-    Listener listener;
+    ErrorListener listener;
     std::unique_ptr<trt::IRuntime> runtime = make_runtime(listener);
     CHECK(reinterpret_cast<std::uintptr_t>(runtime.release()) == 0x228);
     fault("");
@@ -431,9 +432,9 @@ TEST(faults_of_single_calls) {
     rig.run();
     CHECK(has_golden_row(rig));
     rig.run();
-    CHECK(std::isnan(rig.at<float>(Layout::kDense)[0]) &&
-          std::isnan(rig.at<float>(Layout::kDense)[kColumns - 1]) &&
-          !std::isnan(rig.at<float>(Layout::kDense)[kColumns]));
+    CHECK(std::isnan(rig.at<float>(RigLayout::kDense)[0]) &&
+          std::isnan(rig.at<float>(RigLayout::kDense)[kColumns - 1]) &&
+          !std::isnan(rig.at<float>(RigLayout::kDense)[kColumns]));
 }
 
 TEST(faults_of_graphs) {

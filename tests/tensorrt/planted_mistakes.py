@@ -129,8 +129,8 @@ MISTAKES = [
     Mistake(
         "a graph goes after the context that it uses",
         "session.h",
-        "        Context context;\n        GraphExec graph;\n",
-        "        GraphExec graph;\n        Context context;\n",
+        "        Context context;\n        CudaGraphExec graph;\n",
+        "        CudaGraphExec graph;\n        Context context;\n",
     ),
     Mistake(
         "the stream waits for the default stream",
