@@ -102,7 +102,8 @@ pub(crate) fn embed(
     let lanes = Lane::open(&machine.engine, &machine.buckets, &machine.clock, &options);
     let lanes = lanes.map_err(|error| CorpusError::Engine(error.to_string()))?;
     let (format, kept) = (target.format, &columns.kept[..]);
-    let run = Run { recipe, label: &label, kept, format, destination: &destination, progress };
+    let run =
+        CorpusRun { recipe, label: &label, kept, format, destination: &destination, progress };
     let parts = run.all(&mut windows, &machine.tokenizer, lanes)?;
     if parts == 0 {
         return Err(CorpusError::Options("the input has no rows".to_owned()));
@@ -134,7 +135,7 @@ fn check(job: &CorpusJob, recipe: &Recipe) -> Result<(), CorpusError> {
 
 /// One run, as its threads see it.
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct CorpusRun<'a> {
     recipe: &'a Recipe,
     label: &'a Label,
     kept: &'a [String],
@@ -143,7 +144,7 @@ struct Run<'a> {
     progress: &'a CorpusProgress,
 }
 
-impl Run<'_> {
+impl CorpusRun<'_> {
     /// Runs every window that has no part yet; gives the number of all windows.
     fn all(
         self,

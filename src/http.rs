@@ -73,7 +73,7 @@ const JSON: &str = "application/json";
 const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
 
 /// What every connection shares.
-struct State {
+struct AppState {
     service: Arc<EmbeddingService>,
     config: HttpConfig,
     keys: Arc<Keys>,
@@ -85,7 +85,7 @@ struct State {
     parsing: Arc<Semaphore>,
 }
 
-impl State {
+impl AppState {
     /// That of the application which the request came to.
     fn of(request: &HttpRequest) -> &Data<Self> {
         request.app_data().expect("`app` gives it to every request")
@@ -114,7 +114,7 @@ pub async fn serve(
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
     let (description, parsing) = (OnceLock::new(), Arc::new(Semaphore::new(1)));
-    let state = Data::new(State { service, config, keys, clock, traces, description, parsing });
+    let state = Data::new(AppState { service, config, keys, clock, traces, description, parsing });
     let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);

@@ -77,7 +77,7 @@ pub struct Fit {
 ///
 /// `None` without a measurement that took any time.
 pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
-    let mut runs: Vec<Run> = measured
+    let mut runs: Vec<MeasuredRun> = measured
         .iter()
         .map(|&(bucket, time)| (terms(bucket), time.as_secs_f64() * 1e6))
         .filter(|&(_, us)| us > 0.0)
@@ -128,7 +128,7 @@ pub(crate) fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, D
 }
 
 /// The terms of a run and its microseconds.
-type Run = ([f64; 3], f64);
+type MeasuredRun = ([f64; 3], f64);
 
 /// One run; its tokens with the least attention that there can be, and with the most.
 fn terms(bucket: Bucket) -> [f64; 3] {
@@ -151,14 +151,14 @@ impl Solution {
     }
 
     /// Sum of the squares of its relative errors.
-    fn squares(&self, runs: &[Run]) -> f64 {
+    fn squares(&self, runs: &[MeasuredRun]) -> f64 {
         runs.iter().map(|(terms, us)| (self.us(terms) / us - 1.0).powi(2)).sum()
     }
 }
 
 /// The best without a floor. Of all subsets of terms without a negative one the best is the
 /// constrained optimum.
-fn best_line(runs: &[Run]) -> Option<Solution> {
+fn best_line(runs: &[MeasuredRun]) -> Option<Solution> {
     (1_u8..8)
         .filter_map(|subset| solve(runs, subset))
         .filter(|weights| weights.iter().all(|&weight| weight >= 0.0))
@@ -170,7 +170,7 @@ fn best_line(runs: &[Run]) -> Option<Solution> {
 ///
 /// `None` when it is not much better than the line. A floor and its end are two terms more, which
 /// always follow noise more closely, so errors count for each run that the terms leave free.
-fn best_with_floor(runs: &[Run], line: &Solution) -> Option<Solution> {
+fn best_with_floor(runs: &[MeasuredRun], line: &Solution) -> Option<Solution> {
     let split = |end: usize| {
         let (flat, rest) = runs.split_at(end);
         let tokens = || flat.iter().map(|(terms, _)| terms[1]);
@@ -190,7 +190,7 @@ fn best_with_floor(runs: &[Run], line: &Solution) -> Option<Solution> {
 
 /// Least squares over the terms of `subset` (a bit for each); the others are zero. `None` when the
 /// measurements do not determine them.
-fn solve(runs: &[Run], subset: u8) -> Option<[f64; 3]> {
+fn solve(runs: &[MeasuredRun], subset: u8) -> Option<[f64; 3]> {
     let chosen: Vec<usize> = (0..3).filter(|term| subset & (1 << term) != 0).collect();
     let size = chosen.len();
     // Normal equations of the relative error, with the right-hand side as the last column; each

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::CorpusError;
 use super::recipe::{DenseFloat, Label, Recipe};
 use super::window::Window;
-use super::work::Outcome;
+use super::work::RowResult;
 use crate::service::EmbeddedItem;
 
 mod jsonl;
@@ -51,7 +51,7 @@ pub(super) const OWN_COLUMNS: [&str; 6] =
 pub(super) struct PartContent<'a> {
     pub(super) window: &'a Window,
     /// One for each row of the window.
-    pub(super) outcomes: &'a [Outcome],
+    pub(super) outcomes: &'a [RowResult],
     pub(super) recipe: &'a Recipe,
     pub(super) label: &'a Label,
     /// Names of the kept columns.

@@ -18,14 +18,14 @@ use crate::service::{EmbeddedItem, embedded_item};
 use crate::tokenize::{TextTokenizer, Tokenized};
 
 /// What became of a row.
-pub(super) type Outcome = Result<EmbeddedItem, String>;
+pub(super) type RowResult = Result<EmbeddedItem, String>;
 
 /// A window whose batches run.
 pub(super) struct Running {
     pub(super) window: Window,
     /// `None` for a row without ids.
     tokens: Vec<Option<Tokenized>>,
-    outcomes: Mutex<Vec<Option<Outcome>>>,
+    outcomes: Mutex<Vec<Option<RowResult>>>,
     batches_left: AtomicUsize,
 }
 
@@ -71,7 +71,7 @@ impl Running {
     }
 
     /// What became of each row; once, when all batches have run.
-    pub(super) fn take_outcomes(&self) -> Vec<Outcome> {
+    pub(super) fn take_outcomes(&self) -> Vec<RowResult> {
         let outcomes = std::mem::take(&mut *self.outcomes.lock());
         let lost = || Err("it was not run".to_owned());
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(lost)).collect()
@@ -79,7 +79,7 @@ impl Running {
 }
 
 /// A row's ids, or what became of it without any.
-fn split(tokenized: Result<Tokenized, String>) -> (Option<Tokenized>, Option<Outcome>) {
+fn split(tokenized: Result<Tokenized, String>) -> (Option<Tokenized>, Option<RowResult>) {
     match tokenized {
         Ok(item) => (Some(item), None),
         Err(reason) => (None, Some(Err(reason))),
@@ -105,7 +105,7 @@ impl Task {
                 embedded_item(&recipe.manifest, tokens(row), rows, dimensions, selection)
             })
         };
-        let outcomes: Vec<Outcome> = rows.iter().zip(ran).map(outcome).collect();
+        let outcomes: Vec<RowResult> = rows.iter().zip(ran).map(outcome).collect();
         let mut all = running.outcomes.lock();
         for (&row, outcome) in rows.iter().zip(outcomes) {
             all[row] = Some(outcome);

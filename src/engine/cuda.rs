@@ -83,7 +83,7 @@ pub struct CudaDevice {
 
 /// Memory of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceMemory {
+pub struct DeviceMemoryInfo {
     /// What nobody has taken.
     pub free_bytes: u64,
     /// All of it.
@@ -156,7 +156,7 @@ impl Cuda {
     }
 
     /// Memory of one device; makes it the calling thread's current device.
-    pub fn memory(&self, device: usize) -> Result<DeviceMemory, CudaError> {
+    pub fn memory(&self, device: usize) -> Result<DeviceMemoryInfo, CudaError> {
         let index = c_int::try_from(device).unwrap_or(c_int::MAX);
         // SAFETY: `cudaSetDevice` takes any number and refuses those that are no device.
         let status = unsafe { self.runtime.cudaSetDevice(index) };
@@ -165,7 +165,7 @@ impl Cuda {
         // SAFETY: `cudaMemGetInfo` writes one size to each of the given addresses.
         let status = unsafe { self.runtime.cudaMemGetInfo(&raw mut free, &raw mut total) };
         self.check("cudaMemGetInfo", status)?;
-        Ok(DeviceMemory { free_bytes: free as u64, total_bytes: total as u64 })
+        Ok(DeviceMemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
     }
 
     /// The opened library's version.

@@ -33,7 +33,7 @@ use super::connection::unread;
 use super::error::{ApiError, Code, ErrorForm};
 use super::payload::EmbeddingRequest;
 use super::record::{self, RequestContext};
-use super::{State, cors, embed, health, models, nim, openapi, pages, tei, tokenize};
+use super::{AppState, cors, embed, health, models, nim, openapi, pages, tei, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
 
@@ -74,7 +74,7 @@ impl Endpoint {
 
 /// What answers requests, whichever way they came.
 pub(super) fn application(
-    state: &Data<State>,
+    state: &Data<AppState>,
 ) -> impl ServiceFactory<
     Request,
     Config = (),
@@ -188,7 +188,7 @@ async fn enter(
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
-    let state = State::of(request.request());
+    let state = AppState::of(request.request());
     RequestContext::of(request.request()).enter(endpoint, &request, state.traces.as_deref());
     if endpoint.needs_key
         && let Err(error) = state.keys.check(request.headers())
@@ -230,7 +230,7 @@ async fn close_while_draining<B: MessageBody>(
     next: Next<B>,
 ) -> Result<ServiceResponse<B>, Error> {
     let mut response = next.call(request).await?;
-    if State::of(response.request()).service.phase() >= Phase::LameDuck {
+    if AppState::of(response.request()).service.phase() >= Phase::LameDuck {
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     Ok(response)

@@ -43,7 +43,7 @@ use tokio_rustls::server::TlsStream;
 use super::app::application;
 use super::entrance::Listeners;
 use super::tls::HTTP_2;
-use super::{State, record};
+use super::{AppState, record};
 use crate::config::HttpConfig;
 
 mod activity;
@@ -72,7 +72,7 @@ struct Timeouts {
 /// When a listener cannot be used.
 pub(super) fn server(
     listeners: Listeners,
-    state: &web::Data<State>,
+    state: &web::Data<AppState>,
     drain_timeout: Duration,
 ) -> io::Result<Server> {
     let threads = state.config.threads.as_usize();
@@ -144,7 +144,7 @@ fn timeouts(config: &HttpConfig) -> Timeouts {
 
 /// A connection of HTTP/1.1.
 fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
-    state: web::Data<State>,
+    state: web::Data<AppState>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
     let timeouts = timeouts(&state.config);
@@ -172,7 +172,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
 
 /// A connection of which the handshake has chosen the protocol.
 fn http_1_or_2(
-    state: web::Data<State>,
+    state: web::Data<AppState>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<
     TlsStream<TcpStream>,

@@ -11,9 +11,9 @@ use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
 use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
 use super::record::{RequestContext, Served};
-use super::reply::{self, Form, MANY_NUMBERS, Resident};
+use super::reply::{self, AnswerFormat, MANY_NUMBERS, Resident};
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use super::{JSON, State};
+use super::{AppState, JSON};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
@@ -42,7 +42,7 @@ const LARGE_BODY_BYTES: usize = 1024 * 1024;
 /// A request for vectors in the words of some family of clients.
 pub(super) trait Question: Body + Send + 'static {
     /// How the answer is written.
-    type Form: Send + 'static;
+    type Format: Send + 'static;
 
     /// What the service is asked.
     ///
@@ -52,32 +52,37 @@ pub(super) trait Question: Body + Send + 'static {
         self,
         vectors: Vectors,
         head: &RequestHead,
-        state: &State,
-    ) -> Result<(EmbedRequest, Self::Form), ApiError>;
+        state: &AppState,
+    ) -> Result<(EmbedRequest, Self::Format), ApiError>;
 
     /// The body of the answer.
     fn write(
         reply: &EmbedReply,
         vectors: Vectors,
-        form: Self::Form,
+        format: Self::Format,
         resident: &Resident<'_>,
     ) -> Vec<u8>;
 }
 
 impl Question for EmbeddingRequest {
-    type Form = Form;
+    type Format = AnswerFormat;
 
     fn ask(
         self,
         vectors: Vectors,
         head: &RequestHead,
-        state: &State,
-    ) -> Result<(EmbedRequest, Form), ApiError> {
+        state: &AppState,
+    ) -> Result<(EmbedRequest, AnswerFormat), ApiError> {
         self.validate(vectors, head, &state.config, &state.service)
     }
 
-    fn write(reply: &EmbedReply, vectors: Vectors, form: Form, resident: &Resident<'_>) -> Vec<u8> {
-        reply::write(reply, vectors, form, resident)
+    fn write(
+        reply: &EmbedReply,
+        vectors: Vectors,
+        format: AnswerFormat,
+        resident: &Resident<'_>,
+    ) -> Vec<u8> {
+        reply::write(reply, vectors, format, resident)
     }
 }
 
@@ -111,7 +116,7 @@ impl Head {
 
 /// Answers one request. What makes the body worthless is refused before the body is read.
 pub(super) async fn embed<Q: Question>(
-    state: Data<State>,
+    state: Data<AppState>,
     request: HttpRequest,
     payload: web::Payload,
     vectors: Vectors,
@@ -143,20 +148,20 @@ struct Answer {
 }
 
 async fn work<Q: Question>(
-    state: &State,
+    state: &AppState,
     head: Head,
     payload: web::Payload,
     vectors: Vectors,
     permit: Permit,
 ) -> Result<Answer, ApiError> {
     let (request, mut permit) = receive::<Q>(state, head, payload, permit).await?;
-    let (request, form) = request.ask(vectors, &head.asked, state)?;
+    let (request, format) = request.ask(vectors, &head.asked, state)?;
     let parsed = state.clock.now();
     let answer = state.service.embed(request, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
     let (milestones, cache_use) = (answer.milestones, answer.cache_use);
-    let body = write::<Q>(state, answer, vectors, form).await?;
+    let body = write::<Q>(state, answer, vectors, format).await?;
     let written = state.clock.now();
     let timeline = Timeline { arrival: head.arrival, parsed, milestones, written, cache_use };
     Ok(Answer { body, items, tokens, timeline })
@@ -169,7 +174,7 @@ async fn work<Q: Question>(
 /// When the request is refused before its body is read, its body is not of its form, its time is
 /// over, or `work` refuses it.
 pub(super) async fn without_model<B: Body + Send + 'static, T>(
-    state: &State,
+    state: &AppState,
     request: &HttpRequest,
     payload: web::Payload,
     work: impl AsyncFnOnce(B, Head, &mut Permit) -> Result<T, ApiError>,
@@ -189,7 +194,7 @@ pub(super) async fn without_model<B: Body + Send + 'static, T>(
 
 /// Reads and parses the body; gives the permit back, which holds its bytes.
 async fn receive<B: Body + Send + 'static>(
-    state: &State,
+    state: &AppState,
     head: Head,
     payload: web::Payload,
     mut permit: Permit,
@@ -255,7 +260,7 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
 
 /// Gives the permit back: it holds the body's bytes as long as texts may be parts of it.
 async fn parse<B: Body + Send + 'static>(
-    state: &State,
+    state: &AppState,
     bytes: Vec<u8>,
     packing: Packing,
     mut permit: Permit,
@@ -291,10 +296,10 @@ async fn parse<B: Body + Send + 'static>(
 }
 
 async fn write<Q: Question>(
-    state: &State,
+    state: &AppState,
     answer: EmbedReply,
     vectors: Vectors,
-    form: Q::Form,
+    format: Q::Format,
 ) -> Result<Vec<u8>, ApiError> {
     let large = reply::numbers(&answer) >= MANY_NUMBERS;
     let service = Arc::clone(&state.service);
@@ -305,13 +310,13 @@ async fn write<Q: Question>(
             vocab_size: card.map_or(0, |card| card.vocab_size),
             piece: &|id| service.piece(id),
         };
-        Q::write(&answer, vectors, form, &resident)
+        Q::write(&answer, vectors, format, &resident)
     };
     if large { off_thread(state, work).await } else { Ok(work()) }
 }
 
 pub(super) async fn off_thread<T: Send + 'static>(
-    state: &State,
+    state: &AppState,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     // Fails only when the work panicked.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
 use super::health_reply::Tuning;
-use super::{NO_STORE, State};
+use super::{AppState, NO_STORE};
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
 use crate::progress::StartStage;
 use crate::service::HealthReport;
@@ -119,14 +119,14 @@ pub(super) async fn live() -> HttpResponse {
 }
 
 /// Readiness and diagnostics; never waits.
-pub(super) async fn report(state: Data<State>) -> HttpResponse {
+pub(super) async fn report(state: Data<AppState>) -> HttpResponse {
     let report = state.service.health();
     let status = if report.status.takes_requests() { OK } else { NOT_READY };
     HttpResponse::build(status).insert_header(NO_STORE).json(describe(&report))
 }
 
 /// What was counted and timed.
-pub(super) async fn metrics(state: Data<State>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn metrics(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let text = state.service.metrics_text().ok_or_else(|| {
         let message = "metrics are off; start the server with --metrics true";
         ApiError::new(Code::NotFound, message)
@@ -163,7 +163,7 @@ fn describe(report: &HealthReport) -> Health<'_> {
 }
 
 /// The canary on every worker.
-pub(super) async fn deep(state: Data<State>) -> HttpResponse {
+pub(super) async fn deep(state: Data<AppState>) -> HttpResponse {
     let timeout = Duration::from_millis(state.config.deep_health_timeout.get());
     let report = state.service.deep_health(timeout).await;
     let status = if report.passed() { OK } else { NOT_READY };

@@ -7,7 +7,7 @@ use actix_web::web::{Data, Path};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::State;
+use super::AppState;
 use super::error::{ApiError, OK};
 use super::payload::unknown_model;
 use crate::config::{Dialect, HttpConfig};
@@ -54,7 +54,7 @@ pub(super) struct Model<'a> {
 }
 
 /// The resident model; its own name comes first.
-pub(super) async fn list(state: Data<State>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn list(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
     let with_prompt = PROMPTS
         .iter()
@@ -66,7 +66,10 @@ pub(super) async fn list(state: Data<State>) -> Result<HttpResponse, ApiError> {
 }
 
 /// The resident model by its id or an alias, with or without a prompt.
-pub(super) async fn one(state: Data<State>, name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn one(
+    state: Data<AppState>,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
     let prompt = prompt_of(&name, &state.config, &state.service);
     let prompt = prompt.ok_or_else(|| unknown_model(&state.service))?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::app::{Endpoint, get};
 use super::error::{ApiError, NOT_READY, OK};
-use super::{NO_STORE, State, models};
+use super::{AppState, NO_STORE, models};
 
 /// What a probe reads.
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ async fn live() -> HttpResponse {
     HttpResponse::build(OK).insert_header(NO_STORE).json(health)
 }
 
-async fn ready(state: Data<State>) -> HttpResponse {
+async fn ready(state: Data<AppState>) -> HttpResponse {
     let status = state.service.health().status;
     let (code, message) = match status.takes_requests() {
         true => (OK, "Service is ready.".to_owned()),
@@ -66,7 +66,7 @@ async fn ready(state: Data<State>) -> HttpResponse {
     HttpResponse::build(code).insert_header(NO_STORE).json(health)
 }
 
-async fn metadata(state: Data<State>) -> Result<HttpResponse, ApiError> {
+async fn metadata(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = models::card(&state.service)?;
     let model_url = format!("{}:{}", card.id, card.revision);
     Ok(HttpResponse::build(OK).json(Metadata {

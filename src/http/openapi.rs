@@ -23,7 +23,7 @@ use super::payload::EmbeddingRequest;
 use super::reply::{Embedding, List, PairedEmbedding, SparseEmbedding};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
 use super::tokenize::TokenLists;
-use super::{JSON, State, health, models};
+use super::{AppState, JSON, health, models};
 use crate::config::HttpConfig;
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{ModelCard, Vectors};
@@ -44,7 +44,7 @@ struct Facts<'a> {
 
 /// `/openapi.json`. Anybody may ask for it, so it is written once: with the model's card it does
 /// not change any more.
-pub(super) async fn answer(state: Data<State>) -> HttpResponse {
+pub(super) async fn answer(state: Data<AppState>) -> HttpResponse {
     let HttpConfig { max_items, max_request_timeout, .. } = state.config;
     let card = state.service.model_card();
     let write = || {

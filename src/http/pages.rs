@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-use super::State;
+use super::AppState;
 use super::app::{Endpoint, get};
 use super::error::OK;
 use crate::config::{Dialect, DocsRoutes};
@@ -70,7 +70,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 
 /// Answers `/`: a browser gets the playground, where it is served and its routes are; a program
 /// gets an index of the routes, relative to this address.
-pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
+pub(super) async fn root(state: Data<AppState>, request: HttpRequest) -> HttpResponse {
     let has_pages = state.config.docs == DocsRoutes::Serve;
     let speaks_openai = state.config.speaks(Dialect::OpenAi);
     let wants_page = accepts(request.headers(), ACCEPT, &["text/html"]);

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, Code};
 use super::models;
-use super::reply::{DenseFormat, Form, SparseFormat};
+use super::reply::{AnswerFormat, DenseFormat, SparseFormat};
 use crate::config::{Dialect, HttpConfig, TokenInput, TruncateDefault};
 use crate::service::{
     EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, OverLong, RequestHead, Vectors,
@@ -213,7 +213,7 @@ impl EmbeddingRequest {
         head: &RequestHead,
         config: &HttpConfig,
         service: &EmbeddingService,
-    ) -> Result<(EmbedRequest, Form), ApiError> {
+    ) -> Result<(EmbedRequest, AnswerFormat), ApiError> {
         if self.input.is_empty() {
             return Err(missing::<Self>());
         }
@@ -238,11 +238,11 @@ impl EmbeddingRequest {
             priority: head.priority,
             deadline: head.deadline,
         };
-        let form = Form {
+        let format = AnswerFormat {
             dense: self.encoding_format.unwrap_or_default(),
             sparse: self.sparse_format.unwrap_or_default(),
         };
-        Ok((EmbedRequest { inputs: self.input, options }, form))
+        Ok((EmbedRequest { inputs: self.input, options }, format))
     }
 
     /// What the texts are used for, as `input_type` or the model's name says.

@@ -17,7 +17,7 @@ use tracing::field::{DisplayValue, display};
 
 use super::app::Endpoint;
 use super::error::{ApiError, Code};
-use super::{State, request_id};
+use super::{AppState, request_id};
 use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::traces::traceparent::{self, TraceParent};
@@ -108,7 +108,7 @@ pub(super) async fn observe(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let state = State::of(request.request()).clone();
+    let state = AppState::of(request.request()).clone();
     let id = request_id::of(request.headers());
     let record = Record::begin(&state, id.to_str().unwrap_or_default());
     request.extensions_mut().insert(Rc::clone(&record.context));
@@ -125,7 +125,7 @@ pub(super) async fn observe(
 
 /// Records a request that no layer sees, since its head was refused. Gives its answer, after which
 /// the connection ends.
-pub(super) fn refuse_head(state: &State, error: &ApiError) -> Vec<u8> {
+pub(super) fn refuse_head(state: &AppState, error: &ApiError) -> Vec<u8> {
     let id = request_id::new();
     Record::begin(state, &id).finish(error.status_code(), Some(error));
     error.to_bare_answer(&id)
@@ -144,7 +144,7 @@ fn in_our_form(error: &Error) -> Option<ApiError> {
 
 /// A request under way; records that the client left when it is dropped unfinished.
 struct Record<'a> {
-    state: &'a State,
+    state: &'a AppState,
     context: Rc<RequestContext>,
     request_id: &'a str,
     is_finished: bool,
@@ -155,7 +155,7 @@ type LogId<I> = Option<DisplayValue<I>>;
 
 impl<'a> Record<'a> {
     /// A request of which the head has just come, or been refused.
-    fn begin(state: &'a State, request_id: &'a str) -> Self {
+    fn begin(state: &'a AppState, request_id: &'a str) -> Self {
         let context = Rc::new(RequestContext {
             arrival: state.clock.now(),
             entered: Cell::default(),

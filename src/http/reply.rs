@@ -43,7 +43,7 @@ pub(super) enum SparseFormat {
 
 /// How the vectors of an answer are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct AnswerFormat {
     pub(super) dense: DenseFormat,
     pub(super) sparse: SparseFormat,
 }
@@ -292,16 +292,16 @@ pub(super) fn numbers(reply: &EmbedReply) -> usize {
 pub(super) fn write<'a>(
     reply: &'a EmbedReply,
     vectors: Vectors,
-    form: Form,
+    format: AnswerFormat,
     resident: &'a Resident<'a>,
 ) -> Vec<u8> {
-    let dense = |item: &'a EmbeddedItem| match form.dense {
+    let dense = |item: &'a EmbeddedItem| match format.dense {
         DenseFormat::Float => DenseVector::Float(Decimals(&item.dense)),
         DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
     };
     let sparse = |item: &'a EmbeddedItem| SparseValues {
         vector: &item.sparse,
-        format: form.sparse,
+        format: format.sparse,
         resident,
     };
     match vectors {
@@ -375,7 +375,7 @@ mod tests {
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
         let piece = |id: u32| (id == 7).then(|| "▁\"a\\".to_owned());
         let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &piece };
-        let bytes = write(&reply(), Vectors::Both, Form { dense, sparse }, &resident);
+        let bytes = write(&reply(), Vectors::Both, AnswerFormat { dense, sparse }, &resident);
         String::from_utf8(bytes).expect("it is UTF-8")
     }
 
@@ -428,9 +428,9 @@ mod tests {
             let milestones = Milestones::default();
             let (items, cache_use) = (vec![item], None);
             let reply = EmbedReply { items, prompt_tokens: 1, milestones, cache_use };
-            let form = Form { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
+            let format = AnswerFormat { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
             let resident = Resident { id: "m", vocab_size: 1, piece: &|_| None };
-            let text = write(&reply, Vectors::Dense, form, &resident);
+            let text = write(&reply, Vectors::Dense, format, &resident);
             let text = String::from_utf8(text).expect("it is UTF-8");
             let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
             let (decimal, _) = rest.split_once(']').expect("it ends");

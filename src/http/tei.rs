@@ -14,7 +14,7 @@ use super::embed::{self, Question};
 use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK};
 use super::payload::{Body, WHOLE_NUMBER, input, missing, scalar};
 use super::reply::Resident;
-use super::{NO_STORE, State, models};
+use super::{AppState, NO_STORE, models};
 use crate::config::{TokenInput, TruncateDefault};
 use crate::package::manifest::Pooling;
 use crate::service::{
@@ -82,13 +82,13 @@ impl Body for EmbedBody {
 }
 
 impl Question for EmbedBody {
-    type Form = ();
+    type Format = ();
 
     fn ask(
         self,
         vectors: Vectors,
         head: &RequestHead,
-        state: &State,
+        state: &AppState,
     ) -> Result<(EmbedRequest, ()), ApiError> {
         if self.inputs.is_empty() {
             return Err(missing::<Self>());
@@ -194,7 +194,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         // Its other methods are not TEI's.
         .service(embedding("/", Vectors::Dense).guard(guard::Post()));
     for (path, why) in UNFIT {
-        app.service(post(path, keyed(path), move |state: Data<State>| unfit(state, why)));
+        app.service(post(path, keyed(path), move |state: Data<AppState>| unfit(state, why)));
     }
     tokens::routes(app);
     let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
@@ -211,12 +211,12 @@ fn embedding(path: &'static str, vectors: Vectors) -> Resource {
     post(path, keyed(path), handler)
 }
 
-async fn unfit(state: Data<State>, why: &'static str) -> Result<HttpResponse, ApiError> {
+async fn unfit(state: Data<AppState>, why: &'static str) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
     Err(ApiError::new(Code::UnfitModel, why))
 }
 
-async fn info(state: Data<State>) -> Result<HttpResponse, ApiError> {
+async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = models::card(&state.service)?;
     let running = state.service.health().running;
     let running = running.ok_or_else(|| ApiError::unavailable(Refusal::NoWorker))?;
@@ -244,7 +244,7 @@ async fn info(state: Data<State>) -> Result<HttpResponse, ApiError> {
     }))
 }
 
-async fn ping(state: Data<State>) -> HttpResponse {
+async fn ping(state: Data<AppState>) -> HttpResponse {
     let status = state.service.health().status;
     let mut response = HttpResponse::build(if status.takes_requests() { OK } else { NOT_READY });
     response.insert_header(NO_STORE);

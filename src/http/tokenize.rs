@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::embed::{Head, off_thread, without_model};
 use super::error::{ApiError, OK};
 use super::payload::EmbeddingRequest;
-use super::{JSON, State};
+use super::{AppState, JSON};
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
 
@@ -78,7 +78,7 @@ impl Serialize for OffsetPairs<'_> {
 
 /// Answers one request. It waits for no worker.
 pub(super) async fn tokenize(
-    state: Data<State>,
+    state: Data<AppState>,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {

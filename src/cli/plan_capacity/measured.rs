@@ -68,11 +68,11 @@ struct Cost {
 #[derive(Deserialize)]
 struct BenchFile {
     engine: String,
-    shapes: Vec<Shape>,
+    shapes: Vec<ShapeTime>,
 }
 
 #[derive(Deserialize)]
-struct Shape {
+struct ShapeTime {
     rows: usize,
     length: usize,
     median_ms: f64,
@@ -132,7 +132,7 @@ impl MeasuredServer {
     }
 
     fn of_bench(bench: &BenchFile) -> Option<Self> {
-        let timed = |shape: &Shape| {
+        let timed = |shape: &ShapeTime| {
             let time = Duration::try_from_secs_f64(shape.median_ms / 1e3).ok()?;
             Some((Bucket { rows: shape.rows, length: shape.length }, time))
         };

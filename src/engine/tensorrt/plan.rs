@@ -7,11 +7,11 @@ use crate::package::manifest::{GraphTensor, Manifest, TensorType};
 use super::ffi;
 
 /// Name, usual and largest shape of a profile.
-type Range = (&'static str, (u32, u32), (u32, u32));
+type ProfileShapes = (&'static str, (u32, u32), (u32, u32));
 
 /// TensorRT chooses kernels for the usual shapes when it builds: one for each kind of traffic. A
 /// batch runs in the smallest that covers it.
-const TUNED: &[Range] = &[
+const TUNED: &[ProfileShapes] = &[
     ("query", (1, 32), (4, 64)),
     ("queries", (8, 64), (16, 64)),
     ("text", (1, 512), (4, 512)),
@@ -20,7 +20,8 @@ const TUNED: &[Range] = &[
     ("full", (64, 512), (64, 512)),
 ];
 /// TensorRT-RTX compiles for the shapes that are run, when they are.
-const COMPILED: &[Range] = &[("latency", (1, 32), (8, 128)), ("throughput", (32, 128), (64, 512))];
+const COMPILED: &[ProfileShapes] =
+    &[("latency", (1, 32), (8, 128)), ("throughput", (32, 128), (64, 512))];
 /// Rows of one more profile, for texts that are longer than all of these.
 const LONG_ROWS_MAX: u32 = 8;
 /// Its usual length.
@@ -58,7 +59,7 @@ pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static s
 /// a full batch, so that they cost no further scratch memory.
 pub fn default_profiles(flavour: PlanFlavour, max_input_tokens: usize) -> Vec<PlanProfile> {
     let longest = u32::try_from(max_input_tokens).unwrap_or(u32::MAX);
-    let profile = |&(name, usual, largest): &Range| {
+    let profile = |&(name, usual, largest): &ProfileShapes| {
         let length_max = largest.1.min(longest);
         PlanProfile {
             name: name.to_owned(),

@@ -75,11 +75,12 @@ fn with_source<T>(work: impl FnOnce(&BodySource) -> T) -> T {
 /// Reads `input`; null gives no items, like an absent field.
 pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
     with_source(|source| {
-        let mut items = match json.deserialize_any(InputSeed { place: Place::Whole, source })? {
-            Found::Items(items) => items,
-            Found::Item(item) => vec![item],
-            Found::Id(id) => vec![Input::TokenIds(vec![id])],
-        };
+        let mut items =
+            match json.deserialize_any(InputSeed { position: Position::Whole, source })? {
+                Found::Items(items) => items,
+                Found::Item(item) => vec![item],
+                Found::Id(id) => vec![Input::TokenIds(vec![id])],
+            };
         source.copy_others(&mut items);
         Ok(items)
     })
@@ -153,7 +154,7 @@ enum Kind {
 
 /// Where in `input` a value stands.
 #[derive(Clone, Copy)]
-enum Place {
+enum Position {
     Whole,
     /// The first of a list: it says what the others must be.
     First,
@@ -165,7 +166,7 @@ enum Place {
 /// A value that is about to be read.
 #[derive(Clone, Copy)]
 struct InputSeed<'a> {
-    place: Place,
+    position: Position,
     source: &'a BodySource,
 }
 
@@ -177,33 +178,33 @@ enum Found {
 
 impl InputSeed<'_> {
     fn wrong<E: Error>(self, found: &str) -> E {
-        let expected = match self.place {
-            Place::Whole => SHAPES,
-            Place::First => "a text, a token id, or a list of token ids",
-            Place::Next(Kind::Text) => "a text",
-            Place::Next(Kind::Ids) => "a list of token ids",
-            Place::Next(Kind::Id) | Place::Within => "a token id, a whole number such as 17",
+        let expected = match self.position {
+            Position::Whole => SHAPES,
+            Position::First => "a text, a token id, or a list of token ids",
+            Position::Next(Kind::Text) => "a text",
+            Position::Next(Kind::Ids) => "a list of token ids",
+            Position::Next(Kind::Id) | Position::Within => "a token id, a whole number such as 17",
         };
         self.source.stop(Code::InvalidInput, format!("is {found}; send {expected}"))
     }
 
-    /// Refuses what may not stand at this place.
+    /// Refuses what may not stand at this position.
     fn check<E: Error>(self, kind: Kind) -> Result<(), E> {
         let name = |kind| match kind {
             Kind::Text => "a text",
             Kind::Id => "a token id",
             Kind::Ids => "a list",
         };
-        match self.place {
-            Place::Whole if kind == Kind::Id => Err(self.wrong("a number")),
-            Place::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
-            Place::Next(first) if kind != first => {
+        match self.position {
+            Position::Whole if kind == Kind::Id => Err(self.wrong("a number")),
+            Position::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
+            Position::Next(first) if kind != first => {
                 let (found, first) = (name(kind), name(first));
                 let message =
                     format!("is {found} and the first item is {first}; send items of one type");
                 Err(self.source.stop(Code::InvalidInput, message))
             }
-            Place::Whole | Place::First | Place::Next(_) | Place::Within => Ok(()),
+            Position::Whole | Position::First | Position::Next(_) | Position::Within => Ok(()),
         }
     }
 
@@ -263,9 +264,9 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Found, E> {
-        match self.place {
-            Place::Whole => Ok(Found::Items(Vec::new())),
-            Place::First | Place::Next(_) | Place::Within => Err(self.wrong("null")),
+        match self.position {
+            Position::Whole => Ok(Found::Items(Vec::new())),
+            Position::First | Position::Next(_) | Position::Within => Err(self.wrong("null")),
         }
     }
 
@@ -305,25 +306,25 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
         self.check(Kind::Ids)?;
-        let at = |place| Self { place, ..self };
-        if !matches!(self.place, Place::Whole) {
+        let at = |position| Self { position, ..self };
+        if !matches!(self.position, Position::Whole) {
             // An empty list is like an empty text: only the special tokens are run.
-            let ids = at(Place::Within).ids(Vec::new(), list)?;
+            let ids = at(Position::Within).ids(Vec::new(), list)?;
             return Ok(Found::Item(Input::TokenIds(ids)));
         }
-        Ok(Found::Items(match list.next_element_seed(at(Place::First))? {
+        Ok(Found::Items(match list.next_element_seed(at(Position::First))? {
             None => {
                 let fault = "is an empty list; send an item".to_owned();
                 return Err(self.source.stop(Code::InvalidInput, fault));
             }
             Some(Found::Id(first)) => {
-                vec![Input::TokenIds(at(Place::Next(Kind::Id)).ids(vec![first], list)?)]
+                vec![Input::TokenIds(at(Position::Next(Kind::Id)).ids(vec![first], list)?)]
             }
             Some(Found::Item(first @ Input::Text(_))) => {
-                at(Place::Next(Kind::Text)).items(first, list)?
+                at(Position::Next(Kind::Text)).items(first, list)?
             }
             Some(Found::Item(first @ Input::TokenIds(_))) => {
-                at(Place::Next(Kind::Ids)).items(first, list)?
+                at(Position::Next(Kind::Ids)).items(first, list)?
             }
             Some(Found::Items(items)) => items,
         }))

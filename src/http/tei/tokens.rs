@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
 
 use super::{PROMPTS, Prompt, keyed, options};
-use crate::http::State;
+use crate::http::AppState;
 use crate::http::app::post;
 use crate::http::embed::{Head, off_thread, without_model};
 use crate::http::error::{ApiError, Code, OK};
@@ -74,7 +74,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 }
 
 async fn tokenize(
-    state: Data<State>,
+    state: Data<AppState>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -141,7 +141,7 @@ fn tokens<'a>(
 }
 
 async fn decode(
-    state: Data<State>,
+    state: Data<AppState>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {

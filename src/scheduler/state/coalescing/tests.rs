@@ -10,14 +10,14 @@ const TOKENS: usize = 100;
 
 /// A request for the texts of these numbers.
 #[derive(Clone, Copy)]
-struct Request<'a> {
+struct TextsRequest<'a> {
     texts: &'a [u128],
     vectors: Vectors,
     priority: Priority,
     deadline: Moment,
 }
 
-impl<'a> Request<'a> {
+impl<'a> TextsRequest<'a> {
     fn interactive(texts: &'a [u128]) -> Self {
         let (vectors, priority) = (Vectors::Both, Priority::Interactive);
         Self { texts, vectors, priority, deadline: LATER }
@@ -78,9 +78,9 @@ fn answered(actions: &[Action]) -> Vec<(usize, Sequence)> {
 #[test]
 fn items_of_the_same_ids_are_one_text_of_the_queue() {
     let (mut once, mut often) = (state(100, 1), state(100, 1));
-    Request::bulk(&[7]).accepted(&mut once);
-    Request::bulk(&[7, 7, 7]).accepted(&mut often);
-    Request::bulk(&[7]).accepted(&mut often);
+    TextsRequest::bulk(&[7]).accepted(&mut once);
+    TextsRequest::bulk(&[7, 7, 7]).accepted(&mut often);
+    TextsRequest::bulk(&[7]).accepted(&mut often);
     for state in [&once, &often] {
         assert_eq!((state.queue_depth(), state.queue_tokens()), (1, TOKENS));
     }
@@ -97,8 +97,8 @@ fn items_of_the_same_ids_are_one_text_of_the_queue() {
 fn an_interactive_item_takes_bulk_items_of_its_ids_with_it() {
     let mut state = state(1000, 1);
     let texts: Vec<u128> = (0..200).collect();
-    Request::bulk(&texts).accepted(&mut state);
-    let query = Request::interactive(&[199]).accepted(&mut state).start;
+    TextsRequest::bulk(&texts).accepted(&mut state);
+    let query = TextsRequest::interactive(&[199]).accepted(&mut state).start;
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
     assert_eq!(state.queue_depth(), 200, "the bulk item left the queue of its priority");
     assert_eq!(started(&ask(&mut state, at(0)))[0], query);
@@ -109,9 +109,9 @@ fn an_interactive_item_takes_bulk_items_of_its_ids_with_it() {
 #[test]
 fn a_bulk_item_does_not_hold_back_an_interactive_one_of_its_ids() {
     let mut state = state(1000, 1);
-    let query = Request::interactive(&[7]).accepted(&mut state).start;
+    let query = TextsRequest::interactive(&[7]).accepted(&mut state).start;
     let texts: Vec<u128> = (0..200).collect();
-    Request::bulk(&texts).accepted(&mut state);
+    TextsRequest::bulk(&texts).accepted(&mut state);
     assert_eq!(started(&ask(&mut state, at(0)))[0], query);
 }
 
@@ -119,7 +119,7 @@ fn a_bulk_item_does_not_hold_back_an_interactive_one_of_its_ids() {
 fn the_next_item_leads_when_the_leader_leaves() {
     let mut state = state(100, 1);
     for _ in 0..3 {
-        Request::interactive(&[7]).accepted(&mut state);
+        TextsRequest::interactive(&[7]).accepted(&mut state);
     }
     state.handle(at(0), &Event::Cancel { items: 0..1 });
     assert_eq!(state.queue_depth(), 1);
@@ -133,8 +133,8 @@ fn the_next_item_leads_when_the_leader_leaves() {
 #[test]
 fn a_text_that_nobody_waits_for_any_more_leaves_the_queue() {
     let mut state = state(100, 1);
-    Request::interactive(&[7, 7]).accepted(&mut state);
-    Request::bulk(&[7]).accepted(&mut state);
+    TextsRequest::interactive(&[7, 7]).accepted(&mut state);
+    TextsRequest::bulk(&[7]).accepted(&mut state);
     state.handle(at(0), &Event::Cancel { items: 2..3 });
     state.handle(at(0), &Event::Cancel { items: 0..2 });
     assert!(state.is_empty() && state.queue_depth() == 0);
@@ -144,9 +144,9 @@ fn a_text_that_nobody_waits_for_any_more_leaves_the_queue() {
 #[test]
 fn each_item_of_a_text_has_its_own_deadline() {
     let mut state = state(100, 1);
-    Request { deadline: at(10), ..Request::interactive(&[7]) }.accepted(&mut state);
-    Request::interactive(&[7]).accepted(&mut state);
-    Request { deadline: at(10), ..Request::interactive(&[7]) }.accepted(&mut state);
+    TextsRequest { deadline: at(10), ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
+    TextsRequest::interactive(&[7]).accepted(&mut state);
+    TextsRequest { deadline: at(10), ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
     let actions = ask(&mut state, at(10));
     let expired = |item| Action::Expire { item, content: () };
     assert!(actions.contains(&expired(0)) && actions.contains(&expired(2)), "{actions:?}");
@@ -157,9 +157,9 @@ fn each_item_of_a_text_has_its_own_deadline() {
 #[test]
 fn an_item_joins_a_run_that_ends_before_its_own_would() {
     let mut state = state(100, 2);
-    Request::interactive(&[7]).accepted(&mut state);
+    TextsRequest::interactive(&[7]).accepted(&mut state);
     assert_eq!(started(&ask(&mut state, at(0))), [0]);
-    assert_eq!(Request::bulk(&[7]).submit(&mut state, at(0)), Action::Accept { items: 1..2 });
+    assert_eq!(TextsRequest::bulk(&[7]).submit(&mut state, at(0)), Action::Accept { items: 1..2 });
     assert_eq!(state.queue_depth(), 0);
     // It gets its rows even when the one that began the run has left.
     state.handle(at(0), &Event::Cancel { items: 0..1 });
@@ -171,19 +171,19 @@ fn an_item_joins_a_run_that_ends_before_its_own_would() {
 #[test]
 fn an_item_runs_alone_when_a_long_run_with_its_ids_has_just_begun() {
     let mut state = state(100, 2);
-    Request::bulk(&[1, 2, 3, 4, 5]).accepted(&mut state);
+    TextsRequest::bulk(&[1, 2, 3, 4, 5]).accepted(&mut state);
     assert_eq!(started(&ask(&mut state, at(0))).len(), 4);
     state.handle(at(0), &Event::AskForWork { worker: 1 });
     state.handle(at(0), &Event::BatchDone { worker: 1, failed: &[] });
-    let query = Request::interactive(&[1]).accepted(&mut state).start;
+    let query = TextsRequest::interactive(&[1]).accepted(&mut state).start;
     let own = state.handle(at(0), &Event::AskForWork { worker: 1 });
     assert_eq!(started(&own), [query]);
     // Another one shares the shorter run, whichever ends first.
-    let next = Request::interactive(&[1]).accepted(&mut state).start;
+    let next = TextsRequest::interactive(&[1]).accepted(&mut state).start;
     assert_eq!(end(&mut state, 0).len(), 4);
     assert_eq!(end(&mut state, 1), [(0, query), (0, next)]);
     assert!(state.is_empty());
-    assert_eq!(Request::interactive(&[1]).accepted(&mut state).start, next + 1);
+    assert_eq!(TextsRequest::interactive(&[1]).accepted(&mut state).start, next + 1);
     assert_eq!(state.queue_depth(), 1, "nothing of it runs any more");
 }
 
@@ -191,9 +191,9 @@ fn an_item_runs_alone_when_a_long_run_with_its_ids_has_just_begun() {
 fn a_lost_worker_ends_all_that_share_its_rows() {
     for event in [Event::WorkerLost { worker: 0 }, Event::WorkerStuck { worker: 0 }] {
         let mut state = state(100, 1);
-        Request::interactive(&[7, 7]).accepted(&mut state);
+        TextsRequest::interactive(&[7, 7]).accepted(&mut state);
         ask(&mut state, at(0));
-        Request::interactive(&[7]).accepted(&mut state);
+        TextsRequest::interactive(&[7]).accepted(&mut state);
         let abandoned = |item| Action::Abandon { item, content: () };
         assert_eq!(state.handle(at(0), &event), [abandoned(0), abandoned(1), abandoned(2)]);
         assert!(state.is_empty());
@@ -204,7 +204,7 @@ fn a_lost_worker_ends_all_that_share_its_rows() {
 fn only_items_that_want_the_lost_vectors_fail() {
     let mut state = state(100, 1);
     for vectors in [Vectors::Dense, Vectors::Sparse, Vectors::Both] {
-        Request { vectors, ..Request::interactive(&[7]) }.accepted(&mut state);
+        TextsRequest { vectors, ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
     }
     ask(&mut state, at(0));
     let failed = &[(0, Vectors::Sparse)];
@@ -218,9 +218,9 @@ fn only_items_that_want_the_lost_vectors_fail() {
 fn a_request_that_adds_no_run_is_taken_while_there_is_room() {
     let mut state = state(202, 1);
     let texts: Vec<u128> = (0..200).collect();
-    Request::bulk(&texts).accepted(&mut state);
+    TextsRequest::bulk(&texts).accepted(&mut state);
     let deadline = at(0) + state.predicted_wait(at(0)) / 2;
-    let late = |texts| Request { deadline, ..Request::bulk(texts) };
+    let late = |texts| TextsRequest { deadline, ..TextsRequest::bulk(texts) };
     let refused = late(&[200]).submit(&mut state, at(0));
     assert!(matches!(refused, Action::Refuse(Refusal::Late { .. })), "{refused:?}");
     assert_eq!(late(&[0, 0]).accepted(&mut state).count(), 2);
@@ -232,12 +232,13 @@ fn a_request_that_adds_no_run_is_taken_while_there_is_room() {
 fn a_request_is_late_when_it_makes_more_bulk_texts_interactive_than_its_time_allows() {
     let mut state = state(1000, 1);
     let texts: Vec<u128> = (0..200).collect();
-    Request::bulk(&texts).accepted(&mut state);
+    TextsRequest::bulk(&texts).accepted(&mut state);
     ask(&mut state, at(0));
     let deadline = at(0) + state.predicted_wait(at(0)) / 2;
-    let raised = Request { deadline, ..Request::interactive(&texts) }.submit(&mut state, at(0));
+    let raised =
+        TextsRequest { deadline, ..TextsRequest::interactive(&texts) }.submit(&mut state, at(0));
     assert!(matches!(raised, Action::Refuse(Refusal::Late { .. })), "{raised:?}");
-    let few = Request { deadline, ..Request::interactive(&texts[..8]) };
+    let few = TextsRequest { deadline, ..TextsRequest::interactive(&texts[..8]) };
     assert!(matches!(few.submit(&mut state, at(0)), Action::Accept { .. }));
 }
 
@@ -245,21 +246,23 @@ fn a_request_is_late_when_it_makes_more_bulk_texts_interactive_than_its_time_all
 fn a_repeated_text_counts_once_in_the_time_of_its_request() {
     let mut state = state(1000, 1);
     ask(&mut state, at(0));
-    Request::bulk(&[1]).accepted(&mut state);
+    TextsRequest::bulk(&[1]).accepted(&mut state);
     ask(&mut state, at(0));
     let own = state.estimated_time(200 * TOKENS);
     let deadline = at(0) + own / 2;
     let distinct: Vec<u128> = (100..300).collect();
-    let refused = Request { deadline, ..Request::bulk(&distinct) }.submit(&mut state, at(0));
+    let refused =
+        TextsRequest { deadline, ..TextsRequest::bulk(&distinct) }.submit(&mut state, at(0));
     assert!(matches!(refused, Action::Refuse(Refusal::Late { .. })), "{refused:?}");
-    let repeated = Request { deadline, ..Request::bulk(&[9; 200]) }.submit(&mut state, at(0));
+    let repeated =
+        TextsRequest { deadline, ..TextsRequest::bulk(&[9; 200]) }.submit(&mut state, at(0));
     assert!(matches!(repeated, Action::Accept { .. }), "{repeated:?}");
 }
 
 #[test]
 fn a_check_shares_no_run() {
     let mut state = state(100, 1);
-    Request::interactive(&[7]).accepted(&mut state);
+    TextsRequest::interactive(&[7]).accepted(&mut state);
     let check = Event::Check { worker: 0, tokens: TOKENS, content: &(), deadline: LATER };
     state.handle(at(0), &check);
     assert_eq!(started(&ask(&mut state, at(0))), [1]);

@@ -42,7 +42,7 @@ enum Happening {
     End { worker: usize },
 }
 
-struct Simulation {
+struct ClosedLoop {
     cores: Cores,
     state: SchedulerState<usize>,
     now: Moment,
@@ -63,7 +63,7 @@ struct Simulation {
     apart_under_load: f64,
 }
 
-impl Simulation {
+impl ClosedLoop {
     fn new(cores: Cores, clients: usize, texts_each: usize) -> Self {
         let (workers, cost) = match cores {
             Cores::Together => (1, BOTH_CORES),
@@ -205,7 +205,7 @@ fn set_wide_cost(state: &mut SchedulerState<usize>, model: CostModel) {
 
 fn rates(clients: usize, texts_each: usize) -> [f64; 3] {
     [Cores::Together, Cores::Apart, Cores::AsSaid]
-        .map(|cores| Simulation::new(cores, clients, texts_each).rate())
+        .map(|cores| ClosedLoop::new(cores, clients, texts_each).rate())
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn few_clients_get_nearly_the_better_of_both() {
 #[test]
 fn a_wide_worker_that_was_measured_beside_a_load_is_found_out() {
     let [together, ..] = rates(1, 1);
-    let mut simulation = Simulation::new(Cores::AsSaid, 1, 1);
+    let mut simulation = ClosedLoop::new(Cores::AsSaid, 1, 1);
     set_wide_cost(&mut simulation.state, CostModel { fixed_us: 60_000.0, ..BOTH_CORES });
     let as_said = simulation.rate();
     assert!(as_said > together * 0.9, "{together} {as_said}");
@@ -244,7 +244,7 @@ fn a_wide_worker_that_was_measured_beside_a_load_is_found_out() {
 
 /// A state with a wide worker of known cost; all three workers found nothing to do.
 fn state() -> SchedulerState<usize> {
-    Simulation::new(Cores::AsSaid, 0, 1).state
+    ClosedLoop::new(Cores::AsSaid, 0, 1).state
 }
 
 fn submit(state: &mut SchedulerState<usize>, texts: usize) -> Vec<Action<usize>> {

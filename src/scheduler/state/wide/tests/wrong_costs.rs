@@ -20,7 +20,7 @@ fn scaled(cost: CostModel, factor: f64) -> CostModel {
 /// Texts a second after the choice is settled, when the start measured the wide worker and the
 /// others wrongly by these factors.
 fn settled_rate((clients, texts_each): (usize, usize), wide: f64, others: f64) -> f64 {
-    let mut simulation = Simulation::new(Cores::AsSaid, clients, texts_each);
+    let mut simulation = ClosedLoop::new(Cores::AsSaid, clients, texts_each);
     set_wide_cost(&mut simulation.state, scaled(BOTH_CORES, wide));
     simulation.state.set_cost(Fit { model: scaled(ONE_CORE, others), median_error: 0.0 });
     simulation.count_from = Moment::START + SETTLING;
@@ -43,7 +43,7 @@ fn a_way_that_was_measured_wrongly_is_found_out_under_every_load() {
 #[test]
 fn a_wrong_choice_is_corrected_within_two_hundred_batches() {
     for (wide, others) in [(3.0, 1.0), (1.0 / 3.0, 1.0), (1.0, 3.0), (1.0, 1.0 / 3.0)] {
-        let mut simulation = Simulation::new(Cores::AsSaid, 1, 1);
+        let mut simulation = ClosedLoop::new(Cores::AsSaid, 1, 1);
         set_wide_cost(&mut simulation.state, scaled(BOTH_CORES, wide));
         simulation.state.set_cost(Fit { model: scaled(ONE_CORE, others), median_error: 0.0 });
         simulation.run_until(|state| state.counts().batches == 200);
@@ -66,7 +66,7 @@ fn trying_the_other_way_takes_a_fiftieth_of_the_time_at_most() {
 
 #[test]
 fn the_other_way_is_tried_again_after_the_machine_has_changed() {
-    let mut simulation = Simulation::new(Cores::AsSaid, 1, 1);
+    let mut simulation = ClosedLoop::new(Cores::AsSaid, 1, 1);
     simulation.disturbed_alone = 2.5;
     simulation.run_until(|state| state.counts().batches == 500);
     let before = simulation.wide_batches();
@@ -80,7 +80,7 @@ fn the_other_way_is_tried_again_after_the_machine_has_changed() {
 #[test]
 fn all_cores_take_what_waits_where_cores_apart_disturb_each_other() {
     let under_load = |cores| {
-        let mut simulation = Simulation::new(cores, 64, 1);
+        let mut simulation = ClosedLoop::new(cores, 64, 1);
         simulation.disturbed = 1.0;
         simulation.apart_under_load = 2.0;
         simulation.count_from = Moment::START + SETTLING;
