@@ -31,9 +31,9 @@ check_dependencies() {
         say "dependencies: skipped, cargo-deny is not installed"
         return
     fi
-    cargo deny --offline check licenses bans sources || return
+    cargo deny --locked check --hide-inclusion-graph licenses bans sources || return
     if cargo deny fetch db; then
-        cargo deny --offline check advisories
+        cargo deny --frozen check advisories
     else
         say "advisories: skipped, their data cannot be had"
     fi
