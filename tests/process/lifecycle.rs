@@ -54,7 +54,7 @@ async fn sigterm_drains_and_exits_with_zero() {
             tokio::spawn(request.send())
         })
         .collect();
-    wait_for_busy(&client, &server).await;
+    wait_for_accepted(&client, &server, accepted.len()).await;
     server.signal("TERM");
     server.wait_for("draining");
     let health = client.get(server.url("/health")).send().await.expect("an answer");
@@ -97,6 +97,19 @@ pub(crate) async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
         }
     }
     panic!("no worker became busy");
+}
+
+/// Asks until this many items were accepted: on a busy machine some requests come later.
+async fn wait_for_accepted(client: &reqwest::Client, server: &Server, items: usize) {
+    let wanted = format!("duovec_items_total{{outcome=\"accepted\"}} {items}\n");
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        let metrics = client.get(server.url("/metrics")).send().await.expect("an answer");
+        if metrics.text().await.expect("text").contains(&wanted) {
+            return;
+        }
+    }
+    panic!("{items} items were not accepted");
 }
 
 async fn status_with(server: &Server, key: &str) -> u16 {
