@@ -61,7 +61,7 @@ impl Bench<'_> {
         let mut reports = Vec::with_capacity(shapes.len());
         for bucket in shapes {
             let batch = full_batch(bucket)?;
-            let (mut awake, mut asleep) = (Runs::default(), Runs::default());
+            let (mut awake, mut asleep) = (TimedRuns::default(), TimedRuns::default());
             let begin = self.clock.now();
             while awake.seconds.len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
                 for (long_run, runs) in [(Duration::MAX, &mut awake), (Duration::ZERO, &mut asleep)]
@@ -82,12 +82,12 @@ impl Bench<'_> {
 
 /// What was measured of the runs of one kind.
 #[derive(Default)]
-struct Runs {
+struct TimedRuns {
     seconds: Vec<f64>,
     on_core: Duration,
 }
 
-impl Runs {
+impl TimedRuns {
     fn waited(self) -> Waited {
         let core_part = self.on_core.as_secs_f64() / self.seconds.iter().sum::<f64>();
         Waited { times: Quantiles::of(self.seconds), core_part }
