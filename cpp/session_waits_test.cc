@@ -19,7 +19,7 @@ TEST(who_measures_decides_whether_a_run_is_waited_for_asleep) {
     session->set_long_run(std::chrono::nanoseconds(0));
     CHECK(waits("sleep") == 1);
     CHECK(waits("spin") == 0);
-    Faults const faults("run_us=5000");
+    ScopedFaults const faults("run_us=5000");
     session->set_long_run(std::chrono::nanoseconds::max());
     CHECK(waits("sleep") == 0);
     CHECK(waits("spin") == 1);
