@@ -111,9 +111,9 @@ settings! {
             Fp8 = "fp8",
         }),
             "precision", "PRECISION",
-            "auto, f32, bf16, f16, int8 or fp8 arithmetic; auto takes the processor's half precision \
-            when the canary agrees with f32, or a plan's own, but never 8 bits; int8 and fp8 take a \
-            package's graph in 8 bits, for CPUs and for GPUs",
+            "auto, f32, bf16, f16, int8 or fp8 arithmetic; auto takes the processor's half \
+            precision when the canary agrees with f32, or a plan's own, but never 8 bits; int8 and \
+            fp8 take a package's graph in 8 bits, for CPUs and for GPUs",
             commands: &[Check, Bench, BuildEngine, Offline];
         rescue: choice(RescueChoice {
             /// The request of a row that is not finite fails.

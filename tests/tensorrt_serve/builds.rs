@@ -35,8 +35,8 @@ fn with_graph(flavour: PlanFlavour) -> Package {
 fn with_fp8_graph(flavour: PlanFlavour) -> Package {
     let package = with_graph(flavour);
     let product = "layer product embedded,attention_mask states";
-    let rounded = "layer quantize embedded,words small float8 -1 -1 8\nlayer dequantize small,words \
-        rounded float16 -1 -1 8\nlayer product rounded,attention_mask states";
+    let rounded = "layer quantize embedded,words small float8 -1 -1 8\nlayer dequantize \
+        small,words rounded float16 -1 -1 8\nlayer product rounded,attention_mask states";
     let graph = GRAPH.replace(product, rounded);
     assert_ne!(graph, GRAPH);
     fs::write(package.package.file("model.fp8.onnx"), &graph).expect("it is written");

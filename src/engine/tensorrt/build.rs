@@ -16,7 +16,7 @@ use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
 use crate::package::{ModelPackage, PackageError};
 
-use super::choose::{FP8, RTX_CAPABILITIES, Target, misfit};
+use super::choose::{RTX_CAPABILITIES, Target, check_fp8, misfit};
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
@@ -312,7 +312,7 @@ impl BuildTarget {
             return Err(BuildError::Options(problem.to_owned()));
         }
         if options.precision == PrecisionChoice::Fp8 {
-            check_fp8(&compute_capabilities, device)?;
+            check_fp8(&compute_capabilities, device).map_err(BuildError::Options)?;
         }
         let timing_cache = compute_capabilities
             .first()
@@ -417,22 +417,6 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
             RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ")
         ))),
     }
-}
-
-/// A plan in fp8 for an older GPU would never run.
-fn check_fp8(
-    built_for: &[ComputeCapability],
-    device: Option<&CudaDevice>,
-) -> Result<(), BuildError> {
-    let Some(old) = built_for.iter().find(|&&capability| capability < FP8) else {
-        return Ok(());
-    };
-    let its = device.filter(|device| device.capability == *old);
-    let found = its.map_or("the named GPU", |device| device.name.as_str());
-    Err(BuildError::Options(format!(
-        "fp8 needs a GPU of compute capability {FP8} or later, {found} has {old}: build a plan \
-         with --precision f16"
-    )))
 }
 
 /// What of a finished plan is a fault, and what only worth saying.

@@ -15,7 +15,7 @@ use super::plan::serves;
 const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 
 /// From here on GPUs multiply numbers of 8 bits in floating point.
-pub const FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
+const FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
 
 /// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
 pub const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
@@ -163,6 +163,25 @@ fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> 
         _ => format!("computes in {own}, as the graph it was built from, not in {name}"),
     };
     (!serves(wanted, own)).then(problem)
+}
+
+/// A plan in fp8 for an older GPU would never run.
+///
+/// # Errors
+/// One sentence that names the GPU.
+pub fn check_fp8(
+    built_for: &[ComputeCapability],
+    device: Option<&CudaDevice>,
+) -> Result<(), String> {
+    let Some(old) = built_for.iter().find(|&&capability| capability < FP8) else {
+        return Ok(());
+    };
+    let its = device.filter(|device| device.capability == *old);
+    let found = its.map_or("the named GPU", |device| device.name.as_str());
+    Err(format!(
+        "fp8 needs a GPU of compute capability {FP8} or later, {found} has {old}: build a plan \
+         with --precision f16"
+    ))
 }
 
 /// Only newer GPUs multiply 8 bits of floating point.
