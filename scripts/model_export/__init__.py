@@ -5,7 +5,7 @@ The steps, one module each: `snapshot` (a local copy of a model; `config`, `safe
 in f32 or, through `half`, in 16 bits; `weight_store` holds its weights), `vocabulary`
 (tokenizer.json), `package` (all files and manifest.json), `reference` (the same network in plain
 numpy), `verify` (the written package against it). `half_package` adds a graph in 16 bits to a
-package. `fp8` writes one whose layers multiply 8 bits.
+package. `fp8` writes one whose layers multiply 8 bits, which `compensation` rounds.
 
 Arithmetic that the default package shares is imported from `default_package`.
 """

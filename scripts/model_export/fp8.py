@@ -10,6 +10,7 @@ attention's own products stay there, so that they remain one kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ import onnx
 from default_package.errors import PackageError
 from default_package.weights import Config
 
+from .compensation import compensated
 from .half import HalfBuilder
 from .weight_store import WeightStore
 
@@ -42,6 +44,16 @@ def product_inputs(model: onnx.ModelProto) -> dict[str, str]:
     }
 
 
+@dataclass
+class Calibrated:
+    """What calibration texts gave of a tensor `[positions, width]`."""
+
+    largest: float
+    """Absolute number."""
+    moments: np.ndarray
+    """f32 `[width, width]`: sums of products of two columns."""
+
+
 def scale_of(largest: float) -> np.float16:
     """What numbers of at most `largest` are divided by, so that they use the whole range."""
     return np.float16(max(largest / LARGEST, SCALE_MIN))
@@ -50,18 +62,20 @@ def scale_of(largest: float) -> np.float16:
 class EightBuilder(HalfBuilder):
     """As HalfBuilder, with the products of layers and weights in 8 bits.
 
-    `ranges` has the largest absolute number of each tensor that they read.
+    `inputs` has each tensor that they read.
     """
 
-    def __init__(self, config: Config, store: WeightStore, ranges: Mapping[str, float]) -> None:
+    def __init__(
+        self, config: Config, store: WeightStore, inputs: Mapping[str, Calibrated]
+    ) -> None:
         super().__init__(config, store)
-        self._ranges = ranges
+        self._inputs = inputs
         self._rounded: set[str] = set()
 
     def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         if kind == "MatMul" and inputs[1] in self._pending and output.startswith("layer"):
             source, weight = inputs
-            inputs = [self._round_input(source), self._round_weight(weight)]
+            inputs = [self._round_input(source), self._round_weight(weight, source)]
         return super().op(kind, inputs, output, **attributes)
 
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
@@ -70,22 +84,27 @@ class EightBuilder(HalfBuilder):
         return super()._runs_in_half(kind, inputs, output)
 
     def _round_input(self, source: str) -> str:
-        if source not in self._ranges:
-            raise PackageError(f"calibration found no range of {source}")
+        if source not in self._inputs:
+            raise PackageError(f"calibration did not see {source}")
         if not self._rounded:
             self.constant(ZERO, np.zeros((), FP8))
         if source not in self._rounded:
             self._rounded.add(source)
-            self.floats(f"{source}.scale", scale_of(self._ranges[source]))
+            self.floats(f"{source}.scale", scale_of(self._inputs[source].largest))
             inputs = [source, f"{source}.scale", ZERO]
             self.op("QuantizeLinear", inputs, f"{source}.fp8")
             self.op("DequantizeLinear", [f"{source}.fp8", f"{source}.scale"], f"{source}.rounded")
         return f"{source}.rounded"
 
-    def _round_weight(self, name: str) -> str:
+    def _round_weight(self, name: str, source: str) -> str:
         weight = self._pending.pop(name)
         scale = scale_of(float(np.abs(weight).max()))
-        exact = np.clip(weight / np.float32(scale), -LARGEST, LARGEST)
-        self.constant(name, exact.astype(FP8))
+
+        def nearest(numbers: np.ndarray) -> np.ndarray:
+            return np.clip(numbers, -LARGEST, LARGEST).astype(FP8).astype(np.float32)
+
+        exact = weight / np.float32(scale)
+        rounded = compensated(exact, self._inputs[source].moments, nearest)
+        self.constant(name, rounded.astype(FP8))
         self.floats(f"{name}.scale", scale)
         return self.op("DequantizeLinear", [name, f"{name}.scale"], f"{name}.rounded")

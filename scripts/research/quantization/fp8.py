@@ -8,7 +8,7 @@ import numpy as np
 import openvino
 
 from model_export import half_package
-from model_export.fp8 import EightBuilder, product_inputs
+from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 
 FIELD = "fp8"
 """Of the manifest."""
@@ -25,20 +25,24 @@ def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
     The token ids of `sequences` find the ranges of the inputs. Takes a minute.
     """
     model = half_package.load(source)
-    ranges = measure(source, sorted(set(product_inputs(model).values())), sequences)
-    half_package.replay(model, target, lambda *given: EightBuilder(*given, ranges))
+    inputs = measure(source, sorted(set(product_inputs(model).values())), sequences)
+    half_package.replay(model, target, lambda *given: EightBuilder(*given, inputs))
 
 
-def measure(path: Path, names: list[str], sequences: list[list[int]]) -> dict[str, float]:
-    """The largest absolute number that each of these tensors had in any sequence."""
+def measure(path: Path, names: list[str], sequences: list[list[int]]) -> dict[str, Calibrated]:
+    """What these tensors were in all sequences together."""
     core = openvino.Core()
     model = core.read_model(path)
     model.add_outputs(names)
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    found = dict.fromkeys(names, 0.0)
+    found: dict[str, Calibrated] = {}
     for sequence in sequences:
         ids = np.asarray([sequence], np.int32)
         result = compiled({"input_ids": ids, "attention_mask": np.ones_like(ids)})
         for name in names:
-            found[name] = max(found[name], float(np.abs(result[name]).max()))
+            rows = result[name][0]
+            width = rows.shape[1]
+            seen = found.setdefault(name, Calibrated(0.0, np.zeros((width, width), np.float32)))
+            seen.largest = max(seen.largest, float(np.abs(rows).max()))
+            seen.moments += rows.T @ rows
     return found
