@@ -233,6 +233,32 @@ impl Requests {
     }
 }
 
+/// A line that an earlier run wrote: what is compared, and counted.
+#[derive(Deserialize)]
+struct WrittenLine {
+    id: String,
+    custom_id: Option<String>,
+    response: Option<WrittenResponse>,
+}
+
+#[derive(Deserialize)]
+struct WrittenResponse {
+    status_code: u16,
+}
+
+impl WrittenLine {
+    /// Whether it answers the request of this line of the input.
+    fn answers(&self, line: &InputLine) -> bool {
+        #[derive(Deserialize)]
+        struct Named {
+            custom_id: String,
+        }
+        let named = || serde_json::from_slice::<Named>(line.text.as_ref().ok()?).ok();
+        self.id.ends_with(&format!("_{:08}", line.number))
+            && (self.custom_id.is_none() || self.custom_id == named().map(|line| line.custom_id))
+    }
+}
+
 /// The output until it is whole.
 struct Answers {
     output: PathBuf,
@@ -253,21 +279,6 @@ impl Answers {
 
     /// Passes over the requests that an earlier run answered; what it did not end is cut off.
     fn pass_over(&mut self, requests: &mut Requests) -> anyhow::Result<LineCounts> {
-        /// What is compared, and counted.
-        #[derive(Deserialize)]
-        struct Before {
-            id: String,
-            custom_id: Option<String>,
-            response: Option<StatusCode>,
-        }
-        #[derive(Deserialize)]
-        struct StatusCode {
-            status_code: u16,
-        }
-        #[derive(Deserialize)]
-        struct Name {
-            custom_id: String,
-        }
         let cannot = || format!("cannot go on with {}", self.partial.display());
         let mut counts = LineCounts::default();
         let mut whole = 0;
@@ -279,17 +290,9 @@ impl Answers {
             if !line.ends_with(b"\n") {
                 break;
             }
-            let before: Before = serde_json::from_slice(&line).with_context(cannot)?;
+            let before: WrittenLine = serde_json::from_slice(&line).with_context(cannot)?;
             let request = requests.next()?;
-            let name = |line: &InputLine| {
-                let name: Option<Name> = serde_json::from_slice(line.text.as_ref().ok()?).ok();
-                name.map(|name| name.custom_id)
-            };
-            let same = request.as_ref().is_some_and(|line| {
-                before.id.ends_with(&format!("_{:08}", line.number))
-                    && (before.custom_id.is_none() || before.custom_id == name(line))
-            });
-            if !same {
+            if !request.as_ref().is_some_and(|line| before.answers(line)) {
                 return Err(anyhow!("it answers other requests; remove it")).with_context(cannot);
             }
             let ok = before.response.is_some_and(|response| response.status_code == 200);

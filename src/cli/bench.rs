@@ -101,32 +101,19 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
-    let span = text("ms-per-shape").unwrap_or("300");
-    let span = span.parse().with_context(|| format!("--ms-per-shape: '{span}' is not a number"))?;
-    let bench = Bench { config, clock: Arc::clone(&clock), span: Duration::from_millis(span) };
-    let ceiling = match typed.get_flag("ceiling") {
-        true => Some(bench.ceiling(&loaded)?),
-        false => None,
-    };
+    let span = milliseconds(text("ms-per-shape").unwrap_or("300"))?;
+    let bench = Bench { config, clock: Arc::clone(&clock), span };
+    let asked = |name: &str| typed.get_flag(name);
+    let ceiling = asked("ceiling").then(|| bench.ceiling(&loaded)).transpose()?;
     let wanted = shapes::wanted(text("shapes"), &loaded.chosen.buckets)?;
-    let table = !typed.get_flag("no-table");
-    let mut shapes = if table { bench.shapes(&loaded, &wanted)? } else { Vec::new() };
+    let mut shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
     for shape in &mut shapes {
         let part = |ceiling: &CeilingReport| ceiling.part(shape.tokens_per_s);
         shape.of_ceiling = ceiling.as_ref().and_then(part);
     }
-    let graphs = match typed.get_flag("compare-graphs") {
-        true => Some(bench.graphs(&loaded)?),
-        false => None,
-    };
-    let priorities = match typed.get_flag("compare-priorities") {
-        true => Some(bench.priorities(&loaded)?),
-        false => None,
-    };
-    let waits = match typed.get_flag("compare-waits") {
-        true => Some(bench.waits(&loaded)?),
-        false => None,
-    };
+    let graphs = asked("compare-graphs").then(|| bench.graphs(&loaded)).transpose()?;
+    let priorities = asked("compare-priorities").then(|| bench.priorities(&loaded)).transpose()?;
+    let waits = asked("compare-waits").then(|| bench.waits(&loaded)).transpose()?;
     let file = text("texts").map(PathBuf::from);
     let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
     let report = BenchReport {
@@ -143,7 +130,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         priorities,
         waits,
     };
-    if typed.get_flag("json") {
+    if asked("json") {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         report.print();
@@ -152,6 +139,12 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         Some(graphs) if !graphs.equal => bail!("captured graphs and plain runs differ"),
         _ => Ok(()),
     }
+}
+
+fn milliseconds(typed: &str) -> anyhow::Result<Duration> {
+    let number = typed.parse();
+    let number = number.with_context(|| format!("--ms-per-shape: '{typed}' is not a number"))?;
+    Ok(Duration::from_millis(number))
 }
 
 impl BenchReport {

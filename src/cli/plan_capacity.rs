@@ -107,17 +107,7 @@ fn goal_arguments() -> [Arg; 8] {
 
 /// Simulates and prints.
 pub(super) fn plan_capacity(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    let server = typed.get_one::<String>("server").expect("clap asks for it");
-    let model = MeasuredServer::read(server)?.model(config, server)?;
-    let load = load(config, typed, model.max_length())?;
-    let fleet = Fleet {
-        model,
-        load,
-        spread: choice(typed, "spread", &SPREADS).expect("it has a default"),
-        timeout: Duration::from_millis(config.http.request_timeout.get()),
-        overhead: Duration::from_secs_f64(number(typed, "overhead-ms").unwrap_or(0.0) / 1e3),
-        seed: *typed.get_one("seed").expect("it has a default"),
-    };
+    let fleet = fleet(config, typed)?;
     let goal = Goal {
         p50_ms: number(typed, "goal-p50-ms"),
         p99_ms: number(typed, "goal-p99-ms"),
@@ -150,6 +140,21 @@ pub(super) fn plan_capacity(config: &Config, typed: &ArgMatches) -> anyhow::Resu
         report.write_table(&mut out)
     };
     printed.context("cannot print the figures")
+}
+
+/// The servers and their load, as they are typed.
+fn fleet(config: &Config, typed: &ArgMatches) -> anyhow::Result<Fleet> {
+    let server = typed.get_one::<String>("server").expect("clap asks for it");
+    let model = MeasuredServer::read(server)?.model(config, server)?;
+    let load = load(config, typed, model.max_length())?;
+    Ok(Fleet {
+        model,
+        load,
+        spread: choice(typed, "spread", &SPREADS).expect("it has a default"),
+        timeout: Duration::from_millis(config.http.request_timeout.get()),
+        overhead: Duration::from_secs_f64(number(typed, "overhead-ms").unwrap_or(0.0) / 1e3),
+        seed: *typed.get_one("seed").expect("it has a default"),
+    })
 }
 
 /// Why no number of servers meets the goal, and what to change.

@@ -17,6 +17,7 @@ use crate::health::Phase;
 use crate::http::{self, Entrance};
 use crate::metrics::memory;
 use crate::package::ModelPackage;
+use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use crate::shutdown::Signals;
@@ -259,30 +260,12 @@ pub(super) fn start(
     if let Some(encoding) = OpenAiEncoding::of(config.token_input) {
         encoding.load();
     }
-    let Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured } =
-        loaded.chosen;
+    let opened = clock.now();
+    let (scheduler, pool) = open_workers(config, &loaded.chosen, progress, &clock)?;
+    let now = clock.now();
+    let Chosen { engine, wide, workers, max_batch_tokens, reason, measured, .. } = loaded.chosen;
     let wide_threads = wide.as_ref().map(|wide| wide.info().threads_per_session);
     let info = engine.info().clone();
-    let scheduler_config = SchedulerConfig {
-        queue_capacity: config.queue.capacity,
-        max_age: config.queue.max_age,
-        workers,
-        wide: wide.is_some(),
-        cache_bytes: config.queue.cache_bytes,
-    };
-    let scheduler = Scheduler::new(scheduler_config, buckets, Arc::clone(&clock));
-    let opened = clock.now();
-    let shared = Arc::clone(&clock);
-    let pool_config = PoolConfig {
-        workers,
-        wide,
-        watchdog: config.watchdog,
-        warm_up: config.engine.warm_up,
-        progress,
-    };
-    let pool = WorkerPool::start(Arc::clone(&engine), scheduler.clone(), shared, pool_config);
-    pool.wait_ready().context("a worker cannot be opened")?;
-    let now = clock.now();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
     let memory = memory().unwrap_or_default();
     let model = loaded.package.manifest().model_id.clone();
@@ -313,6 +296,30 @@ pub(super) fn start(
         "ready"
     );
     Ok(pool)
+}
+
+/// Gives each worker its session, and waits until all have run what a start runs.
+fn open_workers(
+    config: &Config,
+    chosen: &Chosen,
+    progress: Arc<Progress>,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<(Scheduler, WorkerPool)> {
+    let (workers, wide) = (chosen.workers, chosen.wide.clone());
+    let scheduler_config = SchedulerConfig {
+        queue_capacity: config.queue.capacity,
+        max_age: config.queue.max_age,
+        workers,
+        wide: wide.is_some(),
+        cache_bytes: config.queue.cache_bytes,
+    };
+    let scheduler = Scheduler::new(scheduler_config, chosen.buckets.clone(), Arc::clone(clock));
+    let (watchdog, warm_up) = (config.watchdog, config.engine.warm_up);
+    let pool_config = PoolConfig { workers, wide, watchdog, warm_up, progress };
+    let engine = Arc::clone(&chosen.engine);
+    let pool = WorkerPool::start(engine, scheduler.clone(), Arc::clone(clock), pool_config);
+    pool.wait_ready().context("a worker cannot be opened")?;
+    Ok((scheduler, pool))
 }
 
 const fn mebibytes(bytes: u64) -> u64 {

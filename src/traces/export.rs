@@ -133,28 +133,7 @@ impl Exporter {
     /// The request's own span first.
     fn spans(&self, record: &TraceRecord) -> Vec<SpanData> {
         let TraceRecord { trace, end, ended } = record;
-        let start = *ended - end.took;
-        let span = |id: SpanId| SpanData {
-            span_context: SpanContext::new(
-                trace.trace_id,
-                id,
-                TraceFlags::SAMPLED,
-                false,
-                TraceState::NONE,
-            ),
-            parent_span_id: trace.span_id,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
-            name: "".into(),
-            start_time: start,
-            end_time: *ended,
-            attributes: Vec::new(),
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
-            status: Status::Unset,
-            instrumentation_scope: self.scope.clone(),
-        };
+        let mut begun = *ended - end.took;
         let mut spans = Vec::with_capacity(1 + Stage::ALL.len());
         spans.push(SpanData {
             parent_span_id: trace.parent.unwrap_or(SpanId::INVALID),
@@ -166,20 +145,40 @@ impl Exporter {
                 Some(error) if end.is_fault => Status::error(error),
                 _ => Status::Unset,
             },
-            ..span(trace.span_id)
+            ..self.span(record, trace.span_id)
         });
-        let mut begun = start;
         for (stage, took) in Stage::ALL.iter().zip(end.stages.iter().flatten()) {
             let stage_end = begun + *took;
             spans.push(SpanData {
                 name: stage.name().into(),
                 start_time: begun,
                 end_time: stage_end,
-                ..span(self.ids.new_span_id())
+                ..self.span(record, self.ids.new_span_id())
             });
             begun = stage_end;
         }
         spans
+    }
+
+    /// A span within the request's own, as long as that; it has no name yet.
+    fn span(&self, record: &TraceRecord, id: SpanId) -> SpanData {
+        let TraceRecord { trace, end, ended } = record;
+        let flags = TraceFlags::SAMPLED;
+        SpanData {
+            span_context: SpanContext::new(trace.trace_id, id, flags, false, TraceState::NONE),
+            parent_span_id: trace.span_id,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: "".into(),
+            start_time: *ended - end.took,
+            end_time: *ended,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        }
     }
 }
 

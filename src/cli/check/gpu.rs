@@ -159,16 +159,12 @@ fn check_device(
     let rows = config.queue.max_batch_rows;
     let buckets = gpu_ladder(length, most.unwrap_or_default(), rows, GPU_KNEE_TOKENS);
     for (flavour, version) in libraries {
-        let target = Target {
-            flavour: *flavour,
-            version: *version,
-            device,
-            precision: config.engine.precision,
-        };
+        let (flavour, version, precision) = (*flavour, *version, config.engine.precision);
+        let target = Target { flavour, version, device, precision };
         match fitting(package.manifest(), &target, &buckets) {
             Ok(plans) => texts.push(format!("runs {}", plans[0].file)),
             Err(refusal) => {
-                let precision = match config.engine.precision {
+                let precision = match precision {
                     PrecisionChoice::Auto => String::new(),
                     named => format!(" --precision {}", named.name()),
                 };
@@ -177,13 +173,24 @@ fn check_device(
                      {flavour}{precision}",
                     package.directory().display()
                 ));
-                if used && absent(config, &[*flavour]) == Verdict::Bad {
+                if used && absent(config, &[flavour]) == Verdict::Bad {
                     verdict = Verdict::Bad;
                 }
             }
         }
     }
     findings.say(verdict, &subject, &texts.join("; "));
+    check_plans(config, package, libraries, device, findings);
+}
+
+/// Says of every plan of an opened library whether it fits the device.
+fn check_plans(
+    config: &Config,
+    package: &ModelPackage,
+    libraries: &[(PlanFlavour, Version)],
+    device: &CudaDevice,
+    findings: &mut Findings,
+) {
     for plan in &package.manifest().plans {
         let opened = libraries.iter().find(|(flavour, _)| *flavour == plan.flavour);
         let Some(&(flavour, version)) = opened else { continue };

@@ -191,13 +191,12 @@ impl MeasuredServer {
                 buckets.len()
             );
         }
-        let smallest = buckets.first().context("the server has no shape of a batch")?;
-        let usable = |cost: &CostModel| {
-            let terms = [cost.floor_us, cost.fixed_us, cost.per_token_us, cost.per_token_length_us];
-            let all = terms.iter().all(|term| term.is_finite() && *term >= 0.0);
-            all && cost.predict_us(*smallest) > 0.0
-        };
-        if !usable(&self.cost) || !self.wide_cost.iter().all(usable) {
+        let smallest = *buckets.first().context("the server has no shape of a batch")?;
+        if ![Some(self.cost), self.wide_cost]
+            .iter()
+            .flatten()
+            .all(|cost| takes_time(cost, smallest))
+        {
             bail!("{path} says that runs take no time: measure a server that runs a model");
         }
         // The wide worker belongs to a server that shares its cores as it likes.
@@ -208,10 +207,15 @@ impl MeasuredServer {
             workers,
             wide: wide_cost.is_some(),
         };
-        let cost = self.cost;
-        let wide_cost = wide_cost.unwrap_or(cost);
+        let (cost, wide_cost) = (self.cost, wide_cost.unwrap_or(self.cost));
         Ok(ServerModel { state, buckets, cost, wide_cost, slowness: 1.0 })
     }
+}
+
+/// Whether runs of the bucket take a time, and no term is one that no run has.
+fn takes_time(cost: &CostModel, bucket: Bucket) -> bool {
+    let terms = [cost.floor_us, cost.fixed_us, cost.per_token_us, cost.per_token_length_us];
+    terms.iter().all(|term| term.is_finite() && *term >= 0.0) && cost.predict_us(bucket) > 0.0
 }
 
 fn is_gpu(engine: &str) -> bool {
