@@ -18,7 +18,7 @@ use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
 
 /// Shapes in the order in which they ran; `None` is where the worker said that it is warm.
-type Runs = Arc<Mutex<Vec<Option<Bucket>>>>;
+type RunLog = Arc<Mutex<Vec<Option<Bucket>>>>;
 
 /// Time of a run for each of its padded tokens, by the clock of the test.
 type TokenTime = Duration;
@@ -29,14 +29,14 @@ struct Noting {
     clock: Arc<ManualClock>,
     token_time: TokenTime,
     compiles: bool,
-    runs: Runs,
+    runs: RunLog,
 }
 
 struct NotingSession {
     fake: Box<dyn Session>,
     clock: Arc<ManualClock>,
     token_time: TokenTime,
-    runs: Runs,
+    runs: RunLog,
 }
 
 impl Engine for Noting {
@@ -73,7 +73,7 @@ impl Session for NotingSession {
 
 /// A pool for texts of up to 8192 tokens.
 struct Started {
-    runs: Runs,
+    runs: RunLog,
     clock: Arc<ManualClock>,
     progress: Arc<Progress>,
     scheduler: Scheduler,
@@ -83,7 +83,7 @@ struct Started {
 impl Started {
     /// Waits until it is ready.
     fn new(warm_up: WarmUp, token_time: TokenTime, compiles: bool, workers: u64) -> Self {
-        let (runs, clock) = (Runs::default(), Arc::new(ManualClock::default()));
+        let (runs, clock) = (RunLog::default(), Arc::new(ManualClock::default()));
         let engine = Arc::new(Noting {
             fake: FakeEngine::new(4),
             clock: Arc::clone(&clock),
