@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 
 pub mod cost;
-pub mod packing;
+pub(crate) mod packing;
 pub mod plan;
 pub(crate) mod warm_up;
 

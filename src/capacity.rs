@@ -3,8 +3,8 @@
 //!
 //! Nothing here does I/O or reads a clock. The same load, servers and seed give the same figures.
 
-pub mod fleet;
-pub mod load;
+pub(crate) mod fleet;
+pub(crate) mod load;
 pub mod server;
 pub mod simulation;
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::thread;
 
 mod number;
-pub mod raw;
+pub(crate) mod raw;
 mod read;
 pub mod secret;
 mod setting;
 pub mod settings;
-pub mod traces;
+pub(crate) mod traces;
 
 pub use number::LimitError;
 pub use settings::*;

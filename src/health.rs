@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-pub mod canary;
+pub(crate) mod canary;
 pub(crate) mod shared_check;
 
 pub(crate) use crate::scheduler::WorkerCounts;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-pub mod canary;
+pub(crate) mod canary;
 pub mod edit;
 pub mod manifest;
 

@@ -14,7 +14,7 @@ use crate::scheduler::{Job, JobItem, Scheduler, Work};
 
 pub mod pool;
 mod second_try;
-pub mod tuning;
+pub(crate) mod tuning;
 mod warm_up;
 
 use warm_up::WarmedUp;

@@ -9,7 +9,7 @@ use super::Bucket;
 
 /// A batch of neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedBatch {
+pub(crate) struct PackedBatch {
     /// The shape that runs.
     pub bucket: Bucket,
     /// Which of the sorted texts.
@@ -21,7 +21,11 @@ pub struct PackedBatch {
 /// a long batch alone. The same lengths, buckets and budget give the same batches.
 ///
 /// `None` when a text is longer than every bucket.
-pub fn pack(lengths: &[usize], buckets: &[Bucket], budget: usize) -> Option<Vec<PackedBatch>> {
+pub(crate) fn pack(
+    lengths: &[usize],
+    buckets: &[Bucket],
+    budget: usize,
+) -> Option<Vec<PackedBatch>> {
     let fits = |bucket: &&Bucket, length: usize| {
         bucket.length >= length && (bucket.rows == 1 || bucket.tokens() <= budget)
     };

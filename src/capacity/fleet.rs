@@ -10,7 +10,7 @@ use super::simulation::{Clients, Outcome, Request, Serve, Simulation, Spread, Wo
 use crate::clock::Moment;
 
 /// No fleet has more servers.
-pub const SERVERS_MAX: usize = 10_000_000;
+pub(crate) const SERVERS_MAX: usize = 10_000_000;
 
 /// The first part of a random load finds empty queues and is not counted.
 const WARM_UP_PART: f64 = 0.1;
@@ -23,7 +23,7 @@ const APART: Duration = Duration::from_secs(600);
 
 /// What clients should see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Goal {
+pub(crate) struct Goal {
     /// Half of the answers take this long at most.
     pub p50_ms: Option<f64>,
     /// 99 of 100 answers take this long at most.
@@ -34,7 +34,7 @@ pub struct Goal {
 
 /// A load on servers of one kind.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// Each of the servers.
     pub model: ServerModel,
     /// Of all servers together.
@@ -51,7 +51,7 @@ pub struct Fleet {
 
 /// What happens to the servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// Nothing.
     Steady,
     /// One ends in the middle; the figures are from then on.
@@ -62,7 +62,7 @@ pub enum Scenario {
 
 /// What clients and the operator see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct FleetFigures {
+pub(crate) struct FleetFigures {
     /// Requests that the figures are of.
     pub requests: usize,
     /// From sending to the answer, of half of the answers at most; absent without answers.
@@ -89,7 +89,7 @@ pub struct FleetFigures {
 
 impl FleetFigures {
     /// Whether clients see what they should.
-    pub fn meet(&self, goal: &Goal) -> bool {
+    pub(crate) fn meet(&self, goal: &Goal) -> bool {
         let within = |seen: Option<f64>, most: Option<f64>| {
             most.is_none_or(|most| seen.is_some_and(|seen| seen <= most))
         };
@@ -101,7 +101,7 @@ impl FleetFigures {
 
 /// The fewest servers that meet a goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fewest {
+pub(crate) struct Fewest {
     /// How many.
     pub servers: usize,
     /// What they show.
@@ -112,7 +112,7 @@ pub struct Fewest {
 
 /// Why there is no number of servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Unreachable {
+pub(crate) enum Unreachable {
     /// Requests that are alone on a server do not meet the goal either; so long they take.
     Alone(FleetFigures),
     /// Even `SERVERS_MAX` do not meet it.
@@ -124,7 +124,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When no number does.
-    pub fn fewest_servers(&self, goal: &Goal) -> Result<Fewest, Unreachable> {
+    pub(crate) fn fewest_servers(&self, goal: &Goal) -> Result<Fewest, Unreachable> {
         let alone = self.alone();
         if !alone.meet(goal) {
             return Err(Unreachable::Alone(alone));
@@ -153,7 +153,7 @@ impl Fleet {
     }
 
     /// What so many servers show. There is at least one.
-    pub fn predict(&self, servers: usize, scenario: Scenario) -> FleetFigures {
+    pub(crate) fn predict(&self, servers: usize, scenario: Scenario) -> FleetFigures {
         let simulated = self.load.simulated_servers(servers);
         // Of servers that stand for others, each has its part of what the lost one had.
         let stands_for_others = simulated < servers;
@@ -183,7 +183,7 @@ impl Fleet {
     }
 
     /// What requests show that find their server idle.
-    pub fn alone(&self) -> FleetFigures {
+    pub(crate) fn alone(&self) -> FleetFigures {
         let portion = Portion { part: 1.0, speed: 1.0, seed: self.seed, timeout: self.timeout };
         let mut requests = self.load.requests(portion);
         for (place, (at, request)) in requests.iter_mut().enumerate() {

@@ -10,11 +10,11 @@ use crate::clock::Moment;
 
 /// How many tokens texts have, and how often.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lengths(Vec<(usize, f64)>);
+pub(crate) struct Lengths(Vec<(usize, f64)>);
 
 impl Lengths {
     /// Tokens with their weight; `None` without one that has any.
-    pub fn new(weights: Vec<(usize, f64)>) -> Option<Self> {
+    pub(crate) fn new(weights: Vec<(usize, f64)>) -> Option<Self> {
         let usable = weights.iter().all(|(_, weight)| weight.is_finite() && *weight >= 0.0);
         let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
         (usable && sum > 0.0).then_some(Self(weights))
@@ -43,7 +43,7 @@ impl Lengths {
 
 /// A request of a trace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Traced {
+pub(crate) struct Traced {
     /// Since the trace began.
     pub at: Duration,
     /// Of each text; at least one.
@@ -54,7 +54,7 @@ pub struct Traced {
 
 /// Requests at random times, which know nothing of each other.
 #[derive(Debug, Clone)]
-pub struct RandomLoad {
+pub(crate) struct RandomLoad {
     /// On average.
     pub requests_per_s: f64,
     /// Of a request.
@@ -69,7 +69,7 @@ pub struct RandomLoad {
 
 /// Where requests come from.
 #[derive(Debug, Clone)]
-pub enum Load {
+pub(crate) enum Load {
     /// From many clients.
     Random(RandomLoad),
     /// From a record, by time; at least one.
@@ -95,7 +95,7 @@ const TEXTS_MAX: f64 = 100_000.0;
 
 impl Load {
     /// Requests a second, on average.
-    pub fn requests_per_s(&self) -> f64 {
+    pub(crate) fn requests_per_s(&self) -> f64 {
         match self {
             Self::Random(load) => load.requests_per_s,
             Self::Trace(requests) => {
@@ -108,7 +108,7 @@ impl Load {
     }
 
     /// Texts of a request, on average.
-    pub fn texts(&self) -> f64 {
+    pub(crate) fn texts(&self) -> f64 {
         match self {
             Self::Random(load) => load.texts as f64,
             Self::Trace(requests) => {

@@ -9,7 +9,7 @@ use super::setting::variable_of;
 use super::settings::{SETTINGS, Setting, Takes};
 
 /// Names the configuration file; `--config` comes first.
-pub const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
+pub(crate) const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
 
 /// Where a value was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]

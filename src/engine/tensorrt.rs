@@ -19,10 +19,10 @@ use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
 
 pub mod build;
-pub mod choose;
+pub(crate) mod choose;
 pub mod ffi;
 mod kernels;
-pub mod missing;
+pub(crate) mod missing;
 pub mod plan;
 mod session;
 

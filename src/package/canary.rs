@@ -28,7 +28,7 @@ impl Comparison {
 /// for each of the canary's tokens (none for a model without a sparse head).
 ///
 /// Numbers that are not finite never pass.
-pub fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
+pub(crate) fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
     let canary = &manifest.canary;
     let dense_cosine = cosine(dense, &canary.dense);
     let sparse_error = match &manifest.sparse {

@@ -14,7 +14,7 @@ use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, Engine, EngineError, Session};
 
-pub mod choice;
+pub(crate) mod choice;
 
 use choice::{Measured, Split};
 

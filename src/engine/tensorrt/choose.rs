@@ -18,11 +18,12 @@ const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 const FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
 
 /// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
-pub const RTX_CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
+pub(crate) const RTX_CAPABILITIES: [(u32, u32); 6] =
+    [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
 
 /// Where a plan is to run, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// Of the plan.
     pub flavour: PlanFlavour,
     /// Of the library that was opened.
@@ -39,7 +40,7 @@ pub struct Target<'a> {
 ///
 /// # Errors
 /// One sentence for each plan that does not fit, or that there is none.
-pub fn fitting<'a>(
+pub(crate) fn fitting<'a>(
     manifest: &'a Manifest,
     target: &Target<'_>,
     buckets: &[Bucket],
@@ -77,7 +78,7 @@ pub fn fitting<'a>(
 ///
 /// # Errors
 /// As [`fitting`], or that the plans differ.
-pub fn fitting_all<'a>(
+pub(crate) fn fitting_all<'a>(
     manifest: &'a Manifest,
     targets: &[Target<'_>],
     buckets: &[Bucket],
@@ -94,7 +95,7 @@ pub fn fitting_all<'a>(
 
 /// Why a plan of the target's flavour cannot run there, as it is said behind its name; `None` when
 /// it can.
-pub fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Option<String> {
+pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Option<String> {
     stale(plan, manifest)
         .or_else(|| other_version(plan, target.version))
         .or_else(|| lacks_fp8(plan, target.device))
@@ -104,7 +105,7 @@ pub fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Opt
 }
 
 /// Why a plan does not belong to its package any more.
-pub fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
+pub(crate) fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
     match manifest.files.get(&plan.model_file) {
         Some(graph) if graph.sha256 == plan.model_sha256 => None,
         Some(_) => Some(format!("was built from another {}", plan.model_file)),
@@ -169,7 +170,7 @@ fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> 
 ///
 /// # Errors
 /// One sentence that names the GPU.
-pub fn check_fp8(
+pub(crate) fn check_fp8(
     built_for: &[ComputeCapability],
     device: Option<&CudaDevice>,
 ) -> Result<(), String> {

@@ -17,7 +17,7 @@ use super::{GpuMachine, TensorRtOptions, choose, target};
 ///
 /// # Errors
 /// `NotAvailable` without library, driver or GPU.
-pub fn without_plan(
+pub(crate) fn without_plan(
     package: &ModelPackage,
     options: &TensorRtOptions,
 ) -> Result<Vec<CudaDevice>, EngineError> {
@@ -42,7 +42,7 @@ fn lacks_plan(
 ///
 /// # Errors
 /// See [`BuildError`]. The package keeps the plans that were built before.
-pub fn build_missing(
+pub(crate) fn build_missing(
     directory: &Path,
     engine: &TensorRtOptions,
     observer: &Observer,
