@@ -133,3 +133,7 @@ pub async fn serve(
 pub fn block_on<F: Future>(future: F) -> F::Output {
     actix_web::rt::System::new().block_on(future)
 }
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}

@@ -44,6 +44,8 @@ const MODEL: &str = r"/v1/models/{id:(?:[^%\x{FFFD}]|%[[:xdigit:]][[:xdigit:]])+
 /// What the layers know of a route.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoint {
+    /// As the router compares it.
+    path: &'static str,
     /// In the log, in metrics and in traces.
     pub(super) name: &'static str,
     /// A key must be shown, where keys are configured.
@@ -54,16 +56,21 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) const fn keyed(name: &'static str) -> Self {
-        Self { needs_key: true, ..Self::open(name) }
+    pub(super) const fn keyed(path: &'static str) -> Self {
+        Self { needs_key: true, ..Self::open(path) }
     }
 
-    pub(super) const fn open(name: &'static str) -> Self {
-        Self { name, needs_key: false, is_polled: false, errors: ErrorForm::OpenAi }
+    pub(super) const fn open(path: &'static str) -> Self {
+        Self { path, name: path, needs_key: false, is_polled: false, errors: ErrorForm::OpenAi }
     }
 
-    pub(super) const fn polled(name: &'static str) -> Self {
-        Self { is_polled: true, ..Self::open(name) }
+    pub(super) const fn polled(path: &'static str) -> Self {
+        Self { is_polled: true, ..Self::open(path) }
+    }
+
+    /// The same with another name than its path.
+    pub(super) const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     /// The same with errors in another form.
@@ -109,15 +116,14 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
     if config.speaks(Dialect::Tei) {
         tei::routes(app);
     }
-    app.service(get("/", Endpoint::open("/"), pages::root));
+    app.service(get(Endpoint::open("/"), pages::root));
     let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
-    app.service(get("/health", Endpoint::polled("/health"), health::report))
-        .service(get("/health/live", Endpoint::polled("/health/live"), health::live))
-        .service(get("/health/deep", Endpoint::polled("/health/deep"), health::deep))
-        .service(get("/metrics", metrics, health::metrics));
+    app.service(get(Endpoint::polled("/health"), health::report))
+        .service(get(Endpoint::polled("/health/live"), health::live))
+        .service(get(Endpoint::polled("/health/deep"), health::deep))
+        .service(get(metrics, health::metrics));
     if config.docs == DocsRoutes::Serve {
-        app.service(get("/openapi.json", Endpoint::open("/openapi.json"), openapi::answer))
-            .configure(pages::routes);
+        app.service(get(Endpoint::open("/openapi.json"), openapi::answer)).configure(pages::routes);
     }
 }
 
@@ -126,36 +132,33 @@ fn embedding_routes(app: &mut ServiceConfig) {
         let handler = move |state, request, body| {
             embed::embed::<EmbeddingRequest>(state, request, body, vectors)
         };
-        app.service(post(path, Endpoint::keyed(path), handler));
+        app.service(post(Endpoint::keyed(path), handler));
     }
-    app.service(post("/v1/tokenize", Endpoint::keyed("/v1/tokenize"), tokenize::tokenize));
-    app.service(get("/v1/models", Endpoint::keyed("/v1/models"), models::list)).service(get(
-        MODEL,
-        Endpoint::keyed("/v1/models/{id}"),
-        models::one,
-    ));
+    app.service(post(Endpoint::keyed("/v1/tokenize"), tokenize::tokenize))
+        .service(get(Endpoint::keyed("/v1/models"), models::list))
+        .service(get(Endpoint::keyed(MODEL).named("/v1/models/{id}"), models::one));
 }
 
-pub(super) fn post<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
+pub(super) fn post<H, A>(endpoint: Endpoint, handler: H) -> Resource
 where
     H: Handler<A, Output: Responder + 'static>,
     A: FromRequest + 'static,
 {
-    resource(path, endpoint, web::post().to(handler), "POST")
+    resource(endpoint, web::post().to(handler), "POST")
 }
 
 /// As everywhere, HEAD is GET without the body.
-pub(super) fn get<H, A>(path: &str, endpoint: Endpoint, handler: H) -> Resource
+pub(super) fn get<H, A>(endpoint: Endpoint, handler: H) -> Resource
 where
     H: Handler<A, Output: Responder + 'static>,
     A: FromRequest + 'static,
 {
     let reads = guard::Any(guard::Get()).or(guard::Head());
-    resource(path, endpoint, web::route().guard(reads).to(handler), "GET, HEAD")
+    resource(endpoint, web::route().guard(reads).to(handler), "GET, HEAD")
 }
 
-fn resource(path: &str, endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
-    web::resource(path)
+fn resource(endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
+    web::resource(endpoint.path)
         .route(route.wrap(from_fn(move |request, next| enter(endpoint, request, next))))
         .default_service(web::to(move |request: HttpRequest| {
             wrong_method(request, endpoint, methods)

@@ -167,18 +167,18 @@ async fn work<Q: Question>(
     Ok(Answer { body, items, tokens, timeline })
 }
 
-/// Lets `work` answer a request that the model is not run for, within the request's time. It gets
-/// the body, the head, and what the request holds at the door.
+/// Lets `work` write the answer to a request that the model is not run for, within the request's
+/// time. It gets the body, the head, and what the request holds at the door.
 ///
 /// # Errors
 /// When the request is refused before its body is read, its body is not of its form, its time is
 /// over, or `work` refuses it.
-pub(super) async fn without_model<B: Body + Send + 'static, T>(
+pub(super) async fn without_model<B: Body + Send + 'static>(
     state: &AppState,
     request: &HttpRequest,
     payload: web::Payload,
-    work: impl AsyncFnOnce(B, Head, &mut Permit) -> Result<T, ApiError>,
-) -> Result<T, ApiError> {
+    work: impl AsyncFnOnce(B, Head, &mut Permit) -> Result<Vec<u8>, ApiError>,
+) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
     let arrival = RequestContext::of(request).arrival;
     let head = Head::read(request.headers(), &state.config, arrival)?;
@@ -189,7 +189,9 @@ pub(super) async fn without_model<B: Body + Send + 'static, T>(
         let (body, mut permit) = receive::<B>(state, head, payload, permit).await?;
         work(body, head, &mut permit).await
     };
-    rt::time::timeout(left, answer).await.map_err(|_| ApiError::deadline(head.timeout))?
+    let answer = rt::time::timeout(left, answer).await;
+    let answer = answer.map_err(|_| ApiError::deadline(head.timeout))??;
+    Ok(HttpResponse::build(OK).content_type(JSON).body(answer))
 }
 
 /// Reads and parses the body; gives the permit back, which holds its bytes.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
 use super::health_reply::Tuning;
-use super::{AppState, NO_STORE};
+use super::{AppState, NO_STORE, millis};
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
 use crate::progress::StartStage;
 use crate::service::HealthReport;
@@ -192,8 +192,4 @@ fn check(check: &WorkerCheck) -> Check<'_> {
         stage: check.failure.as_ref().map(|failure| failure.stage),
         reason: check.failure.as_ref().map(|failure| failure.reason.as_str()),
     }
-}
-
-fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1000.0
 }

@@ -1,10 +1,10 @@
 //! `tuning` of `/health`: what the server runs with and what it measured.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
+use super::millis;
 use crate::engine::StageTimes;
 use crate::metrics::memory;
 use crate::scheduler::{CacheFigures, Counts, Snapshot};
@@ -240,8 +240,4 @@ impl CacheFields {
         let &CacheFigures { limit_bytes, bytes, entries, hits, misses } = cache;
         Self { limit_bytes, bytes, entries, hits, misses }
     }
-}
-
-fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1e3
 }

@@ -46,9 +46,9 @@ struct License {
 
 /// Probes need no key, as those of `/health`.
 pub(super) fn routes(app: &mut ServiceConfig) {
-    app.service(get("/v1/health/live", Endpoint::polled("/v1/health/live"), live))
-        .service(get("/v1/health/ready", Endpoint::polled("/v1/health/ready"), ready))
-        .service(get("/v1/metadata", Endpoint::keyed("/v1/metadata"), metadata));
+    app.service(get(Endpoint::polled("/v1/health/live"), live))
+        .service(get(Endpoint::polled("/v1/health/ready"), ready))
+        .service(get(Endpoint::keyed("/v1/metadata"), metadata));
 }
 
 async fn live() -> HttpResponse {

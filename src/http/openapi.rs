@@ -6,7 +6,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::response::{Response, ResponseBuilder};
@@ -155,9 +155,14 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
     let codes: Vec<Code> = input_codes()
         .filter(|code| *code != Code::SparseNotAvailable || vectors.sparse())
         .collect();
-    let operation = operation(id, "embeddings", summary, success, &codes)
+    post(operation(id, "embeddings", summary, success, &codes), &example, facts)
+}
+
+/// A route that takes a request as `example` is one.
+fn post(operation: OperationBuilder, example: &Value, facts: &Facts<'_>) -> PathItem {
+    let operation = operation
         .parameters(Some(request::urgency(facts.max_request_timeout)))
-        .request_body(Some(request::body(&example)));
+        .request_body(Some(request::body(example)));
     PathItem::new(HttpMethod::Post, with_key(operation))
 }
 
@@ -193,10 +198,7 @@ fn tokenize(facts: &Facts<'_>) -> PathItem {
     let summary = "Token ids, pieces and offsets; of the fields, input, model, input_type and \
                    token_encoding count";
     let example = json!({"input": "The cat sleeps."});
-    let operation = operation("tokenize", "embeddings", summary, success, &codes)
-        .parameters(Some(request::urgency(facts.max_request_timeout)))
-        .request_body(Some(request::body(&example)));
-    PathItem::new(HttpMethod::Post, with_key(operation))
+    post(operation("tokenize", "embeddings", summary, success, &codes), &example, facts)
 }
 
 /// The headers that answers with vectors have besides.
@@ -237,21 +239,21 @@ fn model() -> PathItem {
 }
 
 fn health() -> PathItem {
-    let ready =
-        success(&health::Health::name(), "requests are taken: the status is ok or degraded");
-    let refused = success(&health::Health::name(), "requests should go elsewhere");
     let summary = "Readiness, workers, queue, what the server runs with";
-    let operation = operation("health", "health", summary, ready, &[Code::InternalError]);
-    PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), refused))
+    let when = ["requests are taken: the status is ok or degraded", "requests should go elsewhere"];
+    check::<health::Health<'_>>("health", summary, when)
 }
 
 fn deep_health() -> PathItem {
-    let passed = success(&health::Deep::name(), "every worker computes what it should");
-    let failed = success(&health::Deep::name(), "a worker does not, or there is none");
-    let summary = "Runs the package's canary on every worker";
-    let codes = [Code::InternalError];
-    let operation = operation("deep_health", "health", summary, passed, &codes);
-    PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), failed))
+    let when = ["every worker computes what it should", "a worker does not, or there is none"];
+    check::<health::Deep<'_>>("deep_health", "Runs the package's canary on every worker", when)
+}
+
+/// A route with one body for two statuses: requests are taken, or are not.
+fn check<T: ToSchema>(id: &str, summary: &str, [ready, not_ready]: [&str; 2]) -> PathItem {
+    let [ready, not_ready] = [ready, not_ready].map(|when| success(&T::name(), when));
+    let operation = operation(id, "health", summary, ready, &[Code::InternalError]);
+    PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), not_ready))
 }
 
 fn live() -> PathItem {

@@ -63,7 +63,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         for file in files {
             let handler =
                 move |request: HttpRequest| async move { answer(file, request.headers()) };
-            app.service(get(file.0, Endpoint::open(name), handler));
+            app.service(get(Endpoint::open(file.0).named(name), handler));
         }
     }
 }

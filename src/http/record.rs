@@ -17,7 +17,7 @@ use tracing::field::{DisplayValue, display};
 
 use super::app::Endpoint;
 use super::error::{ApiError, Code};
-use super::{AppState, request_id};
+use super::{AppState, millis, request_id};
 use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::traces::traceparent::{self, TraceParent};
@@ -241,10 +241,6 @@ impl<'a> Record<'a> {
     fn took(&self) -> Duration {
         self.state.clock.now().since(self.context.arrival)
     }
-}
-
-fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1000.0
 }
 
 impl Drop for Record<'_> {

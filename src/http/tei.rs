@@ -194,11 +194,11 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         // Its other methods are not TEI's.
         .service(embedding("/", Vectors::Dense).guard(guard::Post()));
     for (path, why) in UNFIT {
-        app.service(post(path, keyed(path), move |state: Data<AppState>| unfit(state, why)));
+        app.service(post(keyed(path), move |state: Data<AppState>| unfit(state, why)));
     }
     tokens::routes(app);
     let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
-    app.service(get("/info", keyed("/info"), info)).service(get("/ping", ping_route, ping));
+    app.service(get(keyed("/info"), info)).service(get(ping_route, ping));
 }
 
 const fn keyed(path: &'static str) -> Endpoint {
@@ -208,7 +208,7 @@ const fn keyed(path: &'static str) -> Endpoint {
 fn embedding(path: &'static str, vectors: Vectors) -> Resource {
     let handler =
         move |state, request, body| embed::embed::<EmbedBody>(state, request, body, vectors);
-    post(path, keyed(path), handler)
+    post(keyed(path), handler)
 }
 
 async fn unfit(state: Data<AppState>, why: &'static str) -> Result<HttpResponse, ApiError> {

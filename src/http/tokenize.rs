@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use utoipa::ToSchema;
 
+use super::AppState;
 use super::embed::{Head, off_thread, without_model};
-use super::error::{ApiError, OK};
+use super::error::ApiError;
 use super::payload::EmbeddingRequest;
-use super::{AppState, JSON};
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
 
@@ -91,8 +91,7 @@ pub(super) async fn tokenize(
         let work = move || write(&lists, &service);
         if tokens < MANY_TOKENS { Ok(work()) } else { off_thread(&state, work).await }
     };
-    let body = without_model(&state, &request, payload, work).await?;
-    Ok(HttpResponse::build(OK).content_type(JSON).body(body))
+    without_model(&state, &request, payload, work).await
 }
 
 fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {

@@ -11,7 +11,7 @@ use super::{PROMPTS, Prompt, keyed, options};
 use crate::http::AppState;
 use crate::http::app::post;
 use crate::http::embed::{Head, off_thread, without_model};
-use crate::http::error::{ApiError, Code, OK};
+use crate::http::error::{ApiError, Code};
 use crate::http::payload::{Body, input, missing, scalar};
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
 use crate::tokenize::{SpecialPieces, Tokenized};
@@ -66,11 +66,7 @@ struct Token<'a> {
 }
 
 pub(super) fn routes(app: &mut ServiceConfig) {
-    app.service(post("/tokenize", keyed("/tokenize"), tokenize)).service(post(
-        "/decode",
-        keyed("/decode"),
-        decode,
-    ));
+    app.service(post(keyed("/tokenize"), tokenize)).service(post(keyed("/decode"), decode));
 }
 
 async fn tokenize(
@@ -93,8 +89,7 @@ async fn tokenize(
         })
         .await
     };
-    let body = without_model(&state, &request, payload, work).await?;
-    Ok(HttpResponse::build(OK).content_type(crate::http::JSON).body(body))
+    without_model(&state, &request, payload, work).await
 }
 
 /// The items of a body, which are either all texts or all lists of token ids.
@@ -152,8 +147,8 @@ async fn decode(
         };
         let ids = only::<DecodeBody>(body.ids, |input| matches!(input, Input::TokenIds(_)))?;
         let texts = state.service.model_texts(ids, special, permit).await;
-        texts.map_err(|error| ApiError::from_embed(error, head.timeout))
+        let texts = texts.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+        Ok(serde_json::to_vec(&texts).expect("it has no keys"))
     };
-    let texts = without_model(&state, &request, payload, work).await?;
-    Ok(HttpResponse::build(OK).json(texts))
+    without_model(&state, &request, payload, work).await
 }
