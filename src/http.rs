@@ -2,13 +2,13 @@
 //!
 //! A request is checked in this order, and the first failure is the answer: route and method, API
 //! key, readiness, `x-request-timeout-ms`, `x-priority`, content type and encoding, announced size,
-//! the service's door (a live worker, bytes in flight, the wait), JSON, fields in the
-//! order they were sent, model, and then what the service refuses. All up to the door is decided
-//! before the body is read.
+//! the service's door (a live worker, bytes in flight, the wait), JSON, fields in the order they
+//! were sent, model, and then what the service refuses. Everything up to the door is decided before
+//! the body is read.
 //!
-//! What is no request is answered before anything of this is asked (see `connection/gate`): 400 for
-//! a head that is malformed, 431 for one that is too large, 408 for one that comes too slowly. The
-//! answers are in JSON, are recorded like all others, and close the connection. Their
+//! Bytes that are no request are answered before any of these checks (see `connection/gate`): 400
+//! for a head that is malformed, 431 for one that is too large, 408 for one that comes too slowly.
+//! The answers are in JSON, are recorded like all others, and close the connection. Their
 //! `x-request-id` is always the server's. `Expect: 100-continue` is answered with 100 when the body
 //! is wanted, so not before a refusal that the head decides.
 //!
@@ -81,12 +81,12 @@ struct AppState {
     traces: Option<Arc<Traces>>,
     /// `/openapi.json`, once the model's card is known.
     description: OnceLock<Vec<u8>>,
-    /// For the one large body that may be parsed: texts with escapes are in memory twice meanwhile.
+    /// Lets one large body be parsed at a time: texts with escapes are in memory twice meanwhile.
     parsing: Arc<Semaphore>,
 }
 
 impl AppState {
-    /// That of the application which the request came to.
+    /// The state of the application that got the request.
     fn of(request: &HttpRequest) -> &Data<Self> {
         request.app_data().expect("`app` gives it to every request")
     }
@@ -96,7 +96,7 @@ impl AppState {
 /// and returns when every request in flight is answered, or after `drain_timeout` (in whole
 /// seconds, rounded up). A request whose client leaves is dropped, and with it what it queued.
 ///
-/// Runs on the runtime of [`block_on`]; starts `config.threads` threads of its own.
+/// Runs on the runtime of [`block_on`], and starts `config.threads` threads of its own.
 ///
 /// # Errors
 /// When the listener cannot be used, or the export of traces cannot begin.

@@ -273,7 +273,7 @@ impl EmbeddingService {
     }
 
     /// Runs the canary on every worker, past what waits; ends within about `timeout`. One such
-    /// check runs at a time: whoever asks meanwhile gets its report, although it has begun before.
+    /// check runs at a time: who asks while it runs gets its report.
     pub async fn deep_health(&self, timeout: Duration) -> DeepReport {
         let Some(resident) = self.resident.get().cloned() else {
             return DeepReport { phase: self.phase(), checks: Vec::new() };

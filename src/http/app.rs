@@ -50,7 +50,7 @@ pub(super) struct Endpoint {
     pub(super) name: &'static str,
     /// A key must be shown, where keys are configured.
     needs_key: bool,
-    /// It is asked all day by machines, which is worth neither a trace nor an operator's attention.
+    /// Machines ask it all day, so that it has no trace and no line that an operator should read.
     pub(super) is_polled: bool,
     errors: ErrorForm,
 }

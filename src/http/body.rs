@@ -14,7 +14,7 @@ use crate::limits::MaxBodyBytes;
 const CONTENT_TYPE: &str = "content-type";
 const CONTENT_ENCODING: &str = "content-encoding";
 
-/// How much is unpacked between two looks at what may be held.
+/// Bytes that are unpacked between two looks at what may be held.
 const UNPACKED_AT_ONCE: u64 = 256 * 1024;
 
 /// How the bytes of a body are packed.
@@ -77,7 +77,8 @@ pub(super) async fn read(
     limit: MaxBodyBytes,
     mut look: impl FnMut(&[u8]) -> Result<(), ApiError>,
 ) -> Result<Vec<u8>, ApiError> {
-    // The system gives memory as it is filled, so announcing takes nothing from others.
+    // The system gives memory only as it is filled, so that a large announcement takes nothing from
+    // others.
     let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| unreadable(&error, limit))?;

@@ -8,8 +8,8 @@
 //! - `unread`: the end of a body that no handler has read
 //! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
 //!
-//! Every wait for a client has a time. Who waits for a place among `--max-connections` waits in the
-//! system's queue and has nothing here.
+//! Every wait for a client has a time. A client that waits for a place among `--max-connections`
+//! waits in the system's queue; the server knows nothing of it.
 //!
 //! | wait for | time | where |
 //! |---|---|---|
@@ -79,7 +79,7 @@ pub(super) fn server(
     let per_thread = state.config.max_connections.as_usize().div_ceil(threads);
     let builder = Server::build()
         .workers(threads)
-        // Over it connections wait in the system's queue of the listener.
+        // Further connections wait in the system's queue of the listener.
         .max_concurrent_connections(per_thread)
         .shutdown_timeout(drain_timeout.as_secs_f64().ceil() as u64)
         .disable_signals();
@@ -153,8 +153,8 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
-        // A client that closes its side has left: its request is dropped. One that only half-closes
-        // looks the same and is not served.
+        // A client that closes its side has left, so its request is dropped. One that closes only
+        // its sending half looks the same and is not served.
         .h1_allow_half_closed(false)
         .graceful_shutdown_signal(move || wait(draining.clone()))
         .on_connect_ext(|stream: &RequestGate<T>, data| {

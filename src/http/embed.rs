@@ -114,7 +114,7 @@ impl Head {
     }
 }
 
-/// Answers one request. What makes the body worthless is refused before the body is read.
+/// Answers one request. What is wrong in its head is refused before its body is read.
 pub(super) async fn embed<Q: Question>(
     state: Data<AppState>,
     request: HttpRequest,
@@ -167,8 +167,8 @@ async fn work<Q: Question>(
     Ok(Answer { body, items, tokens, timeline })
 }
 
-/// Lets `work` write the answer to a request that the model is not run for, within the request's
-/// time. It gets the body, the head, and what the request holds at the door.
+/// Answers one request that needs no run of the model: `work` writes the answer within the
+/// request's time, from the body, the head, and what the request holds at the door.
 ///
 /// # Errors
 /// When the request is refused before its body is read, its body is not of its form, its time is
@@ -260,7 +260,8 @@ fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
     }
 }
 
-/// Gives the permit back: it holds the body's bytes as long as texts may be parts of it.
+/// Parses the body, and gives the permit back: it counts the body's bytes as long as texts may be
+/// parts of the body.
 async fn parse<B: Body + Send + 'static>(
     state: &AppState,
     bytes: Vec<u8>,
@@ -272,17 +273,19 @@ async fn parse<B: Body + Send + 'static>(
         return Ok((payload::read(bytes, limits)?, permit));
     }
     let bytes = Bytes::from(bytes);
-    // This thread lets go of it last: what another thread frees, the allocator keeps for this one.
+    // This thread frees it last: what another thread frees, the allocator would keep for this one
+    // alone.
     let _received = bytes.clone();
     let turn = Arc::clone(&state.parsing).acquire_owned().await.expect("it is never closed");
-    // So it is with the room for copies, of which it keeps a byte. Room takes memory once filled.
+    // The same holds for the room for copies, so that this thread keeps a byte of it. Room takes
+    // memory only once it is filled.
     let mut room = BytesMut::with_capacity(bytes.len() + 1);
     let _room = room.split_off(bytes.len());
     off_thread(state, move || {
         let _turn = turn;
         let bytes = match packing {
             Packing::Plain => bytes,
-            // A few packed bytes may be many: their size tells nothing.
+            // A small packed body may be a large one, so that its size tells nothing.
             Packing::Gzip => {
                 let mut scanner = ItemScanner::new(limits, B::INPUT);
                 let unpacked = body::unpack(&bytes, max_body_bytes, |body| {

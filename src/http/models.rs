@@ -14,10 +14,10 @@ use crate::config::{Dialect, HttpConfig};
 use crate::health::Phase;
 use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
 
-/// What clients of LiteLLM and the like put in front of a model's name.
+/// What clients such as LiteLLM put in front of a model's name.
 const PROVIDER: &str = "openai/";
 
-/// What NIM's clients put behind a model's name, for want of a field for it.
+/// What NIM's clients put behind a model's name: they have no field for it.
 const PROMPTS: [(&str, InputType); 2] =
     [("-query", InputType::Query), ("-passage", InputType::Passage)];
 

@@ -19,7 +19,7 @@ pub(crate) struct Answered {
     pub(crate) status: u16,
     /// JSON.
     pub(crate) body: Vec<u8>,
-    /// When the same request may be answered otherwise; `None` when it will not.
+    /// Time after which the same request may succeed; `None` when it never will.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -30,7 +30,7 @@ impl Answered {
     }
 }
 
-/// Answers one request to `path` within `timeout`. It is bulk work, whatever its size.
+/// Answers one request to `path` within `timeout`. Its priority is bulk, whatever its size.
 pub(crate) async fn answer(
     service: &EmbeddingService,
     config: &HttpConfig,

@@ -166,8 +166,8 @@ fn post(operation: OperationBuilder, example: &Value, facts: &Facts<'_>) -> Path
     PathItem::new(HttpMethod::Post, with_key(operation))
 }
 
-/// What a route that takes input may refuse it with; not the codes of other paths and methods, or
-/// of no route yet.
+/// The codes with which a route may refuse its input. Left out are those of other paths and
+/// methods, and those of requests that have no route yet.
 fn input_codes() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| {
         !matches!(
@@ -201,7 +201,7 @@ fn tokenize(facts: &Facts<'_>) -> PathItem {
     post(operation("tokenize", "embeddings", summary, success, &codes), &example, facts)
 }
 
-/// The headers that answers with vectors have besides.
+/// The headers that only answers with vectors have.
 fn timeline_headers() -> [(String, RefOr<Header>); 2] {
     let stages = ObjectBuilder::new().schema_type(Type::String);
     let tokens = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));

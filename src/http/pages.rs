@@ -75,7 +75,7 @@ pub(super) async fn root(state: Data<AppState>, request: HttpRequest) -> HttpRes
     let speaks_openai = state.config.speaks(Dialect::OpenAi);
     let wants_page = accepts(request.headers(), ACCEPT, &["text/html"]);
     let mut response = if has_pages && speaks_openai && wants_page {
-        // Its links are relative to the root in any case.
+        // Its links are relative to the root, so that they work here too.
         answer(&PLAYGROUND[0], request.headers())
     } else {
         HttpResponse::build(OK).json(index(has_pages, speaks_openai))

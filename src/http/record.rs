@@ -131,7 +131,7 @@ pub(super) fn refuse_head(state: &AppState, error: &ApiError) -> Vec<u8> {
     error.to_bare_answer(&id)
 }
 
-/// `None` when it is ours already.
+/// Our error for one of actix or its layers; `None` for one that is ours already.
 fn in_our_form(error: &Error) -> Option<ApiError> {
     if error.as_error::<ApiError>().is_some() {
         return None;

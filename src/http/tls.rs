@@ -20,7 +20,7 @@ use crate::config::TlsFiles;
 /// Older versions have known weaknesses, and no client in use needs them.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
-/// What clients may speak inside, best first.
+/// The protocols that clients may speak within TLS, best first.
 const PROTOCOLS: [&[u8]; 2] = [HTTP_2, b"http/1.1"];
 /// HTTP/2's name in the handshake.
 pub(super) const HTTP_2: &[u8] = b"h2";
@@ -72,7 +72,7 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), certificate })
     }
 
-    /// Makes connections secure; of later handshakes each takes the certificate of its moment.
+    /// Makes connections secure; each handshake takes the newest certificate.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         self.acceptor.clone()
     }
@@ -149,7 +149,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
-/// Of the error only its kind: its text may show a line of the file.
+/// Tells only the kind of the error: its text may show a line of the file.
 fn not_pem(path: &Path, error: &PemError) -> TlsError {
     let problem = match error {
         PemError::MissingSectionEnd { .. } => "a section has no END line",

@@ -32,9 +32,9 @@ pub(super) struct SocketFile {
     _lock: PathLock,
 }
 
-/// The right to a socket's path, as long as it lives: a locked file beside the socket. Without it,
-/// of two processes that start together and find the file of a dead one, the second could remove
-/// what the first has just put in its place.
+/// The right to a socket's path, as long as it lives: a locked file beside the socket. Two
+/// processes may start together and find the socket of a dead one: without the lock, the second
+/// could remove the socket that the first has just made.
 struct PathLock {
     path: PathBuf,
     _file: File,
@@ -72,7 +72,7 @@ fn remove_stale(path: &Path) -> Result<(), UnixSocketError> {
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(UnixSocketError::InUse { path: path.to_owned() }),
-        // What a socket says that nobody listens on.
+        // This is how a socket refuses when nobody listens on it.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed)
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
-/// How much lower than the process's own (0 to 19): such a thread gets about a tenth of a core that
+/// Added to the niceness of the process (0 to 19): such a thread gets about a tenth of a core that
 /// another thread wants as well.
 const NICENESS: i32 = 10;
 
@@ -61,7 +61,7 @@ impl ComputePool {
             .thread_keep_alive(KEEP_ALIVE)
             .thread_name("duovec-compute")
             .on_thread_start(|| {
-                // Where it is refused, the threads are as important as the others.
+                // Where the system refuses, the threads have the priority of all others.
                 let _ = rustix::process::nice(NICENESS);
             })
             .build()

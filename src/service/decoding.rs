@@ -9,11 +9,12 @@ use super::{EmbedError, EmbedOptions, EmbedRequest, EmbeddingService, Input};
 use crate::config::TokenInput;
 use crate::tokenize::{OpenAiEncoding, SpecialPieces};
 
-/// The text of the ids of an item, which the place in the request is told for errors.
+/// Gives the text of an item's ids. It is told the item's place in the request, for errors.
 type Decoder = dyn Fn(usize, &[u32]) -> Result<String, EmbedError> + Send + Sync;
 
 impl EmbeddingService {
-    /// What the token ids of a request are: the request's word, else the server's.
+    /// Which tokenizer the token ids of a request are of: the request says it, else the server's
+    /// setting does.
     pub(super) fn token_input(&self, options: &EmbedOptions) -> TokenInput {
         options.token_input.unwrap_or(self.options.token_input)
     }
@@ -21,7 +22,7 @@ impl EmbeddingService {
     /// Makes texts of token ids that are not the model's.
     ///
     /// # Errors
-    /// When an id is unknown or an item stands for more than an item may have.
+    /// When an id is unknown, or an item's text is larger than an item may be.
     pub(super) async fn decode(
         &self,
         request: EmbedRequest,
@@ -50,7 +51,7 @@ impl EmbeddingService {
     /// the workers any more.
     ///
     /// # Errors
-    /// When an id is unknown or an item stands for more than an item may have.
+    /// When an id is unknown, or an item's text is larger than an item may be.
     pub(crate) async fn model_texts(
         &self,
         ids: Vec<Input>,
@@ -84,7 +85,7 @@ impl EmbeddingService {
     ) -> Result<Vec<String>, EmbedError> {
         let limit = self.options.max_item_bytes.get();
         let mut texts: Vec<String> = Vec::with_capacity(inputs.len());
-        // Both are in memory meanwhile, and ids may stand for far more bytes than they have.
+        // Ids and texts are in memory together, and a text may be far larger than its ids.
         let mut bytes: u64 = inputs.iter().map(Input::bytes).sum();
         for part in split(inputs, PART_BYTES) {
             let (first, decoder) = (texts.len(), Arc::clone(&decoder));
@@ -98,7 +99,7 @@ impl EmbeddingService {
     }
 }
 
-/// The texts of items of which the first is item `first` of the request.
+/// The texts of some items of a request; the first of them is item `first` there.
 fn decode_part(
     decoder: &Decoder,
     part: Vec<Input>,

@@ -168,7 +168,7 @@ impl Drop for Permit {
 }
 
 impl EmbeddingService {
-    /// Lets a request in by its head, before its body is read. Where rows are kept, one of a short
+    /// Lets a request in by its head, before its body is read. With a cache, a request with a short
     /// body is asked later, when it is known whether it needs a run.
     ///
     /// # Errors
@@ -181,11 +181,11 @@ impl EmbeddingService {
         if resident.scheduler.has_cache() && (1..=QUERY_BYTES).contains(&head.announced_bytes) {
             return Ok(permit);
         }
-        // How many texts there are is not known yet; one makes the request interactive.
+        // The number of texts is not known yet. A single text makes a request interactive.
         let priority = self.priority(head.priority, Priority::Interactive);
         let limit = resident.package.manifest().max_input_tokens;
         let tokens = likely_tokens(head.announced_bytes, limit);
-        // A short text is tokenized where it arrives, beside the long ones.
+        // A short text is tokenized where it arrives: it does not wait behind long ones.
         let behind = if head.announced_bytes > INLINE_BYTES { self.door.text_bytes() } else { 0 };
         let new = self.announced(priority, tokens, head.deadline, behind);
         permit.expect(priority, resident.scheduler.admissible(new)?);
@@ -202,17 +202,18 @@ impl EmbeddingService {
     ) -> Result<(), EmbedError> {
         let bytes = request.inputs.iter().map(Input::bytes);
         let all = bytes.clone().sum();
-        // No more than before, but for lists of short token ids.
+        // This is more than before only for lists of short token ids, which are longer in memory.
         permit.hold_inputs(&request.inputs)?;
         if all <= INLINE_BYTES {
             return Ok(());
         }
         let limit = resident.package.manifest().max_input_tokens;
         let tokens = bytes.map(|bytes| likely_tokens(bytes, limit)).sum();
-        // Half of them: in doubt the request is interactive, and asked once more with its ids.
+        // Half of the tokens count: in doubt the request is interactive, and it is asked once more
+        // with its ids.
         let by_size = Priority::of(request.inputs.len(), tokens / 2);
         let priority = self.priority(request.options.priority, by_size);
-        // Not behind itself.
+        // The request does not wait behind its own items.
         permit.submitted();
         let deadline = request.options.deadline;
         let new = self.announced(priority, tokens, deadline, self.door.text_bytes());
@@ -221,8 +222,8 @@ impl EmbeddingService {
         Ok(())
     }
 
-    /// A request of which the scheduler is asked, behind `behind` bytes of texts to be tokenized
-    /// and behind what other permits expect.
+    /// What the scheduler is asked: a request that waits behind `behind` bytes of texts to be
+    /// tokenized, and behind what other permits expect.
     fn announced(
         &self,
         priority: Priority,

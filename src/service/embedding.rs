@@ -44,7 +44,8 @@ impl EmbeddingService {
         let (rows, span) = rows(ticket).await?;
         let mut reply = assemble(&resident, &options, &tokens, rows);
         let selected = self.clock.now();
-        // Rows that were kept waited for no batch; one that ran may have begun for others.
+        // Rows of the cache waited for no batch. A batch may have begun before this request came,
+        // for others with the same text.
         let ran = span.map_or(tokenized, |span| span.ended).clamp(tokenized, selected);
         let started = span.map_or(ran, |span| span.started).clamp(tokenized, ran);
         reply.milestones = Milestones { tokenized, started, ran, selected };
@@ -80,7 +81,7 @@ impl EmbeddingService {
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
         let items = resident.scheduler.look_up(items, options.vectors);
         let left = options.deadline.since(self.clock.now());
-        // Nobody can answer it in time, however often it comes back.
+        // Even an idle server would be too slow, so a retry cannot help.
         let needed = resident.scheduler.least_time(items.tokens());
         if let Some(needed) = needed.filter(|&time| time > left) {
             return Err(EmbedError::TimeTooShort { needed });
@@ -140,7 +141,7 @@ impl EmbeddingService {
     }
 }
 
-/// Refuses the first item that was cut when items may not be.
+/// Refuses a request whose items may not be cut, for the first one that was.
 fn check_lengths(
     tokenized: &[Tokenized],
     over_long: OverLong,

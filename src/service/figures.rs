@@ -38,7 +38,8 @@ impl Sample {
     }
 }
 
-/// The latest sample. Dropping it ends the thread that takes them, unless the device holds it.
+/// The latest sample. Dropping it ends the thread that takes samples, unless the thread still waits
+/// for the device.
 pub(super) struct Figures {
     latest: Arc<ArcSwap<Sample>>,
     _stop: Sender<()>,

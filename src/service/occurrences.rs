@@ -14,7 +14,7 @@ pub(super) fn occurrences(
     let start = 1 + item.prompt_tokens;
     let ids = item.ids.iter().zip(weights).skip(start);
     let places = ids.zip(&item.spans).map(|((&id, &weight), &span)| {
-        // A place may have none where another place of the id has one.
+        // A place may have no weight above zero where another place of the same id has one.
         Occurrence { id, span, weight: weight.max(0.0) }
     });
     places.filter(|place| kept.indices.binary_search(&place.id).is_ok()).collect()

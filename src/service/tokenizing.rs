@@ -67,8 +67,8 @@ pub(super) async fn tokenize(
         let one = |input: &Input| one(tokenizer, input, options, &|| true);
         return inputs.iter().map(one).collect();
     }
-    // The thread that received the body lets go of it last: what another thread frees, the
-    // allocator keeps for this one.
+    // The thread that received the body frees it: what another thread frees, the allocator would
+    // keep for this one alone.
     let _body = inputs.iter().find_map(|input| match input {
         Input::Text(text) if !text.is_empty() => Some(text.clone()),
         Input::Text(_) | Input::TokenIds(_) => None,
@@ -96,7 +96,7 @@ pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     let mut filled = 0;
     for input in inputs {
         let bytes = input.bytes();
-        // What would go over by more than it fills begins the next part.
+        // An input begins the next part when less than half of it fits into this one.
         let over = (filled + bytes).saturating_sub(part_bytes);
         if filled > 0 && over > bytes / 2 {
             parts.push(Vec::new());
