@@ -168,7 +168,8 @@ fn catch_panic(run: impl FnOnce() -> Result<(), EngineError>) -> Result<(), Engi
     })
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// What a panic was raised with.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

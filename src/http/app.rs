@@ -14,7 +14,6 @@
 //!
 //! Actix decodes a path before it looks for the route, all but `%2F`, `%25` and `%2B`.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use actix_http::Request;
@@ -36,6 +35,7 @@ use super::record::{self, RequestContext};
 use super::{AppState, cors, embed, health, models, nim, openapi, pages, tei, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
+use crate::worker::panic_text;
 
 /// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
 /// not UTF-8, which actix decodes to the replacement character.
@@ -136,7 +136,7 @@ fn embedding_routes(app: &mut ServiceConfig) {
     }
     app.service(post(Endpoint::keyed("/v1/tokenize"), tokenize::tokenize))
         .service(get(Endpoint::keyed("/v1/models"), models::list))
-        .service(get(Endpoint::keyed(MODEL).named("/v1/models/{id}"), models::one));
+        .service(get(Endpoint::keyed(MODEL).named("/v1/models/{id}"), models::find));
 }
 
 pub(super) fn post<H, A>(endpoint: Endpoint, handler: H) -> Resource
@@ -216,15 +216,10 @@ async fn answer_panic(
 ) -> Result<ServiceResponse, Error> {
     let asked = request.request().clone();
     AssertUnwindSafe(next.call(request)).catch_unwind().await.unwrap_or_else(|panic| {
-        let error = ApiError::server(Code::InternalError, panic_text(panic.as_ref()));
+        let cause = format!("a panic: {}", panic_text(panic.as_ref()));
+        let error = ApiError::server(Code::InternalError, cause);
         Ok(ServiceResponse::from_err(error, asked))
     })
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("a panic: {}", text.as_deref().unwrap_or("without a message"))
 }
 
 /// From the moment that health says no, the client's next request goes to a server that stays.

@@ -26,11 +26,11 @@ pub(super) enum Packing {
 
 /// Refuses a body that is not JSON, is packed in an unknown way, or is announced as too large.
 pub(super) fn check_headers(headers: &HeaderMap, limit: MaxBodyBytes) -> Result<Packing, ApiError> {
-    if !is_json(text(headers, CONTENT_TYPE)?) {
+    if !is_json(header_text(headers, CONTENT_TYPE)?) {
         let message = "the content type is not JSON; send content-type: application/json";
         return Err(ApiError::of(Code::UnsupportedMediaType, CONTENT_TYPE, message));
     }
-    let encoding = text(headers, CONTENT_ENCODING)?.trim();
+    let encoding = header_text(headers, CONTENT_ENCODING)?.trim();
     let packing = match encoding.to_ascii_lowercase().as_str() {
         "" | "identity" => Packing::Plain,
         "gzip" | "x-gzip" => Packing::Gzip,
@@ -46,7 +46,7 @@ pub(super) fn check_headers(headers: &HeaderMap, limit: MaxBodyBytes) -> Result<
 }
 
 /// A header that is absent counts as empty.
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, ApiError> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, ApiError> {
     headers.get(name).map_or(Ok(""), |value| {
         value.to_str().map_err(|_| {
             let message = format!("the header {name} is not ASCII; send another or none");

@@ -167,11 +167,12 @@ pub(super) async fn deep(state: Data<AppState>) -> HttpResponse {
     let timeout = Duration::from_millis(state.config.deep_health_timeout.get());
     let report = state.service.deep_health(timeout).await;
     let status = if report.passed() { OK } else { NOT_READY };
-    let body = Deep { status: word(&report), checks: report.checks.iter().map(check).collect() };
+    let body =
+        Deep { status: status_word(&report), checks: report.checks.iter().map(check).collect() };
     HttpResponse::build(status).insert_header(NO_STORE).json(body)
 }
 
-fn word(report: &DeepReport) -> &'static str {
+fn status_word(report: &DeepReport) -> &'static str {
     if report.passed() {
         return Status::Ok.name();
     }

@@ -66,7 +66,7 @@ pub(super) async fn list(state: Data<AppState>) -> Result<HttpResponse, ApiError
 }
 
 /// The resident model by its id or an alias, with or without a prompt.
-pub(super) async fn one(
+pub(super) async fn find(
     state: Data<AppState>,
     name: Path<String>,
 ) -> Result<HttpResponse, ApiError> {

@@ -241,16 +241,16 @@ fn model() -> PathItem {
 fn health() -> PathItem {
     let summary = "Readiness, workers, queue, what the server runs with";
     let when = ["requests are taken: the status is ok or degraded", "requests should go elsewhere"];
-    check::<health::Health<'_>>("health", summary, when)
+    readiness::<health::Health<'_>>("health", summary, when)
 }
 
 fn deep_health() -> PathItem {
     let when = ["every worker computes what it should", "a worker does not, or there is none"];
-    check::<health::Deep<'_>>("deep_health", "Runs the package's canary on every worker", when)
+    readiness::<health::Deep<'_>>("deep_health", "Runs the package's canary on every worker", when)
 }
 
 /// A route with one body for two statuses: requests are taken, or are not.
-fn check<T: ToSchema>(id: &str, summary: &str, [ready, not_ready]: [&str; 2]) -> PathItem {
+fn readiness<T: ToSchema>(id: &str, summary: &str, [ready, not_ready]: [&str; 2]) -> PathItem {
     let [ready, not_ready] = [ready, not_ready].map(|when| success(&T::name(), when));
     let operation = operation(id, "health", summary, ready, &[Code::InternalError]);
     PathItem::new(HttpMethod::Get, operation.response(NOT_READY.as_str(), not_ready))

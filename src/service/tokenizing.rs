@@ -64,7 +64,7 @@ pub(super) async fn tokenize(
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
-        let one = |input: &Input| one(tokenizer, input, options, &|| true);
+        let one = |input: &Input| tokenize_one(tokenizer, input, options, &|| true);
         return inputs.iter().map(one).collect();
     }
     // The thread that received the body frees it: what another thread frees, the allocator would
@@ -77,7 +77,7 @@ pub(super) async fn tokenize(
         let (resident, pace) = (Arc::clone(resident), Arc::clone(pace));
         let work = compute.run(move |wanted| {
             let one = |input: &Input| match wanted.get() {
-                true => one(&resident.tokenizer, input, options, &|| wanted.get()),
+                true => tokenize_one(&resident.tokenizer, input, options, &|| wanted.get()),
                 // Nobody reads this answer.
                 false => Err(EmbedError::DeadlineExceeded),
             };
@@ -108,7 +108,7 @@ pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     parts
 }
 
-fn one(
+fn tokenize_one(
     tokenizer: &TextTokenizer,
     input: &Input,
     options: TokenizeOptions,

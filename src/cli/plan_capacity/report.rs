@@ -89,8 +89,8 @@ impl Report<'_> {
             writeln!(
                 out,
                 "{name:<19} {:>9} {:>8} {:>7.2} % {:>7.2} % {:>7.2} % {:>4.0} % {:>6}",
-                millis(figures.p50_ms),
-                millis(figures.p99_ms),
+                shown_ms(figures.p50_ms),
+                shown_ms(figures.p99_ms),
                 figures.in_time * 100.0,
                 figures.refused * 100.0,
                 figures.late * 100.0,
@@ -111,7 +111,7 @@ impl Report<'_> {
     }
 }
 
-fn millis(value: Option<f64>) -> String {
+fn shown_ms(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
