@@ -1,10 +1,10 @@
 """Writes a graph whose products with weights read numbers of 8 bits (FP8, E4M3), for TensorRT.
 
 QuantizeLinear and DequantizeLinear around each of a layer's four products say it; a builder makes
-one kernel of them. Weights are stored in 8 bits. A weight has one scale, an input too, from the
-largest number that calibration texts gave: with one for each column of query, key and value
-TensorRT-RTX computes that product in f16, and the vectors are no better. All else is as in f16:
-attention's own products stay there, so that they remain one kernel.
+one kernel of them. Weights are stored in 8 bits, rounded by `compensation`. A weight has one scale,
+an input too, from the largest number that calibration texts gave: with a scale for each column of
+query, key and value TensorRT-RTX computes that product in f16, and the vectors are no better. All
+else is as in f16: attention's own products stay there, so that they remain one kernel.
 """
 
 from __future__ import annotations

@@ -15,8 +15,10 @@ FIELD = "fp8"
 GRAPH = "model.fp8.onnx"
 PREFIX = "model.fp8.onnx"
 """Of its files."""
-TOLERANCES = {"dense_cosine_min": 0.995, "sparse_max_abs": 0.1}
-METHOD = "FP8 (E4M3): weights by column and inputs of the dense layers, largest of all calibrated"
+TOLERANCES = {"dense_cosine_min": 0.997, "sparse_max_abs": 0.06}
+"""Of the canary. On 399 texts, of which 240 were not calibrated with, the cosine to f32 was at
+least 0.99907, and weights were within 0.034."""
+METHOD = "FP8 (E4M3): inputs of the dense layers, and their weights by GPTQ, one scale for each"
 
 
 def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
