@@ -19,7 +19,7 @@ use crate::config::{PrecisionChoice, RescueChoice};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
-use crate::package::manifest::{Manifest, TensorType};
+use crate::package::manifest::{GraphTensor, Manifest, TensorType};
 
 mod session;
 
@@ -288,36 +288,33 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     }
     let wanted_inputs = [&manifest.inputs.input_ids, &manifest.inputs.attention_mask];
     let wanted_outputs = [Some(&manifest.outputs.dense), manifest.outputs.token_weights.as_ref()];
-    for (kind, wanted, found) in [
-        ("input", wanted_inputs.to_vec(), inputs),
-        ("output", wanted_outputs.into_iter().flatten().collect(), outputs),
-    ] {
-        for tensor in &wanted {
-            let port = found.iter().find(|port| port.name == tensor.name).ok_or_else(|| {
-                let names: Vec<&str> = found.iter().map(|port| port.name.as_str()).collect();
-                format!(
-                    "it has no {kind} '{}' that the manifest names, only {}",
-                    tensor.name,
-                    names.join(", ")
-                )
-            })?;
-            if port.element != Some(tensor.element) || port.rank != Some(2) {
-                return Err(format!(
-                    "{kind} '{}' is {} of rank {}, the manifest says {:?} of rank 2",
-                    tensor.name,
-                    port.element_name,
-                    port.rank.map_or_else(|| "unknown".to_owned(), |rank| rank.to_string()),
-                    tensor.element
-                ));
-            }
-        }
-        if found.len() != wanted.len() {
+    check_ports("input", &wanted_inputs, &inputs)?;
+    check_ports("output", &wanted_outputs.into_iter().flatten().collect::<Vec<_>>(), &outputs)
+}
+
+/// The inputs or the outputs: all that are `wanted`, and no other.
+fn check_ports(kind: &str, wanted: &[&GraphTensor], found: &[session::Port]) -> Result<(), String> {
+    for tensor in wanted {
+        let port = found.iter().find(|port| port.name == tensor.name).ok_or_else(|| {
+            let names: Vec<&str> = found.iter().map(|port| port.name.as_str()).collect();
+            format!(
+                "it has no {kind} '{}' that the manifest names, only {}",
+                tensor.name,
+                names.join(", ")
+            )
+        })?;
+        if port.element != Some(tensor.element) || port.rank != Some(2) {
             return Err(format!(
-                "it has {} {kind}s, the manifest names {}",
-                found.len(),
-                wanted.len()
+                "{kind} '{}' is {} of rank {}, the manifest says {:?} of rank 2",
+                tensor.name,
+                port.element_name,
+                port.rank.map_or_else(|| "unknown".to_owned(), |rank| rank.to_string()),
+                tensor.element
             ));
         }
+    }
+    if found.len() != wanted.len() {
+        return Err(format!("it has {} {kind}s, the manifest names {}", found.len(), wanted.len()));
     }
     Ok(())
 }
