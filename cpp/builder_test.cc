@@ -105,7 +105,7 @@ TEST(products_of_8_bits_are_fp8_whatever_attention_computes_in) {
         "layer quantize states,words states.fp8 float8 -1 -1 8\nlayer dequantize "
         "states.fp8,words states.rounded float16 -1 -1 8\nlayer product states.rounded,words "
         "narrow float16 -1 -1 8\n";
-    Graph const graph(graph_text("float32 -1 8", rounded));
+    GraphFile const graph(graph_text("float32 -1 8", rounded));
     CHECK(build(build_request(graph))->report().precision == "fp8");
 }
 
