@@ -1,20 +1,17 @@
 """What is checked, section by section: one that fails never keeps the next from running."""
 
-import argparse
-import copy
 import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from gpu_check import golden, load, machine, standins, tables
-from gpu_check.limit import Limit
-from gpu_check.report import Report, SkipSection
-from gpu_check.server import READY_SECONDS_MAX, Server
+from gpu_check.programs import Programs
+from gpu_check.report import SkipSection
+from gpu_check.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
@@ -22,22 +19,10 @@ BASELINE = Path(__file__).with_name("baseline.py")
 #: Shapes that PyTorch runs too.
 BASELINE_SHAPES = "1x32,1x128,8x64,16x128,64x128,16x512"
 WORKERS = (1, 2, 4)
-#: What the stand-ins for NVIDIA's libraries are told.
-FAULTS = "DUOVEC_STANDIN_FAULTS"
 
 
-class Checks:
+class Checks(Programs):
     """All checks of one flavour."""
-
-    def __init__(self, typed: argparse.Namespace, report: Report) -> None:
-        self.typed, self.report = typed, report
-        self.limit = Limit(typed.limit)
-        self.environment = dict(os.environ)
-        self.libraries = []
-        if typed.library_dir:
-            self.libraries += ["--tensorrt-library-dir", str(typed.library_dir)]
-        if typed.cuda_library_dir:
-            self.libraries += ["--cuda-library-dir", str(typed.cuda_library_dir)]
 
     def all(self) -> bool:
         """Whether everything passed."""
@@ -74,32 +59,6 @@ class Checks:
             "PyTorch": self.baseline,
         }
 
-    def with_faults(self, faults: str) -> "Checks":
-        """The same checks with the stand-ins told something more."""
-        told = copy.copy(self)
-        before = self.environment.get(FAULTS)
-        told.environment = self.environment | {FAULTS: f"{before},{faults}" if before else faults}
-        return told
-
-    def command(self, *words: str) -> list[str]:
-        """The binary with the libraries' folders."""
-        return [str(self.typed.binary), *words, *self.libraries]
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs the binary to its end."""
-        return self.call(self.command(*words))
-
-    def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end."""
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=self.limit.seconds(),
-            env=self.environment,
-            check=False,
-        )
-
     def machine(self) -> None:
         """Hardware and versions."""
         self.report.say(f"{platform.machine()}, {os.cpu_count()} processor cores, {sys.platform}")
@@ -121,19 +80,6 @@ class Checks:
             done.returncode == 0,
             "library, driver, device and plan are well, and the canary gives its f32 numbers",
         )
-
-    def serve(self, package: Path, *more: str) -> Server:
-        """A server of that package that is ready."""
-        command = self.command("serve", "--package", str(package), "--engine", self.typed.flavour)
-        ready = self.limit.seconds(READY_SECONDS_MAX)
-        server = Server([*command, *more], ready, self.environment)
-        self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
-        return server
-
-    def stop(self, server: Server) -> None:
-        """Ends the server, which must go well."""
-        code = server.stop()
-        self.report.check(code == 0, f"it drains and ends with exit code {code}")
 
     def served(self, package: Path) -> None:
         """The server: golden numbers, load, health, memory, end."""
@@ -189,14 +135,6 @@ class Checks:
         self.report.table(["start", "graphs", "ready s", "GPU memory free MB"], rows)
         self.report.say("The first start, by its log:")
         self.report.table(["s", "line"], [[f"{at:.2f}", text] for at, text in said])
-
-    def bench(self, package: Path, *more: str) -> dict | None:
-        """The report of `duovec bench`, or nothing when there is none."""
-        done = self.run("bench", str(package), "--engine", self.typed.flavour, "--json", *more)
-        if not done.stdout.strip():
-            self.report.code(done.stderr)
-            return None
-        return json.loads(done.stdout)
 
     def graphs(self, package: Path) -> None:
         """Captured graphs against plain runs."""

@@ -1,0 +1,77 @@
+"""The binary, run with the libraries of one flavour within the time that is left."""
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from gpu_check.limit import Limit
+from gpu_check.report import Report
+from gpu_check.server import READY_SECONDS_MAX, Server
+
+#: What the stand-ins for NVIDIA's libraries are told.
+FAULTS = "DUOVEC_STANDIN_FAULTS"
+
+
+class Programs:
+    """Runs the binary's commands and tells the report how they ended."""
+
+    def __init__(self, typed: argparse.Namespace, report: Report) -> None:
+        self.typed, self.report = typed, report
+        self.limit = Limit(typed.limit)
+        self.environment = dict(os.environ)
+        self.libraries = []
+        if typed.library_dir:
+            self.libraries += ["--tensorrt-library-dir", str(typed.library_dir)]
+        if typed.cuda_library_dir:
+            self.libraries += ["--cuda-library-dir", str(typed.cuda_library_dir)]
+
+    def with_faults(self, faults: str) -> Self:
+        """The same checks with the stand-ins told something more."""
+        told = copy.copy(self)
+        before = self.environment.get(FAULTS)
+        told.environment = self.environment | {FAULTS: f"{before},{faults}" if before else faults}
+        return told
+
+    def command(self, *words: str) -> list[str]:
+        """The binary with the libraries' folders."""
+        return [str(self.typed.binary), *words, *self.libraries]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs the binary to its end."""
+        return self.call(self.command(*words))
+
+    def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end."""
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=self.limit.seconds(),
+            env=self.environment,
+            check=False,
+        )
+
+    def serve(self, package: Path, *more: str) -> Server:
+        """A server of that package that is ready."""
+        command = self.command("serve", "--package", str(package), "--engine", self.typed.flavour)
+        ready = self.limit.seconds(READY_SECONDS_MAX)
+        server = Server([*command, *more], ready, self.environment)
+        self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
+        return server
+
+    def stop(self, server: Server) -> None:
+        """Ends the server, which must go well."""
+        code = server.stop()
+        self.report.check(code == 0, f"it drains and ends with exit code {code}")
+
+    def bench(self, package: Path, *more: str) -> dict | None:
+        """The report of `duovec bench`, or nothing when there is none."""
+        done = self.run("bench", str(package), "--engine", self.typed.flavour, "--json", *more)
+        if not done.stdout.strip():
+            self.report.code(done.stderr)
+            return None
+        return json.loads(done.stdout)
