@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-pub(crate) mod canary;
+pub mod canary;
 pub mod edit;
 pub mod manifest;
 
