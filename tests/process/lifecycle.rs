@@ -88,28 +88,32 @@ async fn a_second_signal_ends_the_drain() {
 
 /// Asks until a worker runs, so that the next signal meets a request in flight.
 pub(crate) async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        let health = client.get(server.url("/health")).send().await.expect("an answer");
-        let health: Value = health.json().await.expect("JSON");
-        if health["workers"]["busy"] == 1 {
-            return;
-        }
-    }
-    panic!("no worker became busy");
+    let is_busy =
+        |health: &str| serde_json::from_str::<Value>(health).expect("JSON")["workers"]["busy"] == 1;
+    wait_until(client, server, "/health", is_busy).await;
 }
 
 /// Asks until this many items were accepted: on a busy machine some requests come later.
 async fn wait_for_accepted(client: &reqwest::Client, server: &Server, items: usize) {
-    let wanted = format!("duovec_items_total{{outcome=\"accepted\"}} {items}\n");
+    let line = format!("duovec_items_total{{outcome=\"accepted\"}} {items}\n");
+    wait_until(client, server, "/metrics", |metrics| metrics.contains(&line)).await;
+}
+
+/// Asks this path until the answer is as wanted.
+async fn wait_until(
+    client: &reqwest::Client,
+    server: &Server,
+    path: &str,
+    wanted: impl Fn(&str) -> bool,
+) {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
-        let metrics = client.get(server.url("/metrics")).send().await.expect("an answer");
-        if metrics.text().await.expect("text").contains(&wanted) {
+        let answer = client.get(server.url(path)).send().await.expect("an answer");
+        if wanted(&answer.text().await.expect("text")) {
             return;
         }
     }
-    panic!("{items} items were not accepted");
+    panic!("{path} never had what was waited for");
 }
 
 async fn status_with(server: &Server, key: &str) -> u16 {
