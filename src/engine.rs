@@ -1,8 +1,11 @@
 //! The border to the engines: what a loaded model can do, and how it fails.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
 use crate::batch::{Batch, Bucket};
@@ -132,36 +135,60 @@ impl StageSums {
     }
 }
 
-/// Rows of one run, reused from run to run so that the worker does not allocate.
-#[derive(Debug, Clone, Default)]
-pub struct BatchOutput {
-    /// `[rows, hidden]`, L2-normalized, row-major.
-    pub dense: Vec<f32>,
-    /// `[rows, length]`, `relu(linear(hidden))`; padding positions are not to be read.
-    pub token_weights: Vec<f32>,
+/// Numbers as an engine's graph leaves them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Floats<'a> {
+    /// Single precision.
+    Single(&'a [f32]),
+    /// Half precision.
+    Half(&'a [f16]),
+}
+
+impl Floats<'_> {
+    /// A copy of these places, in single precision.
+    fn copy(self, places: Range<usize>) -> Vec<f32> {
+        match self {
+            Self::Single(floats) => floats[places].to_vec(),
+            Self::Half(floats) => floats[places].to_f32_vec(),
+        }
+    }
+}
+
+/// Rows of one run. They lie in the session's own memory, which the next run uses again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchOutput<'a> {
+    dense: Floats<'a>,
+    token_weights: Option<Floats<'a>>,
     hidden_size: usize,
     length: usize,
     pub(crate) times: StageTimes,
 }
 
-impl BatchOutput {
-    /// Prepares the buffers for `bucket`; contents are zero afterwards only where they grew.
-    pub fn resize(&mut self, bucket: Bucket, hidden_size: usize) {
-        self.hidden_size = hidden_size;
-        self.length = bucket.length;
-        self.dense.resize(bucket.rows * hidden_size, 0.0);
-        self.token_weights.resize(bucket.tokens(), 0.0);
-        self.times = StageTimes::default();
+impl<'a> BatchOutput<'a> {
+    /// `dense`: `[rows, hidden]`, L2-normalized, row-major. `token_weights`: `[rows, length]`,
+    /// `relu(linear(hidden))`; padding positions are not read. `None` for a model without them.
+    pub fn new(
+        bucket: Bucket,
+        hidden_size: usize,
+        dense: Floats<'a>,
+        token_weights: Option<Floats<'a>>,
+    ) -> Self {
+        let times = StageTimes::default();
+        Self { dense, token_weights, hidden_size, length: bucket.length, times }
     }
 
-    /// The dense vector of one row: `hidden_size` floats.
-    pub fn dense_row(&self, row: usize) -> &[f32] {
-        &self.dense[row * self.hidden_size..][..self.hidden_size]
+    /// A copy of the dense vector of one row: `hidden_size` floats.
+    pub fn dense_row(&self, row: usize) -> Vec<f32> {
+        let start = row * self.hidden_size;
+        self.dense.copy(start..start + self.hidden_size)
     }
 
-    /// The token weights of one row: one float for each of its first `tokens` positions.
-    pub fn weights_row(&self, row: usize, tokens: usize) -> &[f32] {
-        &self.token_weights[row * self.length..][..tokens.min(self.length)]
+    /// A copy of the token weights of one row: one float for each of its first `tokens` positions,
+    /// all zero for a model without them.
+    pub fn weights_row(&self, row: usize, tokens: usize) -> Vec<f32> {
+        let (start, tokens) = (row * self.length, tokens.min(self.length));
+        let copy = |weights: Floats<'_>| weights.copy(start..start + tokens);
+        self.token_weights.map_or_else(|| vec![0.0; tokens], copy)
     }
 }
 
@@ -214,19 +241,15 @@ pub trait Engine: Send + Sync {
 
 /// What one worker owns to run an engine. Not `Send`: it never leaves the thread that opened it.
 pub trait Session {
-    /// Runs one batch, whose bucket the session was opened for, and leaves its rows in `output`.
+    /// Runs one batch, whose bucket the session was opened for, and lends its rows.
     ///
     /// # Errors
-    /// See [`EngineError`]; after an error `output` must not be read.
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError>;
+    /// See [`EngineError`].
+    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError>;
 
     /// Runs a batch again in a precision that rows overflow less easily in; `None` when there is
     /// none. Of any shape, slow, for the rare batch with a row that is not finite.
-    fn rescue(
-        &mut self,
-        _batch: &Batch,
-        _output: &mut BatchOutput,
-    ) -> Option<Result<(), EngineError>> {
+    fn rescue(&mut self, _batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
         None
     }
 
@@ -242,6 +265,21 @@ pub trait Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_copied_in_single_precision() {
+        let single = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let half = single.map(f16::from_f32);
+        let bucket = Bucket { rows: 2, length: 3 };
+        for floats in [Floats::Single(&single), Floats::Half(&half)] {
+            let output = BatchOutput::new(bucket, 3, floats, Some(floats));
+            assert_eq!(output.dense_row(1), [3.0, 4.0, 5.0]);
+            assert_eq!(output.weights_row(1, 2), [3.0, 4.0]);
+            assert_eq!(output.weights_row(0, 9), [0.0, 1.0, 2.0]);
+            let dense_only = BatchOutput::new(bucket, 3, floats, None);
+            assert_eq!(dense_only.weights_row(1, 2), [0.0, 0.0]);
+        }
+    }
 
     #[test]
     fn runs_that_were_not_timed_are_left_out_of_the_mean() {

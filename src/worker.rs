@@ -69,12 +69,11 @@ impl Worker {
     }
 
     fn live(&self) -> WorkerEnd {
-        let mut output = BatchOutput::default();
         let mut session = match self.engine.open_session(self.scheduler.buckets()) {
             Ok(session) => session,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
-        let WarmedUp { measured, mut left } = match self.warm_up(&mut *session, &mut output) {
+        let WarmedUp { measured, mut left } = match self.warm_up(&mut *session) {
             Ok(warmed_up) => warmed_up,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
@@ -85,8 +84,8 @@ impl Worker {
         let mut failures = 0;
         while let Some(work) = self.scheduler.next_work(self.index, left.front().copied()) {
             let error = match work {
-                Work::Run(job) => self.run_job(&mut *session, job, &mut output),
-                Work::WarmUp => self.warm_up_next(&mut *session, &mut left, &mut output).err(),
+                Work::Run(job) => self.run_job(&mut *session, job),
+                Work::WarmUp => self.warm_up_next(&mut *session, &mut left).err(),
             };
             failures = if error.is_some() { failures + 1 } else { 0 };
             if let Some(end) = error.and_then(|error| self.end_after(error, failures)) {
@@ -97,23 +96,18 @@ impl Worker {
     }
 
     /// Runs a job and answers its requests; the error is that of the session.
-    fn run_job(
-        &self,
-        session: &mut dyn Session,
-        job: Job,
-        output: &mut BatchOutput,
-    ) -> Option<EngineError> {
-        match run(session, job.bucket, &job.items, output) {
-            Ok(()) => {
+    fn run_job(&self, session: &mut dyn Session, job: Job) -> Option<EngineError> {
+        match run(session, job.bucket, &job.items) {
+            Ok(output) => {
+                let mut rows = second_try::rows(&job.items, &output);
                 self.scheduler.record_run(&job, job.bucket, &job.items, output.times);
-                let mut rows = second_try::rows(&job.items, output);
                 self.rescue(session, &job.items, &mut rows);
                 job.complete(rows);
                 None
             }
             Err(EngineError::OutOfMemory(reason)) => {
                 tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
-                let (rows, error) = self.run_halves(session, &job, output);
+                let (rows, error) = self.run_halves(session, &job);
                 job.complete(rows);
                 error
             }
@@ -144,14 +138,13 @@ impl Worker {
 }
 
 /// Runs items as one batch; a panic of the session is an error of the session.
-fn run(
-    session: &mut dyn Session,
+fn run<'s>(
+    session: &'s mut dyn Session,
     bucket: Bucket,
     items: &[JobItem],
-    output: &mut BatchOutput,
-) -> Result<(), EngineError> {
+) -> Result<BatchOutput<'s>, EngineError> {
     let batch = batch(bucket, items)?;
-    catch_panic(|| session.run(&batch, output))
+    catch_panic(|| session.run(&batch))
 }
 
 fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
@@ -162,7 +155,7 @@ fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
         .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
 }
 
-fn catch_panic(run: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
+fn catch_panic<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         Err(EngineError::SessionLost(format!("panic: {}", panic_text(&*panic))))
     })

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::{Clock, RealClock};
 use crate::config::Config;
-use crate::engine::{BatchOutput, Engine, EngineInfo, Session};
+use crate::engine::{Engine, EngineInfo, Session};
 use crate::telemetry;
 
 use super::load::{Loaded, Measuring, load};
@@ -203,17 +203,13 @@ fn full_batch(bucket: Bucket) -> anyhow::Result<Batch> {
 }
 
 /// A session that has run every bucket of `buckets` once.
-fn warm_session(
-    engine: &dyn Engine,
-    buckets: &[Bucket],
-) -> anyhow::Result<(Box<dyn Session>, BatchOutput)> {
+fn warm_session(engine: &dyn Engine, buckets: &[Bucket]) -> anyhow::Result<Box<dyn Session>> {
     let mut session = engine.open_session(buckets)?;
-    let mut output = BatchOutput::default();
     for &bucket in buckets {
-        session.run(&full_batch(bucket)?, &mut output)?;
+        session.run(&full_batch(bucket)?)?;
     }
     session.warmed_up();
-    Ok((session, output))
+    Ok(session)
 }
 
 fn tokens_per_second(tokens: usize, seconds: f64) -> f64 {

@@ -11,7 +11,6 @@ use anyhow::bail;
 use crate::batch::{Batch, TokenIds, smallest_for};
 use crate::clock::{Clock, RealClock};
 use crate::config::{Config, EngineChoice};
-use crate::engine::BatchOutput;
 use crate::package::ModelPackage;
 use crate::package::canary::compare;
 use crate::telemetry;
@@ -104,9 +103,9 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         bail!("the engine has no bucket for the canary's {length} tokens");
     };
     let batch = Batch::new(bucket, vec![tokens])?;
-    let mut output = BatchOutput::default();
-    loaded.chosen.engine.open_session(&[bucket])?.run(&batch, &mut output)?;
-    let seen = compare(manifest, output.dense_row(0), output.weights_row(0, length));
+    let mut session = loaded.chosen.engine.open_session(&[bucket])?;
+    let output = session.run(&batch)?;
+    let seen = compare(manifest, &output.dense_row(0), &output.weights_row(0, length));
     if !seen.passed() && config.engine.choice != EngineChoice::Fake {
         bail!(
             "the canary's dense cosine is {:.6}, a weight is off by {:.4}",

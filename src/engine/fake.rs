@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::batch::{Batch, Bucket};
-use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session};
 
 /// What a scripted run does instead of giving rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,15 +154,48 @@ impl Engine for FakeEngine {
             return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
         }
         Ok(Box::new(FakeSession {
-            hidden_size: self.info.hidden_size,
+            rows: RowBuffers::new(self.info.hidden_size),
             shared: Arc::clone(&self.shared),
             takes_jobs: false,
         }))
     }
 }
 
-struct FakeSession {
+/// Rows of a session that computes them itself.
+#[derive(Debug, Clone)]
+pub struct RowBuffers {
     hidden_size: usize,
+    bucket: Bucket,
+    /// `[rows, hidden]`.
+    pub dense: Vec<f32>,
+    /// `[rows, length]`.
+    pub token_weights: Vec<f32>,
+}
+
+impl RowBuffers {
+    /// For dense rows of so many floats.
+    pub const fn new(hidden_size: usize) -> Self {
+        let bucket = Bucket { rows: 0, length: 0 };
+        Self { hidden_size, bucket, dense: Vec::new(), token_weights: Vec::new() }
+    }
+
+    /// Has room for all rows of `bucket`; what is in it is not defined.
+    pub fn resize(&mut self, bucket: Bucket) {
+        self.bucket = bucket;
+        self.dense.resize(bucket.rows * self.hidden_size, 0.0);
+        self.token_weights.resize(bucket.tokens(), 0.0);
+    }
+
+    /// All rows.
+    pub fn output(&self) -> BatchOutput<'_> {
+        let weights = Floats::Single(&self.token_weights);
+        let dense = Floats::Single(&self.dense);
+        BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights))
+    }
+}
+
+struct FakeSession {
+    rows: RowBuffers,
     shared: Arc<FakeShared>,
     /// The script is for runs from then on.
     takes_jobs: bool,
@@ -187,13 +220,14 @@ impl FakeSession {
 }
 
 impl FakeSession {
-    fn compute(&self, batch: &Batch, output: &mut BatchOutput) {
-        output.resize(batch.bucket(), self.hidden_size);
+    fn compute(&mut self, batch: &Batch) {
+        let rows = &mut self.rows;
+        rows.resize(batch.bucket());
         for (row, ids) in batch.items().iter().enumerate() {
-            let start = row * self.hidden_size;
-            write_dense(ids, &mut output.dense[start..start + self.hidden_size]);
+            let start = row * rows.hidden_size;
+            write_dense(ids, &mut rows.dense[start..start + rows.hidden_size]);
             let start = row * batch.bucket().length;
-            let weights = &mut output.token_weights[start..start + batch.bucket().length];
+            let weights = &mut rows.token_weights[start..start + batch.bucket().length];
             // What a graph would leave behind the end must never be read.
             weights.fill(f32::NAN);
             for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
@@ -204,31 +238,26 @@ impl FakeSession {
 }
 
 impl Session for FakeSession {
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
-        self.compute(batch, output);
-        if !self.takes_jobs {
-            return Ok(());
+    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+        self.compute(batch);
+        if self.takes_jobs {
+            match self.follow_script()? {
+                Some(ScriptedFault::NotFinite) => self.rows.dense[0] = f32::INFINITY,
+                Some(ScriptedFault::NoRows) => self.rows.dense.clear(),
+                Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
+            }
         }
-        match self.follow_script()? {
-            Some(ScriptedFault::NotFinite) => output.dense[0] = f32::INFINITY,
-            Some(ScriptedFault::NoRows) => output.dense.clear(),
-            Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
-        }
-        Ok(())
+        Ok(self.rows.output())
     }
 
     fn warmed_up(&mut self) {
         self.takes_jobs = true;
     }
 
-    fn rescue(
-        &mut self,
-        batch: &Batch,
-        output: &mut BatchOutput,
-    ) -> Option<Result<(), EngineError>> {
+    fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
         self.shared.script.rescues.then(|| {
-            self.compute(batch, output);
-            Ok(())
+            self.compute(batch);
+            Ok(self.rows.output())
         })
     }
 }

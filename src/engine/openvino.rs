@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Clock;
 use crate::config::{PrecisionChoice, RescueChoice};
-use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, Session};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::{GraphTensor, Manifest, TensorType};
@@ -197,9 +197,9 @@ impl OpenVinoEngine {
         let tokens = ids.len();
         let batch = Batch::new(bucket, vec![ids])
             .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
-        let mut output = BatchOutput::default();
-        self.open()?.run(&batch, &mut output)?;
-        Ok(compare(manifest, output.dense_row(0), output.weights_row(0, tokens)))
+        let mut session = self.open()?;
+        let output = session.run(&batch)?;
+        Ok(compare(manifest, &output.dense_row(0), &output.weights_row(0, tokens)))
     }
 
     fn open(&self) -> Result<OpenVinoSession, EngineError> {

@@ -10,9 +10,7 @@ use crate::batch::{Batch, Bucket, TokenIds, smallest_for};
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::places::Places;
-use crate::engine::{
-    BatchOutput, Engine, EngineError, EngineInfo, EngineKind, GpuFigures, Session,
-};
+use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GpuFigures, Session};
 use crate::package::ModelPackage;
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::Manifest;
@@ -219,10 +217,10 @@ impl TensorRtEngine {
         let tokens = ids.len();
         let batch = Batch::new(bucket, vec![ids; bucket.rows])
             .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
-        let mut output = BatchOutput::default();
         let lease = Lease::at(&self.shared, place);
-        self.open(lease, &[bucket])?.run(&batch, &mut output)?;
-        let row = |row| compare(manifest, output.dense_row(row), output.weights_row(row, tokens));
+        let mut session = self.open(lease, &[bucket])?;
+        let output = session.run(&batch)?;
+        let row = |row| compare(manifest, &output.dense_row(row), &output.weights_row(row, tokens));
         let rows = (0..bucket.rows).map(row);
         let worst = rows.min_by(|a, b| {
             let by_pass = a.passed().cmp(&b.passed());

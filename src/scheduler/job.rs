@@ -161,16 +161,16 @@ impl JobItem {
 
     /// Its rows of a run, row `row` of its batch. Both are copied, whatever its request wants: a
     /// request for the other one may have come meanwhile.
-    pub(crate) fn row(&self, output: &BatchOutput, row: usize) -> TextRow {
+    pub(crate) fn row(&self, output: &BatchOutput<'_>, row: usize) -> TextRow {
         let dense = output.dense_row(row);
         let weights = output.weights_row(row, self.ids.len());
-        let lost = match (is_finite(dense), is_finite(weights)) {
+        let lost = match (is_finite(&dense), is_finite(&weights)) {
             (true, true) => None,
             (false, true) => Some(Vectors::Dense),
             (true, false) => Some(Vectors::Sparse),
             (false, false) => Some(Vectors::Both),
         };
-        let rows = ItemRows { dense: dense.to_vec(), weights: weights.to_vec() };
+        let rows = ItemRows { dense, weights };
         TextRow { rows, lost, rescued: false }
     }
 }

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::batch::{TokenIds, Vectors};
 use crate::clock::ManualClock;
-use crate::engine::BatchOutput;
+use crate::engine::fake::RowBuffers;
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -53,9 +53,10 @@ fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket 
 }
 
 /// Runs what waits; how many texts ran.
-fn run_next(scheduler: &Scheduler, output: &BatchOutput) -> usize {
+fn run_next(scheduler: &Scheduler, buffers: &RowBuffers) -> usize {
     let job = scheduler.next_job(0).expect("it waits");
-    let rows = job.items.iter().enumerate().map(|(row, item)| Ok(item.row(output, row)));
+    let output = buffers.output();
+    let rows = job.items.iter().enumerate().map(|(row, item)| Ok(item.row(&output, row)));
     let rows: Vec<RowOrError> = rows.collect();
     let texts = rows.len();
     job.complete(rows);
@@ -84,32 +85,32 @@ fn a_lost_worker_answers_what_it_ran() {
 }
 
 /// Four rows of four dense floats and sixteen weights; each row is full of its own number.
-pub(super) fn output() -> BatchOutput {
-    let mut output = BatchOutput::default();
-    output.resize(Bucket { rows: 4, length: 16 }, 4);
-    output.dense.iter_mut().enumerate().for_each(|(place, value)| *value = (place / 4) as f32);
-    let weights = output.token_weights.iter_mut().enumerate();
+pub(super) fn buffers() -> RowBuffers {
+    let mut buffers = RowBuffers::new(4);
+    buffers.resize(Bucket { rows: 4, length: 16 });
+    buffers.dense.iter_mut().enumerate().for_each(|(place, value)| *value = (place / 4) as f32);
+    let weights = buffers.token_weights.iter_mut().enumerate();
     weights.for_each(|(place, value)| *value = (place / 16) as f32);
-    output
+    buffers
 }
 
-/// What a request gets of a row of `output`.
+/// What a request gets of a row of `buffers`.
 pub(super) fn rows_of(row: f32, vectors: Vectors) -> ItemRows {
     ItemRows { dense: vec![row; 4], weights: vec![row; 3] }.only(vectors)
 }
 
 #[test]
 fn only_the_rows_that_are_wanted_must_be_finite() {
-    let (mut bad_weight, mut bad_dense) = (output(), output());
+    let (mut bad_weight, mut bad_dense) = (buffers(), buffers());
     bad_weight.token_weights[1] = f32::NAN;
     bad_dense.dense[1] = f32::INFINITY;
     for (wanted, dense_fails, weight_fails) in
         [(Vectors::Dense, true, false), (Vectors::Sparse, false, true), (Vectors::Both, true, true)]
     {
-        for (output, fails) in [(&bad_dense, dense_fails), (&bad_weight, weight_fails)] {
+        for (buffers, fails) in [(&bad_dense, dense_fails), (&bad_weight, weight_fails)] {
             let scheduler = scheduler();
             let ticket = submit(&scheduler, wanted);
-            run_next(&scheduler, output);
+            run_next(&scheduler, buffers);
             let expected = match fails {
                 true => Err(RunError::NonFinite { item: 0 }),
                 false => Ok(vec![rows_of(0.0, wanted)]),
@@ -124,7 +125,7 @@ fn requests_for_the_same_text_share_one_run_and_get_the_vectors_that_they_want()
     let scheduler = scheduler();
     let wanted = [Vectors::Dense, Vectors::Sparse, Vectors::Both];
     let tickets = wanted.map(|vectors| submit(&scheduler, vectors));
-    assert_eq!(run_next(&scheduler, &output()), 1);
+    assert_eq!(run_next(&scheduler, &buffers()), 1);
     for (ticket, vectors) in tickets.into_iter().zip(wanted) {
         assert_eq!(ticket.now_or_never(), Some(Ok(vec![rows_of(0.0, vectors)])));
     }
@@ -137,7 +138,7 @@ fn requests_for_the_same_text_share_one_run_and_get_the_vectors_that_they_want()
 fn texts_that_a_request_repeats_run_once() {
     let scheduler = scheduler();
     let ticket = submit_texts(&scheduler, Vectors::Both, &[7, 8, 7, 9, 6, 8, 7]);
-    assert_eq!(run_next(&scheduler, &output()), 4);
+    assert_eq!(run_next(&scheduler, &buffers()), 4);
     let rows = [0.0, 1.0, 0.0, 2.0, 3.0, 1.0, 0.0].map(|row| rows_of(row, Vectors::Both));
     assert_eq!(ticket.now_or_never(), Some(Ok(rows.to_vec())));
 }
@@ -150,7 +151,7 @@ fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
     let second = submit(&scheduler, Vectors::Sparse);
     drop(first);
     assert_eq!(scheduler.snapshot().queue_depth, 0);
-    let row = job.items[0].row(&output(), 0);
+    let row = job.items[0].row(&buffers().output(), 0);
     job.complete(vec![Ok(row)]);
     assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
     let counts = scheduler.snapshot().counts;
@@ -174,7 +175,7 @@ fn a_text_that_ran_is_answered_from_the_cache_without_a_worker() {
     let scheduler = caching_scheduler();
     let first = submit(&scheduler, Vectors::Dense);
     assert_eq!(first.cache_use(), Some(CacheUse::Miss));
-    run_next(&scheduler, &output());
+    run_next(&scheduler, &buffers());
     assert_eq!(first.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Dense)])));
     scheduler.worker_lost(0);
     for vectors in [Vectors::Dense, Vectors::Sparse, Vectors::Both] {
@@ -193,23 +194,23 @@ fn a_text_that_ran_is_answered_from_the_cache_without_a_worker() {
 fn only_texts_that_are_not_in_the_cache_run() {
     let scheduler = caching_scheduler();
     let _first = submit(&scheduler, Vectors::Both);
-    run_next(&scheduler, &output());
+    run_next(&scheduler, &buffers());
     let ticket = submit_texts(&scheduler, Vectors::Both, &[8, 9, 7, 6, 5]);
     assert_eq!(ticket.cache_use(), Some(CacheUse::Partial));
-    assert_eq!(run_next(&scheduler, &output()), 4);
+    assert_eq!(run_next(&scheduler, &buffers()), 4);
     let rows = [0.0, 1.0, 0.0, 2.0, 3.0].map(|row| rows_of(row, Vectors::Both));
     assert_eq!(ticket.now_or_never(), Some(Ok(rows.to_vec())));
 }
 
 #[test]
 fn rows_that_a_later_run_would_not_give_are_not_kept() {
-    let mut bad_weight = output();
+    let mut bad_weight = buffers();
     bad_weight.token_weights[1] = f32::NAN;
-    for (output, rescued) in [(bad_weight, false), (output(), true)] {
+    for (buffers, rescued) in [(bad_weight, false), (buffers(), true)] {
         let scheduler = caching_scheduler();
         let ticket = submit(&scheduler, Vectors::Dense);
         let job = scheduler.next_job(0).expect("it waits");
-        let row = TextRow { rescued, ..job.items[0].row(&output, 0) };
+        let row = TextRow { rescued, ..job.items[0].row(&buffers.output(), 0) };
         job.complete(vec![Ok(row)]);
         assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
         assert_eq!(scheduler.snapshot().cache.entries, 0);
@@ -220,11 +221,11 @@ fn rows_that_a_later_run_would_not_give_are_not_kept() {
 fn a_check_runs_whatever_is_in_the_cache_and_leaves_nothing_there() {
     let scheduler = caching_scheduler();
     let _first = submit(&scheduler, Vectors::Both);
-    run_next(&scheduler, &output());
+    run_next(&scheduler, &buffers());
     for id in [7, 8] {
         let check = scheduler.submit_check(0, TokenIds::new(&[0, id, 2]), LATER);
         let check = check.expect("the worker lives");
-        assert_eq!(run_next(&scheduler, &output()), 1);
+        assert_eq!(run_next(&scheduler, &buffers()), 1);
         assert!(check.now_or_never().expect("it ran").is_ok());
     }
     let CacheFigures { entries, hits, .. } = scheduler.snapshot().cache;
@@ -235,7 +236,7 @@ fn a_check_runs_whatever_is_in_the_cache_and_leaves_nothing_there() {
 fn a_cached_text_is_answered_while_the_queue_is_full() {
     let scheduler = caching_scheduler();
     let _first = submit(&scheduler, Vectors::Both);
-    run_next(&scheduler, &output());
+    run_next(&scheduler, &buffers());
     let capacity = QueueCapacity::DEFAULT.get() as u32;
     let others: Vec<u32> = (100..100 + capacity).collect();
     let _others = submit_texts(&scheduler, Vectors::Both, &others);

@@ -6,7 +6,7 @@ use crate::engine::{BatchOutput, EngineError, Session};
 use crate::scheduler::{Job, JobItem, RowOrError, RunError, TextRow};
 
 /// Rows of a run, in the order of its items.
-pub(super) fn rows(items: &[JobItem], output: &BatchOutput) -> Vec<RowOrError> {
+pub(super) fn rows(items: &[JobItem], output: &BatchOutput<'_>) -> Vec<RowOrError> {
     items.iter().enumerate().map(|(row, item)| Ok(item.row(output, row))).collect()
 }
 
@@ -17,7 +17,6 @@ impl Worker {
         &self,
         session: &mut dyn Session,
         job: &Job,
-        output: &mut BatchOutput,
     ) -> (Vec<RowOrError>, Option<EngineError>) {
         self.scheduler.incidents().batches_split.add(1);
         let half = job.items.len().div_ceil(2);
@@ -27,10 +26,10 @@ impl Worker {
             let lost = last.clone().filter(|error| !survived(error));
             let longest = items.iter().map(|item| item.ids().len()).max().unwrap_or_default();
             let bucket = self.scheduler.bucket(items.len(), longest);
-            match lost.map_or_else(|| run(session, bucket, items, output), Err) {
-                Ok(()) => {
+            match lost.map_or_else(|| run(session, bucket, items), Err) {
+                Ok(output) => {
+                    let mut rows = rows(items, &output);
                     self.scheduler.record_run(job, bucket, items, output.times);
-                    let mut rows = rows(items, output);
                     self.rescue(session, items, &mut rows);
                     all.extend(rows);
                 }
@@ -81,17 +80,8 @@ impl Worker {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),
         };
-        let mut output = BatchOutput::default();
-        let mut rescues = true;
-        let ran = catch_panic(|| match session.rescue(&batch, &mut output) {
-            Some(ran) => ran,
-            None => {
-                rescues = false;
-                Ok(())
-            }
-        });
-        let row = || TextRow { rescued: true, ..item.row(&output, 0) };
-        rescues.then(|| ran.map(|()| row()))
+        let ran = catch_panic(|| session.rescue(&batch).transpose()).transpose()?;
+        Some(ran.map(|output| TextRow { rescued: true, ..item.row(&output, 0) }))
     }
 }
 

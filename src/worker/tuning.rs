@@ -12,7 +12,7 @@ use super::warm_up::warm_up_batch;
 use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::clock::Clock;
-use crate::engine::{BatchOutput, Engine, EngineError, Session};
+use crate::engine::{Engine, EngineError, Session};
 
 pub(crate) mod choice;
 
@@ -198,19 +198,14 @@ fn run_orders(
     // Nobody listens any more when the measuring has failed elsewhere.
     let _ = tell.send(opened);
     let Some(mut session) = session else { return };
-    let mut output = BatchOutput::default();
     for bucket in inbox {
-        let _ = tell.send(run(&mut *session, bucket, &mut output));
+        let _ = tell.send(run(&mut *session, bucket));
     }
 }
 
-fn run(
-    session: &mut dyn Session,
-    bucket: Bucket,
-    output: &mut BatchOutput,
-) -> Result<(), EngineError> {
+fn run(session: &mut dyn Session, bucket: Bucket) -> Result<(), EngineError> {
     let batch = warm_up_batch(bucket)?;
-    catch_panic(|| session.run(&batch, output))
+    catch_panic(|| session.run(&batch).map(|_| ()))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{Worker, WorkerEvent};
 use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::Moment;
-use crate::engine::{BatchOutput, EngineError, Session};
+use crate::engine::{EngineError, Session};
 use crate::limits::IDLE_RUN_MAX;
 
 /// Ids of warm-up texts: the special tokens, which every vocabulary has.
@@ -23,16 +23,12 @@ pub(super) struct WarmedUp {
 
 impl Worker {
     /// Runs the first shapes of the plan as far as there is time, then measures some of those.
-    pub(super) fn warm_up(
-        &self,
-        session: &mut dyn Session,
-        output: &mut BatchOutput,
-    ) -> Result<WarmedUp, EngineError> {
+    pub(super) fn warm_up(&self, session: &mut dyn Session) -> Result<WarmedUp, EngineError> {
         let plan = &self.plan;
         let end = plan.first_time.map(|time| self.clock.now() + time);
         let mut ran = Times::with_capacity(plan.first.len());
         for &bucket in &plan.first {
-            let Some(time) = self.time(bucket, end, session, output)? else { break };
+            let Some(time) = self.time(bucket, end, session)? else { break };
             ran.push((bucket, time));
             self.progress.advance();
         }
@@ -45,7 +41,7 @@ impl Worker {
         for _ in 0..SAMPLE_RUNS {
             let mut again = Times::with_capacity(sample.len());
             for &bucket in &sample {
-                let Some(time) = self.time(bucket, end, session, output)? else { break };
+                let Some(time) = self.time(bucket, end, session)? else { break };
                 again.push((bucket, time));
             }
             keep_shortest(&mut ran, &again);
@@ -59,12 +55,11 @@ impl Worker {
         &self,
         session: &mut dyn Session,
         left: &mut VecDeque<Bucket>,
-        output: &mut BatchOutput,
     ) -> Result<(), EngineError> {
         let Some(&bucket) = left.front() else { return Ok(()) };
         let predicted = self.scheduler.predict(self.index, bucket);
         let is_slow = predicted.is_some_and(|time| time > IDLE_RUN_MAX);
-        let ran = if is_slow { Ok(None) } else { self.time(bucket, None, session, output) };
+        let ran = if is_slow { Ok(None) } else { self.time(bucket, None, session) };
         self.scheduler.warm_up_ended(self.index, matches!(ran, Ok(Some(_))));
         let done = match ran {
             Ok(Some(_)) => 1,
@@ -92,13 +87,12 @@ impl Worker {
         bucket: Bucket,
         end: Option<Moment>,
         session: &mut dyn Session,
-        output: &mut BatchOutput,
     ) -> Result<Option<Duration>, EngineError> {
         let start = self.clock.now();
         if end.is_some_and(|end| start >= end) || self.scheduler.is_closed() {
             return Ok(None);
         }
-        session.run(&warm_up_batch(bucket)?, output)?;
+        session.run(&warm_up_batch(bucket)?)?;
         Ok(Some(self.clock.now().since(start)))
     }
 }

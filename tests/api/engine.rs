@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use duovec::batch::{Batch, Bucket, TokenIds};
-use duovec::engine::fake::expected_dense;
+use duovec::engine::fake::{RowBuffers, expected_dense};
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
@@ -180,7 +180,8 @@ impl Engine for TestEngine {
         if self.controls.behaviour.lock().closed_for_new_sessions {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }
-        Ok(Box::new(TestSession { controls: Arc::clone(&self.controls) }))
+        let rows = RowBuffers::new(HIDDEN);
+        Ok(Box::new(TestSession { controls: Arc::clone(&self.controls), rows }))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
@@ -191,10 +192,11 @@ impl Engine for TestEngine {
 
 struct TestSession {
     controls: Arc<Controls>,
+    rows: RowBuffers,
 }
 
 impl Session for TestSession {
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         let (fault, distorted) = self.controls.enter(batch);
         match fault {
             Some(Fault::Panic) => panic!("{SECRET}"),
@@ -202,21 +204,22 @@ impl Session for TestSession {
             Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),
             Some(Fault::NotFinite) | None => {}
         }
-        output.resize(batch.bucket(), HIDDEN);
+        let rows = &mut self.rows;
+        rows.resize(batch.bucket());
         for (row, ids) in batch.items().iter().enumerate() {
-            let dense = &mut output.dense[row * HIDDEN..][..HIDDEN];
+            let dense = &mut rows.dense[row * HIDDEN..][..HIDDEN];
             dense.copy_from_slice(&expected_dense(ids, HIDDEN));
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);
             }
             let length = batch.bucket().length;
-            let weights = &mut output.token_weights[row * length..][..ids.len()];
+            let weights = &mut rows.token_weights[row * length..][..ids.len()];
             weights.copy_from_slice(&self.controls.weights(ids));
             if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
                 (dense[1], weights[1]) = (f32::NAN, f32::NAN);
             }
         }
-        Ok(())
+        Ok(rows.output())
     }
 }
 

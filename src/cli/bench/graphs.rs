@@ -48,16 +48,18 @@ impl Bench<'_> {
         config.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
         let plainly = self.reload(&config)?;
         let buckets = loaded.chosen.buckets.clone();
-        let (mut captured, mut output) = warm_session(&**engine, &buckets)?;
-        let (mut plain, mut expected) = warm_session(&*plainly.chosen.engine, &buckets)?;
+        let mut captured = warm_session(&**engine, &buckets)?;
+        let mut plain = warm_session(&*plainly.chosen.engine, &buckets)?;
         let mut worst = 0.0_f32;
         let mut ratios = Vec::new();
         for &bucket in &buckets {
             let batch = mixed_batch(bucket)?;
             let (mut with_s, mut without_s) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                with_s.push(self.seconds(|| Ok(captured.run(&batch, &mut output)?))?.0);
-                without_s.push(self.seconds(|| Ok(plain.run(&batch, &mut expected)?))?.0);
+                let (seconds, output) = self.seconds(|| Ok(captured.run(&batch)?))?;
+                with_s.push(seconds);
+                let (seconds, expected) = self.seconds(|| Ok(plain.run(&batch)?))?;
+                without_s.push(seconds);
                 worst = worst.max(difference(&batch, &output, &expected));
             }
             if bucket.tokens() <= self.config.engine.tensorrt.graph_tokens.as_usize() {
@@ -96,15 +98,16 @@ fn mixed_batch(bucket: Bucket) -> anyhow::Result<Batch> {
     Ok(Batch::new(bucket, (0..bucket.rows).map(row).collect())?)
 }
 
-fn difference(batch: &Batch, a: &BatchOutput, b: &BatchOutput) -> f32 {
-    let apart = |(a, b): (&f32, &f32)| {
+fn difference(batch: &Batch, a: &BatchOutput<'_>, b: &BatchOutput<'_>) -> f32 {
+    let apart = |(a, b): (f32, f32)| {
         let apart = (a - b).abs();
         // NaN differs from everything.
         if apart.is_nan() { f32::INFINITY } else { apart }
     };
     let rows = batch.items().iter().enumerate().flat_map(|(row, ids)| {
-        let dense = a.dense_row(row).iter().zip(b.dense_row(row));
-        dense.chain(a.weights_row(row, ids.len()).iter().zip(b.weights_row(row, ids.len())))
+        let dense = a.dense_row(row).into_iter().zip(b.dense_row(row));
+        let [a, b] = [a, b].map(|output| output.weights_row(row, ids.len()));
+        dense.chain(a.into_iter().zip(b))
     });
     rows.map(apart).fold(0.0, f32::max)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Bench, Loaded, full_batch, warm_session};
 use crate::batch::{Bucket, Priority, smallest_for};
-use crate::engine::{BatchOutput, Engine, Session};
+use crate::engine::{Engine, Session};
 
 /// Tokens of the short text.
 const SHORT_TOKENS: usize = 32;
@@ -57,10 +57,8 @@ impl Bench<'_> {
         let (short, large) = smallest_for(buckets, SHORT_TOKENS)
             .zip(large)
             .with_context(|| format!("no shape takes {SHORT_TOKENS} tokens"))?;
-        let (mut session, mut output) = warm_session(engine, &[short])?;
-        let mut runs = |priorities: &[Priority]| {
-            self.short_runs(&mut *session, &mut output, short, priorities)
-        };
+        let mut session = warm_session(engine, &[short])?;
+        let mut runs = |priorities: &[Priority]| self.short_runs(&mut *session, short, priorities);
         let alone = runs(&[Priority::Bulk])?;
         let stop = AtomicBool::new(false);
         let beside = thread::scope(|scope| {
@@ -85,7 +83,6 @@ impl Bench<'_> {
     fn short_runs(
         &self,
         session: &mut dyn Session,
-        output: &mut BatchOutput,
         bucket: Bucket,
         priorities: &[Priority],
     ) -> anyhow::Result<Vec<Vec<f64>>> {
@@ -94,7 +91,7 @@ impl Bench<'_> {
         while seconds[0].len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
             for (&priority, seconds) in priorities.iter().zip(&mut seconds) {
                 let batch = full_batch(bucket)?.with_priority(priority);
-                seconds.push(self.seconds(|| Ok(session.run(&batch, output)?))?.0);
+                seconds.push(self.seconds(|| Ok(session.run(&batch)?))?.0);
             }
         }
         Ok(seconds)
@@ -116,11 +113,11 @@ fn run_until(
     stop: &AtomicBool,
     warm: impl FnOnce(),
 ) -> anyhow::Result<()> {
-    let (mut session, mut output) = warm_session(engine, &[bucket])?;
+    let mut session = warm_session(engine, &[bucket])?;
     let batch = full_batch(bucket)?;
     warm();
     while !stop.load(Ordering::Relaxed) {
-        session.run(&batch, &mut output)?;
+        session.run(&batch)?;
     }
     Ok(())
 }

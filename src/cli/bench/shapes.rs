@@ -71,7 +71,7 @@ impl Bench<'_> {
         loaded: &Loaded,
         wanted: &[Bucket],
     ) -> anyhow::Result<Vec<ShapeReport>> {
-        let (mut session, mut output) = warm_session(&*loaded.chosen.engine, wanted)?;
+        let mut session = warm_session(&*loaded.chosen.engine, wanted)?;
         let mut reports = Vec::with_capacity(wanted.len());
         for &bucket in wanted {
             let batch = full_batch(bucket)?;
@@ -80,7 +80,7 @@ impl Bench<'_> {
             while runs.len() < RUNS_MIN
                 || (runs.len() < RUNS_MAX && self.clock.now().since(begin) < self.span)
             {
-                let (seconds, ()) = self.seconds(|| Ok(session.run(&batch, &mut output)?))?;
+                let (seconds, output) = self.seconds(|| Ok(session.run(&batch)?))?;
                 runs.push((seconds, output.times));
             }
             reports.push(report(bucket, runs));

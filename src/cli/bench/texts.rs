@@ -15,7 +15,7 @@ use super::{Bench, Loaded, named, tokens_per_second, warm_session};
 use crate::batch::packing::{PackedBatch, pack};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
-use crate::engine::{BatchOutput, Engine, EngineKind, Session};
+use crate::engine::{Engine, EngineKind, Session};
 use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
 
 /// Padded tokens of a batch that are tried, ascending.
@@ -176,8 +176,8 @@ impl Bench<'_> {
             let mut outcome = Ok(());
             for _ in 0..ROUNDS {
                 gate.wait();
-                if let (Ok((session, output)), Ok(())) = (&mut opened, &outcome) {
-                    outcome = run_all(&mut **session, output, batches, &next);
+                if let (Ok(session), Ok(())) = (&mut opened, &outcome) {
+                    outcome = run_all(&mut **session, batches, &next);
                 }
                 gate.wait();
             }
@@ -216,14 +216,9 @@ const fn choice(kind: EngineKind) -> EngineChoice {
     }
 }
 
-fn run_all(
-    session: &mut dyn Session,
-    output: &mut BatchOutput,
-    batches: &[Batch],
-    next: &AtomicUsize,
-) -> anyhow::Result<()> {
+fn run_all(session: &mut dyn Session, batches: &[Batch], next: &AtomicUsize) -> anyhow::Result<()> {
     while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-        session.run(batch, output)?;
+        session.run(batch)?;
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ impl Bench<'_> {
             bail!("--compare-waits: {} waits for no device", engine.info().kind);
         }
         let shapes = doubling(&loaded.chosen.buckets);
-        let (mut session, mut output) = warm_session(engine, &shapes)?;
+        let mut session = warm_session(engine, &shapes)?;
         let mut reports = Vec::with_capacity(shapes.len());
         for bucket in shapes {
             let batch = full_batch(bucket)?;
@@ -68,7 +68,7 @@ impl Bench<'_> {
                 {
                     session.set_long_run(long_run);
                     let before = core_time();
-                    runs.seconds.push(self.seconds(|| Ok(session.run(&batch, &mut output)?))?.0);
+                    runs.seconds.push(self.seconds(|| Ok(session.run(&batch)?))?.0);
                     runs.on_core += core_time().saturating_sub(before);
                 }
             }

@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use half::f16;
-use half::slice::HalfFloatSliceExt;
 use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
 use crate::batch::{Batch, Bucket};
 use crate::clock::Clock;
-use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
+use crate::engine::{BatchOutput, EngineError, Floats, Session, StageTimes};
 use crate::package::manifest::{self, Manifest, TensorType};
 
 /// Names and types of the graph's tensors.
@@ -67,14 +66,23 @@ struct BucketInputs {
     mask: Tensor,
 }
 
-/// One worker's request. Tensors are made once for each bucket and kept: setting another shape on a
-/// tensor allocates, and the crate's `set_shape` hands out a second owner of the same tensor.
+/// The output tensors of a run.
+struct OutputTensors {
+    dense: Tensor,
+    token_weights: Option<Tensor>,
+}
+
+/// One worker's request. Input tensors are made once for each bucket and kept: setting another
+/// shape on a tensor allocates, and the crate's `set_shape` hands out a second owner of the same
+/// tensor.
 pub(super) struct OpenVinoSession {
     request: InferRequest,
     tensors: Tensors,
     hidden_size: usize,
     clock: Arc<dyn Clock>,
     inputs: HashMap<Bucket, BucketInputs>,
+    /// Of the last run.
+    outputs: Option<OutputTensors>,
     /// int32 values on their way into int64 tensors: ids, then mask.
     narrow: [Vec<i32>; 2],
     /// The same model in f32.
@@ -88,9 +96,16 @@ impl OpenVinoSession {
         hidden_size: usize,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let inputs = HashMap::new();
-        let narrow = [Vec::new(), Vec::new()];
-        Self { request, tensors, hidden_size, clock, inputs, narrow, rescue: None }
+        Self {
+            request,
+            tensors,
+            hidden_size,
+            clock,
+            inputs: HashMap::new(),
+            outputs: None,
+            narrow: [Vec::new(), Vec::new()],
+            rescue: None,
+        }
     }
 
     /// Has a session for rows that are not finite.
@@ -120,42 +135,37 @@ impl OpenVinoSession {
         self.request.set_tensor(&self.tensors.attention_mask.name, &inputs.mask).map_err(failed)
     }
 
-    fn read(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
-        output.resize(batch.bucket(), self.hidden_size);
-        let dense = &self.tensors.dense;
-        copy_floats(&self.request, dense, &mut output.dense)?;
-        match &self.tensors.token_weights {
-            Some(weights) => copy_floats(&self.request, weights, &mut output.token_weights),
-            None => {
-                output.token_weights.fill(0.0);
-                Ok(())
-            }
-        }
+    /// The rows where the request has left them.
+    fn output(&mut self, bucket: Bucket) -> Result<BatchOutput<'_>, EngineError> {
+        let Self { request, tensors, outputs, .. } = self;
+        let read = |port: &manifest::GraphTensor| request.get_tensor(&port.name).map_err(failed);
+        let outputs = outputs.insert(OutputTensors {
+            dense: read(&tensors.dense)?,
+            token_weights: tensors.token_weights.as_ref().map(read).transpose()?,
+        });
+        let dense = floats(&outputs.dense, &tensors.dense, bucket.rows * self.hidden_size)?;
+        let weights = tensors.token_weights.as_ref().zip(outputs.token_weights.as_ref());
+        let weights = weights.map(|(port, tensor)| floats(tensor, port, bucket.tokens()));
+        Ok(BatchOutput::new(bucket, self.hidden_size, dense, weights.transpose()?))
     }
 }
 
 impl Session for OpenVinoSession {
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         let start = self.clock.now();
         self.fill(batch)?;
         let filled = self.clock.now();
         self.request.infer().map_err(failed)?;
-        let computed = self.clock.now();
-        self.read(batch, output)?;
-        output.times = StageTimes {
+        let times = StageTimes {
             copy_in: filled.since(start),
-            compute: computed.since(filled),
-            copy_out: self.clock.now().since(computed),
+            compute: self.clock.now().since(filled),
+            copy_out: Duration::ZERO,
         };
-        Ok(())
+        Ok(BatchOutput { times, ..self.output(batch.bucket())? })
     }
 
-    fn rescue(
-        &mut self,
-        batch: &Batch,
-        output: &mut BatchOutput,
-    ) -> Option<Result<(), EngineError>> {
-        self.rescue.as_mut().map(|session| session.run(batch, output))
+    fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
+        self.rescue.as_mut().map(|session| session.run(batch))
     }
 }
 
@@ -178,27 +188,24 @@ fn write(tensor: &mut Tensor, element: TensorType, values: &[i32]) -> Result<(),
     Ok(())
 }
 
-/// Copies one output; its size must be that of `floats`.
-fn copy_floats(
-    request: &InferRequest,
-    output: &manifest::GraphTensor,
-    floats: &mut [f32],
-) -> Result<(), EngineError> {
-    let tensor = request.get_tensor(&output.name).map_err(failed)?;
+/// The numbers of one output, which must be so many.
+fn floats<'a>(
+    tensor: &'a Tensor,
+    port: &manifest::GraphTensor,
+    due: usize,
+) -> Result<Floats<'a>, EngineError> {
     let size = tensor.get_size().map_err(failed)?;
-    if size != floats.len() {
+    if size != due {
         return Err(EngineError::BadPackage(format!(
-            "output '{}' has {size} floats where {} were due",
-            output.name,
-            floats.len()
+            "output '{}' has {size} floats where {due} were due",
+            port.name
         )));
     }
-    if output.element == TensorType::Float16 {
-        tensor.get_data::<f16>().map_err(failed)?.convert_to_f32_slice(floats);
+    Ok(if port.element == TensorType::Float16 {
+        Floats::Half(tensor.get_data().map_err(failed)?)
     } else {
-        floats.copy_from_slice(tensor.get_data::<f32>().map_err(failed)?);
-    }
-    Ok(())
+        Floats::Single(tensor.get_data().map_err(failed)?)
+    })
 }
 
 /// A run that failed may succeed with other input; OpenVINO's requests stay usable.

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::slice::HalfBitsSliceExt;
 
-use super::ffi::{Element, Elements, PlanSession, RunTimes};
+use super::ffi::{BridgeError, Element, Elements, PlanSession, RunTimes};
 use super::{Lease, fault};
-use crate::batch::{Batch, Priority};
-use crate::engine::{BatchOutput, EngineError, Session, StageTimes};
+use crate::batch::{Batch, Bucket, Priority};
+use crate::engine::{BatchOutput, EngineError, Floats, Session, StageTimes};
 
 /// Fields are dropped in their order: the stream before its place on the device.
 pub(super) struct TensorRtSession {
@@ -46,31 +46,29 @@ impl TensorRtSession {
         Ok(())
     }
 
-    fn read(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
-        let session = &self.session;
-        output.resize(batch.bucket(), self.hidden_size);
-        match self.elements.dense {
-            Element::Float16 => widen(session.dense_f16().map_err(fault)?, &mut output.dense),
-            _ => output.dense.copy_from_slice(session.dense_f32().map_err(fault)?),
-        }
-        let weights = &mut output.token_weights;
-        match self.elements.token_weights {
-            _ if !self.elements.has_token_weights => weights.fill(0.0),
-            Element::Float16 => widen(session.token_weights_f16().map_err(fault)?, weights),
-            _ => weights.copy_from_slice(session.token_weights_f32().map_err(fault)?),
-        }
-        Ok(())
+    /// The rows where the device has put them, in pinned memory.
+    fn output(&self, bucket: Bucket) -> Result<BatchOutput<'_>, BridgeError> {
+        let (session, elements) = (&self.session, &self.elements);
+        let dense = match elements.dense {
+            Element::Float16 => Floats::Half(session.dense_f16()?.reinterpret_cast()),
+            _ => Floats::Single(session.dense_f32()?),
+        };
+        let weights = match elements.token_weights {
+            _ if !elements.has_token_weights => None,
+            Element::Float16 => Some(Floats::Half(session.token_weights_f16()?.reinterpret_cast())),
+            _ => Some(Floats::Single(session.token_weights_f32()?)),
+        };
+        Ok(BatchOutput::new(bucket, self.hidden_size, dense, weights))
     }
 }
 
 impl Session for TensorRtSession {
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), EngineError> {
+    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         self.fill(batch)?;
         let urgent = batch.priority() == Priority::Interactive;
-        let times = self.session.run(urgent).map_err(fault)?;
-        self.read(batch, output)?;
-        output.times = times.into();
-        Ok(())
+        let times = self.session.run(urgent).map_err(fault)?.into();
+        let output = self.output(batch.bucket()).map_err(fault)?;
+        Ok(BatchOutput { times, ..output })
     }
 
     fn set_long_run(&mut self, span: Duration) {
@@ -110,10 +108,6 @@ fn halves<N>(inputs: &mut [N], tokens: usize) -> (&mut [N], &mut [N]) {
     (&mut front[..tokens], mask)
 }
 
-fn widen(bits: &[u16], floats: &mut [f32]) {
-    bits.reinterpret_cast::<half::f16>().convert_to_f32_slice(floats);
-}
-
 impl From<RunTimes> for StageTimes {
     fn from(times: RunTimes) -> Self {
         let span = |nanoseconds: i64| Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
@@ -134,12 +128,5 @@ mod tests {
         let mut inputs = [1, 2, 3, 0, 0, 4, 5, 6];
         let (ids, mask) = halves(&mut inputs, 3);
         assert_eq!((&*ids, &*mask), (&[1, 2, 3][..], &[4, 5, 6][..]));
-    }
-
-    #[test]
-    fn half_precision_is_widened() {
-        let mut floats = [0.0; 3];
-        widen(&[0x3c00, 0xb800, 0x7c00], &mut floats);
-        assert_eq!(floats, [1.0, -0.5, f32::INFINITY]);
     }
 }
