@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from quantization import score
 from retrieval.evaluation import Part
 from retrieval.rankers import Embedded
 from sparse_training.collection import Collection, Passage, Query
+from sparse_training.hidden_states import Package
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:
@@ -55,6 +59,14 @@ def test_scores_are_over_the_queries_of_all_parts() -> None:
     wrong = Part([], [text(1.0, 0.0), text(1.0, 0.0)], pool, [{1}, {1}])
     found = score.ndcg([right, wrong])
     assert found["dense"] == pytest.approx((1 + 2 * 0.6309) / 3, abs=1e-4)
+
+
+def test_a_package_without_lexical_weights_is_measured_by_its_dense_vectors(tmp_path: Path) -> None:
+    dense_only = {"model_id": "m", "prompts": {}, "sparse": None, "max_input_tokens": 8}
+    (tmp_path / "manifest.json").write_text(json.dumps(dense_only))
+    assert Package.load(tmp_path).dropped == frozenset()
+    text = Embedded(np.asarray([1.0, 0.0]), np.empty(0, np.int64), np.empty(0, np.float32), (5,))
+    assert score.ndcg([Part([], [text], [text], [{0}])]) == {"dense": 1.0}
 
 
 @pytest.mark.parametrize(("after", "kept"), [(0.5, True), (0.396, True), (0.395, False)])
