@@ -36,8 +36,13 @@ class Runtime:
         return precision.upper() in capabilities
 
     def run_padded(self, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """int32 `[batch, length]` twice -> dense and token weights, as the graph gives them."""
+        """int32 `[batch, length]` twice -> dense and token weights, as the graph gives them.
+
+        Token weights are zeros for a graph without a head.
+        """
         result = self._compiled({"input_ids": ids, "attention_mask": mask})
+        if len(self._compiled.outputs) == 1:
+            return np.array(result["dense"]), np.zeros(ids.shape, np.float32)
         return np.array(result["dense"]), np.array(result["token_weights"])
 
     def run(self, sequences: list[list[int]], pad: int) -> list[Row]:

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from default_package import command, manifest
 from default_package import graph as parts
 from default_package.errors import PackageError
+from default_package.runtime import Runtime
 from default_package.weights import Config
 
 from . import graph, verify
@@ -83,7 +84,7 @@ def _enter(folder: Path, precision: Precision) -> None:
 
 def check(path: Path, precision: Precision, content: dict[str, Any]) -> None:
     """The graph against the golden numbers of the manifest."""
-    runtime = verify.PackageRuntime(path, "f32")
+    runtime = Runtime(path, "f32")
     verify.check_canary(runtime, content, verify.LIMITS[precision])
 
 

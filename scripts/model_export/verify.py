@@ -43,16 +43,6 @@ LIMITS = {
 }
 
 
-class PackageRuntime(Runtime):
-    """As Runtime; token weights are zeros for a package without a head."""
-
-    def run_padded(self, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        result = self._compiled({"input_ids": ids, "attention_mask": mask})
-        if len(self._compiled.outputs) == 1:
-            return np.array(result["dense"]), np.zeros(ids.shape, np.float32)
-        return np.array(result["dense"]), np.array(result["token_weights"])
-
-
 @dataclass(frozen=True)
 class Expected:
     """What the reference said, computed before the package is loaded: both are large."""
@@ -70,7 +60,7 @@ def expect(vocabulary: Vocabulary, reference: ExportReference, tokens_max: int) 
 def run_all(folder: Path, precision: Precision, expected: Expected) -> None:
     """All checks of the package in `folder`."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    runtime = PackageRuntime(folder / "model.onnx", "f32")
+    runtime = Runtime(folder / "model.onnx", "f32")
     limits = LIMITS[precision]
     check_reference(runtime, expected, manifest["pad_token_id"], limits)
     check_padding_row(runtime, expected.sequences[0], manifest["pad_token_id"])

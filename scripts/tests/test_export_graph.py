@@ -11,11 +11,11 @@ import pytest
 from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, padded, written
 from onnx import TensorProto
 
+from default_package.runtime import Runtime
 from default_package.verify import check_fusion
 from model_export.choices import Family, Pooling, Precision
 from model_export.encoder import Architecture
 from model_export.reference import ExportReference
-from model_export.verify import PackageRuntime
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -24,7 +24,7 @@ def test_the_graph_is_the_reference_whatever_the_padding(
     tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
 ) -> None:
     encoder = encoder_of(family, pooling)
-    runtime = PackageRuntime(written(encoder, precision, tmp_path), "f32")
+    runtime = Runtime(written(encoder, precision, tmp_path), "f32")
     reference, positive = ExportReference(encoder), False
     tolerance = {Precision.FP32: 1e-5, Precision.FP16: 4e-3, Precision.BF16: 3e-2}[precision]
     for row, ids in zip(runtime.run(BATCH, encoder.architecture.pad_token_id), BATCH, strict=True):
@@ -37,7 +37,7 @@ def test_the_graph_is_the_reference_whatever_the_padding(
 
 def test_positions_of_xlm_roberta_are_counted_over_the_mask(tmp_path: Path) -> None:
     encoder = encoder_of()
-    runtime = PackageRuntime(written(encoder, Precision.FP32, tmp_path), "f32")
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
     onward, mask = padded(BATCH[:2], 1)
     right, _ = runtime.run_padded(onward, mask)
     # With padding in front, `<s>` is not at position 0, where CLS pooling looks: the weights tell.
@@ -56,7 +56,7 @@ def test_only_the_rows_of_its_positions_change_a_text(
     tmp_path: Path, family: Family, rows: str
 ) -> None:
     encoder, text = encoder_of(family), [[0, 5, 2]]
-    plain = PackageRuntime(written(encoder, Precision.FP32, tmp_path), "f32").run(text, 1)[0].dense
+    plain = Runtime(written(encoder, Precision.FP32, tmp_path), "f32").run(text, 1)[0].dense
     seen = ""
     for row in range(6):
 
@@ -66,7 +66,7 @@ def test_only_the_rows_of_its_positions_change_a_text(
             return value
 
         path = written(changed(encoder, zeroed), Precision.FP32, tmp_path)
-        found = PackageRuntime(path, "f32").run(text, 1)[0].dense
+        found = Runtime(path, "f32").run(text, 1)[0].dense
         seen += "" if np.array_equal(found, plain) else str(row)
     assert seen == rows
 
@@ -79,7 +79,7 @@ def test_a_row_of_padding_gives_zeros(
     path = written(encoder_of(family, pooling), precision, tmp_path)
     ids, mask = padded(BATCH, 1)
     mask[1] = 0
-    for run in (PackageRuntime(path, "f32").run_padded, in_stated_types(path)):
+    for run in (Runtime(path, "f32").run_padded, in_stated_types(path)):
         dense, weights = run(ids, mask)
         assert np.isfinite(dense).all() and np.isfinite(weights).all()
         assert not dense[1].any() and not weights[1].any()
@@ -89,13 +89,13 @@ def test_a_row_of_padding_gives_zeros(
 # Between the casts of bf16 it finds no attention; those graphs are for GPUs.
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
 def test_attention_and_gelu_are_fused_by_openvino(tmp_path: Path, precision: Precision) -> None:
-    check_fusion(PackageRuntime(written(encoder_of(), precision, tmp_path), "f32"))
+    check_fusion(Runtime(written(encoder_of(), precision, tmp_path), "f32"))
 
 
 @pytest.mark.parametrize("family", list(Family))
 def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family) -> None:
     encoder = encoder_of(family)
-    runtime = PackageRuntime(written(encoder, Precision.FP32, tmp_path), "f32")
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
     longest = [0, *range(4, encoder.architecture.max_input_tokens + 2), 2]
     assert len(longest) == encoder.architecture.max_input_tokens
     [row] = runtime.run([longest], 1)
@@ -143,7 +143,7 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(a), onnx.numpy_helper.to_array(b))
     assert list(left.graph.node) == list(right.graph.node)
     ids, mask = padded(BATCH, 1)
-    results = [PackageRuntime(path, "f32").run_padded(ids, mask) for path in (inline, beside)]
+    results = [Runtime(path, "f32").run_padded(ids, mask) for path in (inline, beside)]
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
 

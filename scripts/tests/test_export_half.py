@@ -9,10 +9,11 @@ import pytest
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 
 from default_package.errors import PackageError
+from default_package.runtime import Runtime
 from default_package.verify import cosine
 from model_export import half_package
 from model_export.choices import Precision
-from model_export.verify import LIMITS, PackageRuntime
+from model_export.verify import LIMITS
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -40,11 +41,11 @@ def test_a_graph_in_16_bits_is_added_to_a_package(
     check_files(out)
     ids, mask = np.asarray([[0, 5, 2]], np.int32), np.ones((1, 3), np.int32)
     results = [
-        PackageRuntime(out / n, "f32").run_padded(ids, mask)[0]
+        Runtime(out / n, "f32").run_padded(ids, mask)[0]
         for n in before["files"]
         if n.endswith(".onnx")
     ]
-    twin, _ = PackageRuntime(out / f"model.{precision}.onnx", "f32").run_padded(ids, mask)
+    twin, _ = Runtime(out / f"model.{precision}.onnx", "f32").run_padded(ids, mask)
     assert cosine(results[0][0], twin[0]) > LIMITS[Precision(precision)].dense_cosine_min
 
 

@@ -61,8 +61,10 @@ def in_languages(collection: Collection, languages: Sequence[str]) -> Collection
 
 
 def ndcg(parts: list[Part]) -> Scores:
-    """Over all queries, by kind of vector."""
-    methods = {"dense": rankers.dense_scores, "sparse": rankers.sparse_scores}
+    """Over all queries, by kind of vector; without the sparse kind where no text has a weight."""
+    methods = {"dense": rankers.dense_scores}
+    if any(passage.ids.size for part in parts for passage in part.pool):
+        methods["sparse"] = rankers.sparse_scores
     found = {}
     for name, method in methods.items():
         each = [evaluation.judge(method(p.asked, p.pool), p.relevant)[:, 0] for p in parts]

@@ -47,7 +47,8 @@ class Package:
             raise PackageError(
                 f"{root} is no package: run scripts/make_default_package.py first"
             ) from error
-        dropped = frozenset(stored["sparse"]["dropped_token_ids"])
+        # A package without a head has none.
+        dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
         return cls(root, stored["model_id"], stored["prompts"], dropped, stored["max_input_tokens"])
 
     def tokenizer(self) -> Tokenizer:
