@@ -42,8 +42,14 @@ struct MemoryRange {
     bool written = false;
     MemoryKind kind = MemoryKind::kDevice;
     std::string what;
-    /// Of the allocation; filled in when a graph records the operation.
+    // Filled in when the operation is submitted.
+    /// Of the allocation.
     long allocation = 0;
+    /// Where the bytes are for host code. It is the address itself of host memory that is not used
+    /// through a mapping.
+    void* memory = nullptr;
+    /// Mapped or not.
+    bool is_host = false;
 };
 
 /// An execution context as streams and graphs see it.

@@ -100,6 +100,55 @@ TEST(memory) {
     }));
 }
 
+TEST(mapped_memory) {
+    CHECK(breaks("tensor dense is host memory", [](Rig& rig) {
+        rig.context->setOutputTensorAddress("dense", rig.host + RigLayout::kDense);
+        rig.context->enqueueV3(rig.stream);
+    }));
+    CHECK(breaks("its host memory was changed before it ran", [](Rig& rig) {
+        rig.use_mapping();
+        slow_enqueue(rig);
+        rig.host[0] = 1;
+    }));
+    CHECK(breaks("freed by cudaFreeHost while unfinished work uses it", [](Rig& rig) {
+        rig.use_mapping();
+        slow_enqueue(rig);
+        CUDA(cudaFreeHost)(static_cast<void*>(rig.host));
+    }));
+    CHECK(breaks("are in flight on two streams and share", [](Rig& rig) {
+        rig.use_mapping();
+        slow_enqueue(rig);
+        rig.stream = another_stream();
+        rig.copy_out();
+    }));
+    CHECK(breaks("tensor input_ids", [](Rig& rig) {
+        rig.use_mapping();
+        rig.context->enqueueV3(rig.stream);
+        rig.synchronize();
+        rig.capture();
+        CUDA(cudaFreeHost)(static_cast<void*>(rig.host));
+        // May be given the same address.
+        CUDA(cudaHostAlloc)(reinterpret_cast<void**>(&rig.host), RigLayout::kBytes,
+                            unsigned{cudaHostAllocMapped});
+        CUDA(cudaGraphLaunch)(rig.exec, rig.stream);
+    }));
+}
+
+TEST(memory_without_a_mapping) {
+    Rig const rig;
+    void* plain = nullptr;
+    expect(CUDA(cudaHostAlloc)(&plain, std::size_t{8}, 0U));
+    void* mapping = nullptr;
+    CHECK(CUDA(cudaHostGetDevicePointer)(&mapping, plain, 0U) == cudaErrorInvalidValue);
+    void* const host = rig.host;
+    fault("mapping_fails");
+    CHECK(CUDA(cudaHostGetDevicePointer)(&mapping, host, 0U) == cudaErrorInvalidValue);
+    fault("");
+    CHECK(CUDA(cudaHostGetDevicePointer)(&mapping, host, 0U) == cudaSuccess);
+    CHECK(mapping != host);
+    expect(CUDA(cudaFreeHost)(plain));
+}
+
 TEST(contexts) {
     CHECK(breaks("is not at a multiple of 256 bytes", [](Rig& rig) {
         rig.context->setInputTensorAddress("input_ids", rig.device + 4);

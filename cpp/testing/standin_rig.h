@@ -156,7 +156,8 @@ class Rig {
         expect(CUDA(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking));
         expect(CUDA(cudaMalloc)(reinterpret_cast<void**>(&device), RigLayout::kBytes));
         expect(CUDA(cudaMalloc)(&scratch, static_cast<std::size_t>(kScratch)));
-        expect(CUDA(cudaHostAlloc)(reinterpret_cast<void**>(&host), RigLayout::kBytes, 0U));
+        expect(CUDA(cudaHostAlloc)(reinterpret_cast<void**>(&host), RigLayout::kBytes,
+                                   unsigned{cudaHostAllocMapped}));
     }
     Rig(Rig const&) = delete;
     Rig& operator=(Rig const&) = delete;
@@ -181,6 +182,17 @@ class Rig {
         context->setOutputTensorAddress("token_weights", device + RigLayout::kWeights);
         return context->setInputShape("input_ids", dims(rows, length)) &&
                context->setInputShape("attention_mask", dims(rows, length));
+    }
+
+    /// All tensors are in the host's memory from now on, where the device sees it.
+    void use_mapping() const {
+        void* mapping = nullptr;
+        expect(CUDA(cudaHostGetDevicePointer)(&mapping, static_cast<void*>(host), 0U));
+        auto* const first = static_cast<char*>(mapping);
+        context->setInputTensorAddress("input_ids", first + RigLayout::kIds);
+        context->setInputTensorAddress("attention_mask", first + RigLayout::kMask);
+        context->setOutputTensorAddress("dense", first + RigLayout::kDense);
+        context->setOutputTensorAddress("token_weights", first + RigLayout::kWeights);
     }
 
     cudaError_t copy_in() const {

@@ -14,8 +14,8 @@ constexpr std::size_t kFilledMax = std::size_t{64} << 20;
 constexpr int kFilling = 0xff;
 
 bool overlap(MemoryRange const& left, MemoryRange const& right) {
-    auto const first = reinterpret_cast<std::uintptr_t>(left.address);
-    auto const second = reinterpret_cast<std::uintptr_t>(right.address);
+    auto const first = reinterpret_cast<std::uintptr_t>(left.memory);
+    auto const second = reinterpret_cast<std::uintptr_t>(right.memory);
     return first < second + right.bytes && second < first + left.bytes;
 }
 
@@ -27,12 +27,9 @@ bool shares_memory(Operation const& operation, MemoryRange const& range) {
 /// Of the host memory that it reads.
 std::uint64_t digest_of(QueuedOperation const& queued) {
     std::uint64_t digest = 0;
-    for (std::size_t index = 0; index < queued.memory.size(); ++index) {
-        MemoryRange const& range = queued.operation.ranges[index];
-        bool const host = queued.memory[index] == range.address;
-        if (host && !range.written) {
-            std::string_view const bytes(static_cast<char const*>(queued.memory[index]),
-                                         range.bytes);
+    for (MemoryRange const& range : queued.operation.ranges) {
+        if (range.is_host && !range.written) {
+            std::string_view const bytes(static_cast<char const*>(range.memory), range.bytes);
             digest = digest * 31 + std::hash<std::string_view>()(bytes);
         }
     }
@@ -74,7 +71,7 @@ std::size_t RuntimeState::used_bytes(int device) const {
     return used;
 }
 
-void* RuntimeState::allocate(std::size_t bytes, int device) {
+void* RuntimeState::allocate(std::size_t bytes, int device, bool mapped) {
     std::size_t const rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (device != kNoDevice && rounded > kDeviceBytes - used_bytes(device)) {
         return nullptr;
@@ -88,8 +85,15 @@ void* RuntimeState::allocate(std::size_t bytes, int device) {
     }
     auto const real = reinterpret_cast<std::uintptr_t>(memory);
     std::uintptr_t const address = device == kNoDevice ? real : real ^ kFlipped;
-    allocations[address] = {address, bytes, memory, device, ++allocations_made_};
+    allocations[address] = {address, bytes, memory, device, ++allocations_made_, mapped};
     return reinterpret_cast<void*>(address);
+}
+
+void* RuntimeState::map(void* address) const {
+    auto const host = reinterpret_cast<std::uintptr_t>(address);
+    Allocation const* const found = holder(host);
+    bool const is_mapped = found != nullptr && found->mapped;
+    return is_mapped ? reinterpret_cast<void*>(host ^ kFlipped) : nullptr;
 }
 
 void RuntimeState::free(void* address, int device_or_none, char const* what) {
@@ -139,45 +143,59 @@ std::shared_ptr<StandinStream> RuntimeState::start_stream(int device, int priori
     return stream;
 }
 
-Allocation const& RuntimeState::find_memory(MemoryRange const& range,
-                                            std::string const& name) const {
-    auto const start = reinterpret_cast<std::uintptr_t>(range.address);
-    auto after = allocations.upper_bound(start);
-    std::string const subject = name + ": " + range.what;
+/// The allocation that the address lies in, or null.
+Allocation const* RuntimeState::holder(std::uintptr_t address) const {
+    auto const after = allocations.upper_bound(address);
     if (after == allocations.begin()) {
-        contract(subject + " is not in allocated memory");
+        return nullptr;
     }
     Allocation const& found = std::prev(after)->second;
-    std::size_t const offset = start - found.address;
-    if (offset >= found.bytes) {
+    return address - found.address < found.bytes ? &found : nullptr;
+}
+
+/// Fills the range in and gives the device of its memory. A mapping is used as memory of the device
+/// and only at the device's address.
+int RuntimeState::locate(MemoryRange& range, std::string const& name) const {
+    auto start = reinterpret_cast<std::uintptr_t>(range.address);
+    Allocation const* found = holder(start);
+    bool const is_mapping = found == nullptr;
+    if (is_mapping) {
+        start ^= kFlipped;
+        found = holder(start);
+    }
+    std::string const subject = name + ": " + range.what;
+    if (found == nullptr || (is_mapping && !found->mapped)) {
         contract(subject + " is not in allocated memory (host memory must be page-locked)");
     }
-    if (range.bytes > found.bytes - offset) {
+    std::size_t const offset = start - found->address;
+    if (range.bytes > found->bytes - offset) {
         contract(subject + " needs " + std::to_string(range.bytes) + " bytes, " +
-                 std::to_string(found.bytes - offset) + " are there");
+                 std::to_string(found->bytes - offset) + " are there");
     }
-    bool const host = found.device == kNoDevice;
-    if (range.kind != MemoryKind::kAny && host != (range.kind == MemoryKind::kHost)) {
-        contract(subject + (host ? " is host memory" : " is device memory"));
+    range.is_host = found->device == kNoDevice;
+    bool const used_by_host = range.is_host && !is_mapping;
+    if (range.kind != MemoryKind::kAny && used_by_host != (range.kind == MemoryKind::kHost)) {
+        contract(subject + (used_by_host ? " is host memory" : " is device memory"));
     }
-    return found;
+    range.allocation = found->number;
+    range.memory = static_cast<char*>(found->memory) + offset;
+    return found->device;
 }
 
 void RuntimeState::resolve(StandinStream const& stream, QueuedOperation& queued,
                            bool replayed) const {
     Operation& operation = queued.operation;
     for (MemoryRange& range : operation.ranges) {
-        Allocation const& found = find_memory(range, operation.name);
-        if (found.device != kNoDevice && found.device != stream.device) {
-            contract(operation.name + ": " + range.what + " of " + device_name(found.device) +
+        long const recorded = range.allocation;
+        int const device = locate(range, operation.name);
+        if (device != kNoDevice && device != stream.device) {
+            contract(operation.name + ": " + range.what + " of " + device_name(device) +
                      " is used on a stream of " + device_name(stream.device));
         }
-        if (replayed && range.allocation != found.number) {
+        if (replayed && range.allocation != recorded) {
             contract(operation.name + ": the graph uses " + range.what + " that was freed");
         }
-        range.allocation = found.number;
-        std::size_t const offset = reinterpret_cast<std::uintptr_t>(range.address) - found.address;
-        queued.memory.push_back(static_cast<char*>(found.memory) + offset);
+        queued.memory.push_back(range.memory);
     }
     if (operation.context != nullptr && operation.context->device != stream.device) {
         contract(operation.name + ": a context of " + device_name(operation.context->device) +
@@ -237,15 +255,13 @@ void RuntimeState::submit(StandinStream& stream, Operation operation,
 // digest, and who reads too early what it writes finds no numbers.
 void RuntimeState::watch_host_memory(StandinStream const& stream, QueuedOperation& queued) const {
     bool settled = true;
-    for (std::size_t index = 0; index < queued.memory.size(); ++index) {
-        MemoryRange const& range = queued.operation.ranges[index];
-        bool const host = queued.memory[index] == range.address;
+    for (MemoryRange const& range : queued.operation.ranges) {
         bool const used = std::ranges::any_of(stream.queue, [&](QueuedOperation const& earlier) {
             return shares_memory(earlier.operation, range);
         });
-        settled = settled && !(host && used);
-        if (host && range.written && !used) {
-            std::memset(queued.memory[index], kFilling, range.bytes);
+        settled = settled && !(range.is_host && used);
+        if (range.is_host && range.written && !used) {
+            std::memset(range.memory, kFilling, range.bytes);
         }
     }
     if (settled) {
@@ -294,6 +310,17 @@ bool RuntimeState::breaks_capture(bool any_thread) {
     return broken;
 }
 
+/// What a test asks for.
+std::chrono::microseconds RuntimeState::pause(Operation const& operation) const {
+    if (!operation.execution) {
+        return std::chrono::microseconds(faults.find("other_us").value_or(0));
+    }
+    long const over_the_bus = std::ranges::any_of(operation.ranges, &MemoryRange::is_host)
+                                  ? faults.find("mapped_us").value_or(0)
+                                  : 0;
+    return std::chrono::microseconds(faults.find("run_us").value_or(0) + over_the_bus);
+}
+
 void RuntimeState::run_queue(StandinStream& stream) {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -303,14 +330,13 @@ void RuntimeState::run_queue(StandinStream& stream) {
         }
         QueuedOperation const& queued = stream.queue.front();
         bool const run = sticky == cudaSuccess;
-        long const pause =
-            faults.find(queued.operation.execution ? "run_us" : "other_us").value_or(0);
+        std::chrono::microseconds const waits = pause(queued.operation);
         lock.unlock();
         while (run && queued.hang) {
             std::this_thread::sleep_for(std::chrono::hours(1));
         }
-        if (run && pause > 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(pause));
+        if (run && waits.count() > 0) {
+            std::this_thread::sleep_for(waits);
         }
         if (run && queued.digest && *queued.digest != digest_of(queued)) {
             contract(queued.operation.name + ": its host memory was changed before it ran");

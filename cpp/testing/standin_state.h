@@ -37,6 +37,8 @@ struct Allocation {
     void* memory = nullptr;
     int device = kNoDevice;
     long number = 0;
+    /// The device sees it at another address: of memory of the host.
+    bool mapped = false;
 };
 
 struct StandinEvent;
@@ -156,7 +158,9 @@ class RuntimeState {
 
     std::size_t used_bytes(int device) const;
     /// Null when there is no memory left.
-    void* allocate(std::size_t bytes, int device);
+    void* allocate(std::size_t bytes, int device, bool mapped);
+    /// The device's address of mapped memory of the host; null of any other.
+    void* map(void* address) const;
     /// Aborts when `address` is none of them or is in use.
     void free(void* address, int device_or_none, char const* what);
 
@@ -191,10 +195,12 @@ class RuntimeState {
  private:
     RuntimeState();
 
-    Allocation const& find_memory(MemoryRange const& range, std::string const& name) const;
+    Allocation const* holder(std::uintptr_t address) const;
+    int locate(MemoryRange& range, std::string const& name) const;
     void resolve(StandinStream const& stream, QueuedOperation& queued, bool replayed) const;
     void expect_no_conflict(StandinStream const& stream, QueuedOperation const& queued) const;
     void watch_host_memory(StandinStream const& stream, QueuedOperation& queued) const;
+    std::chrono::microseconds pause(Operation const& operation) const;
     void push(StandinStream& stream, QueuedOperation queued);
     void run_queue(StandinStream& stream);
     void finish(StandinStream& stream);
