@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "error.h"
+#include "layer_clock.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
 namespace {
@@ -16,37 +17,19 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Of the short runs of a shape one of so many is timed: events take a part of them.
 constexpr std::uint64_t kTimedPart = 16;
-/// What the graph of a longer run must save to be worth its memory.
+/// What the graph of a longer run must save to be worth its memory, and mapped memory to be used.
 constexpr double kSaved = 0.02;
 /// The shortest of so many runs counts; other programs only ever make one longer.
 constexpr int kTimedRuns = 3;
+/// Of each kind where a few microseconds decide.
+constexpr int kComparedRuns = 10;
 
 /// Layers are timed in so many runs, after one that prepares them.
 constexpr int kProfiledRuns = 10;
 
-/// Hears what each layer of a run takes, and adds it up.
-class LayerClock final : public nvinfer1::IProfiler {
- public:
-    void reportLayerTime(char const* name, float milliseconds) noexcept override {
-        auto const same = [&](LayerTime const& layer) { return layer.name == name; };
-        auto found = std::ranges::find_if(times_, same);
-        if (found == times_.end()) {
-            found = times_.insert(found, {name, 0});
-        }
-        found->microseconds += double(milliseconds) * 1e3;
-    }
-
-    std::vector<LayerTime> mean(int runs) const {
-        std::vector<LayerTime> means = times_;
-        for (LayerTime& layer : means) {
-            layer.microseconds /= runs;
-        }
-        return means;
-    }
-
- private:
-    std::vector<LayerTime> times_;
-};
+void warn(std::string const& line) {
+    logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
+}
 
 void* at(void* block, Region const& place) { return static_cast<std::byte*>(block) + place.offset; }
 
@@ -112,6 +95,7 @@ void StreamSession::add_buckets(SessionRequest const& request) {
         bucket.profile = *profile;
         bucket.layout = lay_out(shape, engine_.elements(), engine_.names().hidden_size);
         bucket.wants_graph = tokens_of(shape) <= request.captured_tokens_max;
+        bucket.wants_mapping = tokens_of(shape) <= request.mapped_tokens_max;
         buckets_.emplace(shape, std::move(bucket));
     }
     if (buckets_.empty()) {
@@ -133,6 +117,7 @@ void StreamSession::allocate() {
     }
     pinned_inputs_ = allocate_pinned(cuda_, inputs, "inputs");
     pinned_outputs_ = allocate_pinned(cuda_, outputs, "outputs");
+    mappings_ = {mapping_of(cuda_, pinned_inputs_), mapping_of(cuda_, pinned_outputs_)};
     inputs_ = allocate_device(cuda_, inputs, "inputs");
     outputs_ = allocate_device(cuda_, outputs, "outputs");
     if (scratch_bytes_ > 0) {
@@ -203,7 +188,7 @@ RunTimes StreamSession::run(Urgency urgency) {
     try {
         stream_ = usual_.get();
         if (staged_->wants_graph) {
-            try_capture(*staged_);
+            try_captures(*staged_);
         }
         // A graph runs with the priority of the stream that it is launched on.
         stream_ = urgency == Urgency::kUrgent ? urgent_.get() : usual_.get();
@@ -232,6 +217,7 @@ SessionReport StreamSession::report() const {
     report.refused = refused_;
     for (auto const& [shape, bucket] : buckets_) {
         ++(bucket.captured ? report.captured : report.plain);
+        report.mapped += bucket.captured && bucket.captured->is_mapped ? 1 : 0;
     }
     return report;
 }
@@ -260,6 +246,7 @@ RunTimes StreamSession::execute() {
     BucketState& bucket = *staged_;
     bool const is_long = bucket.took >= long_run_;
     bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
+    bool const has_copies = !bucket.captured || !bucket.captured->is_mapped;
     auto const record = [&](CudaEvent const& event) {
         if (is_timed) {
             cuda_.check(call.cudaEventRecord(event.get(), stream_), "record an event");
@@ -267,13 +254,15 @@ RunTimes StreamSession::execute() {
     };
     auto const begin = SteadyClock::now();
     record(started_);
-    copy_in();
+    if (has_copies) {
+        copy_in();
+    }
     record(copied_in_);
     compute();
     record(computed_);
-    cuda_.check(call.cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(),
-                                     bucket.layout.outputs_bytes, cudaMemcpyDeviceToHost, stream_),
-                "copy the outputs");
+    if (has_copies) {
+        copy_out();
+    }
     record(copied_out_);
     if (is_long) {
         cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
@@ -296,6 +285,13 @@ void StreamSession::copy_in() {
         "copy the inputs");
 }
 
+void StreamSession::copy_out() {
+    cuda_.check(cuda_.call().cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(),
+                                             staged_->layout.outputs_bytes, cudaMemcpyDeviceToHost,
+                                             stream_),
+                "copy the outputs");
+}
+
 void StreamSession::compute() {
     if (staged_->captured) {
         launch(*staged_->captured);
@@ -304,13 +300,18 @@ void StreamSession::compute() {
     ProfileContext& profile = contexts_[staged_->profile];
     if (profile.bound != staged_) {
         profile.bound = nullptr;
-        bind(*profile.context, *staged_);
+        bind(*profile.context, *staged_, copied_blocks());
         profile.bound = staged_;
     }
     enqueue(*profile.context);
 }
 
-void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket) {
+StreamSession::Blocks StreamSession::copied_blocks() const noexcept {
+    return {inputs_.get(), outputs_.get()};
+}
+
+void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
+                         Blocks const& blocks) {
     EngineRequest const& names = engine_.names();
     Layout const& layout = bucket.layout;
     nvinfer1::Dims shape{};
@@ -322,11 +323,11 @@ void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const
     };
     bool done = context.setInputShape(names.input_ids.c_str(), shape) &&
                 context.setInputShape(names.attention_mask.c_str(), shape) &&
-                address(names.input_ids, inputs_.get(), layout.input_ids) &&
-                address(names.attention_mask, inputs_.get(), layout.attention_mask) &&
-                address(names.dense, outputs_.get(), layout.dense);
+                address(names.input_ids, blocks.inputs, layout.input_ids) &&
+                address(names.attention_mask, blocks.inputs, layout.attention_mask) &&
+                address(names.dense, blocks.outputs, layout.dense);
     if (engine_.elements().has_token_weights) {
-        done = done && address(names.token_weights, outputs_.get(), layout.token_weights);
+        done = done && address(names.token_weights, blocks.outputs, layout.token_weights);
     }
     if (!done) {
         throw Error(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape: " +
@@ -344,33 +345,58 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
                     " cannot enqueue a batch: " + recorder_.errors("it gives no reason"));
 }
 
-void StreamSession::try_capture(BucketState& bucket) {
+void StreamSession::try_captures(BucketState& bucket) {
     bucket.wants_graph = false;
-    try {
-        Captured captured = capture(bucket);
+    std::string const graph = "the graph of " + std::to_string(bucket.shape.rows) + "x" +
+                              std::to_string(bucket.shape.length);
+    std::string failed = failure_of([&] {
+        Captured captured = capture(bucket, copied_blocks());
         if (captured.is_worth_keeping) {
-            bucket.captured = std::move(captured);
+            bucket.captured.emplace(std::move(captured));
         }
+    });
+    if (!failed.empty()) {
+        warn(graph + " cannot be captured, it runs without: " + failed);
+        if (refused_.empty()) {
+            refused_ = std::move(failed);
+        }
+    }
+    if (!bucket.captured || !bucket.wants_mapping || !mappings_.inputs || !mappings_.outputs) {
+        return;
+    }
+    failed = failure_of([&] {
+        Captured mapped = capture(bucket, mappings_);
+        mapped.is_mapped = true;
+        if (saves_time(mapped, *bucket.captured)) {
+            // An assignment would destroy the old context before the graph that uses it.
+            bucket.captured.reset();
+            bucket.captured.emplace(std::move(mapped));
+        }
+    });
+    if (!failed.empty()) {
+        warn(graph + " cannot use mapped memory, it runs with copies: " + failed);
+    }
+}
+
+/// Why it failed, or nothing. The session can be used either way, or this throws.
+std::string StreamSession::failure_of(std::function<void()> const& capture) {
+    try {
+        capture();
+        return {};
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
             throw;
         }
         settle();
-        if (refused_.empty()) {
-            refused_ = error.what();
-        }
-        std::string const line = "the graph of " + std::to_string(bucket.shape.rows) + "x" +
-                                 std::to_string(bucket.shape.length) +
-                                 " cannot be captured, it runs without: " + error.what();
-        logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
+        return error.what();
     }
 }
 
-StreamSession::Captured StreamSession::capture(BucketState const& bucket) {
+StreamSession::Captured StreamSession::capture(BucketState const& bucket, Blocks const& blocks) {
     CudaFunctions const& call = cuda_.call();
     Captured captured;
     captured.context = create_context(bucket.profile);
-    bind(*captured.context, bucket);
+    bind(*captured.context, bucket, blocks);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
     auto const begin = SteadyClock::now();
     copy_in();
@@ -401,15 +427,34 @@ StreamSession::Captured StreamSession::capture(BucketState const& bucket) {
     return captured;
 }
 
+/// Both are measured in turn: a device that has just begun to work becomes faster.
+bool StreamSession::saves_time(Captured const& mapped, Captured const& copied) {
+    auto best_mapped = SteadyClock::duration::max();
+    auto best_copied = SteadyClock::duration::max();
+    for (int turn = 0; turn < kComparedRuns; ++turn) {
+        best_mapped = std::min(best_mapped, time_of([&] { launch(mapped); }));
+        best_copied = std::min(best_copied, time_of([&] {
+                                   copy_in();
+                                   launch(copied);
+                                   copy_out();
+                               }));
+    }
+    return best_mapped < (1 - kSaved) * best_copied;
+}
+
 SteadyClock::duration StreamSession::shortest(std::function<void()> const& start) {
     auto best = SteadyClock::duration::max();
     for (int turn = 0; turn < kTimedRuns; ++turn) {
-        auto const begin = SteadyClock::now();
-        start();
-        synchronize();
-        best = std::min(best, SteadyClock::now() - begin);
+        best = std::min(best, time_of(start));
     }
     return best;
+}
+
+SteadyClock::duration StreamSession::time_of(std::function<void()> const& start) {
+    auto const begin = SteadyClock::now();
+    start();
+    synchronize();
+    return SteadyClock::now() - begin;
 }
 
 void StreamSession::launch(Captured const& captured) {

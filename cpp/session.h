@@ -49,12 +49,20 @@ class StreamSession final : public Session {
     };
     using Context = std::unique_ptr<nvinfer1::IExecutionContext, Retire>;
 
+    /// Where a context reads its inputs and writes its outputs.
+    struct Blocks {
+        void* inputs = nullptr;
+        void* outputs = nullptr;
+    };
+
     /// Members are destroyed last first: the graph before the context that it uses.
     struct Captured {
         Context context;
         CudaGraphExec graph;
         /// Of a long run only when the graph was measured to save time.
         bool is_worth_keeping = true;
+        /// It uses the pinned memory itself, so that nothing is copied.
+        bool is_mapped = false;
     };
 
     /// A shape that was asked for when the session was opened.
@@ -67,6 +75,8 @@ class StreamSession final : public Session {
         Layout layout;
         /// Until its graph is captured or refused.
         bool wants_graph = false;
+        /// Its graph is measured on mapped memory too.
+        bool wants_mapping = false;
         std::optional<Captured> captured;
     };
 
@@ -79,15 +89,21 @@ class StreamSession final : public Session {
     void add_buckets(SessionRequest const& request);
     void allocate();
     Context create_context(std::size_t profile);
-    void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket);
+    Blocks copied_blocks() const noexcept;
+    void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
+              Blocks const& blocks);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
+    void copy_out();
     RunTimes execute();
     void compute();
-    void try_capture(BucketState& bucket);
-    Captured capture(BucketState const& bucket);
+    void try_captures(BucketState& bucket);
+    std::string failure_of(std::function<void()> const& capture);
+    Captured capture(BucketState const& bucket, Blocks const& blocks);
     void launch(Captured const& captured);
+    bool saves_time(Captured const& mapped, Captured const& copied);
     std::chrono::steady_clock::duration shortest(std::function<void()> const& start);
+    std::chrono::steady_clock::duration time_of(std::function<void()> const& start);
     void synchronize();
     void settle();
     std::int64_t nanoseconds(CudaEvent const& from, CudaEvent const& to) const;
@@ -112,6 +128,8 @@ class StreamSession final : public Session {
     DeviceMemory inputs_;
     DeviceMemory outputs_;
     DeviceMemory scratch_;
+    /// The pinned memory as the device sees it; null where it cannot.
+    Blocks mappings_;
     std::int64_t scratch_bytes_ = 0;
     std::vector<ProfileContext> contexts_;
     std::map<Shape, BucketState> buckets_;

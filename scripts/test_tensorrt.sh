@@ -154,7 +154,7 @@ pure_tests() {
 # standin_tests SANITIZERS FLAVOURS...: the stand-ins and, on them, what each flavour opens, builds
 # and runs.
 standin_tests() {
-    local sanitizers=$1 name
+    local sanitizers=$1 name part
     shift
     make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" \
         "$(optimization "$sanitizers")" || return
@@ -164,8 +164,8 @@ standin_tests() {
         make_stubs "$WORK/stubs-$name" "$LIBRARY" \
             "$(version_number "third_party/headers/$HEADERS")" || return
         objects "$sanitizers" "$name" builder diagnostics engine library network session \
-            library_test diagnostics_test session_test session_waits_test builder_test \
-            testing/standin_test testing/standin_contract_test
+            library_test diagnostics_test session_test session_mapped_test session_waits_test \
+            builder_test testing/standin_test testing/standin_contract_test
     done
     all_at_once || return
     for name in "$@"; do
@@ -176,8 +176,10 @@ standin_tests() {
         program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \
             profile session session_test -- -Wl,--wrap=_Znwm \
             -Wl,--version-script=cpp/testing/own_symbols.map
-        program "$sanitizers" "$name" session_waits_ cuda diagnostics engine fusion layout \
-            library profile session session_waits_test --
+        for part in mapped waits; do
+            program "$sanitizers" "$name" "session_${part}_" cuda diagnostics engine fusion \
+                layout library profile session "session_${part}_test" --
+        done
         program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
             library network profile progress session builder_test --
     done

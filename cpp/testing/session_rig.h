@@ -108,7 +108,7 @@ constexpr std::chrono::nanoseconds kNoRunIsLong = std::chrono::hours(1);
 
 inline SessionRequest wanted(std::int64_t captured_tokens_max,
                              std::chrono::nanoseconds long_run = kNoRunIsLong) {
-    return {kShapes, captured_tokens_max, long_run};
+    return {kShapes, captured_tokens_max, long_run, 0};
 }
 
 /// The error of `body`, or nothing.
