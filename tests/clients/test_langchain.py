@@ -26,6 +26,8 @@ TEXTS = [entry["text"] for entry in texts()]
 def assets() -> Path:
     """The folder of the crate with OpenAI's vocabularies, which are in the server, too."""
     command = ["cargo", "metadata", "--offline", "--locked", "--format-version", "1"]
+    # Crates of other platforms may never have been fetched.
+    command += ["--filter-platform", "host-tuple"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     packages = json.loads(done.stdout)["packages"]
     [manifest] = [one["manifest_path"] for one in packages if one["name"] == "tiktoken-rs"]
