@@ -230,6 +230,8 @@ async fn both_flavours_serve_what_the_plan_gives() {
         assert_eq!(tuning["profiles"][0], "latency=1x1:1x32:8x64");
         assert!(tuning["engine_figures"]["captured_graphs"].as_u64() > Some(0), "{tuning}");
         assert_eq!(tuning["engine_figures"]["refused_graphs"], 0);
+        let mapped = tuning["engine_figures"]["mapped_graphs"].as_u64();
+        assert!(mapped <= tuning["engine_figures"]["captured_graphs"].as_u64(), "{tuning}");
         assert!(tuning["engine_figures"]["device_1_memory_total_bytes"].as_u64() > Some(0));
         assert!(tuning["engine_figures"]["device_1_memory_sessions_bytes"].as_u64() > Some(0));
         let metrics = client.get(server.url("/metrics")).send().await.expect("an answer");
@@ -328,7 +330,8 @@ async fn a_run_that_fails_once_fails_one_request() {
 #[tokio::test]
 async fn an_error_that_sticks_ends_the_process() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
-    let server = package.serve(&format!("sticky={AFTER_WARM_UP}"), &[]);
+    let fault = format!("sticky={AFTER_WARM_UP}");
+    let server = package.serve(&fault, &["--cuda-mapped-tokens", "0"]);
     let client = client();
     // The failing batch's request gets 500, one that waits 503; then the port is closed.
     let status = first_failure(&client, &server).await;
@@ -406,11 +409,38 @@ fn bench_compares_graphs_with_plain_runs() {
     // Plain runs never take the kernels that TensorRT-RTX has until the best ones are compiled.
     let package = Package::new(PlanFlavour::TensorRtRtx);
     let mut command = package.command("bench", "tensorrt-rtx", "lazy_kernels_round");
-    let ended = run(command.args(["--compare-graphs", "--no-table", "--log-level", "off"]));
+    command.args(["--compare-graphs", "--no-table", "--ms-per-shape", "1"]);
+    let ended = run(command.args(["--log-level", "off"]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let package = Package::new(PlanFlavour::TensorRt);
     let mut command = package.command("bench", "tensorrt", "nan=400");
-    let ended = run(command.args(["--compare-graphs", "--no-table", "--log-level", "off"]));
+    // Or that run is one of those which compare the two kinds of memory.
+    command.args(["--cuda-mapped-tokens", "0"]);
+    command.args(["--compare-graphs", "--no-table", "--ms-per-shape", "1"]);
+    let ended = run(command.args(["--log-level", "off"]));
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("captured graphs and plain runs differ"), "{}", ended.stderr);
+}
+
+#[test]
+fn bench_compares_mapped_memory_with_copies() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let bench = |faults: &str, more: &[&str]| {
+        let mut command = package.command("bench", "tensorrt", faults);
+        command.args(["--json", "--compare-memory", "--no-table", "--ms-per-shape", "1"]);
+        run(command.args(["--log-level", "off"]).args(more))
+    };
+    for (faults, mapped) in [("other_us=3000", 20), ("mapped_us=9000", 0)] {
+        let ended = bench(faults, &[]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let memory = &report["memory"];
+        assert_eq!(memory["equal"], true, "{report}");
+        assert_eq!(memory["mapped"], mapped, "{report}");
+        assert_eq!(memory["buckets"], 20, "{report}");
+        assert!(mapped == 0 || memory["time_ratio"].as_f64() < Some(0.9), "{report}");
+    }
+    let ended = bench("", &["--cuda-mapped-tokens", "0"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stderr.contains("no bucket has at most 0 tokens"), "{}", ended.stderr);
 }

@@ -50,6 +50,7 @@ class Checks(Programs):
         return {
             "numbers and load": self.served,
             "graphs": self.graphs,
+            "memory": self.memory,
             "start": self.start,
             "shapes": self.shapes,
             "priorities": self.priorities,
@@ -138,7 +139,7 @@ class Checks(Programs):
 
     def graphs(self, package: Path) -> None:
         """Captured graphs against plain runs."""
-        bench = self.bench(package, "--compare-graphs", "--no-table")
+        bench = self.bench(package, "--compare-graphs", "--no-table", "--ms-per-shape", "50")
         if bench is None:
             self.report.check(False, "every bucket's graph gives what a plain run gives")
             return
@@ -148,6 +149,20 @@ class Checks(Programs):
             f"a plain run {graphs['largest_difference']}, {graphs['time_ratio']:.2f} of its time"
         )
         self.report.check(graphs["equal"] and graphs["refused"] == 0, text)
+
+    def memory(self, package: Path) -> None:
+        """Small shapes on mapped memory of the host, where that was chosen, against copies."""
+        bench = self.bench(package, "--compare-memory", "--no-table", "--ms-per-shape", "100")
+        if bench is None:
+            self.report.check(False, "mapped memory gives what copies give")
+            return
+        memory = bench["memory"]
+        text = (
+            f"{memory['mapped']} of {memory['buckets']} small buckets run on mapped memory, "
+            f"largest difference to copies {memory['largest_difference']}, "
+            f"{memory['time_ratio']:.3f} of their time"
+        )
+        self.report.check(memory["equal"], text)
 
     def shapes(self, package: Path) -> None:
         """The table of shapes beside the ceiling of matrix products."""

@@ -1,9 +1,9 @@
 """The real CUDA runtime and driver under a stand-in for TensorRT that runs kernels of its own.
 
 So a machine with a GPU and without TensorRT shows what a session does with CUDA: captures, streams,
-copies, graphs, priorities, waits, and a kernel that uses an address that is not there. The numbers
-that come back are right or wrong; how long a run takes is what the stand-in is told, so the times
-tell of launches, copies and waits, and nothing of models.
+copies, mapped memory, graphs, priorities, waits, and a kernel that uses an address that is not
+there. The numbers that come back are right or wrong; how long a run takes is what the stand-in is
+told, so the times tell of launches, copies and waits, and nothing of models.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
         "load": own.served,
         "captures beside each other": lambda package: captures(own, package),
         "graphs": own.graphs,
+        "memory": own.memory,
         "start": own.start,
         "shapes": lambda package: shapes(own, package),
         f"priorities, runs of {RUN_US[0]} us": small.priorities,

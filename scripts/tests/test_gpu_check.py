@@ -21,8 +21,8 @@ from gpu_check.machine import Samples
 from gpu_check.report import Report
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-OF_PACKAGE = ["served", "graphs", "start", "shapes", "priorities", "waits", "layers", "workers"]
-OF_PACKAGE += ["baseline"]
+OF_PACKAGE = ["served", "graphs", "memory", "start", "shapes", "priorities", "waits", "layers"]
+OF_PACKAGE += ["workers", "baseline"]
 SECTIONS = ["machine", "plan", *OF_PACKAGE, "sanitizer"]
 Make = Callable[..., Checks]
 

@@ -25,7 +25,7 @@ mod texts;
 mod waits;
 
 use ceiling::CeilingReport;
-use graphs::GraphReport;
+use graphs::{GraphReport, MemoryReport};
 use priorities::PriorityReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
@@ -58,6 +58,11 @@ pub(super) fn command() -> Command {
         .arg(value("ms-per-shape", "MS", "how long each shape is measured [default: 300]"))
         .arg(switch("compare-graphs", "run every bucket with and without CUDA graphs, and compare"))
         .arg(switch(
+            "compare-memory",
+            "run the smallest buckets on mapped memory of the host, where that is faster, and \
+             with copies, and compare",
+        ))
+        .arg(switch(
             "compare-priorities",
             "run a short text beside large batches on a GPU, on a stream like theirs and on an \
              urgent one",
@@ -89,6 +94,8 @@ struct BenchReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<GraphReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     priorities: Option<PriorityReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<Vec<WaitReport>>,
@@ -112,6 +119,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         shape.of_ceiling = ceiling.as_ref().and_then(part);
     }
     let graphs = asked("compare-graphs").then(|| bench.graphs(&loaded)).transpose()?;
+    let memory = asked("compare-memory").then(|| bench.memory(&loaded)).transpose()?;
     let priorities = asked("compare-priorities").then(|| bench.priorities(&loaded)).transpose()?;
     let waits = asked("compare-waits").then(|| bench.waits(&loaded)).transpose()?;
     let file = text("texts").map(PathBuf::from);
@@ -127,6 +135,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         shapes,
         texts,
         graphs,
+        memory,
         priorities,
         waits,
     };
@@ -135,10 +144,13 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     } else {
         report.print();
     }
-    match &report.graphs {
-        Some(graphs) if !graphs.equal => bail!("captured graphs and plain runs differ"),
-        _ => Ok(()),
+    if report.graphs.is_some_and(|graphs| !graphs.compared.equal) {
+        bail!("captured graphs and plain runs differ");
     }
+    if report.memory.is_some_and(|memory| !memory.compared.equal) {
+        bail!("runs on mapped memory and runs with copies differ");
+    }
+    Ok(())
 }
 
 fn milliseconds(typed: &str) -> anyhow::Result<Duration> {
@@ -161,6 +173,9 @@ impl BenchReport {
         }
         if let Some(graphs) = &self.graphs {
             graphs.print();
+        }
+        if let Some(memory) = &self.memory {
+            memory.print();
         }
         if let Some(priorities) = &self.priorities {
             priorities.print();

@@ -42,6 +42,8 @@ pub struct TensorRtOptions {
     pub devices: Vec<usize>,
     /// Buckets of at most so many padded tokens run from a captured CUDA graph.
     pub graph_tokens: usize,
+    /// Captured buckets of at most so many padded tokens may run without copies.
+    pub mapped_tokens: usize,
     /// A named one must be the plan's own.
     pub precision: PrecisionChoice,
     /// Shapes that may be asked for; the canary runs in the smallest one that the plan covers.
@@ -61,9 +63,18 @@ struct Device {
 struct Shared {
     places: Places,
     captured_graphs: AtomicU64,
+    /// Of the captured ones: those that run without copies.
+    mapped_graphs: AtomicU64,
     refused_graphs: AtomicU64,
     /// By place; none of them for a library that compiles nothing on the device.
     kernels: Vec<KernelFile>,
+}
+
+impl Shared {
+    /// All counters of graphs.
+    const fn graphs(&self) -> [&AtomicU64; 3] {
+        [&self.captured_graphs, &self.mapped_graphs, &self.refused_graphs]
+    }
 }
 
 /// The model on its GPUs.
@@ -74,6 +85,7 @@ pub struct TensorRtEngine {
     cuda: Cuda,
     pad_token_id: u32,
     graph_tokens: usize,
+    mapped_tokens: usize,
     shared: Arc<Shared>,
 }
 
@@ -123,6 +135,7 @@ impl TensorRtEngine {
             shared: Arc::new(Shared {
                 places: Places::new(devices.len()),
                 captured_graphs: AtomicU64::new(0),
+                mapped_graphs: AtomicU64::new(0),
                 refused_graphs: AtomicU64::new(0),
                 kernels,
             }),
@@ -131,6 +144,7 @@ impl TensorRtEngine {
             cuda,
             pad_token_id: manifest.pad_token_id,
             graph_tokens: options.graph_tokens,
+            mapped_tokens: options.mapped_tokens,
         };
         engine.check_canary(manifest, &options.buckets)?;
         Ok(engine)
@@ -241,9 +255,11 @@ impl TensorRtEngine {
     }
 
     fn open(&self, lease: Lease, buckets: &[Bucket]) -> Result<TensorRtSession, EngineError> {
+        let tokens = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
         let request = SessionRequest {
             shapes: buckets.iter().copied().map(Shape::from).collect(),
-            captured_tokens_max: i64::try_from(self.graph_tokens).unwrap_or(i64::MAX),
+            captured_tokens_max: tokens(self.graph_tokens),
+            mapped_tokens_max: tokens(self.mapped_tokens),
         };
         let engine = &self.devices[lease.place].engine;
         let session = engine.open_session(&request).map_err(fault)?;
@@ -273,6 +289,7 @@ impl Engine for TensorRtEngine {
         let graphs = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut figures = vec![
             ("captured_graphs".to_owned(), graphs(&self.shared.captured_graphs)),
+            ("mapped_graphs".to_owned(), graphs(&self.shared.mapped_graphs)),
             ("refused_graphs".to_owned(), graphs(&self.shared.refused_graphs)),
         ];
         for device in &self.devices {

@@ -213,7 +213,8 @@ MISTAKES = [
     Mistake(
         "a context goes before its graph when mapped memory takes its place",
         "session.cc",
-        "            bucket.captured.reset();\n            bucket.captured.emplace(std::move(mapped));",
+        "            bucket.captured.reset();\n"
+        "            bucket.captured.emplace(std::move(mapped));",
         "            bucket.captured = std::move(mapped);",
         MAPPED_TEST,
     ),

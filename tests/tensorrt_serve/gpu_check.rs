@@ -57,6 +57,7 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "- PASS it drains and ends with exit code 0",
         "| with graphs |",
         "| without | 0 |",
+        " small buckets run on mapped memory, largest difference to copies 0.0, ",
         "- PASS every shape is measured",
         "- PASS a short text is measured beside large batches",
         "| urgent |",

@@ -147,12 +147,14 @@ mod bridge {
     struct SessionRequest {
         shapes: Vec<Shape>,
         captured_tokens_max: i64,
+        mapped_tokens_max: i64,
     }
 
     /// How a session runs the shapes it has seen.
     #[derive(Debug, Clone)]
     struct SessionReport {
         captured: i32,
+        mapped: i32,
         plain: i32,
         refused: String,
     }

@@ -17,8 +17,8 @@ pub(super) struct TensorRtSession {
     pad_token_id: u32,
     hidden_size: usize,
     lease: Lease,
-    /// Graphs that the engine's figures know of: captured, refused.
-    counted: [u64; 2],
+    /// Graphs that the engine's figures know of, in the order of `Shared::graphs`.
+    counted: [u64; 3],
 }
 
 impl TensorRtSession {
@@ -29,7 +29,7 @@ impl TensorRtSession {
         hidden_size: usize,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, pad_token_id, hidden_size, lease, counted: [0, 0] }
+        Self { session, elements, pad_token_id, hidden_size, lease, counted: [0; 3] }
     }
 
     /// Writes ids and mask straight into the pinned memory that the device copies from.
@@ -77,17 +77,18 @@ impl Session for TensorRtSession {
 
     fn warmed_up(&mut self) {
         let report = self.session.report();
-        let refused = u64::from(!report.refused.is_empty());
-        let seen = [u64::try_from(report.captured).unwrap_or(0), refused];
+        let refused = i32::from(!report.refused.is_empty());
+        let seen = [report.captured, report.mapped, refused];
         let shared = &self.lease.shared;
-        for (counter, (seen, counted)) in [&shared.captured_graphs, &shared.refused_graphs]
-            .into_iter()
-            .zip(seen.into_iter().zip(&mut self.counted))
+        for ((counter, seen), counted) in
+            shared.graphs().into_iter().zip(seen).zip(&mut self.counted)
         {
+            let seen = u64::try_from(seen).unwrap_or(0);
             counter.fetch_add(seen.saturating_sub(*counted), Ordering::Relaxed);
             *counted = seen;
         }
-        tracing::debug!(captured = report.captured, plain = report.plain, "a session is warm");
+        let (captured, mapped, plain) = (report.captured, report.mapped, report.plain);
+        tracing::debug!(captured, mapped, plain, "a session is warm");
         if let Some(file) = shared.kernels.get(self.lease.place) {
             file.keep(&self.session.kernels());
         }
@@ -96,9 +97,9 @@ impl Session for TensorRtSession {
 
 impl Drop for TensorRtSession {
     fn drop(&mut self) {
-        let shared = &self.lease.shared;
-        shared.captured_graphs.fetch_sub(self.counted[0], Ordering::Relaxed);
-        shared.refused_graphs.fetch_sub(self.counted[1], Ordering::Relaxed);
+        for (counter, counted) in self.lease.shared.graphs().into_iter().zip(self.counted) {
+            counter.fetch_sub(counted, Ordering::Relaxed);
+        }
     }
 }
 
