@@ -300,13 +300,13 @@ void StreamSession::compute() {
     ProfileContext& profile = contexts_[staged_->profile];
     if (profile.bound != staged_) {
         profile.bound = nullptr;
-        bind(*profile.context, *staged_, copied_blocks());
+        bind(*profile.context, *staged_, device_blocks());
         profile.bound = staged_;
     }
     enqueue(*profile.context);
 }
 
-StreamSession::Blocks StreamSession::copied_blocks() const noexcept {
+StreamSession::Blocks StreamSession::device_blocks() const noexcept {
     return {inputs_.get(), outputs_.get()};
 }
 
@@ -350,7 +350,7 @@ void StreamSession::try_captures(BucketState& bucket) {
     std::string const graph = "the graph of " + std::to_string(bucket.shape.rows) + "x" +
                               std::to_string(bucket.shape.length);
     std::string failed = failure_of([&] {
-        Captured captured = capture(bucket, copied_blocks());
+        Captured captured = capture(bucket, device_blocks());
         if (captured.is_worth_keeping) {
             bucket.captured.emplace(std::move(captured));
         }

@@ -1,5 +1,6 @@
 // What one worker runs: pinned and device memory for its largest shape, an execution context for
-// each profile, and one more with a captured graph for each shape whose graph saves time.
+// each profile, and one more with a captured graph for each shape whose graph saves time. Such a
+// context may use the pinned memory itself, which the device sees at addresses of its own.
 //
 // It has two streams, one for urgent runs, of which one is used at a time. So all contexts of a
 // session share one block of scratch memory. A context that was captured is never touched again:
@@ -89,7 +90,7 @@ class StreamSession final : public Session {
     void add_buckets(SessionRequest const& request);
     void allocate();
     Context create_context(std::size_t profile);
-    Blocks copied_blocks() const noexcept;
+    Blocks device_blocks() const noexcept;
     void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
               Blocks const& blocks);
     void enqueue(nvinfer1::IExecutionContext& context);

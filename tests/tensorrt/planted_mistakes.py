@@ -126,7 +126,7 @@ MISTAKES = [
         "session.cc",
         "    if (staged_->captured) {\n",
         "    if (staged_->captured) {\n"
-        "        bind(*staged_->captured->context, *staged_, copied_blocks());\n",
+        "        bind(*staged_->captured->context, *staged_, device_blocks());\n",
     ),
     Mistake(
         "a graph goes after the context that it uses",
