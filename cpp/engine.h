@@ -38,6 +38,8 @@ class LoadedEngine final : public Engine {
     /// Tensors' names as the request gave them; its plan is empty.
     EngineRequest const& names() const noexcept { return names_; }
     nvinfer1::ICudaEngine& vendor() const noexcept { return *engine_; }
+    /// What the library says of runtime and engine. A context that it refuses is among that.
+    Diagnostics& recorder() const noexcept { return recorder_; }
 
     /// The device can never be used again: nothing of the library's on it is destroyed any more.
     void lose() const noexcept { lost_ = true; }
@@ -61,7 +63,7 @@ class LoadedEngine final : public Engine {
     std::vector<Profile> profiles_;
     EngineRequest names_;
     // Before what it is set on: it must live longer.
-    Diagnostics recorder_{Hearing::kRecorder};
+    mutable Diagnostics recorder_{Hearing::kRecorder};
     std::unique_ptr<nvinfer1::IRuntime> runtime_;
     std::unique_ptr<nvinfer1::ICudaEngine> engine_;
 #ifdef DUOVEC_RTX

@@ -129,6 +129,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
     nvinfer1::ICudaEngine& engine = engine_.vendor();
     recorder_.clear();
+    engine_.recorder().clear();
 #ifdef DUOVEC_RTX
     using Specialization = nvinfer1::DynamicShapesKernelSpecializationStrategy;
     std::unique_ptr<nvinfer1::IRuntimeConfig> const config(engine.createRuntimeConfig());
@@ -156,9 +157,10 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     if (context == nullptr || recorder_.getNbErrors() > 0 ||
         !context->setOptimizationProfileAsync(index, stream_)) {
         cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
-        throw Error(recorder_.kind(ErrorKind::kOutOfMemory),
+        Diagnostics const& said = context == nullptr ? engine_.recorder() : recorder_;
+        throw Error(said.kind(ErrorKind::kInternal),
                     std::string(kProduct) +
-                        " gives no execution context: " + recorder_.errors("it gives no reason"));
+                        " gives no execution context: " + said.errors("it gives no reason"));
     }
     // The library asks for this before a context with another profile is used.
     synchronize();

@@ -40,12 +40,12 @@ class StandinContext::Guard {
     StandinContext const& context_;
 };
 
-StandinContext::StandinContext(StandinEngine const& engine, ILogger& logger,
+StandinContext::StandinContext(StandinEngine const& engine, Reporter const& parent,
                                ExecutionContextAllocationStrategy strategy,
                                std::atomic<int>& contexts)
     : engine_(engine),
       plan_(engine.plan()),
-      reporter_(logger),
+      reporter_(parent.logger(), parent.recorder()),
       strategy_(strategy),
       contexts_(contexts),
       bindings_(plan_->tensors.size()) {

@@ -119,7 +119,7 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
                         "Cannot deserialize engine with lean runtime since "
                         "IRuntime::getEngineHostCodeAllowed() is false.");
         }
-        return new Owner<ICudaEngine, StandinEngine>(std::move(plan), reporter_.logger(), engines_);
+        return new Owner<ICudaEngine, StandinEngine>(std::move(plan), reporter_, engines_);
     } catch (std::runtime_error const& problem) {
         return fail(ErrorCode::kINVALID_ARGUMENT,
                     std::string("the plan cannot be read: ") + problem.what());
@@ -246,8 +246,10 @@ bool RuntimeConfig::setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept {
 CudaGraphStrategy RuntimeConfig::getCudaGraphStrategy() const noexcept { return graphs_; }
 #endif
 
-StandinEngine::StandinEngine(StandinPlan plan, ILogger& logger, std::atomic<int>& engines)
-    : reporter_(logger), plan_(std::make_shared<StandinPlan>(std::move(plan))), engines_(engines) {
+StandinEngine::StandinEngine(StandinPlan plan, Reporter const& parent, std::atomic<int>& engines)
+    : reporter_(parent.logger(), parent.recorder()),
+      plan_(std::make_shared<StandinPlan>(std::move(plan))),
+      engines_(engines) {
     ++engines_;
 }
 
@@ -345,6 +347,10 @@ IExecutionContext* StandinEngine::createExecutionContext(
                            text_of(error == cudaSuccess ? cudaErrorMemoryAllocation : error));
         return nullptr;
     }
+    if (is_set("context_refused")) {
+        reporter_.fail(ErrorCode::kINVALID_STATE, "createExecutionContext: scripted: not now");
+        return nullptr;
+    }
     bool const user_managed = strategy == ExecutionContextAllocationStrategy::kUSER_MANAGED;
     if (plan_->user_allocation && !user_managed) {
         reporter_.fail(ErrorCode::kINVALID_STATE,
@@ -356,8 +362,7 @@ IExecutionContext* StandinEngine::createExecutionContext(
     if (current_device() != device_) {
         contract("a context is created while another device than the engine's is current");
     }
-    return new Owner<IExecutionContext, StandinContext>(*this, reporter_.logger(), strategy,
-                                                        contexts_);
+    return new Owner<IExecutionContext, StandinContext>(*this, reporter_, strategy, contexts_);
 }
 
 EngineInspector::EngineInspector(StandinPlan const& plan) {

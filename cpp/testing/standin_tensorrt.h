@@ -49,10 +49,13 @@ class Owner final : public Public {
     Implementation implementation_;
 };
 
-/// Where an object's errors go: to its recorder, or without one to the logger.
+/// Where an object's errors go: to its recorder, or without one to the logger. An engine begins
+/// with its runtime's recorder, a context with its engine's.
 class Reporter {
  public:
-    explicit Reporter(ILogger& logger) : logger_(logger) {}
+    explicit Reporter(ILogger& logger, IErrorRecorder* inherited = nullptr) : logger_(logger) {
+        set_recorder(inherited);
+    }
     ~Reporter() { set_recorder(nullptr); }
     Reporter(Reporter const&) = delete;
     Reporter& operator=(Reporter const&) = delete;
@@ -162,7 +165,7 @@ class EngineInspector final : public TrapEngineInspector {
 
 class StandinEngine final : public TrapCudaEngine {
  public:
-    StandinEngine(StandinPlan plan, ILogger& logger, std::atomic<int>& engines);
+    StandinEngine(StandinPlan plan, Reporter const& parent, std::atomic<int>& engines);
     ~StandinEngine() noexcept override;
 
     std::shared_ptr<StandinPlan const> const& plan() const { return plan_; }
@@ -202,7 +205,7 @@ class StandinEngine final : public TrapCudaEngine {
 
 class StandinContext final : public TrapExecutionContext {
  public:
-    StandinContext(StandinEngine const& engine, ILogger& logger,
+    StandinContext(StandinEngine const& engine, Reporter const& parent,
                    ExecutionContextAllocationStrategy strategy, std::atomic<int>& contexts);
     ~StandinContext() noexcept override;
 
