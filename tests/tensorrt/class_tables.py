@@ -2,7 +2,7 @@
 
 Code that is compiled with one release's headers may call another release's library only where the
 tables of the classes it uses begin alike. Exits with 1 when the older release's table of a class
-is not the beginning of the newer one's.
+is not the beginning of the newer one's and cpp/ calls a function from there on, or overrides it.
 """
 
 import argparse
@@ -12,11 +12,15 @@ from pathlib import Path
 
 #: Headers that define classes with tables.
 FILES = ("NvInferImpl.h", "NvInferRuntimeBase.h", "NvInferRuntime.h", "NvInfer.h", "NvOnnxParser.h")
-#: Classes whose functions cpp/ calls or overrides.
+SOURCES = Path(__file__).resolve().parents[2] / "cpp"
+#: Classes whose functions the library calls: cpp/ overrides them.
+OVERRIDDEN = ("ILogger", "IErrorRecorder", "IProgressMonitor", "IProfiler")
+#: Those, and classes whose functions cpp/ calls.
 CLASSES = (
     *("VBuilder", "VBuilderConfig", "VCudaEngine", "VExecutionContext", "VHostMemory", "VLayer"),
     *("VMatrixMultiplyLayer", "VNetworkDefinition", "VOptimizationProfile", "VRuntime", "VTensor"),
-    *("VTimingCache", "IParser", "IParserError", "ILogger", "IErrorRecorder", "IProgressMonitor"),
+    *("VTimingCache", "VEngineInspector", "IParser", "IParserError"),
+    *OVERRIDDEN,
 )
 ATTRIBUTES = re.compile(r"\b(TRT_NODISCARD|TRT_DEPRECATED|virtual|TRTNOEXCEPT)\b|\[\[\w+\]\]")
 
@@ -54,6 +58,12 @@ def tables_of(folder: Path) -> dict[str, list[str]]:
     return {name: table_of(body) for name, body in bodies.items() if body is not None}
 
 
+def called() -> set[str]:
+    """Names of functions that cpp/ calls of any object; more than those of one class."""
+    text = "".join(file.read_text(encoding="utf-8") for file in SOURCES.glob("*.cc"))
+    return set(re.findall(r"(?:->|\.)(\w+)\(", text))
+
+
 def main() -> None:
     """Says what differs, a line for each class."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -61,17 +71,24 @@ def main() -> None:
     parser.add_argument("newer", type=Path, help="folder of the newer release's headers")
     arguments = parser.parse_args()
     older, newer = tables_of(arguments.older), tables_of(arguments.newer)
-    differing = 0
+    grown = unfit = 0
     for name in CLASSES:
         if name not in older or name not in newer:
             sys.exit(f"class_tables: {name} is not defined in both folders")
         old, new = older[name], newer[name]
-        if new[: len(old)] != old:
-            at = next(i for i in range(len(old)) if new[i : i + 1] != old[i : i + 1])
-            print(f"{name}: entry {at} was {old[at]}, it is {new[at : at + 1]} now")
-            differing += 1
-    print(f"{len(CLASSES) - differing} of {len(CLASSES)} tables only grew")
-    sys.exit(1 if differing else 0)
+        if new[: len(old)] == old:
+            grown += 1
+            continue
+        at = next(i for i in range(len(old)) if new[i : i + 1] != old[i : i + 1])
+        used = called() & {entry.split("/")[0] for entry in old[at:] + new[at:]}
+        print(f"{name}: entry {at} was {old[at]}, it is {new[at : at + 1]} now;", end=" ")
+        if used or name in OVERRIDDEN:
+            print(f"of what follows cpp/ uses {sorted(used) or 'all'}")
+            unfit += 1
+        else:
+            print("nothing that follows is called")
+    print(f"{grown} of {len(CLASSES)} tables only grew, {unfit} do not fit")
+    sys.exit(1 if unfit else 0)
 
 
 if __name__ == "__main__":
