@@ -72,8 +72,10 @@ void fill(void* memory) {
 
 double tensor_ceiling(Library const& library, std::int32_t device, std::string const& cuda_file) {
     Diagnostics diagnostics;
-    auto const plan = build(library, diagnostics);
     Cuda const cuda(cuda_file);
+    // A plan is for the thread's device. One that is not there is refused below, in other words.
+    static_cast<void>(cuda.call().cudaSetDevice(device));
+    auto const plan = build(library, diagnostics);
     cuda.use(device);
     CudaFunctions const& call = cuda.call();
     auto const runtime = library.create_runtime(logger());
