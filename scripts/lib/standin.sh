@@ -45,7 +45,8 @@ standin_flavours() {
                 ;;
             tensorrt_10)
                 mkdir -p "$folder/10" &&
-                    ln -sf ../libcudart.so.13 ../libcudart.so.12 "$folder/10/" &&
+                    ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
+                        ../libtensorrt_onnxparser_rtx.so.1 "$folder/10/" &&
                     standin_flavour "$folder/10" "$traps" tensorrt-10 libnvinfer.so.10 \
                         libnvonnxparser.so.10 -Dnvinfer1=nvinfer1_10 \
                         -Dnvonnxparser=nvonnxparser_10 "$@" || return
