@@ -4,7 +4,8 @@
 #     scripts/build_engine.sh PACKAGE [--flavour tensorrt|tensorrt-rtx] [--profiles …] …
 #
 # Everything behind PACKAGE goes to `duovec build-engine`; see its --help. Fetches headers and the
-# TensorRT-RTX libraries once. The data-centre flavour takes an installed TensorRT and its GPU.
+# TensorRT-RTX libraries once. Without --flavour the plan is for the installed TensorRT where there
+# is one and a GPU, else for TensorRT-RTX.
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
@@ -29,12 +30,15 @@ ensure_tensorrt
 ensure_tensorrt_binary
 # What is named on the command line comes first, then an installed library, then the fetched one.
 libraries=()
+installed='libtensorrt_rtx\.so\.1'
 case " $* " in
-    *" --tensorrt-library-dir"* | *" --flavour tensorrt "* | *" --flavour=tensorrt "*) ;;
-    *)
-        ldconfig -p 2>/dev/null | grep -qE 'libtensorrt_rtx\.so\.1|libnvinfer\.so\.1[01]' ||
-            libraries=(--tensorrt-library-dir "$THIRD_PARTY/tensorrt-rtx/lib"
-                --cuda-library-dir "$THIRD_PARTY/cuda/lib")
-        ;;
+    *" --tensorrt-library-dir"* | *" --flavour tensorrt "* | *" --flavour=tensorrt "*) installed= ;;
+    *" --flavour"*) ;;
+    # TensorRT for data centres builds on a GPU only.
+    *) ! has_gpu || installed+='|libnvinfer\.so\.1[01]' ;;
 esac
+if [ -n "$installed" ] && ! installed_library "$installed" >/dev/null; then
+    libraries=(--tensorrt-library-dir "$THIRD_PARTY/tensorrt-rtx/lib"
+        --cuda-library-dir "$THIRD_PARTY/cuda/lib")
+fi
 exec "$BINARY" build-engine "${libraries[@]}" "$@"

@@ -4,10 +4,10 @@
 #
 #   scripts/serve.sh [--cpu] [ARGUMENTS OF duovec serve]
 #
-# Where NVIDIA's driver shows a GPU it serves on that, with the installed TensorRT or with NVIDIA's
-# wheels for the driver's CUDA, which go to the cache folder, and with a plan that the server builds
-# for this GPU. Where a step of that fails it says why and serves on the CPU; --cpu asks for that at
-# once.
+# Where NVIDIA's driver shows a GPU it serves on that, with a plan that the server builds for this
+# GPU. TensorRT is that of --tensorrt-library-dir, else the installed one, else NVIDIA's wheels for
+# the driver's CUDA, which go to the cache folder. Where a step of that fails it says why and serves
+# on the CPU; --cpu asks for that at once.
 #
 # Once it is built, `target/release/duovec serve --help` lists the arguments.
 set -euo pipefail
@@ -21,24 +21,26 @@ set -euo pipefail
 
 answer_help "$@"
 GPU=true
-if [ "${1:-}" = --cpu ]; then
-    GPU=false
-    shift
-fi
+arguments=()
+for one in "$@"; do
+    if [ "$one" = --cpu ]; then GPU=false; else arguments+=("$one"); fi
+done
+set -- "${arguments[@]}"
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"
-if [ -z "${DUOVEC_PACKAGE:-}" ]; then
+if ! package=$(setting package "$@"); then
     ensure_package
-    export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
+    package="$ROOT/engines/$PACKAGE_NAME"
+    export DUOVEC_PACKAGE=$package
 fi
 if [ "$GPU" = true ] && has_gpu; then
     ready=$(mktemp)
-    if (prepare_gpu "$ready"); then
+    if (prepare_gpu "$ready" "$package" "$@"); then
         mapfile -t command <"$ready"
         rm -f "$ready"
         say "starting ${command[0]} for the GPU"
-        exec "${command[0]}" serve "${command[@]:1}" "$@"
+        exec env "${command[@]:1}" "${command[0]}" serve "$@"
     fi
     rm -f "$ready"
     say "the GPU is not used, the reason stands above: serving on the CPU"

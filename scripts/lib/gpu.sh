@@ -8,8 +8,29 @@ TENSORRT_WHEELS_13=(tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37)
 TENSORRT_WHEELS_12=(tensorrt-cu12-libs==11.4.0.106 nvidia-cuda-runtime-cu12==12.9.79)
 TENSORRT_MB=9000
 
-# has_gpu: whether NVIDIA's driver shows one.
-has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+# setting NAME ARGUMENTS OF duovec...: the value that the user gave it, as a flag, a variable or in
+# the file of settings; fails when he gave none.
+setting() {
+    local name=$1 variable one before='' file=${DUOVEC_CONFIG:-} value
+    shift
+    for one in "$@"; do
+        case $before in
+            "--$name") printf '%s\n' "$one" && return ;;
+            --config) file=$one ;;
+        esac
+        case $one in
+            "--$name="*) printf '%s\n' "${one#*=}" && return ;;
+            --config=*) file=${one#*=} ;;
+        esac
+        before=$one
+    done
+    variable=DUOVEC_$(tr 'a-z-' 'A-Z_' <<<"$name")
+    value=${!variable:-}
+    if [ -z "$value" ] && [ -n "$file" ]; then
+        value=$(sed -n "s/^ *${name//-/_} *= *[\"']*\([^\"'#]*[^\"'# ]\).*/\1/p" "$file") || return
+    fi
+    [ -n "$value" ] && printf '%s\n' "$value"
+}
 
 fill_tensorrt_wheels() {
     local log="$NEW.log"
@@ -24,13 +45,16 @@ fill_tensorrt_wheels() {
     rm -f "$log"
 }
 
-# ensure_tensorrt_libraries: LIBRARY_FLAGS name TensorRT and the CUDA runtime when the loader does
-# not find them by itself.
+# ensure_tensorrt_libraries ARGUMENTS OF duovec...: SETTINGS name TensorRT and the CUDA runtime when
+# neither the user nor the loader knows where they are.
 ensure_tensorrt_libraries() {
     local cuda wheels folder found
-    LIBRARY_FLAGS=()
-    if ldconfig -p 2>/dev/null | grep -Eq 'libnvinfer\.so\.1[01] '; then
-        say "TensorRT is installed"
+    if found=$(setting tensorrt-library-dir "$@"); then
+        say "TensorRT is that in $found"
+        return
+    fi
+    if found=$(installed_library 'libnvinfer\.so\.1[01]|libtensorrt_rtx\.so\.1'); then
+        say "TensorRT is installed: $found"
         return
     fi
     cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
@@ -45,18 +69,24 @@ ensure_tensorrt_libraries() {
         say "installing ${wheels[0]} into $folder (some minutes, once)"
         (made_whole "$folder" fill_tensorrt_wheels "${wheels[@]}") || exit 1
     fi
-    LIBRARY_FLAGS=(--tensorrt-library-dir "$folder/tensorrt_libs")
+    SETTINGS+=("DUOVEC_TENSORRT_LIBRARY_DIR=$folder/tensorrt_libs")
     found=$(find "$folder/nvidia" -name 'libcudart.so.1[23]' 2>/dev/null | head -n 1)
     [ -n "$found" ] || die "the wheel ${wheels[1]} has no libcudart"
-    LIBRARY_FLAGS+=(--cuda-library-dir "$(dirname "$found")")
+    setting cuda-library-dir "$@" >/dev/null ||
+        SETTINGS+=("DUOVEC_CUDA_LIBRARY_DIR=$(dirname "$found")")
 }
 
-# prepare_gpu FILE: all of it; writes the binary and the arguments to serve with into FILE, a line
-# each. Ends the shell it runs in where a step fails.
+# prepare_gpu FILE PACKAGE ARGUMENTS OF duovec...: all of it; writes the binary and the variables to
+# serve with into FILE, a line each. Ends the shell it runs in where a step fails.
 prepare_gpu() {
-    ensure_tensorrt_libraries
+    local file=$1 package=$2
+    shift 2
+    SETTINGS=()
+    ensure_tensorrt_libraries "$@"
     ensure_tensorrt
-    ensure_binary default,tensorrt
-    ensure_fp16 "$DUOVEC_PACKAGE"
-    printf '%s\n' "$BINARY" --build-plan true "${LIBRARY_FLAGS[@]}" >"$1"
+    ensure_binary default,tensorrt,tensorrt-rtx
+    # An fp16 graph would be preferred to a bf16 one, which was made on purpose.
+    [ -e "$package/model.bf16.onnx" ] || ensure_fp16 "$package"
+    setting build-plan "$@" >/dev/null || SETTINGS+=(DUOVEC_BUILD_PLAN=true)
+    printf '%s\n' "$BINARY" "${SETTINGS[@]}" >"$file"
 }

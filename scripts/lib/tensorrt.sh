@@ -165,6 +165,23 @@ ensure_tensorrt() {
     exec 8>&-
 }
 
+# has_gpu: whether NVIDIA's driver shows one.
+has_gpu() {
+    local shown
+    shown=$(nvidia-smi -L 2>/dev/null) && grep -q '^GPU ' <<<"$shown"
+}
+
+# installed_library PATTERN: the first library of such a name where the loader looks.
+installed_library() {
+    local folders names
+    IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+    # The whole list first: a reader that stops at its match ends the writer, and with that the
+    # pipe fails. Debian's users do not have ldconfig's folder in their path.
+    names=$(PATH="$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null || true)
+    [ ${#folders[@]} = 0 ] || names+=$'\n'$(ls "${folders[@]}" 2>/dev/null || true)
+    grep -Eom 1 "\b($1)\b" <<<"$names"
+}
+
 # ensure_fp16 PACKAGE: the half-precision graph beside the package's own; PYTHON must be set up.
 ensure_fp16() {
     [ -e "$1/model.fp16.onnx" ] && return

@@ -23,10 +23,17 @@ WHEELS = {
         ("nvidia_cuda_runtime_cu12", "12.9.79", "nvidia/cuda_runtime/lib/libcudart.so.12"),
     ],
 }
+# What it serves with is told by flags and by variables.
 BINARY = """#!/bin/sh
 shift
 echo "serves: $*"
+for name in BUILD_PLAN TENSORRT_LIBRARY_DIR CUDA_LIBRARY_DIR PACKAGE; do
+    eval "value=\\$DUOVEC_$name"
+    [ -z "$value" ] || echo "$name=$value"
+done
 """
+#: More than a pipe holds, with a line in the middle.
+LONG_LIST = "yes '\tlibother.so.1 (libc6,x86-64) => /lib/other' | head -n 3000"
 CARGO = """#!/bin/sh
 mkdir -p target/release
 cp "$BINARY_TEXT" target/release/duovec
@@ -107,11 +114,12 @@ def repository(tmp_path: Path) -> Path:
 def serve(repository: Path, tmp_path: Path) -> Serve:
     """Runs the command on a machine whose driver knows that CUDA; none without a driver."""
 
-    def run(*words: str, cuda: str | None = "13") -> subprocess.CompletedProcess[str]:
+    def run(*words: str, cuda: str | None = "13", **more: str) -> subprocess.CompletedProcess[str]:
         smi = tmp_path / "tools/nvidia-smi"
         smi.unlink(missing_ok=True)
         if cuda is not None:
-            listed = "[ \"$1\" = -L ] && echo 'GPU 0: stand-in' && exit"
+            gpus = 'for at in 0 1 2 3 4 5 6 7; do echo "GPU $at: stand-in"; sleep 0.01; done'
+            listed = f'if [ "$1" = -L ]; then {gpus}; exit; fi'
             program(smi, f"{listed}\necho '| Driver Version: 1.0  CUDA Version: {cuda}.1 |'")
         environment = {
             **os.environ,
@@ -121,6 +129,7 @@ def serve(repository: Path, tmp_path: Path) -> Serve:
             "BINARY_TEXT": str(tmp_path / "binary"),
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(tmp_path / "wheels"),
+            **more,
         }
         environment.pop("CARGO_TARGET_DIR", None)
         return subprocess.run(
@@ -143,10 +152,9 @@ def test_a_gpu_gets_the_wheels_of_its_drivers_cuda_and_may_get_a_plan(
         wheel(tmp_path / "wheels", *one)
     done = serve(cuda=cuda)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("serves: --build-plan true --tensorrt-library-dir ")
-    runtime = Path(done.stdout.split("--cuda-library-dir ")[1].split()[0])
+    assert done.stdout.startswith("serves: --port 0\nBUILD_PLAN=true\nTENSORRT_LIBRARY_DIR=")
+    runtime = Path(done.stdout.split("CUDA_LIBRARY_DIR=")[1].split()[0])
     assert (runtime / f"libcudart.so.{cuda}").exists()
-    assert done.stdout.endswith("--port 0\n")
     # All of it is kept: the second start takes no wheel.
     shutil.rmtree(tmp_path / "wheels")
     again = serve(cuda=cuda)
@@ -164,10 +172,52 @@ def test_pips_own_settings_say_where_wheels_come_from(serve: Serve, tmp_path: Pa
     assert "index" not in installs[0] and "://" not in installs[0]
 
 
-def test_an_installed_tensorrt_is_taken_as_it_is(serve: Serve, tmp_path: Path) -> None:
-    program(tmp_path / "tools/ldconfig", "echo '\tlibnvinfer.so.11 (libc6,x86-64) => /lib/x'")
+@pytest.mark.parametrize(
+    "library", ["libnvinfer.so.10", "libnvinfer.so.11", "libtensorrt_rtx.so.1"]
+)
+def test_an_installed_tensorrt_is_taken_as_it_is(
+    serve: Serve, repository: Path, tmp_path: Path, library: str
+) -> None:
+    line = f"printf '\\t{library} (libc6,x86-64) => /lib/x\\n'"
+    program(tmp_path / "tools/ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
     done = serve()
-    assert done.stdout == "serves: --build-plan true --port 0\n", done.stderr
+    package = repository / "engines/model"
+    assert done.stdout == f"serves: --port 0\nBUILD_PLAN=true\nPACKAGE={package}\n", done.stderr
+    assert f"TensorRT is installed: {library}" in done.stderr
+
+
+def test_a_library_in_a_folder_of_the_loaders_is_installed(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/libnvinfer.so.10").touch()
+    done = serve(LD_LIBRARY_PATH=f"/nowhere:{tmp_path / 'own'}")
+    assert "TensorRT is installed: libnvinfer.so.10" in done.stderr
+    assert "TENSORRT_LIBRARY_DIR" not in done.stdout
+
+
+def test_what_the_user_set_stays(serve: Serve, repository: Path, tmp_path: Path) -> None:
+    words = ["--tensorrt-library-dir", "/own", "--cuda-library-dir=/cuda", "--build-plan", "false"]
+    package = repository / "engines/model"
+    done = serve(*words)
+    assert done.stdout == f"serves: {' '.join(words)} --port 0\nPACKAGE={package}\n", done.stderr
+    done = serve(DUOVEC_TENSORRT_LIBRARY_DIR="/own", DUOVEC_BUILD_PLAN="false")
+    assert "BUILD_PLAN=false\nTENSORRT_LIBRARY_DIR=/own\n" in done.stdout, done.stderr
+    settings = tmp_path / "settings.toml"
+    settings.write_text('build_plan = false\n tensorrt_library_dir = "/own" # mine\n')
+    for done in (serve("--config", str(settings)), serve(DUOVEC_CONFIG=str(settings))):
+        assert "TensorRT is that in /own\n" in done.stderr
+        assert "BUILD_PLAN" not in done.stdout and "LIBRARY_DIR" not in done.stdout
+
+
+def test_the_package_that_was_named_gets_the_graph_that_it_lacks(
+    serve: Serve, tmp_path: Path
+) -> None:
+    own, half = tmp_path / "own", tmp_path / "half"
+    for folder in (own, half):
+        folder.mkdir()
+    (half / "model.bf16.onnx").touch()
+    words = ["--tensorrt-library-dir", "/own"]
+    assert f"adding the fp16 graph to {own}" in serve(*words, "--package", str(own)).stderr
+    assert "adding the fp16 graph" not in serve(*words, f"--package={half}").stderr
 
 
 @pytest.mark.parametrize(
@@ -182,7 +232,7 @@ def test_a_step_that_fails_says_why_and_the_cpu_serves(
     serve: Serve, cuda: str, reason: str
 ) -> None:
     done = serve(cuda=cuda)
-    assert done.stdout == "serves: --port 0\n", done.stderr
+    assert done.stdout.startswith("serves: --port 0\nPACKAGE="), done.stderr
     assert reason in done.stderr
     assert "serving on the CPU" in done.stderr
 
@@ -190,7 +240,8 @@ def test_a_step_that_fails_says_why_and_the_cpu_serves(
 def test_the_cpu_serves_when_it_is_asked_for_or_there_is_no_driver(
     serve: Serve, repository: Path
 ) -> None:
-    for done in (serve("--cpu"), serve(cuda=None)):
-        assert done.stdout == "serves: --port 0\n", done.stderr
+    for done in (serve("--cpu"), serve(cuda=None), serve("--engine", "auto", "--cpu")):
+        assert done.stdout.startswith("serves: "), done.stderr
+        assert "--cpu" not in done.stdout and "BUILD_PLAN" not in done.stdout
         assert "GPU" not in done.stderr
     assert "tensorrt" not in (repository / "cargo.log").read_text()
