@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpu_machine import LONG_LIST, make_repository, program
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 WHEELS = {
     "13": [
         ("tensorrt_cu13_libs", "11.4.0.106", "tensorrt_libs/libnvinfer.so.11"),
@@ -23,31 +22,7 @@ WHEELS = {
         ("nvidia_cuda_runtime_cu12", "12.9.79", "nvidia/cuda_runtime/lib/libcudart.so.12"),
     ],
 }
-# What it serves with is told by flags and by variables.
-BINARY = """#!/bin/sh
-shift
-echo "serves: $*"
-for name in BUILD_PLAN TENSORRT_LIBRARY_DIR CUDA_LIBRARY_DIR PACKAGE; do
-    eval "value=\\$DUOVEC_$name"
-    [ -z "$value" ] || echo "$name=$value"
-done
-"""
-#: More than a pipe holds, with a line in the middle.
-LONG_LIST = "yes '\tlibother.so.1 (libc6,x86-64) => /lib/other' | head -n 3000"
-CARGO = """#!/bin/sh
-mkdir -p target/release
-cp "$BINARY_TEXT" target/release/duovec
-chmod +x target/release/duovec
-echo "$*" >>cargo.log
-"""
 Serve = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def program(path: Path, text: str) -> None:
-    """A shell script that can be run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def wheel(folder: Path, name: str, version: str, file: str) -> None:
@@ -66,48 +41,10 @@ def wheel(folder: Path, name: str, version: str, file: str) -> None:
         archive.writestr(f"{information}/RECORD", "")
 
 
-def shell(repository: Path, code: str) -> str:
-    """What a line of shell prints with the scripts' functions."""
-    sourced = f". {repository}/scripts/lib/setup.sh; . {repository}/scripts/lib/tensorrt.sh; {code}"
-    done = subprocess.run(["bash", "-c", sourced], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with all that is made already, but no binary with TensorRT."""
-    root = tmp_path / "repository"
-    (root / "scripts/lib").mkdir(parents=True)
-    for name in ("serve.sh", "requirements.txt"):
-        shutil.copy(SCRIPTS / name, root / "scripts" / name)
-    for file in (SCRIPTS / "lib").glob("*.sh"):
-        shutil.copy(file, root / "scripts/lib" / file.name)
-    stamps = {
-        "headers": "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11",
-        "cuda": "$WHEEL_CUDART $WHEEL_CUDA_CRT",
-        "cuda-12": "$WHEEL_CUDART_12",
-        "tensorrt-rtx": "$WHEEL_RTX",
-        "libclang": "$WHEEL_LIBCLANG",
-        "clang-format": "$WHEEL_CLANG_FORMAT",
-    }
-    for part, stamp in stamps.items():
-        (root / "third_party" / part).mkdir(parents=True)
-        text = shell(root, f'printf "%s\\n" "{stamp}"')
-        (root / "third_party" / part / ".stamp").write_text(text)
-    package = root / "engines/model"
-    package.mkdir(parents=True)
-    (package / "model.fp16.onnx").write_text("a graph")
-    listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
-    venv = tmp_path / "cache" / f"venv-{shell(root, listed).strip()}"
-    log = f'echo "$*" >>{tmp_path}/python.log'
-    program(venv / "bin/python", f'{log}\nexec {sys.executable} "$@"')
-    libraries = venv / "lib/python3/site-packages/openvino/libs"
-    libraries.mkdir(parents=True)
-    (libraries / "libopenvino_c.so").touch()
-    program(tmp_path / "tools/ldconfig", "exit 0")
-    program(tmp_path / "tools/cargo", CARGO)
-    (tmp_path / "binary").write_text(BINARY)
-    return root
+    """All is made already, but no binary with TensorRT."""
+    return make_repository(tmp_path)
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""Which TensorRT scripts/build_engine.sh builds with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from gpu_machine import LONG_LIST, make_repository, program
+
+FETCHED = "third_party/tensorrt-rtx/lib"
+INSTALLED = "installed"
+
+
+@pytest.mark.parametrize(
+    ("words", "library", "has_gpu", "taken"),
+    [
+        ("", None, False, FETCHED),
+        ("", "libtensorrt_rtx.so.1", False, INSTALLED),
+        # TensorRT for data centres cannot build without a GPU.
+        ("", "libnvinfer.so.10", False, FETCHED),
+        ("", "libnvinfer.so.10", True, INSTALLED),
+        ("--flavour tensorrt", "libnvinfer.so.11", True, INSTALLED),
+        ("--flavour=tensorrt", None, True, INSTALLED),
+        ("--flavour tensorrt-rtx", "libnvinfer.so.11", True, FETCHED),
+        ("--flavour=tensorrt-rtx", "libtensorrt_rtx.so.1", True, INSTALLED),
+        ("--tensorrt-library-dir /own", None, False, INSTALLED),
+    ],
+)
+def test_the_library_fits_the_flavour(
+    tmp_path: Path, words: str, library: str | None, has_gpu: bool, taken: str
+) -> None:
+    root = make_repository(tmp_path)
+    tools = tmp_path / "tools"
+    line = f"printf '\\t{library} (libc6,x86-64) => /lib/x\\n'" if library else ""
+    program(tools / "ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
+    program(tools / "nvidia-smi", "echo 'GPU 0: stand-in'" if has_gpu else "exit 9")
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "DUOVEC_CACHE_DIR": str(tmp_path / "cache"),
+        "BINARY_TEXT": str(tmp_path / "binary"),
+    }
+    environment.pop("CARGO_TARGET_DIR", None)
+    script, package = root / "scripts/build_engine.sh", root / "engines/model"
+    done = subprocess.run(
+        ["bash", str(script), str(package), *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    named = (
+        f"--tensorrt-library-dir {root / FETCHED} --cuda-library-dir {root}/third_party/cuda/lib"
+    )
+    folders = f"{named} " if taken == FETCHED else ""
+    assert done.stdout.splitlines()[0] == f"serves: {folders}{package} {words}".rstrip()
