@@ -2,11 +2,21 @@
 # Starts duovec where it may add plans to its package: in a copy of the package in the folder PLANS,
 # which is made once for each package. The arguments are those of duovec.
 set -eu
+case ${1:-} in
+    "" | -* | help) exec duovec "$@" ;;
+esac
 name=$(sha256sum <"$DUOVEC_PACKAGE/manifest.json" | cut -c 1-12)
 if [ ! -e "$PLANS/$name/manifest.json" ]; then
     mine="$PLANS/$name.$(hostname)"
     rm -rf "$mine"
-    cp -rL "$DUOVEC_PACKAGE" "$mine"
+    if ! mkdir "$mine"; then
+        echo "duovec-start: the folder of plans, $PLANS, must belong to user $(id -u):" \
+            "chown it on the host, or mount a volume there" >&2
+        exit 1
+    fi
+    # What containers left that were killed while they copied.
+    find "$PLANS" -maxdepth 1 -name "$name.*" -mmin +60 -exec rm -rf {} +
+    cp -rL "$DUOVEC_PACKAGE/." "$mine"
     # Of containers that start at the same time the first one's copy counts.
     mv -T "$mine" "$PLANS/$name" 2>/dev/null || rm -rf "$mine"
 fi

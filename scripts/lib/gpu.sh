@@ -57,7 +57,7 @@ ensure_tensorrt_libraries() {
         say "TensorRT is installed: $found"
         return
     fi
-    cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+    cuda=$(cuda_of_driver)
     case $cuda in
         12) wheels=("${TENSORRT_WHEELS_12[@]}") ;;
         '' | [0-9] | 1[01]) die "the driver is for CUDA ${cuda:-of no version}: 12 is the oldest" ;;

@@ -16,6 +16,8 @@ CRATE_OLDEST_11="trtx-sys-0.7.1+rtx1.5 \
 # Each wheel: what pip is asked for, with the digest it must have.
 WHEEL_RTX="tensorrt-rtx-cu13-libs==1.7.1.116 \
 --hash=sha256:e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd"
+WHEEL_RTX_12="tensorrt-rtx-cu12-libs==1.7.1.116 \
+--hash=sha256:68c2615fef1556e7721235682f460f3d78ab89df320a3f34a416367b144817a8"
 WHEEL_CUDART="nvidia-cuda-runtime==13.5.37 \
 --hash=sha256:df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
 # The first of CUDA 12: what it has, later ones have too.
@@ -105,8 +107,20 @@ fill_headers() {
     keep "${CRATE_OLDEST_11%% *}/TensorRT-Headers/TRT-Enterprise-11.0/*" tensorrt-11.0
 }
 
+# cuda_of_driver: the newest CUDA that it knows, by its major version; empty without a driver.
+cuda_of_driver() {
+    local shown
+    shown=$(nvidia-smi 2>/dev/null) || true
+    sed -n '/CUDA Version/{s/.*CUDA Version: *\([0-9]*\).*/\1/p;q}' <<<"$shown"
+}
+
+# rtx_wheel: the one for the driver. What is built without a GPU is for the newest.
+rtx_wheel() {
+    if [ "$(cuda_of_driver)" = 12 ]; then echo "$WHEEL_RTX_12"; else echo "$WHEEL_RTX"; fi
+}
+
 fill_rtx_libraries() {
-    wheels "$WHEEL_RTX"
+    wheels "$(rtx_wheel)"
     keep "tensorrt_rtx_libs/*.so.1" lib
     keep "*.dist-info/licenses/*" licenses
 }
@@ -159,7 +173,7 @@ ensure_tensorrt() {
     part headers "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11" fill_headers
     part cuda "$WHEEL_CUDART $WHEEL_CUDA_CRT" fill_cuda
     part cuda-12 "$WHEEL_CUDART_12" fill_cuda_12
-    part tensorrt-rtx "$WHEEL_RTX" fill_rtx_libraries
+    part tensorrt-rtx "$(rtx_wheel)" fill_rtx_libraries
     has_libclang || part libclang "$WHEEL_LIBCLANG" fill_libclang
     part clang-format "$WHEEL_CLANG_FORMAT" fill_clang_format
     exec 8>&-

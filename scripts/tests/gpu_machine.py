@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -34,10 +35,16 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def shell(repository: Path, code: str) -> str:
+def shell(repository: Path, code: str, **variables: str) -> str:
     """What a line of shell prints with the scripts' functions."""
     sourced = f". {repository}/scripts/lib/setup.sh; . {repository}/scripts/lib/tensorrt.sh; {code}"
-    done = subprocess.run(["bash", "-c", sourced], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", sourced],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **variables},
+    )
     return done.stdout
 
 
@@ -53,7 +60,7 @@ def make_repository(tmp_path: Path) -> Path:
         "headers": "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11",
         "cuda": "$WHEEL_CUDART $WHEEL_CUDA_CRT",
         "cuda-12": "$WHEEL_CUDART_12",
-        "tensorrt-rtx": "$WHEEL_RTX",
+        "tensorrt-rtx": "$(rtx_wheel)",
         "libclang": "$WHEEL_LIBCLANG",
         "clang-format": "$WHEEL_CLANG_FORMAT",
     }

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, program
+from gpu_machine import LONG_LIST, make_repository, program, shell
 
 FETCHED = "third_party/tensorrt-rtx/lib"
 INSTALLED = "installed"
@@ -57,3 +57,20 @@ def test_the_library_fits_the_flavour(
     )
     folders = f"{named} " if taken == FETCHED else ""
     assert done.stdout.splitlines()[0] == f"serves: {folders}{package} {words}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("driver", "wheel"),
+    [
+        ("echo '| Driver Version: 535.1  CUDA Version: 12.2 |'", "tensorrt-rtx-cu12-libs"),
+        ("echo '| Driver Version: 580.1  CUDA Version: 13.0 |'", "tensorrt-rtx-cu13-libs"),
+        ("echo 'no driver'; exit 9", "tensorrt-rtx-cu13-libs"),
+    ],
+)
+def test_the_library_that_is_fetched_is_for_the_drivers_cuda(
+    tmp_path: Path, driver: str, wheel: str
+) -> None:
+    program(tmp_path / "tools/nvidia-smi", driver)
+    root = make_repository(tmp_path)
+    path = f"{tmp_path / 'tools'}:{os.environ['PATH']}"
+    assert shell(root, "rtx_wheel", PATH=path).startswith(f"{wheel}==")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, program
+from gpu_machine import LONG_LIST, make_repository, program, shell
 
 WHEELS = {
     "13": [
@@ -69,6 +69,9 @@ def serve(repository: Path, tmp_path: Path) -> Serve:
             **more,
         }
         environment.pop("CARGO_TARGET_DIR", None)
+        # What was fetched for this driver.
+        stamp = shell(repository, "rtx_wheel", PATH=environment["PATH"])
+        (repository / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
         return subprocess.run(
             ["bash", str(repository / "scripts/serve.sh"), *words, "--port", "0"],
             capture_output=True,

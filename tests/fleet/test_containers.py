@@ -4,7 +4,10 @@ that they begin with, so the compiler's and NVIDIA's."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import httpx
@@ -76,6 +79,7 @@ def nvidias(root: Path) -> list[str]:
         (folder / name).symlink_to(f"{name}.4.0")
         names += [name, f"{name}.4.0"]
     (libraries / "libnvinfer.so").symlink_to("libnvinfer.so.11")
+    (libraries / "libnvinfer_builder_resource_win_sm90.so.11.4.0").write_text("for Windows")
     (libraries / "libnvinfer_plugin.so.11").write_text("not needed")
     return sorted(names)
 
@@ -104,3 +108,59 @@ def test_the_image_for_gpus_copies_its_package_once_and_serves_from_there(
         seen.add((copied, copied.stat().st_ino))
     assert len(seen) == 1, "the second start takes the copy of the first"
     assert copied.stat().st_uid == int(NOBODY)
+
+
+def test_an_image_without_nvidias_libraries_is_no_base(bare: Path) -> None:
+    nvidias(bare)
+    for file in (bare / "usr/lib/x86_64-linux-gnu").glob("libnvonnxparser.so.*"):
+        file.unlink()
+    with pytest.raises(AssertionError, match="libnvonnxparser is not in TENSORRT_IMAGE"):
+        Container(bare).carry_out(stages(GPU)[0])
+
+
+def start(folder: Path, *words: str, plans: Path) -> subprocess.CompletedProcess[str]:
+    """The entry point with a package of one file and a program that tells what it gets."""
+    package, program = folder / "package", folder / "bin/duovec"
+    for path, text in [
+        (package / "manifest.json", "{}"),
+        (program, '#!/bin/sh\necho "$DUOVEC_PACKAGE $*"\n'),
+    ]:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    program.chmod(0o755)
+    return subprocess.run(
+        ["sh", ROOT / "deploy/container/start.sh", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "DUOVEC_PACKAGE": str(package),
+            "PLANS": str(plans),
+        },
+    )
+
+
+def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    done = start(tmp_path, "serve", plans=plans)
+    [copied] = plans.iterdir()
+    assert done.stdout == f"{copied} serve\n", done.stderr
+    shutil.rmtree(copied)
+    left, young = plans / f"{copied.name}.host", plans / f"{copied.name}.other"
+    left.mkdir()
+    young.mkdir()
+    os.utime(left, (0, 0))
+    assert start(tmp_path, "serve", plans=plans).returncode == 0
+    assert set(plans.iterdir()) == {copied, young}
+
+
+def test_a_start_copies_only_what_it_needs_and_where_it_may(tmp_path: Path) -> None:
+    plans = tmp_path / "nowhere"
+    package = tmp_path / "package"
+    for words in (["--version"], ["help", "serve"], []):
+        assert start(tmp_path, *words, plans=plans).stdout.startswith(f"{package} ")
+    done = start(tmp_path, "serve", plans=plans)
+    assert done.returncode == 1
+    assert f"the folder of plans, {plans}, must belong to user {os.getuid()}" in done.stderr
