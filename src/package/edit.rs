@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+use uuid::Uuid;
 
 use super::manifest::plan::{PlanEntry, PlanFlavour};
 
@@ -128,23 +129,7 @@ impl PackageEditor {
     /// # Errors
     /// The file is as it was before, or absent.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), EditError> {
-        let unfinished = self.directory.join(format!("{UNFINISHED}{name}"));
-        let target = self.directory.join(name);
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&unfinished)?;
-            for part in content.chunks(WRITE_BYTES) {
-                file.write_all(part)?;
-            }
-            file.sync_all()?;
-            fs::rename(&unfinished, &target)?;
-            // The directory's entry must be on disk before the manifest names the file.
-            File::open(&self.directory)?.sync_all()
-        };
-        write().map_err(|source| {
-            // A disk that is full must not stay full; the first error is the one to tell.
-            let _ = fs::remove_file(&unfinished);
-            EditError::Write { path: target.clone(), source }
-        })
+        write_whole(&self.directory, &format!("{UNFINISHED}{name}"), name, content)
     }
 
     /// Takes a file away that no manifest lists.
@@ -167,6 +152,46 @@ impl PackageEditor {
         }
         Ok(())
     }
+}
+
+/// Puts kernels that were compiled for a plan beside it, whoever changes the package or writes the
+/// same meanwhile. What a killed process leaves goes with its plan.
+///
+/// # Errors
+/// As [`PackageEditor::write`].
+pub fn write_kernels(
+    directory: &Path,
+    plan_file: &str,
+    key: &str,
+    content: &[u8],
+) -> Result<(), EditError> {
+    // Not `UNFINISHED`: an editor takes those away, also while they are written.
+    let unfinished = kernels_name(plan_file, &Uuid::new_v4().simple().to_string());
+    write_whole(directory, &unfinished, &kernels_name(plan_file, key), content)
+}
+
+fn write_whole(
+    directory: &Path,
+    unfinished: &str,
+    name: &str,
+    content: &[u8],
+) -> Result<(), EditError> {
+    let (unfinished, target) = (directory.join(unfinished), directory.join(name));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        for part in content.chunks(WRITE_BYTES) {
+            file.write_all(part)?;
+        }
+        file.sync_all()?;
+        fs::rename(&unfinished, &target)?;
+        // The directory's entry must be on disk before the manifest names the file.
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|source| {
+        // A disk that is full must not stay full; the first error is the one to tell.
+        let _ = fs::remove_file(&unfinished);
+        EditError::Write { path: target.clone(), source }
+    })
 }
 
 /// The name of a file with kernels that were compiled for a plan; `key` is the machine's.
@@ -302,6 +327,29 @@ mod tests {
         assert!(matches!(second, Err(EditError::Locked(_))), "{second:?}");
         drop(first);
         assert!(PackageEditor::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn kernels_are_written_by_many_at_once_and_beside_a_change() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let plan = "tensorrt-rtx-0000000000000000.plan";
+        let left = kernels_name(plan, "left");
+        fs::write(folder.path().join(&left), "by a killed process").expect("it is writable");
+        fs::write(folder.path().join("manifest.json"), "{}").expect("it is writable");
+        let editor = PackageEditor::open(folder.path()).expect("nobody else has it");
+        let kernels = vec![7; 3 * WRITE_BYTES];
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    write_kernels(folder.path(), plan, "key", &kernels).expect("they are written");
+                });
+            }
+        });
+        let name = kernels_name(plan, "key");
+        assert_eq!(names(folder.path()), [&name, &left, "manifest.json"]);
+        assert!(fs::read(folder.path().join(&name)).expect("it is there") == kernels);
+        editor.replace_plans(&[]).expect("it is replaced");
+        assert_eq!(names(folder.path()), ["manifest.json"]);
     }
 
     #[test]

@@ -3,12 +3,20 @@
 use std::fs;
 use std::path::PathBuf;
 
+use duovec::package::edit::PackageEditor;
 use duovec::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::{Server, client};
 use crate::{Package, ask, standins};
+
+/// Files with kernels that lie in the package.
+fn kernel_files(package: &Package) -> Vec<PathBuf> {
+    let entries = fs::read_dir(package.package.path()).expect("it is there");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|end| end == "kernels")).collect()
+}
 
 /// What is done to the manifest's entry of a plan.
 type Change<'a> = &'a dyn Fn(&mut Value);
@@ -110,21 +118,26 @@ fn kernels_of_an_earlier_start_are_used_where_they_fit() {
         assert_eq!(server.wait().code(), Some(0));
         said.expect("a text")
     };
-    let files = || -> Vec<PathBuf> {
-        let entries = fs::read_dir(package.package.path()).expect("it is there");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        paths.filter(|path| path.extension().is_some_and(|end| end == "kernels")).collect()
-    };
     assert!(start("").contains("none are kept for this plan, GPU, driver and release"));
-    let kept = files();
+    let kept = kernel_files(&package);
     assert_eq!(kept.len(), 1);
     assert!(start("").ends_with(" bytes of an earlier start are used"));
     // Another GPU and another driver have kernels of their own.
     assert!(start("capability=89").contains("none are kept"));
     assert!(start("driver_version=14000").contains("none are kept"));
-    assert_eq!(files().len(), 3);
+    assert_eq!(kernel_files(&package).len(), 3);
     let whole = fs::read(&kept[0]).expect("it is there");
     fs::write(&kept[0], &whole[..whole.len() - 1]).expect("it is ours");
     assert!(start("").contains("is not whole"));
     assert_eq!(fs::read(&kept[0]).expect("it is there"), whole);
+}
+
+#[test]
+fn kernels_are_kept_while_another_process_changes_the_package() {
+    let package = Package::new(PlanFlavour::TensorRtRtx);
+    let _editor = PackageEditor::open(package.package.path()).expect("nobody else has it");
+    let server = package.serve("", &["--devices", "0,1", "--max-batch-tokens", "512"]);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert_eq!(kernel_files(&package).len(), 1, "both GPUs have the same");
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::choose::Target;
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::package::edit::{PackageEditor, kernels_name};
+use crate::package::edit::{kernels_name, write_kernels};
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
 
 /// How every file of kernels begins.
@@ -23,7 +23,9 @@ const DIGEST_IN_NAME: usize = 16;
 /// The file for one plan on one GPU.
 pub(super) struct KernelFile {
     directory: PathBuf,
-    name: String,
+    plan: String,
+    /// Digest of the key, for the file's name.
+    key_digest: String,
     key: String,
     device: usize,
     /// Digest of what the file holds; empty when it holds nothing of use.
@@ -48,14 +50,16 @@ impl KernelFile {
             "plan {}, GPU {name} of {capability}, driver for CUDA {driver}, release {}",
             plan.sha256, target.version
         );
-        let name = kernels_name(&plan.file, &digest(key.as_bytes())[..DIGEST_IN_NAME]);
+        let mut key_digest = digest(key.as_bytes());
+        key_digest.truncate(DIGEST_IN_NAME);
+        let (directory, plan) = (directory.to_owned(), plan.file.clone());
         let kept = Mutex::new(String::new());
-        Some(Self { directory: directory.to_owned(), name, key, device: *index, kept })
+        Some(Self { directory, plan, key_digest, key, device: *index, kept })
     }
 
     /// What an earlier start left, empty when that cannot be used; the log says which.
     pub(super) fn read(&self) -> Vec<u8> {
-        let path = self.directory.join(&self.name);
+        let path = self.directory.join(self.name());
         let found = match fs::read(&path) {
             Ok(file) => self.parse(&file).map(<[u8]>::to_vec),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -80,15 +84,19 @@ impl KernelFile {
         }
     }
 
+    fn name(&self) -> String {
+        kernels_name(&self.plan, &self.key_digest)
+    }
+
     fn parse<'a>(&self, file: &'a [u8]) -> Result<&'a [u8], String> {
         let mut parts = file.splitn(4, |&byte| byte == b'\n');
         let mut part = || parts.next().unwrap_or_default();
         if part() != HEADER.as_bytes() || part() != self.key.as_bytes() {
-            return Err(format!("{} is for another plan or machine", self.name));
+            return Err(format!("{} is for another plan or machine", self.name()));
         }
         let (sha256, kernels) = (part(), part());
         if digest(kernels).as_bytes() != sha256 {
-            return Err(format!("{} is not whole", self.name));
+            return Err(format!("{} is not whole", self.name()));
         }
         Ok(kernels)
     }
@@ -103,9 +111,7 @@ impl KernelFile {
         }
         let mut file = format!("{HEADER}\n{}\n{sha256}\n", self.key).into_bytes();
         file.extend_from_slice(kernels);
-        let written =
-            PackageEditor::open(&self.directory).and_then(|editor| editor.write(&self.name, &file));
-        match written {
+        match write_kernels(&self.directory, &self.plan, &self.key_digest, &file) {
             Ok(()) => *kept = sha256,
             Err(error) => {
                 let cause = error.source().map(ToString::to_string).unwrap_or_default();
