@@ -61,7 +61,7 @@ mod native {
     use std::path::{Path, PathBuf};
     use std::process::{Command, exit};
 
-    use crate::headers::flags;
+    use crate::headers::{flags, suits};
 
     /// Set for the child process that only runs bindgen.
     const BINDGEN_STEP: &str = "DUOVEC_BINDGEN_STEP";
@@ -186,13 +186,7 @@ mod native {
     /// places.
     fn search(root: &Path, headers: &Headers) -> Option<PathBuf> {
         println!("cargo::rerun-if-env-changed={}", headers.variable);
-        let suits = |folder: &PathBuf| {
-            let text = std::fs::read_to_string(folder.join(headers.file)).unwrap_or_default();
-            text.lines().any(|line| {
-                let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-                headers.versions.iter().any(|version| line.starts_with(version))
-            })
-        };
+        let suits = |folder: &PathBuf| suits(folder, headers.file, headers.versions);
         if let Some(named) = env::var_os(headers.variable) {
             return Some(PathBuf::from(named)).filter(suits);
         }

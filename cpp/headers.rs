@@ -1,5 +1,6 @@
-//! How the compiler is told of a folder with a vendor's headers.
+//! Which folder has a vendor's headers, and how the compiler is told of it.
 
+use std::fs;
 use std::path::Path;
 
 /// Folders that the compiler searches without being told.
@@ -13,4 +14,14 @@ pub(crate) fn flags(folder: &Path) -> Vec<String> {
         true => Vec::new(),
         false => vec!["-isystem".to_owned(), folder.display().to_string()],
     }
+}
+
+/// Whether `folder` has the file, of a version that the sources are written for: one of its lines
+/// begins with one of `versions`.
+pub(crate) fn suits(folder: &Path, file: &str, versions: &[&str]) -> bool {
+    let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
+    text.lines().any(|line| {
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        versions.iter().any(|version| line.starts_with(version))
+    })
 }

@@ -470,3 +470,18 @@ fn headers_among_the_systems_own_do_not_hide_the_compilers() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 }
+
+#[test]
+fn headers_of_another_version_are_passed_over() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let version = folder.path().join("NvInferVersion.h");
+    let suits = || {
+        let versions = ["#define TRT_MAJOR_ENTERPRISE 11", "#define NV_TENSORRT_MAJOR 11"];
+        headers::suits(folder.path(), "NvInferVersion.h", &versions)
+    };
+    assert!(!suits(), "it is empty");
+    fs::write(&version, "// 11\n#define NV_TENSORRT_MAJOR 10\n").expect("it is ours");
+    assert!(!suits(), "it is of TensorRT 10");
+    fs::write(&version, "\n#define  TRT_MAJOR_ENTERPRISE\t11 // major\n").expect("it is ours");
+    assert!(suits());
+}
