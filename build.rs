@@ -98,9 +98,10 @@ mod native {
     struct Headers {
         what: &'static str,
         variable: &'static str,
-        file: &'static str,
-        /// A line of it begins with one of these when it is of a version that the sources are
-        /// written for.
+        /// All that are needed from there.
+        files: &'static [&'static str],
+        /// A line of the first begins with one of these when it is of a version that the sources
+        /// are written for.
         versions: &'static [&'static str],
         system: &'static [&'static str],
         fetched: &'static str,
@@ -109,7 +110,7 @@ mod native {
     const CUDA: Headers = Headers {
         what: "CUDA 13's runtime",
         variable: "CUDA_INCLUDE_DIR",
-        file: "cuda_runtime_api.h",
+        files: &["cuda_runtime_api.h"],
         versions: &["#define CUDART_VERSION 13"],
         system: &["/usr/local/cuda/include", "/usr/include"],
         fetched: "third_party/cuda/include",
@@ -117,7 +118,7 @@ mod native {
     const TENSORRT: Headers = Headers {
         what: "TensorRT 11",
         variable: "TENSORRT_INCLUDE_DIR",
-        file: "NvInferVersion.h",
+        files: TENSORRT_FILES,
         versions: &["#define TRT_MAJOR_ENTERPRISE 11", "#define NV_TENSORRT_MAJOR 11"],
         system: TENSORRT_PLACES,
         fetched: "third_party/headers/tensorrt",
@@ -128,12 +129,14 @@ mod native {
         fetched: "third_party/headers/tensorrt-10",
         ..TENSORRT
     };
+    /// Debian has them in two packages, libnvinfer-headers-dev and libnvonnxparsers-dev.
+    const TENSORRT_FILES: &[&str] = &["NvInferVersion.h", "NvOnnxParser.h"];
     const TENSORRT_PLACES: &[&str] =
         &["/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"];
     const TENSORRT_RTX: Headers = Headers {
         what: "TensorRT-RTX 1.7",
         variable: "TENSORRT_RTX_INCLUDE_DIR",
-        file: "NvInferVersion.h",
+        files: TENSORRT_FILES,
         versions: &["#define TRT_MAJOR_RTX 1"],
         system: &["/usr/local/tensorrt-rtx/include"],
         fetched: "third_party/headers/tensorrt-rtx",
@@ -186,24 +189,28 @@ mod native {
     /// places.
     fn search(root: &Path, headers: &Headers) -> Option<PathBuf> {
         println!("cargo::rerun-if-env-changed={}", headers.variable);
-        let suits = |folder: &PathBuf| suits(folder, headers.file, headers.versions);
+        let suits = |folder: &PathBuf| suits(folder, headers.files, headers.versions);
         if let Some(named) = env::var_os(headers.variable) {
             return Some(PathBuf::from(named)).filter(suits);
         }
         let fetched = root.join(headers.fetched);
-        println!("cargo::rerun-if-changed={}", fetched.join(headers.file).display());
+        for file in headers.files {
+            println!("cargo::rerun-if-changed={}", fetched.join(file).display());
+        }
         headers.system.iter().map(PathBuf::from).chain([fetched]).find(suits)
     }
 
     fn fail_to_find(headers: &Headers) -> ! {
-        let Headers { what, variable, file, .. } = headers;
+        let Headers { what, variable, files, .. } = headers;
+        let files = files.join(" and ");
         match env::var_os(variable) {
             Some(named) => fail(&format!(
-                "{variable} names {}, which has no {file} of {what}",
+                "{variable} names {}, which lacks {files} of {what}: name a folder that has \
+                 all of it, or unset {variable} and run scripts/fetch_tensorrt.sh",
                 PathBuf::from(named).display()
             )),
             None => fail(&format!(
-                "the headers of {what} are not here: set {variable} to the folder of {file}, or \
+                "the headers of {what} are not here: set {variable} to the folder of {files}, or \
                  run scripts/fetch_tensorrt.sh"
             )),
         }

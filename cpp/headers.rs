@@ -16,12 +16,13 @@ pub(crate) fn flags(folder: &Path) -> Vec<String> {
     }
 }
 
-/// Whether `folder` has the file, of a version that the sources are written for: one of its lines
-/// begins with one of `versions`.
-pub(crate) fn suits(folder: &Path, file: &str, versions: &[&str]) -> bool {
-    let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
-    text.lines().any(|line| {
+/// Whether `folder` has all of `files`, the first of a version that the sources are written for: one
+/// of its lines begins with one of `versions`.
+pub(crate) fn suits(folder: &Path, files: &[&str], versions: &[&str]) -> bool {
+    let first = files.first().map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default());
+    let known = first.unwrap_or_default().lines().any(|line| {
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         versions.iter().any(|version| line.starts_with(version))
-    })
+    });
+    known && files.iter().all(|file| folder.join(file).exists())
 }

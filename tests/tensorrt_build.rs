@@ -472,16 +472,21 @@ fn headers_among_the_systems_own_do_not_hide_the_compilers() {
 }
 
 #[test]
-fn headers_of_another_version_are_passed_over() {
+fn a_folder_of_headers_is_taken_only_with_all_of_them_and_of_a_version_that_is_known() {
     let folder = TempDir::new().expect("a folder can be made");
-    let version = folder.path().join("NvInferVersion.h");
+    let put = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("it is ours");
+    };
     let suits = || {
         let versions = ["#define TRT_MAJOR_ENTERPRISE 11", "#define NV_TENSORRT_MAJOR 11"];
-        headers::suits(folder.path(), "NvInferVersion.h", &versions)
+        headers::suits(folder.path(), &["NvInferVersion.h", "NvOnnxParser.h"], &versions)
     };
-    assert!(!suits(), "it is empty");
-    fs::write(&version, "// 11\n#define NV_TENSORRT_MAJOR 10\n").expect("it is ours");
+    put("NvOnnxParser.h", "");
+    assert!(!suits(), "the version is missing");
+    put("NvInferVersion.h", "// 11\n#define NV_TENSORRT_MAJOR 10\n");
     assert!(!suits(), "it is of TensorRT 10");
-    fs::write(&version, "\n#define  TRT_MAJOR_ENTERPRISE\t11 // major\n").expect("it is ours");
+    put("NvInferVersion.h", "\n#define  TRT_MAJOR_ENTERPRISE\t11 // major\n");
     assert!(suits());
+    fs::remove_file(folder.path().join("NvOnnxParser.h")).expect("it is ours");
+    assert!(!suits(), "the parser's is missing");
 }
