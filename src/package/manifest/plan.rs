@@ -255,6 +255,35 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_takes_the_place_only_of_one_that_does_the_same() {
+        let changed = |change: fn(&mut PlanEntry)| {
+            let mut plan = entry();
+            change(&mut plan);
+            plan.replaces(&entry())
+        };
+        assert!(changed(|plan| {
+            plan.file = "b.plan".into();
+            plan.sha256 = "2".repeat(64);
+            plan.model_sha256 = "3".repeat(64);
+            plan.build_seconds = 2.5;
+        }));
+        let others: [(&str, fn(&mut PlanEntry)); 9] = [
+            ("flavour", |plan| plan.flavour = PlanFlavour::TensorRt),
+            ("version", |plan| plan.version = "1.7.1.117".into()),
+            ("precision", |plan| plan.precision = "f32".into()),
+            ("profiles", |plan| plan.profiles[0].rows.max = 8),
+            ("compute_capabilities", |plan| plan.compute_capabilities.clear()),
+            ("hardware_compatible", |plan| plan.hardware_compatible = true),
+            ("same_compute_capability", |plan| plan.same_compute_capability = true),
+            ("version_compatible", |plan| plan.version_compatible = true),
+            ("optimization_level", |plan| plan.optimization_level = Some(5)),
+        ];
+        for (field, change) in others {
+            assert!(!changed(change), "{field}");
+        }
+    }
+
+    #[test]
     fn profiles_read_as_they_are_written() {
         for text in ["latency=1x1:1x32:8x128", "one=7x7:7x7:7x7"] {
             assert_eq!(text.parse::<PlanProfile>().expect(text).to_string(), text);
