@@ -173,7 +173,8 @@ std::shared_ptr<Backend const> open_backend(Flavour flavour, std::string const& 
     }
     throw Error(ErrorKind::kLibrary, problems.empty()
                                          ? "this program was built without this flavour of TensorRT"
-                                         : problems);
+                                         : problems + "; install it, or name its folder: "
+                                                      "--tensorrt-library-dir");
 }
 
 }  // namespace

@@ -369,7 +369,7 @@ async fn auto_without_a_gpu_takes_the_cpu_and_says_why() {
     let (_, health) = get(&client(), &server, "/health").await;
     assert_eq!(health["engine"], "openvino");
     let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
-    assert!(reason.contains("; not tensorrt: the driver shows no GPU; not tensorrt-rtx"));
+    assert!(reason.contains("; not tensorrt: the driver shows no GPU: nvidia-smi -L lists"));
 }
 
 #[test]
@@ -377,10 +377,11 @@ fn a_named_engine_that_cannot_be_had_is_an_error() {
     for flavour in flavours() {
         let package = Package::new(flavour);
         for (fault, words) in [
-            ("no_device", "the driver shows no GPU"),
-            ("no_driver", "cudaErrorInsufficientDriver"),
+            ("no_device", "the driver shows no GPU: nvidia-smi -L lists"),
+            ("no_driver", "; install NVIDIA's driver"),
             ("runtime_0x228", "gives no runtime"),
             ("version=20000", "this program needs TensorRT"),
+            ("version=20000", "; install it, or name its folder: --tensorrt-library-dir"),
             ("unsupported_device", "compute capability"),
             ("malloc_fails", "out of memory"),
             ("host_alloc_fails", "out of memory"),

@@ -50,10 +50,22 @@ struct Properties {
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CudaError {
-    #[error("cannot open the runtime of CUDA 13 or 12: {0}")]
+    #[error(
+        "cannot open the runtime of CUDA 13 or 12 ({0}); install it, or name its folder: \
+         --cuda-library-dir"
+    )]
     Open(String),
-    #[error("{call} failed: {name}, {text}")]
+    #[error("{call} failed: {name}, {text}; {}", what_to_do(.name))]
     Call { call: &'static str, name: String, text: String },
+}
+
+fn what_to_do(error: &str) -> &'static str {
+    match error {
+        "cudaErrorInsufficientDriver" => {
+            "install NVIDIA's driver, a newer one, or the runtime of the driver's own CUDA"
+        }
+        _ => "nvidia-smi tells whether driver and GPU are well",
+    }
 }
 
 /// CUDA's version number, 1000 × major + 10 × minor.

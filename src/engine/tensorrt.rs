@@ -29,6 +29,10 @@ use kernels::KernelFile;
 use plan::size;
 use session::TensorRtSession;
 
+/// What to say of a driver without GPUs.
+pub(crate) const NO_GPU: &str = "the driver shows no GPU: nvidia-smi -L lists those of the \
+                                 machine; a container, or CUDA_VISIBLE_DEVICES, may hide them";
+
 /// How the engine is to run.
 #[derive(Debug, Clone)]
 pub struct TensorRtOptions {
@@ -101,8 +105,13 @@ impl TensorRtEngine {
         let manifest = package.manifest();
         let targets: Vec<_> =
             found.iter().map(|device| target(options, &library, device)).collect();
-        let entries = choose::fitting_all(manifest, &targets, &options.buckets)
-            .map_err(|refusal| no_plan(options.flavour, package, &refusal))?;
+        if let Some(reason) = targets.iter().find_map(choose::unfit) {
+            return Err(EngineError::NotAvailable(reason));
+        }
+        let entries =
+            choose::fitting_all(manifest, &targets, &options.buckets).map_err(|refusal| {
+                EngineError::NotAvailable(no_plan(&targets[0], package, &refusal))
+            })?;
         let mut devices = Vec::with_capacity(found.len());
         let mut kernels = Vec::new();
         for (&entry, target) in entries.iter().zip(&targets) {
@@ -379,24 +388,31 @@ fn target<'a>(
 fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, EngineError> {
     let found = cuda.devices().map_err(|error| EngineError::NotAvailable(error.to_string()))?;
     if found.is_empty() {
-        return Err(EngineError::NotAvailable("the driver shows no GPU".to_owned()));
+        return Err(EngineError::NotAvailable(NO_GPU.to_owned()));
     }
     let device = |&index: &usize| {
         found.iter().find(|device| device.index == index).cloned().ok_or_else(|| {
             let count = found.len();
-            EngineError::NotAvailable(format!("there is no GPU {index}: the driver shows {count}"))
+            EngineError::NotAvailable(format!(
+                "there is no GPU {index}: the driver shows {count}, counted from 0; name others: \
+                 --devices"
+            ))
         })
     };
     wanted.iter().map(device).collect()
 }
 
-fn no_plan(flavour: PlanFlavour, package: &ModelPackage, refusal: &str) -> EngineError {
-    EngineError::NotAvailable(format!(
-        "no plan of {flavour} in {} fits: {refusal}; build one with: duovec build-engine {} \
-         --flavour {flavour}",
-        package.directory().display(),
-        package.directory().display()
-    ))
+/// That none of the package's plans fits, why, and how one that fits is built.
+pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: &str) -> String {
+    let (flavour, directory) = (target.flavour, package.directory().display());
+    let precision = match target.precision {
+        PrecisionChoice::Auto => String::new(),
+        named => format!(" --precision {}", named.name()),
+    };
+    format!(
+        "no plan of {flavour} in {directory} fits: {why}; build one with: duovec build-engine \
+         {directory} --flavour {flavour}{precision}"
+    )
 }
 
 fn engine_request(

@@ -153,7 +153,11 @@ fn a_build_does_what_it_was_told() {
 fn what_a_build_cannot_do_is_refused_by_name() {
     let package = with_graph(PlanFlavour::TensorRt);
     let ended = build(&package, &["--device", "9"]);
-    assert!(ended.stderr.contains("there is no GPU 9: the driver shows 2"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("there is no GPU 9: the driver shows 2, counted"),
+        "{}",
+        ended.stderr
+    );
     let rtx = with_graph(PlanFlavour::TensorRtRtx);
     for flags in [
         &["--optimization-level", "3"][..],
@@ -220,6 +224,10 @@ fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
             assert!(said.contains(words), "'{words}' is not in: {said}");
         }
     }
+    let mut command = package.command("check", "tensorrt", "capability=86");
+    let said = run(command.args(["--precision", "fp8", "--log-level", "off"])).stdout;
+    assert!(said.contains("duovec stand-in has 8.6: use --precision f16"), "{said}");
+    assert!(!said.contains("build-engine"), "no plan would ever run: {said}");
 }
 
 #[tokio::test]

@@ -59,12 +59,17 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
 #[test]
 fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
-    let said = package.check("capability=90").stdout;
-    assert!(said.contains("TensorRT-RTX knows no GPU of compute capability 9.0"), "{said}");
+    for said in [package.check("capability=90").stdout, package.refusal("capability=90")] {
+        let needed = "TensorRT-RTX runs on compute capability 7.5, 8.0, 8.6, 8.9, 12.0, 12.1, ";
+        let words = "duovec stand-in has 9.0: use TensorRT, with --engine tensorrt";
+        assert!(said.contains(&format!("{needed}{words}")), "{said}");
+        assert!(!said.contains("--flavour tensorrt-rtx"), "none would ever run: {said}");
+    }
     assert!(package.check("").stdout.contains("runs standin.plan"));
     package.package.manifest(|manifest| manifest["plans"][0]["version"] = "1.6.0.1".into());
     let said = package.check("").stdout;
-    assert!(said.contains("was built by version 1.6.0.1, the library is 1.7."), "{said}");
+    let words = "was built by version 1.6.0.1 and needs that one, the library is 1.7.";
+    assert!(said.contains(words), "{said}");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! The lines of plans, libraries, driver and GPUs.
 
 use crate::batch::plan::gpu_ladder;
-use crate::config::{Config, EngineChoice, PrecisionChoice};
+use crate::config::{Config, EngineChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale};
+use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale, unfit};
 use crate::engine::tensorrt::ffi::{Library, Version};
+use crate::engine::tensorrt::{NO_GPU, no_plan};
 use crate::limits::{GPU_BATCH_TOKENS, GPU_KNEE_TOKENS};
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
@@ -87,8 +88,7 @@ fn check_library(
             Some(version)
         }
         Err(error) => {
-            let text = format!("{error}; install it, or name its folder: --tensorrt-library-dir");
-            findings.say(absent(config, &[flavour]), &subject, &text);
+            findings.say(absent(config, &[flavour]), &subject, &error.to_string());
             None
         }
     }
@@ -99,8 +99,7 @@ fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
     let cuda = match Cuda::open(config.engine.tensorrt.cuda_library_dir.as_deref()) {
         Ok(cuda) => cuda,
         Err(error) => {
-            let text = format!("{error}; install it, or name its folder: --cuda-library-dir");
-            findings.say(verdict, "library cuda", &text);
+            findings.say(verdict, "library cuda", &error.to_string());
             return Vec::new();
         }
     };
@@ -124,13 +123,12 @@ fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
     }
     match cuda.devices() {
         Ok(devices) if devices.is_empty() => {
-            findings.say(verdict, "device", "the driver shows no GPU");
+            findings.say(verdict, "device", NO_GPU);
             devices
         }
         Ok(devices) => devices,
         Err(error) => {
-            let text = format!("{error}; look at what nvidia-smi says");
-            findings.say(verdict, "device", &text);
+            findings.say(verdict, "device", &error.to_string());
             Vec::new()
         }
     }
@@ -164,15 +162,8 @@ fn check_device(
         match fitting(package.manifest(), &target, &buckets) {
             Ok(plans) => texts.push(format!("runs {}", plans[0].file)),
             Err(refusal) => {
-                let precision = match precision {
-                    PrecisionChoice::Auto => String::new(),
-                    named => format!(" --precision {}", named.name()),
-                };
-                texts.push(format!(
-                    "no plan of {flavour} fits ({refusal}): duovec build-engine {} --flavour \
-                     {flavour}{precision}",
-                    package.directory().display()
-                ));
+                let never = unfit(&target);
+                texts.push(never.unwrap_or_else(|| no_plan(&target, package, &refusal)));
                 if used && absent(config, &[flavour]) == Verdict::Bad {
                     verdict = Verdict::Bad;
                 }

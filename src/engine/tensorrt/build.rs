@@ -21,7 +21,7 @@ use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
 use super::plan::{default_profiles, model_file, serves, size, tensors};
-use super::{TensorRtEngine, TensorRtOptions};
+use super::{NO_GPU, TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
 #[derive(Debug, Clone)]
@@ -258,16 +258,17 @@ fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError>
             let count = devices.len();
             let device = devices.into_iter().nth(options.device).ok_or_else(|| {
                 let wanted = options.device;
-                BuildError::Options(format!("there is no GPU {wanted}: the driver shows {count}"))
+                BuildError::Options(format!(
+                    "there is no GPU {wanted}: the driver shows {count}, counted from 0; name \
+                     another: --device"
+                ))
             })?;
             let used = cuda.memory(device.index);
             used.map_err(|error| BuildError::NoDevice(error.to_string()))?;
             Ok(Some(device))
         }
         (PlanFlavour::TensorRtRtx, _) => Ok(None),
-        (PlanFlavour::TensorRt, Ok(_)) => {
-            Err(BuildError::NoDevice("the driver shows none".to_owned()))
-        }
+        (PlanFlavour::TensorRt, Ok(_)) => Err(BuildError::NoDevice(NO_GPU.to_owned())),
         (PlanFlavour::TensorRt, Err(error)) => Err(BuildError::NoDevice(error.to_string())),
     }
 }
@@ -414,7 +415,8 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
     match options.compute_capabilities.iter().find(|one| !known(one)) {
         None => Ok(()),
         Some(capability) => Err(BuildError::Options(format!(
-            "TensorRT-RTX builds no plans for compute capability {capability}, only for {}",
+            "TensorRT-RTX builds no plans for compute capability {capability}, only for {}: \
+             TensorRT builds for others",
             RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ")
         ))),
     }

@@ -90,7 +90,37 @@ pub(crate) fn fitting_all<'a>(
         fits.iter().map(|plans| plans.iter().find(same).copied()).collect::<Option<Vec<_>>>()
     };
     let found = fits.first().and_then(|plans| plans.iter().find_map(alike));
-    found.ok_or_else(|| "its GPUs have no plans of the same profiles".to_owned())
+    found.ok_or_else(|| {
+        "the GPUs of one server need plans of the same profiles, and those that fit them have \
+         others"
+            .to_owned()
+    })
+}
+
+/// Why no plan of that flavour and precision ever runs on the GPU, and what does.
+pub(crate) fn unfit(target: &Target<'_>) -> Option<String> {
+    let CudaDevice { capability, name, .. } = target.device;
+    let fp8 = target.precision == PrecisionChoice::Fp8 && *capability < FP8;
+    unknown_to_rtx(target.flavour, target.device).or_else(|| {
+        fp8.then(|| {
+            format!(
+                "--precision fp8 needs compute capability {FP8} or later, {name} has \
+                 {capability}: use --precision f16"
+            )
+        })
+    })
+}
+
+fn unknown_to_rtx(flavour: PlanFlavour, device: &CudaDevice) -> Option<String> {
+    let CudaDevice { capability, name, .. } = device;
+    let known = RTX_CAPABILITIES.contains(&(capability.major, capability.minor));
+    (flavour == PlanFlavour::TensorRtRtx && !known).then(|| {
+        let all = RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ");
+        format!(
+            "TensorRT-RTX runs on compute capability {all}, {name} has {capability}: use \
+             TensorRT, with --engine tensorrt"
+        )
+    })
 }
 
 /// Why a plan of the target's flavour cannot run there, as it is said behind its name; `None` when
@@ -108,7 +138,7 @@ pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>)
 pub(crate) fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
     match manifest.files.get(&plan.model_file) {
         Some(graph) if graph.sha256 == plan.model_sha256 => None,
-        Some(_) => Some(format!("was built from another {}", plan.model_file)),
+        Some(_) => Some(format!("was built from another {} than the package has", plan.model_file)),
         None => Some(format!("was built from {}, which the package lacks", plan.model_file)),
     }
 }
@@ -123,17 +153,18 @@ fn other_version(plan: &PlanEntry, version: Version) -> Option<String> {
         PlanFlavour::TensorRtRtx => here == built,
         PlanFlavour::TensorRt => here == built || plan.version_compatible && here > built,
     };
-    (!fits).then(|| format!("was built by version {}, the library is {version}", plan.version))
+    let needed = if plan.version_compatible { "that one or a later one" } else { "that one" };
+    (!fits).then(|| {
+        let built = &plan.version;
+        format!("was built by version {built} and needs {needed}, the library is {version}")
+    })
 }
 
 fn other_device(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
     let CudaDevice { capability, name, .. } = device;
     let listed = &plan.compute_capabilities;
-    let rtx = plan.flavour == PlanFlavour::TensorRtRtx;
-    if rtx && !RTX_CAPABILITIES.contains(&(capability.major, capability.minor)) {
-        return Some(format!(
-            "cannot run on {name}: TensorRT-RTX knows no GPU of compute capability {capability}"
-        ));
+    if let Some(unknown) = unknown_to_rtx(plan.flavour, device) {
+        return Some(format!("cannot run there: {unknown}"));
     }
     let fits = match plan.flavour {
         _ if listed.contains(capability) => true,
@@ -265,6 +296,6 @@ mod tests {
         let both = chosen(&manifest(&[first, other, ("latest", "9.0", 32)]), &gpus);
         assert_eq!(both, Ok(vec!["first".to_owned(), "other".to_owned()]));
         let differ = chosen(&manifest(&[("latest", "9.0", 32), other]), &gpus);
-        assert_eq!(differ, Err("its GPUs have no plans of the same profiles".to_owned()));
+        assert!(differ.is_err_and(|said| said.contains("need plans of the same profiles")));
     }
 }
