@@ -9,6 +9,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use duovec::package::ModelPackage;
+
 use super::support::{Server, duovec, limited, tiny};
 
 /// A service manager's end of the protocol.
@@ -143,26 +145,64 @@ fn the_unit_is_well_formed_and_sandboxed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("duovec.service");
     let installed = text.replace("/usr/local/bin/duovec", env!("CARGO_BIN_EXE_duovec"));
-    fs::write(&copy, installed).expect("it is written");
-    let Some((well, said)) = analyze(&["verify", "--man=no"], &copy) else {
-        println!("skipped: systemd-analyze is not installed");
-        return;
-    };
-    assert!(well, "{said}");
-    assert!(!said.contains("duovec.service"), "a warning: {said}");
+    // What systemd makes of a drop-in: later lines count more.
+    let with_gpu = installed.clone() + &gpu_drop_in();
     // Tenths; systemd calls up to 2.9 "OK" and 9.6 "UNSAFE".
-    let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
-    let (safe, said) = analyze(&security, &copy).expect("it is installed");
-    let verdict = said.lines().last().unwrap_or_default();
-    println!("{verdict}");
-    assert!(safe, "{said}");
+    for text in [installed, with_gpu] {
+        fs::write(&copy, text).expect("it is written");
+        let Some((well, said)) = analyze(&["verify", "--man=no"], &copy) else {
+            println!("skipped: systemd-analyze is not installed");
+            return;
+        };
+        assert!(well, "{said}");
+        assert!(!said.contains("duovec.service"), "a warning: {said}");
+        let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
+        let (safe, said) = analyze(&security, &copy).expect("it is installed");
+        let verdict = said.lines().last().unwrap_or_default();
+        println!("{verdict}");
+        assert!(safe, "{said}");
+    }
+}
+
+fn gpu_drop_in() -> String {
+    let drop_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec-gpu.conf");
+    fs::read_to_string(drop_in).expect("the drop-in is there")
+}
+
+/// Runs the line of the drop-in as the service's user would.
+#[test]
+fn the_drop_in_for_gpus_copies_the_package_once_to_where_it_can_be_written() {
+    let drop_in = gpu_drop_in().replace("\\\n", "");
+    let value = |key: &str| {
+        let found = drop_in.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("{key} is not in: {drop_in}"))
+    };
+    let state = Path::new("/var/lib").join(value("StateDirectory"));
+    assert!(Path::new(value("Environment=DUOVEC_PACKAGE")).starts_with(state));
+    let script = value("ExecStartPre").strip_prefix("/bin/sh -c ").expect("a shell's");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let package = folder.path().join("package");
+    // Of a start that was killed.
+    fs::create_dir(folder.path().join("package.new")).expect("a folder can be made");
+    let copy = || {
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(script.trim_matches('\''));
+        shell.env("DUOVEC_PACKAGE", &package).env("INSTALLED_PACKAGE", tiny());
+        assert!(shell.status().expect("a shell is there").success());
+    };
+    copy();
+    ModelPackage::open(&package).expect("it is whole");
+    fs::write(package.join("a.plan"), "").expect("it can be written");
+    copy();
+    assert!(package.join("a.plan").exists(), "it was copied again");
+    assert!(!folder.path().join("package.new").exists());
 }
 
 /// Every setting that the unit names is one of the program's.
 #[test]
 fn the_unit_names_settings_that_exist() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec.service");
-    let text = fs::read_to_string(&unit).expect("the unit is there");
+    let text = fs::read_to_string(&unit).expect("the unit is there") + &gpu_drop_in();
     for word in text.split(|c: char| !c.is_ascii_uppercase() && c != '_') {
         if word.starts_with("DUOVEC_") {
             let found = duovec::config::settings::SETTINGS.iter().any(|s| s.variable() == word);
