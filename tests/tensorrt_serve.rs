@@ -5,6 +5,7 @@
 
 #![cfg(all(feature = "tensorrt", feature = "tensorrt-rtx"))]
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -300,6 +301,22 @@ async fn graphs_that_cannot_be_captured_are_run_without() {
     let (_, health) = get(&client, &server, "/health").await;
     assert_eq!(health["tuning"]["engine_figures"]["captured_graphs"], 0);
     assert_eq!(health["tuning"]["engine_figures"]["refused_graphs"], 2);
+}
+
+#[test]
+fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    for (fault, refused) in [("run_us=1", 0), ("capture_fails", 2)] {
+        let mut server = Server::spawn(&mut package.command("serve", "tensorrt", fault));
+        let said = server.wait_for("all sessions are warm");
+        let figures = said["figures"].as_str().expect("a text").split(' ');
+        let figures: HashMap<_, _> = figures.filter_map(|one| one.split_once('=')).collect();
+        let number = |name: &str| figures[name].parse::<u64>().expect("a number");
+        assert_eq!(number("captured_graphs") == 0, refused > 0, "{said}");
+        assert!(number("mapped_graphs") <= number("captured_graphs"), "{said}");
+        assert_eq!(number("refused_graphs"), refused, "{said}");
+        assert!(number("device_0_memory_sessions_bytes") > 0, "{said}");
+    }
 }
 
 /// Asks until something else than success comes back.

@@ -263,6 +263,11 @@ pub(super) fn start(
     let opened = clock.now();
     let (scheduler, pool) = open_workers(config, &loaded.chosen, progress, &clock)?;
     let now = clock.now();
+    let figures = loaded.chosen.engine.figures();
+    if !figures.is_empty() {
+        let figures: Vec<_> = figures.iter().map(|(name, n)| format!("{name}={n}")).collect();
+        tracing::info!(figures = figures.join(" "), "all sessions are warm");
+    }
     let Chosen { engine, wide, workers, max_batch_tokens, reason, measured, .. } = loaded.chosen;
     let wide_threads = wide.as_ref().map(|wide| wide.info().threads_per_session);
     let info = engine.info().clone();
