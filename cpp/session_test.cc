@@ -393,17 +393,17 @@ TEST(without_driver_or_device_it_says_so) {
 TEST(memory_that_is_not_there_is_named) {
     auto const engine = load();
     auto const open = [&] { engine->open_session(wanted(kAllGraphs)); };
-    struct Refusal {
+    struct OpenFailure {
         char const* spec;
         ErrorKind kind;
         char const* words;
     };
     for (auto const& [spec, kind, words] : {
-             Refusal{"malloc_fails_over=60000", ErrorKind::kOutOfMemory, "memory for scratch"},
-             Refusal{"host_alloc_fails", ErrorKind::kOutOfMemory, "pinned memory for inputs"},
-             Refusal{"stream_fails", ErrorKind::kOutOfMemory, "create a stream"},
-             Refusal{"context_fails", ErrorKind::kOutOfMemory, "no execution context: create"},
-             Refusal{"context_refused", ErrorKind::kInternal, "scripted: not now"},
+             OpenFailure{"malloc_fails_over=60000", ErrorKind::kOutOfMemory, "memory for scratch"},
+             OpenFailure{"host_alloc_fails", ErrorKind::kOutOfMemory, "pinned memory for inputs"},
+             OpenFailure{"stream_fails", ErrorKind::kOutOfMemory, "create a stream"},
+             OpenFailure{"context_fails", ErrorKind::kOutOfMemory, "no execution context: create"},
+             OpenFailure{"context_refused", ErrorKind::kInternal, "scripted: not now"},
          }) {
         ScopedFaults const faults(spec);
         CHECK(failed_with(failure(open), kind, words));

@@ -34,6 +34,10 @@ use waits::WaitReport;
 /// Ids of measured texts: special tokens, which every vocabulary has.
 const FILLER_IDS: u32 = 4;
 
+/// Comparisons of what only a GPU has.
+const COMPARISONS: [&str; 4] =
+    ["compare-graphs", "compare-memory", "compare-priorities", "compare-waits"];
+
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
     let value = |name: &'static str, value: &'static str, help: &'static str| {
@@ -111,6 +115,10 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let span = milliseconds(text("ms-per-shape").unwrap_or("300"))?;
     let bench = Bench { config, clock: Arc::clone(&clock), span };
     let asked = |name: &str| typed.get_flag(name);
+    let of_gpus = COMPARISONS.into_iter().find(|name| asked(name));
+    if let Some(name) = of_gpus.filter(|_| !info.kind.is_tensorrt()) {
+        bail!("--{name} needs TensorRT on a GPU: {}", loaded.chosen.reason);
+    }
     let ceiling = asked("ceiling").then(|| bench.ceiling(&loaded)).transpose()?;
     let wanted = shapes::wanted(text("shapes"), &loaded.chosen.buckets)?;
     let mut shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };

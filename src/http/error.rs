@@ -287,8 +287,9 @@ impl ApiError {
     /// The model alone takes longer than `timeout`.
     fn timeout_too_short(needed: Duration, timeout: Duration) -> Self {
         let message = format!(
-            "the model needs about {} ms for the input and the request has {} ms; allow more time \
-             with the header x-request-timeout-ms, or send less text",
+            "the model needs about {} ms for the input and the request has {} ms; send less text \
+             in each request, or allow more time with the header x-request-timeout-ms, as far as \
+             the server's --max-request-timeout-ms goes",
             needed.as_nanos().div_ceil(1_000_000),
             timeout.as_millis()
         );

@@ -341,7 +341,16 @@ fn not_an_object<B: Body>() -> ApiError {
 }
 
 fn malformed(error: &serde_json::Error) -> ApiError {
-    invalid_json(format!("the body is not valid JSON: {error}"))
+    let said = error.to_string();
+    // Clients that cut texts by UTF-16 units send half an emoji.
+    if said.contains("surrogate") || said.contains("hex escape") {
+        let place = format!("line {} column {}", error.line(), error.column());
+        return invalid_json(format!(
+            "the body is not valid JSON: the \\u escape before {place} is half of a character (a \
+             lone surrogate), or not four hexadecimal digits; cut texts between characters"
+        ));
+    }
+    invalid_json(format!("the body is not valid JSON: {said}"))
 }
 
 fn invalid_json(message: impl Into<String>) -> ApiError {

@@ -183,3 +183,15 @@ fn a_wrong_command_line_says_which_flag() {
         assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn bench_compares_what_a_gpu_has_on_a_gpu_only() {
+    for name in ["graphs", "memory", "priorities", "waits"] {
+        let flag = format!("--compare-{name}");
+        let mut command = duovec();
+        command.args(["bench", "--engine", "fake", "--log-level", "off", &flag]).arg(tiny());
+        let ended = run(&mut command);
+        assert_says(&ended, 1, &[&format!("{flag} needs TensorRT on a GPU")]);
+        assert_eq!(ended.stdout, "", "nothing is measured before");
+    }
+}

@@ -74,10 +74,6 @@ impl GraphReport {
 
 impl Bench<'_> {
     pub(super) fn graphs(&self, loaded: &Loaded) -> anyhow::Result<GraphReport> {
-        let engine = &loaded.chosen.engine;
-        if !engine.info().kind.is_tensorrt() {
-            bail!("--compare-graphs: {} has no CUDA graphs", engine.info().kind);
-        }
         let tokens_max = self.tensorrt().graph_tokens.as_usize();
         let mut plainly = self.config.clone();
         plainly.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
@@ -89,10 +85,6 @@ impl Bench<'_> {
     }
 
     pub(super) fn memory(&self, loaded: &Loaded) -> anyhow::Result<MemoryReport> {
-        let engine = &loaded.chosen.engine;
-        if !engine.info().kind.is_tensorrt() {
-            bail!("--compare-memory: {} copies nothing to a device", engine.info().kind);
-        }
         let tokens_max = self.tensorrt().mapped_tokens.as_usize();
         let mut copied = self.config.clone();
         copied.engine.tensorrt.mapped_tokens = MappedTokens::new(0)?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::{Bench, Loaded, full_batch, warm_session};
@@ -49,9 +49,6 @@ impl PriorityReport {
 impl Bench<'_> {
     pub(super) fn priorities(&self, loaded: &Loaded) -> anyhow::Result<PriorityReport> {
         let engine = &*loaded.chosen.engine;
-        if !engine.info().kind.is_tensorrt() {
-            bail!("--compare-priorities: {} has no streams", engine.info().kind);
-        }
         let buckets = &loaded.chosen.buckets;
         let large = buckets.iter().max_by_key(|bucket| bucket.tokens()).copied();
         let (short, large) = smallest_for(buckets, SHORT_TOKENS)

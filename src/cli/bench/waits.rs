@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use serde::Serialize;
 
 use super::priorities::Quantiles;
@@ -53,9 +52,6 @@ pub(super) fn print(reports: &[WaitReport]) {
 impl Bench<'_> {
     pub(super) fn waits(&self, loaded: &Loaded) -> anyhow::Result<Vec<WaitReport>> {
         let engine = &*loaded.chosen.engine;
-        if !engine.info().kind.is_tensorrt() {
-            bail!("--compare-waits: {} waits for no device", engine.info().kind);
-        }
         let shapes = doubling(&loaded.chosen.buckets);
         let mut session = warm_session(engine, &shapes)?;
         let mut reports = Vec::with_capacity(shapes.len());

@@ -277,7 +277,7 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     fn visit_u64<E: Error>(self, value: u64) -> Result<Found, E> {
         self.check(Kind::Id)?;
         u32::try_from(value).map(Found::Id).map_err(|_| {
-            let fault = format!("is larger than every token id; {}", token_id_advice());
+            let fault = format!("is larger than every tokenizer's ids; {}", token_id_advice());
             self.source.stop(Code::TokenIdOutOfRange, fault)
         })
     }

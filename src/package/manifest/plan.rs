@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_plan_takes_the_place_only_of_one_that_does_the_same() {
-        let changed = |change: fn(&mut PlanEntry)| {
+        type Change = fn(&mut PlanEntry);
+        let changed = |change: Change| {
             let mut plan = entry();
             change(&mut plan);
             plan.replaces(&entry())
@@ -267,7 +268,7 @@ mod tests {
             plan.model_sha256 = "3".repeat(64);
             plan.build_seconds = 2.5;
         }));
-        let others: [(&str, fn(&mut PlanEntry)); 9] = [
+        let others: [(&str, Change); 9] = [
             ("flavour", |plan| plan.flavour = PlanFlavour::TensorRt),
             ("version", |plan| plan.version = "1.7.1.117".into()),
             ("precision", |plan| plan.precision = "f32".into()),
