@@ -84,20 +84,22 @@ class Checks(Programs):
 
     def served(self, package: Path) -> None:
         """The server: golden numbers, load, health, memory, end."""
-        samples = machine.Samples()
-        with self.serve(package) as server:
-            self.golden(server, package)
-            before = server.memory_bytes()
-            self.load(server, self.typed.seconds)
-            grown = (server.memory_bytes() - before) / 1e6
-            self.report.say(f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after.")
-            self.golden(server, package)
-            status, deep = server.get("/health/deep")
-            self.report.check(status == 200, f"the deep check passes after the load: {deep}")
-            _, health = server.get("/health")
-            self.report.code(json.dumps(health["tuning"], indent=1))
-            self.stop(server)
-        samples.tell(self.report)
+        with machine.Samples() as samples:
+            with self.serve(package) as server:
+                self.golden(server, package)
+                before = server.memory_bytes()
+                self.load(server, self.typed.seconds)
+                grown = (server.memory_bytes() - before) / 1e6
+                self.report.say(
+                    f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after."
+                )
+                self.golden(server, package)
+                status, deep = server.get("/health/deep")
+                self.report.check(status == 200, f"the deep check passes after the load: {deep}")
+                _, health = server.get("/health")
+                self.report.code(json.dumps(health["tuning"], indent=1))
+                self.stop(server)
+            samples.tell(self.report)
 
     def load(self, server: Server, seconds: float) -> None:
         """Closed loops of several shapes, within what is left of the time."""

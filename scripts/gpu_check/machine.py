@@ -3,7 +3,7 @@
 import shutil
 import statistics
 import subprocess
-from contextlib import closing, suppress
+from contextlib import suppress
 from tempfile import TemporaryFile
 
 from gpu_check.report import Report, SkipSection
@@ -39,9 +39,10 @@ def describe(report: Report) -> None:
 
 
 class Samples:
-    """Reads the first GPU's state from its making to `close`; nothing without nvidia-smi."""
+    """Reads the first GPU's state within a `with`; nothing without nvidia-smi."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> "Samples":
+        """Begins to read."""
         self._file = TemporaryFile(mode="w+")  # noqa: SIM115
         self._process: subprocess.Popen[str] | None = None
         with suppress(SkipSection):
@@ -49,9 +50,14 @@ class Samples:
             form = ["--format=csv,noheader,nounits", f"-lms={SAMPLE_MS}", "-i=0"]
             command = [_nvidia_smi(), query, *form]
             self._process = subprocess.Popen(command, stdout=self._file, text=True)
+        return self
 
-    def close(self) -> None:
-        """Ends the reading."""
+    def __exit__(self, *_: object) -> None:
+        """Ends the reading, whatever happened meanwhile."""
+        self._end()
+        self._file.close()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -59,10 +65,9 @@ class Samples:
 
     def tell(self, report: Report) -> None:
         """Ends the reading and adds least, median and most of each number."""
-        self.close()
-        with closing(self._file):
-            self._file.seek(0)
-            lines = [line.split(",") for line in self._file]
+        self._end()
+        self._file.seek(0)
+        lines = [line.split(",") for line in self._file]
         columns = []
         for place, name in enumerate(SAMPLE_FIELDS.values()):
             numbers = []

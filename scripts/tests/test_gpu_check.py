@@ -137,14 +137,27 @@ def test_clocks_and_power_are_read_while_something_runs(
     read = "while :; do echo '1980, 640.5, 55, 98, 2000'; echo '210, [N/A], 40, 0, 500'; sleep 0.1"
     program(tmp_path / "smi/nvidia-smi", f"{read}; done")
     monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
-    samples = Samples()
-    time.sleep(1)
     checks = make()
-    samples.tell(checks.report)
+    with Samples() as samples:
+        time.sleep(1)
+        samples.tell(checks.report)
     report = (tmp_path / "report.md").read_text()
     assert "| SM clock MHz | 210 |" in report
     assert "| 1980 |" in report
     assert "| power W | 640 | 640 | 640 |" in report
+
+
+def test_a_server_that_does_not_start_ends_the_reading_of_clocks(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "pid"
+    program(tmp_path / "smi/nvidia-smi", f"echo $$ >{mark}; exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
+    checks = make(f"until [ -s {mark} ]; do sleep 0.05; done; exit 1")
+    with pytest.raises(RuntimeError, match="the server ended"):
+        checks.served(tmp_path / "model")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)
 
 
 def test_without_pytorch_its_section_is_left_out(
