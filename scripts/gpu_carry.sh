@@ -54,6 +54,20 @@ into() {
     cp -rL "$@" "$folder/" || die "cannot copy to $folder"
 }
 
+# carry_libraries: the flavours have files of different names; the folder may hold both.
+carry_libraries() {
+    local found=("$LIBRARIES"/libnvinfer*.so.* "$LIBRARIES"/libnvonnxparser*.so.*)
+    local found_rtx=("$LIBRARIES"/libtensorrt_*.so.*) file
+    for file in "${found[@]}"; do
+        [ ! -e "$file" ] || into third_party/tensorrt/lib "$file"
+    done
+    for file in "${found_rtx[@]}"; do
+        [ ! -e "$file" ] || into third_party/tensorrt-rtx/lib "$file"
+    done
+    [ -e "$TREE/third_party/tensorrt/lib" ] || [ -e "$TREE/third_party/tensorrt-rtx/lib" ] ||
+        die "--library-dir: $LIBRARIES has neither libnvinfer.so.* nor libtensorrt_rtx.so.*"
+}
+
 # carry_wrk: with the one library that a bare machine lacks.
 carry_wrk() {
     local wrk library
@@ -82,7 +96,7 @@ for package in "${PACKAGES[@]}"; do
     [ -e "$package/manifest.json" ] || die "$package is no package: it has no manifest.json"
     into engines "$package"
 done
-[ -z "$LIBRARIES" ] || into third_party/tensorrt-rtx/lib "$LIBRARIES"/*.so.*
+[ -z "$LIBRARIES" ] || carry_libraries
 for folder in "${CUDAS[@]}"; do
     [ ! -d "$folder" ] || into third_party/cuda/lib "$folder"/*.so.*
 done
@@ -100,15 +114,18 @@ cat >"$OUT/unpack.sh" <<'UNPACK'
 #!/bin/sh
 # Puts the parts beside this script together in the folder that is named, or in ./duovec.
 set -eu
-target=${1:-$PWD/duovec}
+target=${1:-duovec}
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
 cd "$(dirname "$0")"
 if ! sha256sum --check --quiet SHA256SUMS; then
     echo "duovec: a part is missing or damaged: carry it again" >&2
     exit 1
 fi
-mkdir -p "$target"
 cat part-* | gzip -dc | tar -x -C "$target"
-echo "now run: cd $target && PATH=\$PWD/tools:\$PATH scripts/gpu_check.sh --limit SECONDS"
+packages=$(cd "$target" && printf " --package '%s'" engines/*)
+echo "Now run this; --limit SECONDS bounds its time:"
+echo "cd '$target' && PATH=\"\$PWD/tools:\$PATH\" scripts/gpu_check.sh$packages"
 UNPACK
 tar -C "$TREE" --sort=name -c . | gzip -6 |
     split -b "$((PART_MIB * 1024 * 1024))" -d -a 3 - "$OUT/part-" || die "cannot write to $OUT"

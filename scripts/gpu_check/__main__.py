@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpu_check.checks import ROOT, Checks
+from gpu_check.checks import Checks
+from gpu_check.libraries import CUDA, ROOT
+from gpu_check.programs import FLAVOURS
 from gpu_check.report import Report
 
-#: How long `duovec check` may take to say which libraries open.
-FLAVOUR_SECONDS_MAX = 300
+#: How long the binary may take to tell its version.
+VERSION_SECONDS_MAX = 60
 
 
 def arguments() -> argparse.Namespace:
@@ -18,12 +20,22 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh", description=__doc__)
     parser.add_argument(
         "--flavour",
-        choices=["tensorrt", "tensorrt-rtx"],
+        choices=FLAVOURS,
         help="[default: tensorrt when its library opens, else tensorrt-rtx]",
     )
     parser.add_argument("--package", type=Path, action="append")
-    parser.add_argument("--library-dir", type=Path, default=None)
-    parser.add_argument("--cuda-library-dir", type=Path, default=None)
+    parser.add_argument(
+        "--library-dir",
+        type=Path,
+        help="[default: third_party/tensorrt/lib, where the loader looks, "
+        "third_party/tensorrt-rtx/lib]",
+    )
+    parser.add_argument(
+        "--cuda-library-dir",
+        type=Path,
+        default=CUDA if CUDA.is_dir() else None,
+        help="[default: third_party/cuda/lib when it is there]",
+    )
     parser.add_argument(
         "--standins",
         type=Path,
@@ -36,27 +48,41 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=Path("gpu-report.md"))
     typed = parser.parse_args()
     typed.package = typed.package or [ROOT / "engines/multilingual-e5-small"]
-    if not typed.binary.exists():
-        parser.error(f"{typed.binary} is not there: build it, or name another with --binary")
-    typed.flavour = typed.flavour or flavour(typed)
-    fetched = {"library_dir": "tensorrt-rtx", "cuda_library_dir": "cuda"}
-    for name, part in fetched.items():
-        folder = ROOT / "third_party" / part / "lib"
-        rtx = typed.flavour == "tensorrt-rtx"
-        if getattr(typed, name) is None and rtx and folder.is_dir():
-            setattr(typed, name, folder)
+    # A name without a folder is a file here, and no program of PATH.
+    typed.binary = typed.binary.absolute()
+    wrong = what_is_wrong(typed)
+    if wrong:
+        parser.exit(2, f"duovec: {wrong}\n")
     return typed
 
 
-def flavour(typed: argparse.Namespace) -> str:
-    """The flavour whose library this machine has: TensorRT-RTX knows no data-centre GPU."""
-    command = [str(typed.binary), "check", str(typed.package[0]), "--log-level", "off"]
-    if typed.library_dir:
-        command += ["--tensorrt-library-dir", str(typed.library_dir)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=FLAVOUR_SECONDS_MAX, check=False
-    )
-    return "tensorrt" if "ok    library tensorrt:" in done.stdout else "tensorrt-rtx"
+def what_is_wrong(typed: argparse.Namespace) -> str | None:
+    """Why nothing can be checked with these arguments."""
+    for package in typed.package:
+        if not (package / "manifest.json").is_file():
+            return f"--package: {package} is no package: it has no manifest.json"
+    named = {"--library-dir": typed.library_dir, "--cuda-library-dir": typed.cuda_library_dir}
+    for name, folder in named.items():
+        if folder and not folder.is_dir():
+            return f"{name}: {folder} is no folder"
+    if not typed.report.absolute().parent.is_dir():
+        return f"--report: the folder of {typed.report} is not there"
+    if not typed.binary.is_file():
+        return f"{typed.binary} is not there: build it, or name another with --binary"
+    try:
+        done = subprocess.run(
+            [typed.binary, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"--binary: {typed.binary} cannot be run: {error}"
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return f"--binary: {typed.binary} cannot be run: {said}"
+    return None
 
 
 def main() -> int:
@@ -64,7 +90,7 @@ def main() -> int:
     typed = arguments()
     # A server that was started must end, also when this is told to.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    report = Report(typed.report, f"duovec with {typed.flavour} on this machine")
+    report = Report(typed.report, "duovec with TensorRT on this machine")
     return 0 if Checks(typed, report).all() else 1
 
 

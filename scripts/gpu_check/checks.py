@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_check import golden, load, machine, standins, tables
+from gpu_check import golden, libraries, load, machine, standins, tables
+from gpu_check.libraries import ROOT
 from gpu_check.programs import Programs
 from gpu_check.report import SkipSection
 from gpu_check.server import Server
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
 BASELINE = Path(__file__).with_name("baseline.py")
 #: Shapes that PyTorch runs too.
@@ -28,6 +28,8 @@ class Checks(Programs):
         """Whether everything passed."""
         with self.report.section("Machine"):
             self.machine()
+        with self.report.section("Libraries"):
+            self.libraries()
         for package in self.typed.package:
             runs = False
             with self.report.section(f"{package.name}: plan"):
@@ -66,13 +68,17 @@ class Checks(Programs):
         self.report.code(self.call([str(self.typed.binary), "--version"]).stdout)
         machine.describe(self.report)
 
+    def libraries(self) -> None:
+        """Which flavour is checked, and where its library is."""
+        libraries.choose(self)
+
     def plan(self, package: Path) -> bool:
         """Whether the package's plan runs here; builds one when there is none."""
-        check = ("check", str(package), "--engine", self.typed.flavour, "--log-level", "warn")
+        check = ("check", str(package), "--engine", self.flavour, "--log-level", "warn")
         done = self.run(*check)
         if done.returncode != 0 and "no plan of" in done.stdout + done.stderr:
             self.report.code(done.stdout + done.stderr)
-            built = self.run("build-engine", str(package), "--flavour", self.typed.flavour)
+            built = self.run("build-engine", str(package), "--flavour", self.flavour)
             self.report.code(built.stdout + built.stderr)
             self.report.check(built.returncode == 0, "a plan is built on this machine")
             done = self.run(*check)
@@ -192,7 +198,7 @@ class Checks(Programs):
 
     def layers(self, package: Path) -> None:
         """What the layers of the plan take."""
-        words = ("build-engine", str(package), "--flavour", self.typed.flavour, "--layer-times")
+        words = ("build-engine", str(package), "--flavour", self.flavour, "--layer-times")
         done = self.run(*words)
         if self.report.check(done.returncode == 0, "the time of every layer is told"):
             tables.layers(self.report, json.loads(done.stdout))
@@ -223,7 +229,7 @@ class Checks(Programs):
         tool = shutil.which("compute-sanitizer")
         if tool is None:
             raise SkipSection("compute-sanitizer is not here")
-        check = self.command("check", str(package), "--engine", self.typed.flavour)
+        check = self.command("check", str(package), "--engine", self.flavour)
         # NVIDIA's libraries make calls that fail on purpose.
         words = ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9"]
         done = self.call([tool, *words, *check])

@@ -12,6 +12,8 @@ from gpu_check.limit import Limit
 from gpu_check.report import Report
 from gpu_check.server import READY_SECONDS_MAX, Server
 
+#: In the order in which they are taken.
+FLAVOURS = ("tensorrt", "tensorrt-rtx")
 #: What the stand-ins for NVIDIA's libraries are told.
 FAULTS = "DUOVEC_STANDIN_FAULTS"
 
@@ -23,11 +25,9 @@ class Programs:
         self.typed, self.report = typed, report
         self.limit = Limit(typed.limit)
         self.environment = dict(os.environ)
-        self.libraries = []
-        if typed.library_dir:
-            self.libraries += ["--tensorrt-library-dir", str(typed.library_dir)]
-        if typed.cuda_library_dir:
-            self.libraries += ["--cuda-library-dir", str(typed.cuda_library_dir)]
+        #: What was typed, until the libraries of this machine are known.
+        self.flavour: str = typed.flavour or FLAVOURS[-1]
+        self.library_dir: Path | None = typed.library_dir
 
     def with_faults(self, faults: str) -> Self:
         """The same checks with the stand-ins told something more."""
@@ -38,7 +38,12 @@ class Programs:
 
     def command(self, *words: str) -> list[str]:
         """The binary with the libraries' folders."""
-        return [str(self.typed.binary), *words, *self.libraries]
+        folders = {
+            "--tensorrt-library-dir": self.library_dir,
+            "--cuda-library-dir": self.typed.cuda_library_dir,
+        }
+        named = [word for name, path in folders.items() if path for word in (name, str(path))]
+        return [str(self.typed.binary), *words, *named]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs the binary to its end."""
@@ -57,7 +62,7 @@ class Programs:
 
     def serve(self, package: Path, *more: str) -> Server:
         """A server of that package that is ready."""
-        command = self.command("serve", "--package", str(package), "--engine", self.typed.flavour)
+        command = self.command("serve", "--package", str(package), "--engine", self.flavour)
         ready = self.limit.seconds(READY_SECONDS_MAX)
         server = Server([*command, *more], ready, self.environment)
         self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
@@ -70,7 +75,7 @@ class Programs:
 
     def bench(self, package: Path, *more: str) -> dict | None:
         """The report of `duovec bench`, or nothing when there is none."""
-        done = self.run("bench", str(package), "--engine", self.typed.flavour, "--json", *more)
+        done = self.run("bench", str(package), "--engine", self.flavour, "--json", *more)
         if not done.stdout.strip():
             self.report.code(done.stderr)
             return None

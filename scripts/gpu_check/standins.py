@@ -18,11 +18,13 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gpu_check import tables
+from gpu_check.libraries import PACKAGE
 from gpu_check.report import SkipSection
 from gpu_check.server import request
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 TITLE = "CUDA under a stand-in for TensorRT"
 LIBRARY = "libnvinfer.so.11"
-PACKAGE = Path(__file__).resolve().parents[2] / "tests/fixtures/tiny"
 #: Kernels of a run, and sizes like those of the default package.
 KERNELS = 64
 HIDDEN = 384
@@ -58,17 +59,18 @@ STEP = 0x9E3779B97F4A7C15
 def check_all(checks: Checks) -> None:
     """Sections of their own in the report; one that says why when there is no GPU."""
     report = checks.report
-    with TemporaryDirectory(prefix="duovec-") as folder:
-        own = None
+    with ExitStack() as stack:
+        sections: dict[str, Callable[[Path], None]] = {}
+        package = Path()
         with report.section(f"{TITLE}: rows"):
             checks.limit.seconds()
-            own = prepare(checks, Path(folder))
-        if own is None:
-            return
-        package = own.typed.package[0]
-        for name, part in parts(own).items():
+            folder = TemporaryDirectory(prefix="duovec-", ignore_cleanup_errors=True)
+            package = Path(stack.enter_context(folder))
+            own = prepare(checks, package)
+            sections = parts(own) if own else {}
+        for name, part in sections.items():
             with report.section(f"{TITLE}: {name}"):
-                own.limit.seconds()
+                checks.limit.seconds()
                 part(package)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from program_files import program
 
+from gpu_check import standins
 from gpu_check.checks import Checks
 from gpu_check.machine import Samples
 from gpu_check.report import Report
@@ -24,7 +25,10 @@ from gpu_check.report import Report
 SCRIPTS = Path(__file__).resolve().parents[1]
 OF_PACKAGE = ["served", "graphs", "memory", "start", "shapes", "priorities", "waits", "layers"]
 OF_PACKAGE += ["workers", "baseline"]
-SECTIONS = ["machine", "plan", *OF_PACKAGE, "sanitizer"]
+SECTIONS = ["machine", "libraries", "plan", *OF_PACKAGE, "sanitizer"]
+#: What the sections on a stand-in for TensorRT run.
+ON_STANDIN = ["served", "captures", "graphs", "memory", "start", "shapes", "priorities"]
+ON_STANDIN += ["priorities", "waits", "waits", "fault", "sanitizer"]
 Make = Callable[..., Checks]
 
 
@@ -50,25 +54,65 @@ def make(tmp_path: Path) -> Make:
     return checks
 
 
+class Sections:
+    """Takes the place of what runs in sections: tells what ran, one of which raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+        self.ran: list[str] = []
+        self.monkeypatch, self.broken = monkeypatch, broken
+
+    def replace(self, owner: object, names: list[str]) -> None:
+        """Replaces them where they are looked up."""
+        for name in names:
+
+            def section(*_: object, name: str = name, **__: object) -> bool:
+                self.ran.append(name)
+                if name == self.broken:
+                    raise KeyError("what was read is not there")
+                return True
+
+            self.monkeypatch.setattr(owner, name, section)
+
+
 @pytest.mark.parametrize("broken", SECTIONS)
 def test_a_section_that_raises_fails_and_the_others_run(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    ran = []
-    for name in SECTIONS:
-
-        def section(*_: object, name: str = name) -> bool:
-            ran.append(name)
-            if name == broken:
-                raise KeyError("what was read is not there")
-            return True
-
-        monkeypatch.setattr(Checks, name, section)
+    sections = Sections(monkeypatch, broken)
+    sections.replace(Checks, SECTIONS)
     assert not make().all()
     report = (tmp_path / "report.md").read_text()
     assert "0 checks passed, 1 failed.\n" in report
     assert "KeyError: 'what was read is not there'" in report
-    assert ran == [name for name in SECTIONS if broken != "plan" or name not in OF_PACKAGE]
+    assert sections.ran == [name for name in SECTIONS if broken != "plan" or name not in OF_PACKAGE]
+
+
+@pytest.mark.parametrize("broken", sorted({*ON_STANDIN}))
+def test_a_section_on_the_stand_in_that_raises_fails_and_the_others_run(
+    make: Make, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    sections = Sections(monkeypatch, broken)
+    of_module = ["captures", "shapes", "fault"]
+    sections.replace(standins, of_module)
+    sections.replace(Checks, [name for name in ON_STANDIN if name not in of_module])
+    monkeypatch.setattr(standins, "prepare", lambda checks, _: checks)
+    checks = make()
+    standins.check_all(checks)
+    assert sections.ran == ON_STANDIN
+    assert checks.report.failed == ON_STANDIN.count(broken)
+
+
+@pytest.mark.parametrize("broken", ["TemporaryDirectory", "prepare", "parts"])
+def test_what_raises_before_the_sections_on_the_stand_in_leaves_a_report(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(standins, "prepare", lambda checks, _: checks)
+    Sections(monkeypatch, broken).replace(standins, [broken])
+    assert not make("exit 1").all()
+    report = (tmp_path / "report.md").read_text()
+    assert "- FAIL CUDA under a stand-in for TensorRT: rows: KeyError" in report
+    assert "## Memory accesses" in report
+    assert "did not come to its end" not in report
 
 
 def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
@@ -78,7 +122,7 @@ def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
     assert not make('[ "$1" = --version ] || exec sleep 60', limit=1.0).all()
     assert time.monotonic() - start < 20
     report = (tmp_path / "report.md").read_text()
-    assert "- FAIL model: plan: a command did not end within" in report
+    assert "- FAIL Libraries: a command did not end within" in report
     assert report.count("- SKIP no plan runs here") == len(OF_PACKAGE)
     assert "- SKIP the time of --limit is over" in report
 
