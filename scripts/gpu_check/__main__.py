@@ -27,8 +27,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--library-dir",
         type=Path,
-        help="[default: third_party/tensorrt/lib, where the loader looks, "
-        "third_party/tensorrt-rtx/lib]",
+        help="[default: third_party/tensorrt/lib, third_party/tensorrt-rtx/lib, or where the "
+        "loader looks]",
     )
     parser.add_argument(
         "--cuda-library-dir",

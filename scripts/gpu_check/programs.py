@@ -1,16 +1,22 @@
 """The binary, run with the libraries of one flavour within the time that is left."""
 
+from __future__ import annotations
+
 import argparse
 import copy
 import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from gpu_check.limit import Limit
 from gpu_check.report import Report
 from gpu_check.server import READY_SECONDS_MAX, Server
+
+if TYPE_CHECKING:
+    # Python 3.10 has no such name.
+    from typing import Self
 
 #: In the order in which they are taken.
 FLAVOURS = ("tensorrt", "tensorrt-rtx")

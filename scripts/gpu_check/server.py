@@ -12,6 +12,8 @@ from typing import Any
 
 #: A large package is loaded, warmed up and captured in less.
 READY_SECONDS_MAX = 600.0
+#: Of a line of the log. Python 3.10's `fromisoformat` knows no Z at the end.
+TIMESTAMP = "%Y-%m-%dT%H:%M:%S.%f%z"
 #: How long it may take to answer what waits and to end.
 END_SECONDS_MAX = 60.0
 
@@ -58,7 +60,7 @@ class Server:
         said: list[tuple[float, str]] = []
         first = None
         for line in self._lines():
-            at = datetime.fromisoformat(line["timestamp"])
+            at = datetime.strptime(line["timestamp"], TIMESTAMP)
             first = first or at
             said.append(((at - first).total_seconds(), line["message"]))
             if "load_ms" in line:
