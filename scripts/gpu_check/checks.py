@@ -93,9 +93,9 @@ class Checks(Programs):
         with machine.Samples() as samples:
             with self.serve(package) as server:
                 self.golden(server, package)
-                before = server.memory_bytes()
+                before = server.memory_bytes("VmRSS")
                 self.load(server, self.typed.seconds)
-                grown = (server.memory_bytes() - before) / 1e6
+                grown = (server.memory_bytes("VmRSS") - before) / 1e6
                 self.report.say(
                     f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after."
                 )
@@ -132,16 +132,17 @@ class Checks(Programs):
 
     def start(self, package: Path) -> None:
         """What a start is made of, and what the graphs take of it and of the GPU's memory."""
-        rows, said = [], []
+        rows, stages, said = [], [], []
         for name, more in {"with graphs": (), "without": ("--cuda-graph-tokens", "0")}.items():
             with self.serve(package, *more) as server:
                 figures = server.figures()
                 said = said or server.start_up()
-                free = sum(value for name, value in figures.items() if name.endswith("_free_bytes"))
                 captured = figures.get("captured_graphs", 0)
-                ready = f"{server.ready_seconds:.2f}"
-                rows.append([name, str(captured), ready, f"{free / 1e6:,.0f}"])
-        self.report.table(["start", "graphs", "ready s", "GPU memory free MB"], rows)
+                rows.append([name, str(captured), f"{server.ready_seconds:.2f}"])
+                stages.append([name, *tables.stages(figures), *server.memory_megabytes()])
+        self.report.table(["start", "graphs", "ready s"], rows)
+        self.report.say("Memory by stage, of all GPUs and of the process when it is ready, in MB:")
+        self.report.table(["start", *tables.STAGES, "resident", "most resident"], stages)
         self.report.say("The first start, by its log:")
         self.report.table(["s", "line"], [[f"{at:.2f}", text] for at, text in said])
 

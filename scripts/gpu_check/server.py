@@ -67,11 +67,15 @@ class Server:
                 break
         return said
 
-    def memory_bytes(self) -> int:
-        """Resident memory now."""
+    def memory_bytes(self, kind: str) -> int:
+        """Memory of that name in /proc, now."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith(f"{kind}:"))
         return int(line.split()[1]) * 1024
+
+    def memory_megabytes(self) -> list[str]:
+        """Resident memory now, and the most since the start."""
+        return [f"{self.memory_bytes(kind) / 1e6:,.0f}" for kind in ("VmRSS", "VmHWM")]
 
     def figures(self) -> dict[str, int]:
         """The engine's numbers, such as the free memory of its GPUs."""

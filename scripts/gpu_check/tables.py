@@ -7,6 +7,21 @@ from gpu_check.report import Report
 #: Of each shape so many layers are shown, those that take the most.
 LAYERS_MAX = 12
 
+#: What is known of the GPUs' memory. What other programs hold counts as used after the weights.
+STAGES = ("used after weights", "sessions and graphs", "free")
+
+
+def stages(figures: dict[str, int]) -> list[str]:
+    """The GPUs' memory by stage, in MB; empty where the engine tells none."""
+    sums = {"total": 0, "sessions": 0, "free": 0}
+    for name, value in figures.items():
+        for what in sums:
+            sums[what] += value * name.endswith(f"_memory_{what}_bytes")
+    if not sums["total"]:
+        return [""] * len(STAGES)
+    weights = sums["total"] - sums["sessions"] - sums["free"]
+    return [f"{value / 1e6:,.0f}" for value in (weights, sums["sessions"], sums["free"])]
+
 
 def shapes(report: Report, bench: dict[str, Any]) -> None:
     """Every shape, beside the ceiling of matrix products where it was measured."""
