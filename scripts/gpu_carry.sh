@@ -66,6 +66,11 @@ carry_libraries() {
     done
     [ -e "$TREE/third_party/tensorrt/lib" ] || [ -e "$TREE/third_party/tensorrt-rtx/lib" ] ||
         die "--library-dir: $LIBRARIES has neither libnvinfer.so.* nor libtensorrt_rtx.so.*"
+    # TensorRT may look for a CUDA runtime beside itself, and nowhere else on a bare machine.
+    for file in "$LIBRARIES"/libcudart.so.*; do
+        [ ! -e "$file" ] || [ ! -e "$TREE/third_party/tensorrt/lib" ] ||
+            into third_party/tensorrt/lib "$file"
+    done
 }
 
 # carry_wrk: with the one library that a bare machine lacks.

@@ -29,7 +29,13 @@ def carry(tmp_path: Path, *libraries: str) -> subprocess.CompletedProcess[str]:
     package = tmp_path / "a model"
     package.mkdir()
     (package / "manifest.json").write_text('{"hidden_size": 384}')
-    for name in (*libraries, "libz.so.1", "cuda/libcudart.so.13", "standins/libother.so.1"):
+    for name in (
+        *libraries,
+        "libz.so.1",
+        "libcudart.so.13",
+        "cuda/libcudart.so.13",
+        "standins/libother.so.1",
+    ):
         program(tmp_path / "lib" / name, "")
     words = ["--out", tmp_path / "out", "--package", package, "--library-dir", tmp_path / "lib"]
     words += ["--binary", program(tmp_path / "bin/duovec", BINARY)]
@@ -64,6 +70,7 @@ def test_carried_libraries_are_taken_by_the_printed_command(
     assert f"\nLibrary: {flavour} 1" in report
     assert f", {folder}\n" in report
     assert not (folder / "libz.so.1").exists()
+    assert (folder / "libcudart.so.13").exists() == (flavour == "tensorrt")
     assert "did not come to its end" not in report
     plan = f"check engines/a model --engine {flavour} --log-level warn"
     cuda = there / "third_party/cuda/lib"
