@@ -173,8 +173,9 @@ std::shared_ptr<Backend const> open_backend(Flavour flavour, std::string const& 
     }
     throw Error(ErrorKind::kLibrary, problems.empty()
                                          ? "this program was built without this flavour of TensorRT"
-                                         : problems + "; install it, or name its folder: "
-                                                      "--tensorrt-library-dir");
+                                         : problems +
+                                               "; install it, or name its folder: "
+                                               "--tensorrt-library-dir");
 }
 
 }  // namespace
