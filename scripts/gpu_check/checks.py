@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpu_check import golden, libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
@@ -146,13 +147,16 @@ class Checks(Programs):
         self.report.say("The first start, by its log:")
         self.report.table(["s", "line"], [[f"{at:.2f}", text] for at, text in said])
 
+    def comparison(self, package: Path, what: str) -> dict[str, Any]:
+        """What `duovec bench` finds of two ways to run the same batches."""
+        bench = self.bench(package, f"--compare-{what}", "--no-table", "--ms-per-shape", "50")
+        if bench is None:
+            raise RuntimeError(f"duovec bench --compare-{what} gave no report")
+        return bench[what]
+
     def graphs(self, package: Path) -> None:
         """Captured graphs against plain runs."""
-        bench = self.bench(package, "--compare-graphs", "--no-table", "--ms-per-shape", "50")
-        if bench is None:
-            self.report.check(False, "every bucket's graph gives what a plain run gives")
-            return
-        graphs = bench["graphs"]
+        graphs = self.comparison(package, "graphs")
         text = (
             f"{graphs['captured']} of {graphs['buckets']} buckets captured, largest difference to "
             f"a plain run {graphs['largest_difference']}, {graphs['time_ratio']:.2f} of its time"
@@ -161,11 +165,7 @@ class Checks(Programs):
 
     def memory(self, package: Path) -> None:
         """Small shapes on mapped memory of the host, where that was chosen, against copies."""
-        bench = self.bench(package, "--compare-memory", "--no-table", "--ms-per-shape", "100")
-        if bench is None:
-            self.report.check(False, "mapped memory gives what copies give")
-            return
-        memory = bench["memory"]
+        memory = self.comparison(package, "memory")
         text = (
             f"{memory['mapped']} of {memory['buckets']} small buckets run on mapped memory, "
             f"largest difference to copies {memory['largest_difference']}, "
