@@ -256,7 +256,9 @@ impl Loader<'_> {
 }
 
 fn not_built(feature: &str) -> EngineError {
-    EngineError::NotAvailable(format!("this program was built without the feature `{feature}`"))
+    EngineError::NotAvailable(format!(
+        "this program was built without the feature `{feature}`; build it with --features {feature}"
+    ))
 }
 
 /// "openvino; not tensorrt: <why>; not tensorrt-rtx: <why>".
