@@ -38,7 +38,9 @@ case " $* " in
     *) ! has_gpu || installed+='|libnvinfer\.so\.1[01]' ;;
 esac
 if [ -n "$installed" ] && ! installed_library "$installed" >/dev/null; then
+    cuda=cuda
+    [ "$(cuda_of_driver)" != 12 ] || cuda="cuda-12"
     libraries=(--tensorrt-library-dir "$THIRD_PARTY/tensorrt-rtx/lib"
-        --cuda-library-dir "$THIRD_PARTY/cuda/lib")
+        --cuda-library-dir "$THIRD_PARTY/$cuda/lib")
 fi
 exec "$BINARY" build-engine "${libraries[@]}" "$@"

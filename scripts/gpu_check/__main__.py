@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from gpu_check.checks import Checks
-from gpu_check.libraries import CUDA, ROOT
+from gpu_check.libraries import ROOT, cuda_folder, nvidia_smi
 from gpu_check.programs import FLAVOURS
 from gpu_check.report import Report
 
@@ -33,8 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--cuda-library-dir",
         type=Path,
-        default=CUDA if CUDA.is_dir() else None,
-        help="[default: third_party/cuda/lib when it is there]",
+        help="[default: third_party/cuda/lib, or the one there that suits the driver]",
     )
     parser.add_argument(
         "--standins",
@@ -48,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=Path("gpu-report.md"))
     typed = parser.parse_args()
     typed.package = typed.package or [ROOT / "engines/multilingual-e5-small"]
+    typed.cuda_library_dir = typed.cuda_library_dir or cuda_folder(nvidia_smi())
     # A name without a folder is a file here, and no program of PATH.
     typed.binary = typed.binary.absolute()
     wrong = what_is_wrong(typed)

@@ -2,6 +2,9 @@
 
 import copy
 import re
+import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from gpu_check.programs import FLAVOURS, Programs
@@ -9,7 +12,30 @@ from gpu_check.programs import FLAVOURS, Programs
 ROOT = Path(__file__).resolve().parents[2]
 #: Its check takes a moment, whatever the libraries are.
 PACKAGE = ROOT / "tests/fixtures/tiny"
-CUDA = ROOT / "third_party/cuda/lib"
+#: What is carried has the runtimes of CUDA 13 and 12 in one folder, a checkout has two.
+CUDA = ("third_party/cuda/lib", "third_party/cuda-12/lib")
+NVIDIA_SMI_SECONDS_MAX = 60
+
+
+def nvidia_smi() -> str:
+    """What it says of the driver; nothing where it is not, or says nothing."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    with suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
+            [program], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS_MAX, check=False
+        ).stdout
+    return ""
+
+
+def cuda_folder(smi: str) -> Path | None:
+    """The carried or fetched runtime that suits the driver, by what nvidia-smi says."""
+    found = [ROOT / part for part in CUDA if (ROOT / part).is_dir()]
+    version = re.search(r"CUDA Version: *(\d+)", smi)
+    if version and version.group(1) == "12":
+        found = [folder for folder in found if list(folder.glob("libcudart.so.12*"))]
+    return found[0] if found else None
 
 
 def folders(named: Path | None) -> list[Path | None]:

@@ -31,11 +31,20 @@ INSTALLED = "installed"
 def test_the_library_fits_the_flavour(
     tmp_path: Path, words: str, library: str | None, has_gpu: bool, taken: str
 ) -> None:
-    root = make_repository(tmp_path)
+    done, root = build(tmp_path, words, library, "echo 'GPU 0: stand-in'" if has_gpu else "exit 9")
+    cuda, package = root / "third_party/cuda/lib", root / "engines/model"
+    named = f"--tensorrt-library-dir {root / FETCHED} --cuda-library-dir {cuda} "
+    folders = named if taken == FETCHED else ""
+    assert done.splitlines()[0] == f"serves: {folders}{package} {words}".rstrip()
+
+
+def build(tmp_path: Path, words: str, library: str | None, smi: str) -> tuple[str, Path]:
+    """What the binary is told on a machine with that library and nvidia-smi, and where."""
     tools = tmp_path / "tools"
     line = f"printf '\\t{library} (libc6,x86-64) => /lib/x\\n'" if library else ""
+    program(tools / "nvidia-smi", smi)
+    root = make_repository(tmp_path)
     program(tools / "ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
-    program(tools / "nvidia-smi", "echo 'GPU 0: stand-in'" if has_gpu else "exit 9")
     environment = {
         **os.environ,
         "PATH": f"{tools}:{os.environ['PATH']}",
@@ -43,6 +52,8 @@ def test_the_library_fits_the_flavour(
         "BINARY_TEXT": str(tmp_path / "binary"),
     }
     environment.pop("CARGO_TARGET_DIR", None)
+    stamp = shell(root, "rtx_wheel", PATH=environment["PATH"])
+    (root / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
     script, package = root / "scripts/build_engine.sh", root / "engines/model"
     done = subprocess.run(
         ["bash", str(script), str(package), *words.split()],
@@ -52,11 +63,12 @@ def test_the_library_fits_the_flavour(
         env=environment,
     )
     assert done.returncode == 0, done.stderr
-    named = (
-        f"--tensorrt-library-dir {root / FETCHED} --cuda-library-dir {root}/third_party/cuda/lib"
-    )
-    folders = f"{named} " if taken == FETCHED else ""
-    assert done.stdout.splitlines()[0] == f"serves: {folders}{package} {words}".rstrip()
+    return done.stdout, root
+
+
+def test_an_older_driver_gets_the_runtime_of_its_cuda(tmp_path: Path) -> None:
+    done, root = build(tmp_path, "", None, "echo '| CUDA Version: 12.2 |'")
+    assert f"--cuda-library-dir {root}/third_party/cuda-12/lib " in done
 
 
 @pytest.mark.parametrize(

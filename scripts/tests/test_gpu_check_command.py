@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from program_files import program
 
+from gpu_check import libraries
+
 SCRIPTS = Path(__file__).resolve().parents[1]
 #: A binary that opens what is in the folder that it is told, and whose engine has no GPU.
 BINARY = """
@@ -125,3 +127,20 @@ def test_without_any_library_the_report_says_so(tmp_path: Path) -> None:
     report = (tmp_path / "gpu-report.md").read_text()
     assert "No library of tensorrt or tensorrt-rtx opens here:" in report
     assert "library tensorrt: no such file" in report
+
+
+def test_the_runtime_suits_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "ROOT", tmp_path)
+    assert libraries.cuda_folder("CUDA Version: 13.0") is None
+    newest, older = (tmp_path / part for part in libraries.CUDA)
+    newest.parent.mkdir(parents=True)
+    older.parent.mkdir()
+    program(newest / "libcudart.so.13", "")
+    assert libraries.cuda_folder("") == newest
+    assert libraries.cuda_folder("CUDA Version: 12.4") is None
+    program(older / "libcudart.so.12", "")
+    assert libraries.cuda_folder("CUDA Version: 12.4") == older
+    assert libraries.cuda_folder("| CUDA Version: 13.0 |") == newest
+    # What was carried has both.
+    program(newest / "libcudart.so.12", "")
+    assert libraries.cuda_folder("CUDA Version: 12.4") == newest
