@@ -123,6 +123,10 @@ def test_failed_loads_are_named() -> None:
     rows = [good, refused, broken, silent]
     assert len(unexpected(rows, small=False)) == 3
     assert len(unexpected(rows, small=True)) == 2
+    # All of it refused, as what a slow machine cannot answer in time.
+    refused.requests = refused.errors
+    assert len(unexpected(rows, small=True)) == 2
+    refused.requests += 7
     refused.more["deadline_ms"] = 300
     assert len(unexpected(rows, small=False)) == 2
     assert math.isnan(silent.texts_per_s)
