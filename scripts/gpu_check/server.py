@@ -24,9 +24,10 @@ class Server:
     def __init__(
         self, command: list[str], ready_seconds_max: float, environment: dict[str, str]
     ) -> None:
-        self.log = Path(tempfile.mkstemp(prefix="duovec-", suffix=".log")[1])
         self._give_up = time.monotonic() + ready_seconds_max
-        with self.log.open("w") as log:
+        descriptor, name = tempfile.mkstemp(prefix="duovec-", suffix=".log")
+        self.log = Path(name)
+        with open(descriptor, "w") as log:
             self.process = subprocess.Popen(
                 [*command, "--port", "0", "--log-format", "json"], stderr=log, env=environment
             )
@@ -34,7 +35,7 @@ class Server:
             self.address = self._wait_for("address")
             self.ready_seconds = self._wait_for("load_ms") / 1000
         except BaseException:
-            self.stop()
+            self.__exit__()
             raise
 
     def _wait_for(self, field: str) -> Any:
@@ -96,9 +97,10 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends it if it still runs."""
+        """Ends it if it still runs, and removes its log."""
         if self.process.poll() is None:
             self.stop()
+        self.log.unlink()
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that stays open."""
