@@ -22,6 +22,8 @@ using duovec::standin::MemoryKind;
 using duovec::standin::Operation;
 
 constexpr std::string_view kEntry = "duovec_standin_run";
+/// Of a shorter sleep most is what the system adds.
+constexpr std::chrono::microseconds kSleepMin(100);
 
 /// As the real driver finds them: an entry of that name, with one structure as its parameters.
 bool fits(std::string_view text) {
@@ -46,6 +48,17 @@ std::size_t bytes(std::int32_t rows, std::int32_t columns) {
 void run_block(KernelArguments const& run, std::int32_t row, std::int32_t block) {
     for (std::int32_t thread = 0; thread < kBlockTokens; ++thread) {
         run_thread(run, KernelThread{row, block, thread});
+    }
+}
+
+/// A sleep lasts longer than it was told to, so short ones are collected and the excess is kept.
+void keep_busy(std::chrono::nanoseconds span) {
+    thread_local std::chrono::nanoseconds owed(0);
+    owed += span;
+    if (owed >= kSleepMin) {
+        auto const begin = std::chrono::steady_clock::now();
+        std::this_thread::sleep_for(owed);
+        owed -= std::chrono::steady_clock::now() - begin;
     }
 }
 
@@ -78,9 +91,7 @@ Operation operation_of(KernelArguments const& run, std::int32_t rows, std::int32
         for (std::int32_t at = 0; writes && at < rows * blocks; ++at) {
             run_block(here, at / blocks, at % blocks);
         }
-        if (run.busy_ns > 0) {
-            std::this_thread::sleep_for(std::chrono::nanoseconds(run.busy_ns));
-        }
+        keep_busy(std::chrono::nanoseconds(run.busy_ns));
     };
     return kernel;
 }
