@@ -243,10 +243,9 @@ impl ApiError {
         Self { retry_after: Some(RETRY_FOR_BYTES), ..error }
     }
 
-    /// The head of a request has a `problem`, which is a clause.
+    /// The head of a request has a `problem`: what is wrong; and what to do.
     pub(super) fn malformed_head(problem: &'static str) -> Self {
-        let message = format!("the head of the request is malformed: {problem}; send HTTP/1.1");
-        Self::new(Code::MalformedHead, message)
+        Self::new(Code::MalformedHead, format!("the head of the request is malformed: {problem}"))
     }
 
     /// The head of a request has more than `bytes` bytes or `headers` headers.

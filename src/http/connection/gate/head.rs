@@ -21,14 +21,17 @@ pub(super) const HEAD_MAX_BYTES: usize = 64 * 1024;
 /// As many as actix reads.
 const HEADERS_MAX: usize = 96;
 
-const REQUEST_LINE: &str = "its first line is not METHOD TARGET HTTP/1.1";
-const HEADER: &str = "a header is not NAME: VALUE on one line";
-const CONTENT_LENGTH: &str = "content-length comes twice, or is not a decimal number below 2^64";
-const TRANSFER_ENCODING: &str = "transfer-encoding is not the one word chunked";
-const TWO_FRAMINGS: &str = "it has both content-length and transfer-encoding";
-const OLD_CHUNKS: &str = "HTTP/1.0 has no transfer-encoding";
-const OLD_POST: &str = "a POST of HTTP/1.0 needs content-length";
-const HOST: &str = "it needs the header host, once";
+// What is wrong with a head, and what to do.
+const REQUEST_LINE: &str = "its first line is not METHOD TARGET HTTP/1.1; send HTTP/1.1";
+const HEADER: &str = "a header is not NAME: VALUE on one line; send each header so";
+const CONTENT_LENGTH: &str =
+    "content-length comes twice, or is not a decimal number below 2^64; send one such number";
+const TRANSFER_ENCODING: &str =
+    "transfer-encoding is not the one word chunked; send that word, or content-length";
+const TWO_FRAMINGS: &str = "it has both content-length and transfer-encoding; send one of them";
+const OLD_CHUNKS: &str = "HTTP/1.0 has no transfer-encoding; send content-length, or HTTP/1.1";
+const OLD_POST: &str = "a POST of HTTP/1.0 needs content-length; send that header, or HTTP/1.1";
+const HOST: &str = "it needs the header host, once; send one";
 
 /// What is known of the bytes that begin with a head.
 #[derive(Debug, PartialEq, Eq)]
