@@ -57,12 +57,12 @@ def read(folder: Path, pooling: Pooling | None) -> Architecture:
     )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
+def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
+    """The JSON object of a file that every folder of an `owner` has."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: --model must be a model's folder") from error
+        raise PackageError(f"{path} is missing: name the folder of a {owner}") from error
     except ValueError as error:
         raise PackageError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

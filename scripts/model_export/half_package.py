@@ -46,7 +46,7 @@ def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_
 
     Until the new one is whole and checked the old one stays as it is.
     """
-    read_json(package / manifest.NAME)
+    read_json(package / manifest.NAME, "package")
     name = graph_name(precision)
     with command.working_folder(package) as work:
         twin = work / "package"

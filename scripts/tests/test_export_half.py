@@ -83,7 +83,7 @@ def test_a_failed_f16_graph_leaves_the_package(
     assert run(monkeypatch, "--fp16-of-package", out) == 1
     assert "cannot be read" in capsys.readouterr().err
     assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
-    assert "manifest.json is missing" in capsys.readouterr().err
+    assert "manifest.json is missing: name the folder of a package" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["engines"]
 
 
