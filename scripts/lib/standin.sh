@@ -31,33 +31,36 @@ standin_cuda() {
             -o "$folder/libcudart.so.12"
 }
 
-# standin_flavours FOLDER TRAPS FLAVOURS [EXTRA_FLAGS...]
+# standin_flavours FOLDER TRAPS FLAVOURS [EXTRA_FLAGS...]: all of them at the same time.
 standin_flavours() {
-    local folder=$1 traps=$2 name
-    local -a names
+    local name job result=0
+    local -a names jobs=()
     read -ra names <<<"$3"
-    shift 3
     for name in "${names[@]}"; do
-        case $name in
-            tensorrt)
-                standin_flavour "$folder" "$traps" tensorrt libnvinfer.so.11 \
-                    libnvonnxparser.so.11 "$@" || return
-                ;;
-            tensorrt_10)
-                mkdir -p "$folder/10" &&
-                    ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
-                        ../libtensorrt_onnxparser_rtx.so.1 "$folder/10/" &&
-                    standin_flavour "$folder/10" "$traps" tensorrt-10 libnvinfer.so.10 \
-                        libnvonnxparser.so.10 -Dnvinfer1=nvinfer1_10 \
-                        -Dnvonnxparser=nvonnxparser_10 "$@" || return
-                ;;
-            rtx)
-                standin_flavour "$folder" "$traps" tensorrt-rtx libtensorrt_rtx.so.1 \
-                    libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
-                    -Dnvonnxparser=nvonnxparser_rtx "$@" || return
-                ;;
-        esac
+        "standin_$name" "$1" "$2" "${@:4}" &
+        jobs+=("$!")
     done
+    for job in "${jobs[@]}"; do wait "$job" || result=$?; done
+    return "$result"
+}
+
+# standin_NAME FOLDER TRAPS [EXTRA_FLAGS...]
+standin_tensorrt() {
+    standin_flavour "$1" "$2" tensorrt libnvinfer.so.11 libnvonnxparser.so.11 "${@:3}"
+}
+
+standin_tensorrt_10() {
+    mkdir -p "$1/10" &&
+        ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
+            ../libtensorrt_onnxparser_rtx.so.1 "$1/10/" &&
+        standin_flavour "$1/10" "$2" tensorrt-10 libnvinfer.so.10 libnvonnxparser.so.10 \
+            -Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10 "${@:3}"
+}
+
+standin_rtx() {
+    standin_flavour "$1" "$2" tensorrt-rtx libtensorrt_rtx.so.1 \
+        libtensorrt_onnxparser_rtx.so.1 -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx \
+        -Dnvonnxparser=nvonnxparser_rtx "${@:3}"
 }
 
 # standin_flavour FOLDER TRAPS HEADERS FILE PARSER_FILE [FLAGS...]
