@@ -16,7 +16,7 @@ use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
 use crate::package::{ModelPackage, PackageError};
 
-use super::choose::{RTX_CAPABILITIES, Target, check_fp8, misfit};
+use super::choose::{Target, check_fp8, misfit, rtx_capabilities, rtx_knows};
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
@@ -411,13 +411,12 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
             "{flag} is for tensorrt; tensorrt-rtx compiles for its GPU when it loads a plan"
         )));
     }
-    let known = |one: &ComputeCapability| RTX_CAPABILITIES.contains(&(one.major, one.minor));
-    match options.compute_capabilities.iter().find(|one| !known(one)) {
+    match options.compute_capabilities.iter().find(|one| !rtx_knows(**one)) {
         None => Ok(()),
         Some(capability) => Err(BuildError::Options(format!(
             "TensorRT-RTX builds no plans for compute capability {capability}, only for {}: \
              TensorRT builds for others",
-            RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ")
+            rtx_capabilities()
         ))),
     }
 }

@@ -12,14 +12,24 @@ use super::ffi::Version;
 use super::plan::serves;
 
 /// From here on plans with TensorRT's hardware compatibility run, and RTX's default ones.
-const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
+const AMPERE: ComputeCapability = capability(8, 0);
 
 /// From here on GPUs multiply numbers of 8 bits in floating point.
-const FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
+const FP8: ComputeCapability = capability(8, 9);
 
 /// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
-pub(crate) const RTX_CAPABILITIES: [(u32, u32); 6] =
-    [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)];
+const RTX_CAPABILITIES: [ComputeCapability; 6] = [
+    capability(7, 5),
+    capability(8, 0),
+    capability(8, 6),
+    capability(8, 9),
+    capability(12, 0),
+    capability(12, 1),
+];
+
+const fn capability(major: u32, minor: u32) -> ComputeCapability {
+    ComputeCapability { major, minor }
+}
 
 /// Where a plan is to run, and how.
 #[derive(Debug, Clone, Copy)]
@@ -113,14 +123,23 @@ pub(crate) fn unfit(target: &Target<'_>) -> Option<String> {
 
 fn unknown_to_rtx(flavour: PlanFlavour, device: &CudaDevice) -> Option<String> {
     let CudaDevice { capability, name, .. } = device;
-    let known = RTX_CAPABILITIES.contains(&(capability.major, capability.minor));
-    (flavour == PlanFlavour::TensorRtRtx && !known).then(|| {
-        let all = RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}")).join(", ");
+    (flavour == PlanFlavour::TensorRtRtx && !rtx_knows(*capability)).then(|| {
         format!(
-            "TensorRT-RTX runs on compute capability {all}, {name} has {capability}: use \
-             TensorRT, with --engine tensorrt"
+            "TensorRT-RTX runs on compute capability {}, {name} has {capability}: use TensorRT, \
+             with --engine tensorrt",
+            rtx_capabilities()
         )
     })
+}
+
+/// Whether TensorRT-RTX builds and runs plans for such GPUs.
+pub(crate) fn rtx_knows(capability: ComputeCapability) -> bool {
+    RTX_CAPABILITIES.contains(&capability)
+}
+
+/// All that TensorRT-RTX knows, for a message.
+pub(crate) fn rtx_capabilities() -> String {
+    RTX_CAPABILITIES.map(|capability| capability.to_string()).join(", ")
 }
 
 /// Why a plan of the target's flavour cannot run there, as it is said behind its name; `None` when
