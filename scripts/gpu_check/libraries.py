@@ -2,30 +2,25 @@
 
 import copy
 import re
-import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from gpu_check import machine
 from gpu_check.programs import FLAVOURS, Programs
+from gpu_check.report import SkipSection
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Its check takes a moment, whatever the libraries are.
 PACKAGE = ROOT / "tests/fixtures/tiny"
 #: What is carried has the runtimes of CUDA 13 and 12 in one folder, a checkout has two.
 CUDA = ("third_party/cuda/lib", "third_party/cuda-12/lib")
-NVIDIA_SMI_SECONDS_MAX = 60
 
 
 def nvidia_smi() -> str:
     """What it says of the driver; nothing where it is not, or says nothing."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    with suppress(subprocess.TimeoutExpired):
-        return subprocess.run(
-            [program], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS_MAX, check=False
-        ).stdout
+    with suppress(SkipSection, subprocess.TimeoutExpired):
+        return machine.query().stdout
     return ""
 
 

@@ -28,13 +28,18 @@ def _nvidia_smi() -> str:
     return found
 
 
+def query(*words: str) -> subprocess.CompletedProcess[str]:
+    """What nvidia-smi says."""
+    command = [_nvidia_smi(), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=QUERY_SECONDS_MAX, check=False
+    )
+
+
 def describe(report: Report) -> None:
     """Adds the machine's GPUs and topology."""
-    smi = _nvidia_smi()
     for words in ([f"--query-gpu={GPU_FIELDS}", "--format=csv"], ["topo", "-m"]):
-        done = subprocess.run(
-            [smi, *words], capture_output=True, text=True, timeout=QUERY_SECONDS_MAX, check=False
-        )
+        done = query(*words)
         report.code(done.stdout + done.stderr)
 
 
@@ -46,9 +51,9 @@ class Samples:
         self._file = TemporaryFile(mode="w+")  # noqa: SIM115
         self._process: subprocess.Popen[str] | None = None
         with suppress(SkipSection):
-            query = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
+            fields = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
             form = ["--format=csv,noheader,nounits", f"-lms={SAMPLE_MS}", "-i=0"]
-            command = [_nvidia_smi(), query, *form]
+            command = [_nvidia_smi(), fields, *form]
             self._process = subprocess.Popen(command, stdout=self._file, text=True)
         return self
 
