@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from program_files import program
+
 SCRIPTS = Path(__file__).resolve().parents[1]
 # What it serves with is told by flags and by variables.
 BINARY = """#!/bin/sh
@@ -20,19 +22,12 @@ done
 """
 #: More than a pipe holds, with a line in the middle.
 LONG_LIST = "yes '\tlibother.so.1 (libc6,x86-64) => /lib/other' | head -n 3000"
-CARGO = """#!/bin/sh
+CARGO = """
 mkdir -p target/release
 cp "$BINARY_TEXT" target/release/duovec
 chmod +x target/release/duovec
 echo "$*" >>cargo.log
 """
-
-
-def program(path: Path, text: str) -> None:
-    """A shell script that can be run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def shell(repository: Path, code: str, **variables: str) -> str:

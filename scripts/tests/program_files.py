@@ -7,7 +7,7 @@ from pathlib import Path
 
 def program(path: Path, text: str) -> Path:
     """A shell script that can be run."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, program, shell
+from gpu_machine import LONG_LIST, make_repository, shell
+from program_files import program
 
 FETCHED = "third_party/tensorrt-rtx/lib"
 INSTALLED = "installed"

@@ -116,10 +116,10 @@ def test_overload_counts_goodput_refusals_and_second_tries() -> None:
 
 
 def test_failed_loads_are_named() -> None:
-    good, refused, broken, silent = (row("duovec", f"load {at}") for at in range(4))
+    rows = _, refused, broken, silent = [row("duovec", f"load {at}") for at in range(4)]
     refused.errors = refused.refused = 3
     broken.errors, silent.requests = 1, 0
-    assert len(unexpected(rows := [good, refused, broken, silent], small=False)) == 3
+    assert len(unexpected(rows, small=False)) == 3
     assert len(unexpected(rows, small=True)) == 2
     refused.more["deadline_ms"] = 300
     assert len(unexpected(rows, small=False)) == 2

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, program, shell
+from gpu_machine import LONG_LIST, make_repository, shell
+from program_files import program
 
 WHEELS = {
     "13": [

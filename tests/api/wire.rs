@@ -195,12 +195,15 @@ fn what_is_not_http_is_refused_and_closed() {
         (b"GET /health HTTP/1.1\r\nbad header\r\n\r\n", "; send each header so"),
         (b"GET /health HTTP/1.1\r\n\r\n", "needs the header host, once; send one"),
         (b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", length),
-        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", length),
+        (
+            b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{",
+            length,
+        ),
         (b"POST /v1/embeddings HTTP/1.0\r\n\r\n", "; send that header, or HTTP/1.1"),
     ] {
         let answer = server.exchange(bytes);
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        assert!(answer.contains(" 400 Bad Request\r\n"), "{shown}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 400"), "{shown}: {answer}");
         assert!(answer.contains("\"malformed_head\""), "{shown}: {answer}");
         assert!(answer.contains(&format!("{advice}\"")), "{shown}: {answer}");
     }
