@@ -74,7 +74,7 @@ fn a_request_is_a_span_of_its_callers_trace_with_a_child_for_each_stage() {
     // Behind the last stage only the head of the answer is put together.
     assert!(begun <= root.end_time_unix_nano);
     let rest = Duration::from_nanos(root.end_time_unix_nano - begun);
-    assert!(rest < Duration::from_millis(50), "{rest:?}");
+    assert!(rest < Duration::from_millis(500), "{rest:?}");
     let mut ids: Vec<_> = spans.iter().map(|span| span.span_id.clone()).collect();
     ids.sort();
     ids.dedup();
