@@ -74,7 +74,7 @@ def test_what_comes_without_a_question_is_told() -> None:
         async with serving(handler) as address:
             connection = Connection(address)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
 
     with pytest.raises(Broken, match="nobody had asked"):

@@ -119,8 +119,8 @@ def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
     make: Make, tmp_path: Path
 ) -> None:
     start = time.monotonic()
-    assert not make('[ "$1" = --version ] || exec sleep 60', limit=1.0).all()
-    assert time.monotonic() - start < 20
+    assert not make('[ "$1" = --version ] || exec sleep 60', limit=4.0).all()
+    assert time.monotonic() - start < 40
     report = (tmp_path / "report.md").read_text()
     assert "- FAIL Libraries: a command did not end within" in report
     assert report.count("- SKIP no plan runs here") == len(OF_PACKAGE)
@@ -181,7 +181,7 @@ def test_clocks_and_power_are_read_while_something_runs(
     monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
     checks = make()
     with Samples() as samples:
-        time.sleep(1)
+        time.sleep(3)
         samples.tell(checks.report)
     report = (tmp_path / "report.md").read_text()
     assert "| SM clock MHz | 210 |" in report

@@ -61,7 +61,7 @@ def test_a_second_duovec_that_is_slower_is_seen_to_be_slower(tmp_path: Path) -> 
     ]
     for load in found:
         # Ten times, less what both take beside the run, and what a busy machine adds.
-        assert load["duovec"]["texts_per_s"] > 1.3 * load["other"]["texts_per_s"], load
+        assert load["duovec"]["texts_per_s"] > 1.1 * load["other"]["texts_per_s"], load
         assert load["duovec"]["errors"] == load["other"]["errors"] == 0
     kept = [line for line in done.stdout.splitlines() if "rate kept" in line]
     assert len(kept) == 3

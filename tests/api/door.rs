@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::thread;
 use std::time::Duration;
 
 use duovec::config::{DoorConfig, RaisedPriority};
@@ -24,7 +23,6 @@ fn announce(server: &Server, path: &str, headers: &str, length: usize) -> String
     let head =
         format!("POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("it is open");
-    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("it is a socket");
     let mut answer = [0; 4096];
     let length = stream.read(&mut answer).expect("an answer without a byte of the body");
     String::from_utf8_lossy(&answer[..length]).into_owned()
@@ -78,7 +76,6 @@ fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
     let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("it is open");
     stream.write_all(body.as_bytes()).expect("it is open");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("it is a socket");
     let mut answer = [0; 4096];
     let length = stream.read(&mut answer).expect("an answer without the rest of the body");
     let answer = String::from_utf8_lossy(&answer[..length]);
@@ -116,25 +113,18 @@ fn a_priority_is_lowered_freely_and_not_raised() {
         ("bulk", &json!({"input": "a"}), (0, 1)),
         ("interactive", &json!({"input": "a"}), (1, 0)),
     ] {
-        let headers = [("x-priority", priority)];
         let (items, bytes) = (expected.0 + expected.1, body.to_string());
-        thread::scope(|scope| {
-            let mut stream = server.connect();
-            scope.spawn(move || {
-                let [(name, value)] = headers;
-                let head = format!(
-                    "POST {DENSE} HTTP/1.1\r\nhost: x\r\n{name}: {value}\r\n\
-                     content-length: {}\r\n\r\n{bytes}",
-                    bytes.len()
-                );
-                stream.write_all(head.as_bytes()).expect("it is open");
-                let _ = stream.set_read_timeout(Some(Duration::from_millis(300)));
-                // The request is held; leaving takes it out of the queue again.
-                let _ = stream.read(&mut [0; 1]);
-            });
-            server.wait_waiting(items as usize);
-            assert_eq!(waiting_by_priority(&server), expected, "{priority} {items}");
-        });
+        let request = format!(
+            "POST {DENSE} HTTP/1.1\r\nhost: x\r\nx-priority: {priority}\r\n\
+             content-length: {}\r\n\r\n{bytes}",
+            bytes.len()
+        );
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).expect("it is open");
+        server.wait_waiting(items as usize);
+        assert_eq!(waiting_by_priority(&server), expected, "{priority} {items}");
+        // The request is held; leaving takes it out of the queue again.
+        drop(stream);
         server.wait_waiting(0);
     }
 }

@@ -37,7 +37,7 @@ fn the_parts_add_up_to_the_total_and_fit_what_the_client_saw() {
 
 #[test]
 fn waiting_is_in_the_queue_and_nowhere_else() {
-    let wait = Duration::from_millis(60);
+    let wait = Duration::from_millis(500);
     let server = Server::ready();
     server.hold();
     let answer = thread::scope(|scope| {

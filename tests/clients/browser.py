@@ -17,7 +17,7 @@ from typing import Any
 
 from server import end_process
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 NAMES = ["chromium", "chromium-browser", "google-chrome"]
 
 # The sandbox needs rights that a container lacks. No name but this machine's is looked up, so that

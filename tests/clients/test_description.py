@@ -16,7 +16,7 @@ from server import Server, default_package, running
 HERE = Path(__file__).resolve().parent
 # Requests for each route and phase; about half a minute on two cores.
 EXAMPLES = 150
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 
 ROUTES = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"]
 INPUTS = ["The cat sleeps on the sofa.", ["", "Die Katze schläft."], [0, 5, 2], [[], [7, 8]]]

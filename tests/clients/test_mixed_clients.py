@@ -83,7 +83,9 @@ def test_24_clients_with_mixed_routes_and_sizes(server: Server) -> None:
 
     def run(number: int) -> None:
         chance = random.Random(number)
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        # Right answers are asked for, not soon ones, of a machine that may have other work.
+        patient = {"x-request-timeout-ms": "300000"}
+        with httpx.Client(base_url=server.url, headers=patient, timeout=320) as client:
             while time.monotonic() < end and len(problems) < 10:
                 problem = one_request(client, golden, chance)
                 counts[number] += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from server import ROOT, default_package
 
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:

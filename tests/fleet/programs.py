@@ -21,7 +21,7 @@ UNPACKED = TOOLS / "debian"
 BARE = TOOLS / "bare"
 """The root of a Debian with nothing but its essential packages."""
 BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
-START_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
 END_TIMEOUT_S = 10
 
 

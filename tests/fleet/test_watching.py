@@ -27,7 +27,7 @@ METRICS = ROOT / "docs/metrics.md"
 RUNBOOK = ROOT / "deploy/watching/RUNBOOK.md"
 TINY = str(ROOT / "tests/fixtures/tiny")
 SCRAPE_MS = 250
-SETTLE_S = 20
+SETTLE_S = 60
 
 LABELS = f"        labels: {{namespace: {NAMESPACE}, service: {RELEASE}}}"
 """What the Prometheus operator adds to each series."""

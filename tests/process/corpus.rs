@@ -399,7 +399,7 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
     let broken =
         format!("{}{{\"text\": 1}}", fs::read_to_string(corpus.path("in.jsonl")).expect("there"));
     fs::write(corpus.path("in.jsonl"), &broken).expect("written");
-    let more = ["--part-rows", "20", "--fake-run-ms", "50"];
+    let more = ["--part-rows", "20", "--fake-run-ms", "300"];
     let mut child = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
     while !corpus.path("out/part-00000.parquet").exists() {
         assert!(child.try_wait().expect("a child").is_none(), "it runs");
@@ -414,7 +414,8 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
 
 #[test]
 fn two_processes_do_not_write_to_one_output() {
-    let corpus = Corpus::with_rows(200);
+    // More than the first has made when the second looks.
+    let corpus = Corpus::with_rows(20_000);
     let more = ["--part-rows", "20", "--fake-run-ms", "100"];
     let mut first = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
     while !corpus.path("out/part-00000.parquet").exists() {

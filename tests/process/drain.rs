@@ -35,7 +35,7 @@ async fn ask(url: String, asked: Arc<AtomicUsize>) -> usize {
 
 #[tokio::test]
 async fn sigterm_under_load_of_64_clients_fails_no_request() {
-    let arguments = ["--engine", "fake", "--fake-run-ms", "20", "--drain-delay-ms", "1500"];
+    let arguments = ["--engine", "fake", "--fake-run-ms", "20", "--drain-delay-ms", "4000"];
     let server = ready(&arguments);
     let asked = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
@@ -105,7 +105,7 @@ async fn health(client: &reqwest::Client, server: &Server) -> Value {
 /// A batch that hangs while the process ends is as bad as one before: the process says so.
 #[tokio::test]
 async fn a_worker_lost_during_the_drain_ends_with_a_failure() {
-    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "1000", "--exit-on-stuck", "true"];
+    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "5000", "--exit-on-stuck", "true"];
     let drain = ["--drain-delay-ms", "0", "--drain-timeout-ms", "60000"];
     let mut server = ready(&[&["--engine", "fake"], &more[..], &drain[..]].concat());
     let client = client();

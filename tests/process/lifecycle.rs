@@ -46,7 +46,7 @@ async fn the_tiny_package_is_served_by_openvino() {
 /// answered, and the exit code is 0.
 #[tokio::test]
 async fn sigterm_drains_and_exits_with_zero() {
-    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "400", "--drain-delay-ms", "0"]);
+    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "3000", "--drain-delay-ms", "0"]);
     let client = client();
     let accepted: Vec<_> = (0..3)
         .map(|_| {

@@ -392,7 +392,7 @@ async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
 }
 
 fn watchdog(on_stuck: OnStuck) -> WatchdogConfig {
-    WatchdogConfig { stuck_after: WorkerStuckMs::new(250).expect("in range"), on_stuck }
+    WatchdogConfig { stuck_after: WorkerStuckMs::new(1000).expect("in range"), on_stuck }
 }
 
 #[tokio::test]
