@@ -62,7 +62,8 @@ fill_tree() {
     mkdir "$tree/share/duovec/$PACKAGE_NAME"
     cp "$DUOVEC_PACKAGE"/* \
         "$tree/share/duovec/$PACKAGE_NAME/"
-    cp LICENSE README.md CHANGELOG.md SECURITY.md "$tree/share/doc/duovec/"
+    cp LICENSE CHANGELOG.md SECURITY.md "$tree/share/doc/duovec/"
+    cp scripts/lib/release_guide.md "$tree/share/doc/duovec/README.md"
     cp -r "$PARTS"/. "$tree/share/doc/duovec/"
 }
 
@@ -73,9 +74,8 @@ fill_debian_files() {
     cp "$tree/usr/share/doc/duovec/LICENSE" "$tree/usr/share/doc/duovec/copyright"
     sed 's#/usr/local/#/usr/#g' deploy/duovec.service >"$tree/usr/lib/systemd/system/duovec.service"
     cat >"$tree/etc/duovec/duovec.toml" <<END
-# Settings of the service; \`duovec check --config\` prints them all.
-package = "/usr/share/duovec/$PACKAGE_NAME"
-openvino_library_dir = "/usr/lib/duovec/openvino"
+# Settings of the service; \`duovec check --config /etc/duovec/duovec.toml\` prints them all. Where
+# this file names no package and no openvino_library_dir, those that came with duovec are taken.
 END
     echo /etc/duovec/duovec.toml >"$tree/DEBIAN/conffiles"
     libc=$(objdump -T "$tree/usr/lib/duovec/duovec" | grep -o 'GLIBC_[0-9.]*')

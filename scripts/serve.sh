@@ -26,6 +26,7 @@ for one in "$@"; do
     if [ "$one" = --cpu ]; then GPU=false; else arguments+=("$one"); fi
 done
 set -- "${arguments[@]}"
+check_flags "$@"
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"

@@ -20,7 +20,9 @@ mod check;
 mod drain;
 mod embed;
 mod load;
+mod offline;
 mod plan_capacity;
+mod progress_bar;
 mod resolved;
 mod serve;
 

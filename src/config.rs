@@ -10,6 +10,7 @@ pub mod secret;
 mod setting;
 pub mod settings;
 pub(crate) mod traces;
+mod variables;
 
 pub use number::LimitError;
 pub use settings::*;
@@ -36,7 +37,7 @@ impl Config {
     /// # Errors
     /// Every problem of every setting, not only the first.
     pub fn resolve(raw: &RawConfig) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
+        let mut config = Self { warnings: raw.warnings().to_vec(), ..Self::default() };
         let mut problems = raw.problems().to_vec();
         for setting in SETTINGS {
             let typed = raw.value(setting.name);
@@ -86,6 +87,11 @@ impl Config {
         if http.speaks(Dialect::Nim) && !http.speaks(Dialect::OpenAi) {
             let problem = "nim is words on the routes of openai: add openai, or leave nim out";
             found.push(("dialects", problem.to_owned()));
+        }
+        if http.metrics_need_key && http.api_keys.is_empty() && http.api_key_file.is_none() {
+            let problem = "there is no key, so everybody would read /metrics: give keys with \
+                           --api-key-file or DUOVEC_API_KEYS, or leave this setting out";
+            found.push(("metrics-need-key", problem.to_owned()));
         }
         if let Some(TlsFiles { cert, key }) = &http.tls {
             let (cert, key) = (!cert.as_os_str().is_empty(), !key.as_os_str().is_empty());

@@ -1,26 +1,31 @@
-//! A whole corpus in one run: rows in, files of vectors out, on the server's own engine, workers
-//! and tokenizer.
+//! A file of texts or of requests in one run, on the server's own engine and tokenizer: windows of
+//! it in, parts of the output out. `duovec embed` and `duovec batch` differ in what a window is and
+//! in what a part holds; see [`Maker`].
 //!
 //! | thread | does | hands on |
 //! |---|---|---|
-//! | the caller's | reads windows, tokenizes them on all cores, packs them | batches, two a lane |
-//! | one a lane | runs batches, chooses vectors from the rows | windows whose batches have run |
-//! | the writer | writes windows as parts | |
+//! | the caller's | reads windows, makes token ids on all cores, packs them | batches, two a lane |
+//! | one a lane | runs batches | windows whose batches have run |
+//! | the writer | makes parts of windows; looks whether a lane is stuck | |
 //!
-//! What waits between them is bounded, so memory is too: of four windows at most.
+//! What waits between them is bounded, so memory is too: of four windows at most. What shares a
+//! batch depends on the window alone, and the last bits of a vector depend on its batch. So a run
+//! that is started again gives the same bytes, with any number of lanes.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::Bucket;
+use crate::batch::{Bucket, TokenIds};
 use crate::clock::Clock;
-use crate::config::WatchdogConfig;
+use crate::config::{WatchdogConfig, cores};
 use crate::engine::Engine;
-use crate::tokenize::TextTokenizer;
+use crate::scheduler::TextRow;
+use crate::worker::panic_text;
 
 mod destination;
 mod error;
@@ -30,244 +35,182 @@ mod lanes;
 mod output;
 mod progress;
 mod recipe;
+mod terms;
+mod texts;
 mod window;
-mod work;
 
-use destination::Destination;
-pub(crate) use destination::{OutputTarget, Totals};
+pub(crate) use destination::{Destination, NewPart, OutputTarget, Totals};
 pub(crate) use error::CorpusError;
-use input::InputRows;
-pub(crate) use input::{Columns, InputFile, InputFormat, Lines};
-use lanes::{Lane, LaneOptions};
-pub(crate) use output::OutputFormat;
-use output::{OWN_COLUMNS, PartContent};
+pub(crate) use input::{Columns, InputFile, InputFormat, InputRows, Lines};
+use lanes::{Lanes, RanWindow, Task};
+pub(crate) use output::{OutputFormat, stream};
 pub(crate) use progress::{CorpusProgress, Done};
-use recipe::Label;
 pub(crate) use recipe::{DenseFloat, Recipe, RecipeOptions};
-pub(crate) use window::WindowLimits;
-use window::{Window, Windows};
-use work::{Running, Task};
+pub(crate) use terms::{PieceDigest, Terms};
+pub(crate) use texts::TextMaker;
+pub(crate) use window::{WindowLimits, Windows};
 
 /// Batches that wait for each lane.
 const WAITING_BATCHES: usize = 2;
 /// Windows that wait to be written.
 const WAITING_PARTS: usize = 1;
+/// How often somebody looks whether a lane is stuck.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is embedded, and where the vectors go.
-pub(crate) struct CorpusJob {
-    pub(crate) files: Vec<InputFile>,
-    pub(crate) columns: Columns,
-    pub(crate) target: OutputTarget,
-    pub(crate) limits: WindowLimits,
-    pub(crate) item_bytes_max: usize,
+/// A piece of the input, which becomes a part of the output. Where it ends depends on the input
+/// alone, so that a run which is started again makes the same parts.
+pub(crate) trait Window {
+    /// Tells whether a later run sees the same.
+    fn digest(&self) -> String;
+
+    /// Where it begins, for people: `line 7 of in.jsonl`.
+    fn place(&self) -> String;
+
+    /// Bytes of the input from the end of the window before to its own.
+    fn span(&self) -> Range<u64>;
 }
 
-/// What runs it.
+/// What one of the commands makes of windows.
+pub(crate) trait Maker: Sync {
+    type Window: Window;
+    /// A window whose texts have become token ids.
+    type Prepared: Send + Sync + 'static;
+
+    /// Gives the texts that are to run, in their order.
+    ///
+    /// # Errors
+    /// What ends the run: a fault of the program, not of a text.
+    fn prepare(&self, window: Self::Window)
+    -> Result<(Self::Prepared, Vec<TokenIds>), CorpusError>;
+
+    /// The part of a window; `rows` has one for each text that ran.
+    fn part<'a>(&'a self, prepared: &'a Self::Prepared, rows: Vec<TextRow>) -> NewPart<'a>;
+}
+
+/// What runs the texts.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) buckets: Vec<Bucket>,
-    pub(crate) tokenizer: TextTokenizer,
+    /// Padded tokens of a batch, at most.
+    pub(crate) batch_tokens: usize,
     pub(crate) workers: usize,
     pub(crate) watchdog: WatchdogConfig,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) progress: CorpusProgress,
 }
 
-/// Embeds a corpus. Continues an output that an earlier run left unfinished. A complete one is left
-/// as it is.
+/// Makes all parts that `destination` does not have, and the whole output of them.
 ///
 /// # Errors
 /// See [`CorpusError`]. Finished parts stay valid.
-pub(crate) fn embed(
-    job: &CorpusJob,
-    recipe: &Recipe,
-    machine: &Machine,
-    progress: &CorpusProgress,
+pub(crate) fn run<M: Maker>(
+    windows: impl Iterator<Item = Result<M::Window, CorpusError>>,
+    maker: &M,
+    destination: &mut Destination,
+    machine: &Arc<Machine>,
 ) -> Result<Totals, CorpusError> {
-    check(job, recipe)?;
-    let label = recipe.label(machine.engine.info());
-    let CorpusJob { target, columns, limits, .. } = job;
-    let mut destination = Destination::open(target, &label, columns, *limits)?;
-    if let Some(totals) = destination.finished() {
-        tracing::info!("the output is already complete; nothing is left to do");
-        return Ok(totals);
-    }
-    let input = InputRows::new(&job.files, columns.clone(), job.item_bytes_max);
-    let mut windows = Windows::new(input, *limits, columns.kept.len());
-    progress.set_length(windows.input_length());
-    let options = LaneOptions {
-        workers: machine.workers,
-        watchdog: machine.watchdog,
-        vectors: recipe.vectors,
-    };
-    let lanes = Lane::open(&machine.engine, &machine.buckets, &machine.clock, &options);
-    let lanes = lanes.map_err(|error| CorpusError::Engine(error.to_string()))?;
-    let (format, kept) = (target.format, &columns.kept[..]);
-    let run =
-        CorpusRun { recipe, label: &label, kept, format, destination: &destination, progress };
-    let parts = run.all(&mut windows, &machine.tokenizer, lanes)?;
-    if parts == 0 {
-        return Err(CorpusError::Options("the input has no rows".to_owned()));
-    }
-    destination.finish(parts)
-}
-
-/// Refuses what the format of the output cannot hold.
-fn check(job: &CorpusJob, recipe: &Recipe) -> Result<(), CorpusError> {
-    let wrong = |problem: String| Err(CorpusError::Options(problem));
-    if job.target.format == OutputFormat::Npy {
-        if recipe.vectors != crate::batch::Vectors::Dense {
-            return wrong("npy holds dense vectors only; add --vectors dense".to_owned());
-        }
-        if !job.columns.kept.is_empty() {
-            return wrong(
-                "npy has no columns; leave --keep out, or use --format parquet".to_owned(),
-            );
-        }
-    }
-    match job.columns.kept.iter().find(|name| OWN_COLUMNS.contains(&name.as_str())) {
-        Some(name) => wrong(format!(
-            "the column `{name}` cannot be kept, because the output has a column of that name: \
-             rename yours"
-        )),
-        None => Ok(()),
-    }
-}
-
-/// One run, as its threads see it.
-#[derive(Clone, Copy)]
-struct CorpusRun<'a> {
-    recipe: &'a Recipe,
-    label: &'a Label,
-    kept: &'a [String],
-    format: OutputFormat,
-    destination: &'a Destination,
-    progress: &'a CorpusProgress,
-}
-
-impl CorpusRun<'_> {
-    /// Runs every window that has no part yet; gives the number of all windows.
-    fn all(
-        self,
-        windows: &mut Windows,
-        tokenizer: &TextTokenizer,
-        mut lanes: Vec<Lane>,
-    ) -> Result<usize, CorpusError> {
-        let (tasks, waiting) = sync_channel(WAITING_BATCHES * lanes.len());
-        let queue = BatchQueue { waiting: Mutex::new(waiting), stop: AtomicBool::new(false) };
-        let queue = Arc::new(queue);
-        let outcome = thread::scope(|scope| {
-            let (ran, to_write) = sync_channel(WAITING_PARTS);
-            let writer = scope.spawn(move || self.write_all(&to_write));
-            let runners: Vec<_> = lanes
-                .iter_mut()
-                .map(|lane| {
-                    let (ran, queue) = (ran.clone(), Arc::clone(&queue));
-                    scope.spawn(move || self.run_all(lane, &queue, &ran))
-                })
-                .collect();
-            // The queue is closed with the last lane, which ends the thread that fills it.
+    let (tasks, queue) = sync_channel(WAITING_BATCHES * machine.workers);
+    let (ran, to_write) = sync_channel(WAITING_PARTS);
+    let queue = Arc::new(Mutex::new(queue));
+    let lanes = Lanes::start(machine, &queue, &ran)?;
+    let (shared, watched, senders) = (&*destination, &lanes, (tasks, ran));
+    let outcome = thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            let written = write_all(&to_write, maker, shared, watched);
+            // Its end is that of the lanes, and of the thread that fills it.
             drop(queue);
-            let read = self.read_all(windows, tokenizer, &tasks, &ran);
-            // Without senders the others come to their ends.
-            drop((tasks, ran));
-            let lost = |_| Err(CorpusError::Engine("a thread panicked".to_owned()));
-            let ran: Vec<_> =
-                runners.into_iter().map(|runner| runner.join().unwrap_or_else(lost)).collect();
-            let written = writer.join().unwrap_or_else(lost);
-            // A thread that fails closes its channel, so that the others end without an error.
-            written.and(ran.into_iter().collect::<Result<(), _>>()).and(read)
+            written
         });
-        lanes::close(lanes);
-        outcome
-    }
-
-    fn read_all(
-        self,
-        windows: &mut Windows,
-        tokenizer: &TextTokenizer,
-        tasks: &SyncSender<Task>,
-        ran: &SyncSender<Arc<Running>>,
-    ) -> Result<usize, CorpusError> {
-        let mut parts = 0;
-        while let Some(window) = windows.next()? {
-            parts += 1;
-            if self.format == OutputFormat::Jsonl {
-                self.check_json(&window)?;
-            }
-            if self.destination.has_part(window.index, &window.digest())? {
-                self.progress.passed(window.span.end - window.span.start);
-                continue;
-            }
-            let (running, batches) = Running::prepare(window, tokenizer, self.recipe)?;
-            if batches.is_empty() {
-                let _ = ran.send(running);
-                continue;
-            }
-            for batch in batches {
-                if tasks.send(batch).is_err() {
-                    return Ok(parts);
-                }
-            }
-        }
-        Ok(parts)
-    }
-
-    /// Some types of Parquet have no form in JSON that reads back.
-    fn check_json(self, window: &Window) -> Result<(), CorpusError> {
-        let kinds = window.kept.iter().flatten().map(|column| column.data_type());
-        match kinds.into_iter().find(|kind| !kept::has_json(kind)) {
-            Some(kind) => Err(CorpusError::Options(format!(
-                "a kept column is of type {kind}, which JSON lines cannot hold; write parquet, or \
-                 do not keep it"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    fn run_all(
-        self,
-        lane: &mut Lane,
-        queue: &BatchQueue,
-        ran: &SyncSender<Arc<Running>>,
-    ) -> Result<(), CorpusError> {
-        while let Some(task) = queue.next() {
-            let whole = task.run(lane, self.recipe, self.progress).inspect_err(|_| queue.stop())?;
-            if let Some(window) = whole
-                && ran.send(window).is_err()
-            {
-                queue.stop();
-            }
-        }
-        Ok(())
-    }
-
-    fn write_all(self, to_write: &Receiver<Arc<Running>>) -> Result<(), CorpusError> {
-        for running in to_write {
-            let outcomes = running.take_outcomes();
-            let Self { recipe, label, kept, destination, .. } = self;
-            let part =
-                PartContent { window: &running.window, outcomes: &outcomes, recipe, label, kept };
-            destination.write_part(&part)?;
-        }
-        Ok(())
+        let read = read_all(windows, maker, shared, machine, &senders);
+        // Without these the others come to their ends.
+        drop(senders);
+        let lost = |_| Err(CorpusError::Engine("the thread that writes panicked".to_owned()));
+        writer.join().unwrap_or_else(lost).and(read)
+    });
+    lanes.end();
+    match outcome? {
+        0 => Err(CorpusError::Options("the input is empty".to_owned())),
+        parts => destination.finish(parts),
     }
 }
 
-/// Batches that wait for a lane.
-struct BatchQueue {
-    waiting: Mutex<Receiver<Task>>,
-    /// Set when a failure makes everything that waits useless.
-    stop: AtomicBool,
+/// What hands batches to the lanes, and windows to the writer.
+type Senders<P> = (SyncSender<Task<P>>, SyncSender<RanWindow<P>>);
+
+/// Hands out every window that has no part yet; gives the number of all windows.
+fn read_all<M: Maker>(
+    windows: impl Iterator<Item = Result<M::Window, CorpusError>>,
+    maker: &M,
+    destination: &Destination,
+    machine: &Machine,
+    (tasks, ran): &Senders<M::Prepared>,
+) -> Result<usize, CorpusError> {
+    let mut parts = 0;
+    for window in windows {
+        let window = window?;
+        let (index, digest, span) = (parts, window.digest(), window.span());
+        let bytes = span.end - span.start;
+        parts += 1;
+        if destination.has_part(index, &digest, &window)? {
+            machine.progress.passed(bytes);
+            continue;
+        }
+        let prepared = maker.prepare(window)?;
+        let (running, batches) = Task::pack((index, digest, bytes), prepared, machine)?;
+        // The writer knows why nobody takes them.
+        let taken = match batches.is_empty() {
+            true => ran.send(Ok(running)).is_ok(),
+            false => batches.into_iter().all(|batch| tasks.send(batch).is_ok()),
+        };
+        if !taken {
+            break;
+        }
+    }
+    Ok(parts)
 }
 
-impl BatchQueue {
-    /// The next batch; `None` when there will be none.
-    fn next(&self) -> Option<Task> {
-        let task = self.waiting.lock().recv().ok();
-        task.filter(|_| !self.stop.load(Ordering::Relaxed))
-    }
-
-    fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+fn write_all<M: Maker>(
+    to_write: &Receiver<RanWindow<M::Prepared>>,
+    maker: &M,
+    destination: &Destination,
+    lanes: &Lanes,
+) -> Result<(), CorpusError> {
+    loop {
+        lanes.check()?;
+        match to_write.recv_timeout(LOOK_INTERVAL) {
+            Ok(running) => {
+                let running = running?;
+                let part = maker.part(&running.prepared, running.take_rows());
+                destination.write_part(running.index, &running.digest, part)?;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
     }
 }
+
+/// Does `work` for each of `items` on all cores, and gives the results in their order.
+///
+/// # Errors
+/// When it panics: without its result every later one would stand for another item.
+pub(crate) fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Result<Vec<R>, CorpusError> {
+    let (share, work) = (items.len().div_ceil(cores()).max(1), &work);
+    let done: Result<Vec<Vec<R>>, _> = thread::scope(|scope| {
+        let parts = items.chunks(share);
+        let parts: Vec<_> =
+            parts.map(|part| scope.spawn(move || part.iter().map(work).collect())).collect();
+        parts.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let panicked = |panic: Box<dyn std::any::Any + Send>| {
+        CorpusError::Tokenizer(panic_text(&*panic).to_owned())
+    };
+    let results: Vec<R> = done.map_err(panicked)?.into_iter().flatten().collect();
+    assert_eq!(results.len(), items.len(), "each item has a result");
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests;

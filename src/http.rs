@@ -33,6 +33,8 @@ use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
 
+#[cfg(test)]
+mod api_page;
 mod app;
 mod auth;
 mod body;
@@ -43,6 +45,7 @@ mod entrance;
 mod error;
 mod health;
 mod health_reply;
+mod held;
 mod models;
 mod nim;
 pub(crate) mod offline;

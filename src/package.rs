@@ -11,9 +11,9 @@ pub mod canary;
 pub mod edit;
 pub mod manifest;
 
-use crate::config::PrecisionChoice;
+use crate::config::{DefaultPrompt, PrecisionChoice};
 use manifest::plan::PlanEntry;
-use manifest::{FileEntry, Manifest, ManifestError};
+use manifest::{FileEntry, Manifest, ManifestError, PromptName};
 
 /// Bytes read at once while a digest is made.
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -23,7 +23,10 @@ const MODEL: &str = "model.onnx";
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum PackageError {
-    #[error("{} is not a package: there is no manifest.json in it", .0.display())]
+    #[error(
+        "{} is not a package: there is no manifest.json in it; name the folder of a package, for \
+         serve with --package", .0.display()
+    )]
     NoManifest(PathBuf),
     #[error("cannot use {}", path.display())]
     Manifest { path: PathBuf, source: ManifestError },
@@ -39,6 +42,11 @@ pub enum PackageError {
         path.display()
     )]
     NotQuantized { path: PathBuf, precision: &'static str },
+    #[error(
+        "{} has no prompt for --default-prompt {prompt}: leave the setting out, or use none",
+        path.display()
+    )]
+    NoPrompt { path: PathBuf, prompt: &'static str },
     #[error("{} has SHA-256 {found}, the manifest says {expected}", path.display())]
     WrongDigest { path: PathBuf, found: String, expected: String },
 }
@@ -110,6 +118,25 @@ impl ModelPackage {
         };
         self.graph = quantized.file.clone();
         self.manifest.canary.tolerances = quantized.tolerances;
+        Ok(self)
+    }
+
+    /// The same package with the prompt that requests get which ask for none.
+    ///
+    /// # Errors
+    /// When the package has no such prompt.
+    pub fn with_default_prompt(mut self, prompt: DefaultPrompt) -> Result<Self, PackageError> {
+        let default = match prompt {
+            DefaultPrompt::Manifest => return Ok(self),
+            DefaultPrompt::None => None,
+            DefaultPrompt::Query => Some(PromptName::Query),
+            DefaultPrompt::Passage => Some(PromptName::Passage),
+        };
+        if default.is_some_and(|name| self.manifest.prompts.text(name).is_none()) {
+            let (path, prompt) = (self.directory, prompt.name());
+            return Err(PackageError::NoPrompt { path, prompt });
+        }
+        self.manifest.default_prompt = default;
         Ok(self)
     }
 

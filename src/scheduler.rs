@@ -44,10 +44,12 @@ use cache::{Digester, RowCache};
 pub(crate) use incidents::Incidents;
 use job::QueuedItem;
 pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
+pub(crate) use recording::Ran;
 pub use refusal::Refusal;
 pub(crate) use state::Announced;
 pub use state::Counts;
 use state::{Action, Event, SchedulerState, StateConfig};
+pub(crate) use submission::Reservation;
 pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};
 pub use ticket::{ItemRows, RunError, Ticket};
@@ -178,25 +180,6 @@ impl Scheduler {
         }))
     }
 
-    /// Whether a request may be read and tokenized: the half of `submit`'s decision that needs no
-    /// items. Gives the time that it will take on the workers.
-    ///
-    /// # Errors
-    /// The refusal that the request would get anyway. It counts as one that was refused.
-    pub(crate) fn admissible(&self, new: Announced) -> Result<Duration, Refusal> {
-        let mut state = self.0.state.lock();
-        let actions = state.handle(self.0.clock.now(), &Event::Announce(new));
-        let refusal = actions.iter().find_map(|action| match action {
-            Action::Refuse(refusal) => Some(*refusal),
-            _ => None,
-        });
-        let own = state.estimated_time(new.tokens);
-        drop(state);
-        let (_, ended) = self.carry_out(actions);
-        self.answer_ended(ended);
-        refusal.map_or(Ok(own), Err)
-    }
-
     /// What waits, what runs, what has been.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.0.clock.now();
@@ -275,7 +258,7 @@ impl Scheduler {
         self.0.incidents.restarts.add(1);
     }
 
-    /// Whether everything is over for good.
+    /// Whether nothing is taken or started any more. Batches may still run.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.state.lock().is_closed()
     }
@@ -342,12 +325,6 @@ impl Scheduler {
         self.0.state.lock().predict(worker, bucket)
     }
 
-    /// Time that the engine needs for these items when nothing disturbs it, by what was measured;
-    /// `None` as long as nothing was.
-    pub(crate) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
-        self.0.state.lock().least_time(tokens)
-    }
-
     /// Whether rows are kept.
     pub(crate) fn has_cache(&self) -> bool {
         self.0.cache.is_some()
@@ -356,11 +333,6 @@ impl Scheduler {
     /// Every shape that a batch may have.
     pub fn buckets(&self) -> &[Bucket] {
         &self.0.buckets
-    }
-
-    /// The smallest bucket for `items` items of at most `tokens` tokens.
-    pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
-        self.0.state.lock().bucket(items, tokens)
     }
 
     /// What went wrong so far.
@@ -416,7 +388,10 @@ impl Scheduler {
                 Action::Wake { worker } => wake(&self.0.work[worker]),
                 Action::WakeAll => self.0.work.iter().for_each(wake),
                 // Whoever ends a batch answers its items.
-                Action::Accept { .. } | Action::Refuse(_) | Action::Answer { .. } => {}
+                Action::Accept { .. }
+                | Action::Refuse(_)
+                | Action::Reserve(_)
+                | Action::Answer { .. } => {}
             }
         }
         (job, ended)

@@ -29,21 +29,23 @@ mod embedding;
 mod figures;
 mod health_report;
 mod occurrences;
+mod offline;
 mod readings;
 mod request;
 mod token_lists;
 mod tokenizing;
 
 use compute::ComputePool;
+pub(crate) use compute::Wanted;
 use door::Door;
-pub(crate) use door::{Permit, RequestHead};
-pub(crate) use embedding::{embedded_item, prompt};
+pub(crate) use door::{Permit, RequestHead, earned_bytes};
+pub(crate) use embedding::{assemble, embedded_item, prompt};
 use figures::Figures;
 pub(crate) use health_report::{HealthReport, RunReport};
 pub use request::Input;
 pub(crate) use request::{
-    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType, Milestones,
-    ModelCard, Occurrence, OverLong,
+    AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType,
+    Milestones, ModelCard, Occurrence, OverLong,
 };
 use tokenizing::Pace;
 
@@ -150,6 +152,7 @@ impl EmbeddingService {
             dimensions: manifest.dimensions(),
             has_sparse: manifest.sparse.is_some(),
             prompts: prompts(manifest),
+            default_prompt: manifest.default_prompt,
             created_unix_s: self.created_unix_s,
         });
     }

@@ -1,32 +1,71 @@
-//! When the process is asked to end.
+//! Signals: those that ask the process to end, and those that are not to end it.
 
-use std::io;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
-/// The signals that ask for a drain: SIGTERM from supervisors, SIGINT from terminals.
+/// How long after a signal another one is that signal still: GNU `timeout` signals its child, and
+/// then the whole group with the child in it.
+const REPEATED: Duration = Duration::from_millis(500);
+
+/// The signals that ask for a drain: SIGTERM from supervisors, SIGINT from terminals, and SIGHUP
+/// from a terminal that is closed.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    on_terminal: bool,
 }
 
 impl Signals {
-    /// Catches the signals from now on.
+    /// Catches the signals from now on, and those with which others mean no end.
     ///
     /// # Errors
     /// When the operating system refuses the handlers.
     pub(crate) fn catch() -> io::Result<Self> {
+        // They would end the process in the middle of its requests.
+        for meaningless in
+            [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()]
+        {
+            let _ = signal(meaningless)?;
+        }
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            on_terminal: io::stderr().is_terminal(),
         })
     }
 
     /// Resolves with the name of the next signal.
     pub(crate) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => {
+                    if self.on_terminal {
+                        return "SIGHUP";
+                    }
+                    tracing::info!(
+                        "SIGHUP changes nothing: keys and certificates are read again when their \
+                         files change, other settings at a start"
+                    );
+                }
+            }
         }
+    }
+
+    /// The same, without repetitions of the signal that came just now.
+    pub(crate) async fn another(&mut self) -> &'static str {
+        let repetitions = async {
+            loop {
+                self.next().await;
+            }
+        };
+        let _ = timeout(REPEATED, repetitions).await;
+        self.next().await
     }
 }

@@ -7,16 +7,23 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::config::{LogConfig, LogFormat};
+use crate::config::{Config, LogFormat};
 
-/// Starts logging. A second call in one process changes nothing.
-pub(crate) fn init(config: &LogConfig) {
+/// Starts logging, with what is odd in the configuration. A second call in one process keeps the
+/// form and the level of the first.
+pub(crate) fn init(Config { log: config, warnings, .. }: &Config) {
     // The level was checked when the configuration was resolved.
     let mut filter: Targets = config.level.parse().unwrap_or_default();
-    for chatty in ["actix_server", "openvino_finder"] {
-        // Lines about their own insides say nothing to an operator who did not ask.
-        if !config.level.contains(chatty) {
-            filter = filter.with_target(chatty, LevelFilter::WARN);
+    // Lines about their own insides say nothing to an operator who did not ask. Those that `h2`
+    // warns with are written by whoever sends the frames for them, as often as he likes.
+    let chatty = [
+        ("actix_server", LevelFilter::WARN),
+        ("openvino_finder", LevelFilter::WARN),
+        ("h2", LevelFilter::ERROR),
+    ];
+    for (target, level) in chatty {
+        if !config.level.contains(target) {
+            filter = filter.with_target(target, level);
         }
     }
     let lines = fmt::layer()
@@ -29,4 +36,5 @@ pub(crate) fn init(config: &LogConfig) {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::batch::TokenIds;
 use crate::config::{Normalization, SpecialTokenText};
 use crate::package::ModelPackage;
-use crate::package::manifest::{Manifest, PromptName};
+use crate::package::manifest::{Manifest, PromptName, Prompts};
 
 mod aside;
 mod charsmap;
@@ -59,7 +59,7 @@ pub enum TokenizeError {
 pub struct Tokenized {
     /// What is run, special tokens included; at most the model's limit.
     pub ids: TokenIds,
-    /// Positions behind the first special token that belong to the prompt, not to the text; they
+    /// Positions behind the first special token that belong to the prompt, whoever wrote it; they
     /// carry no lexical weight.
     pub prompt_tokens: usize,
     /// Token count before the limit was applied.
@@ -72,7 +72,7 @@ pub struct Tokenized {
 /// What becomes of a text's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenizeOptions {
-    /// What is put in front of the text.
+    /// What is put in front of a text that begins with no prompt of the model.
     pub prompt: Option<PromptName>,
     /// Which tokens of a long text are kept.
     pub keep: Keep,
@@ -111,8 +111,7 @@ pub struct TextTokenizer {
     /// The special tokens in front of and behind every text.
     around: [u32; 2],
     limit: usize,
-    query: Option<String>,
-    passage: Option<String>,
+    prompts: Prompts,
 }
 
 enum TokenizerKind {
@@ -162,13 +161,13 @@ impl TextTokenizer {
             kind,
             around: expected,
             limit: manifest.max_input_tokens,
-            query: manifest.prompts.query.clone(),
-            passage: manifest.prompts.passage.clone(),
+            prompts: manifest.prompts.clone(),
         })
     }
 
-    /// Tokenizes a text behind a prompt. An empty or blank text is legal. `wanted` is asked at
-    /// least once in 16 KiB of text; it says whether somebody still waits for the ids.
+    /// Tokenizes a text behind a prompt. A text that begins with a prompt of the model gets no
+    /// other. An empty or blank text is legal. `wanted` is asked at least once in 16 KiB of text;
+    /// it says whether somebody still waits for the ids.
     ///
     /// # Errors
     /// `Unwanted` as soon as `wanted` says no; `Text` when the tokenizer itself fails, which no
@@ -193,15 +192,7 @@ impl TextTokenizer {
         options: TokenizeOptions,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Tokenized, TokenizeError> {
-        let prompt = options.prompt.and_then(|name| match name {
-            PromptName::Query => self.query.as_deref(),
-            PromptName::Passage => self.passage.as_deref(),
-        });
-        let prompt = prompt.unwrap_or_default();
-        let whole = match prompt {
-            "" => Cow::Borrowed(text),
-            prompt => Cow::Owned([prompt, text].concat()),
-        };
+        let (whole, prompt_bytes) = self.behind_prompt(text, options.prompt);
         let found = FoundIds::new(match options.keep {
             Keep::ModelLimit => self.limit - 2,
             Keep::All => usize::MAX,
@@ -211,12 +202,13 @@ impl TextTokenizer {
             Offsets::Find => found.with_lengths(),
         };
         let mut poll = WantedPoll::new(wanted);
-        self.kind.encode(&whole, prompt.len(), &mut found, &mut poll)?;
+        self.kind.encode(&whole, prompt_bytes, &mut found, &mut poll)?;
         let prompt_tokens = found.prompt_tokens.min(found.ids.len());
         let mut spans = self.kind.spans(&whole, &found, &mut poll)?;
-        let prompt_characters = prompt.chars().count();
+        // Of what is not in the text as sent.
+        let added_characters = whole[..whole.len() - text.len()].chars().count();
         let spans = spans.drain(prompt_tokens.min(spans.len())..);
-        let spans = spans.map(|span| span.since(prompt_characters)).collect();
+        let spans = spans.map(|span| span.since(added_characters)).collect();
         let FoundIds { mut ids, count, .. } = found;
         let [first, last] = self.around;
         ids.insert(0, first);
@@ -225,8 +217,23 @@ impl TextTokenizer {
         Ok(Tokenized { ids, prompt_tokens, full_count: count + 2, spans })
     }
 
+    /// A text behind its prompt, and the prompt's bytes. The prompt is the one that the text itself
+    /// begins with, for clients that write prompts into their texts; else the one that is asked
+    /// for.
+    fn behind_prompt<'a>(&self, text: &'a str, asked: Option<PromptName>) -> (Cow<'a, str>, usize) {
+        let all = PromptName::ALL.iter().filter_map(|&name| self.prompts.text(name));
+        let own = all.filter(|prompt| text.starts_with(prompt)).map(str::len).max();
+        if let Some(bytes) = own.filter(|&bytes| bytes > 0) {
+            return (Cow::Borrowed(text), bytes);
+        }
+        match asked.and_then(|name| self.prompts.text(name)).unwrap_or_default() {
+            "" => (Cow::Borrowed(text), 0),
+            prompt => (Cow::Owned([prompt, text].concat()), prompt.len()),
+        }
+    }
+
     /// Takes ids as they are; special tokens are added when absent.
-    pub(crate) fn wrap(&self, ids: &[u32]) -> Tokenized {
+    pub(crate) fn wrap(&self, ids: &[u32], keep: Keep) -> Tokenized {
         let [first, last] = self.around;
         let mut wrapped = Vec::with_capacity(ids.len() + 2);
         if ids.first() != Some(&first) {
@@ -237,7 +244,7 @@ impl TextTokenizer {
             wrapped.push(last);
         }
         let full_count = wrapped.len();
-        if full_count > self.limit {
+        if keep == Keep::ModelLimit && full_count > self.limit {
             wrapped.truncate(self.limit - 1);
             wrapped.push(last);
         }

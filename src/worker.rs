@@ -6,17 +6,19 @@ use std::sync::mpsc::Sender;
 
 use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
-use crate::batch::{Batch, Bucket, Priority};
+use crate::batch::{Priority, TokenIds};
 use crate::clock::Clock;
-use crate::engine::{BatchOutput, Engine, EngineError, Session};
+use crate::engine::{Engine, EngineError};
 use crate::progress::Progress;
-use crate::scheduler::{Job, JobItem, Scheduler, Work};
+use crate::scheduler::{Job, JobItem, Ran, Scheduler, Work};
 
 pub mod pool;
-mod second_try;
+pub(crate) mod runner;
 pub(crate) mod tuning;
 mod warm_up;
 
+pub(crate) use runner::panic_text;
+use runner::{RunOutcome, Runner, catch_panic};
 use warm_up::WarmedUp;
 
 /// After this many failed runs in a row the session is not trusted any more.
@@ -29,8 +31,8 @@ pub(super) enum WorkerEvent {
     Ready { worker: usize, measured: Times, left: usize },
     /// So many of them need no run any more; one was run, or they were passed over.
     Idled { worker: usize, done: usize },
-    /// The thread has ended.
-    Ended { worker: usize, end: WorkerEnd },
+    /// The thread has ended, and whether its session ever ran a batch.
+    Ended { worker: usize, has_run: bool, end: WorkerEnd },
 }
 
 /// Why a worker's thread ended.
@@ -60,16 +62,19 @@ pub(super) struct Worker {
 impl Worker {
     /// The thread's whole life; its end is always reported.
     pub(crate) fn run(self) {
-        let life = catch_unwind(AssertUnwindSafe(|| self.live()));
+        let mut has_run = false;
+        let life = catch_unwind(AssertUnwindSafe(|| self.live(&mut has_run)));
         let end = life
             .unwrap_or_else(|panic| WorkerEnd::Failed(format!("panic: {}", panic_text(&*panic))));
         self.scheduler.worker_lost(self.index);
         // The pool is gone only when the process is ending.
-        let _ = self.events.send(WorkerEvent::Ended { worker: self.index, end });
+        let _ = self.events.send(WorkerEvent::Ended { worker: self.index, has_run, end });
     }
 
-    fn live(&self) -> WorkerEnd {
-        let mut session = match self.engine.open_session(self.scheduler.buckets()) {
+    /// Its life, and in `has_run` whether a batch went well in it.
+    fn live(&self, has_run: &mut bool) -> WorkerEnd {
+        let buckets = self.scheduler.buckets();
+        let mut session = match self.engine.open_session(buckets) {
             Ok(session) => session,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
@@ -78,14 +83,20 @@ impl Worker {
             Err(error) => return WorkerEnd::NotOpened(error),
         };
         session.warmed_up();
+        let (clock, incidents) = (Arc::clone(&self.clock), self.scheduler.incidents());
+        let mut runner = Runner::new(session, self.index, buckets, clock, incidents);
         self.scheduler.worker_opened(self.index);
         let ready = WorkerEvent::Ready { worker: self.index, measured, left: left.len() };
         let _ = self.events.send(ready);
         let mut failures = 0;
         while let Some(work) = self.scheduler.next_work(self.index, left.front().copied()) {
             let error = match work {
-                Work::Run(job) => self.run_job(&mut *session, job),
-                Work::WarmUp => self.warm_up_next(&mut *session, &mut left).err(),
+                Work::Run(job) => {
+                    let error = self.run_job(&mut runner, job);
+                    *has_run |= error.is_none();
+                    error
+                }
+                Work::WarmUp => self.warm_up_next(&mut *runner.session, &mut left).err(),
             };
             failures = if error.is_some() { failures + 1 } else { 0 };
             if let Some(end) = error.and_then(|error| self.end_after(error, failures)) {
@@ -96,26 +107,19 @@ impl Worker {
     }
 
     /// Runs a job and answers its requests; the error is that of the session.
-    fn run_job(&self, session: &mut dyn Session, job: Job) -> Option<EngineError> {
-        match run(session, job.bucket, &job.items) {
-            Ok(output) => {
-                let mut rows = second_try::rows(&job.items, &output);
-                self.scheduler.record_run(&job, job.bucket, &job.items, output.times);
-                self.rescue(session, &job.items, &mut rows);
-                job.complete(rows);
-                None
-            }
-            Err(EngineError::OutOfMemory(reason)) => {
-                tracing::warn!(worker = self.index, reason, "a batch is run again in halves");
-                let (rows, error) = self.run_halves(session, &job);
-                job.complete(rows);
-                error
-            }
-            Err(error) => {
-                job.fail(&error.to_string());
-                Some(error)
-            }
+    fn run_job(&self, runner: &mut Runner<'_>, mut job: Job) -> Option<EngineError> {
+        let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids().clone()).collect();
+        let priority = job.items.first().map_or(Priority::Bulk, JobItem::priority);
+        let record = |ran: &Ran<'_>| self.scheduler.record_run(ran);
+        let RunOutcome { rows, error, in_parts } =
+            runner.run(job.bucket, priority, &items, &record);
+        job.in_parts = in_parts;
+        match &error {
+            // A batch that gave nothing says nothing of what a batch costs.
+            Some(error) if rows.iter().all(Result::is_err) => job.fail(&error.to_string()),
+            _ => job.complete(rows),
         }
+        error
     }
 
     /// Whether the session is given up after this error, the last of `failures` in a row.
@@ -135,36 +139,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// Runs items as one batch; a panic of the session is an error of the session.
-fn run<'s>(
-    session: &'s mut dyn Session,
-    bucket: Bucket,
-    items: &[JobItem],
-) -> Result<BatchOutput<'s>, EngineError> {
-    let batch = batch(bucket, items)?;
-    catch_panic(|| session.run(&batch))
-}
-
-fn batch(bucket: Bucket, items: &[JobItem]) -> Result<Batch, EngineError> {
-    let ids = items.iter().map(|item| item.ids().clone()).collect();
-    let priority = items.first().map_or(Priority::Bulk, JobItem::priority);
-    Batch::new(bucket, ids)
-        .map(|batch| batch.with_priority(priority))
-        .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
-}
-
-fn catch_panic<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        Err(EngineError::SessionLost(format!("panic: {}", panic_text(&*panic))))
-    })
-}
-
-/// What a panic was raised with.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 #[cfg(test)]

@@ -1,3 +1,3 @@
-"""Measures single texts beside floods, huge bodies, deep checks and slow clients."""
+"""Measures single texts beside floods, huge bodies, deep checks, slow clients and storms."""
 
-SECTIONS = ("flood", "bodies", "deep", "slow")
+SECTIONS = ("flood", "bodies", "deep", "slow", "absent", "unread")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from http_bench import report, servers
 
-from . import SECTIONS
-from .sections import Measured, Sizes
+from . import SECTIONS, sections
+from .measured import Measured, Sizes
 
 
 def run(typed: argparse.Namespace) -> None:
@@ -24,17 +24,17 @@ def run(typed: argparse.Namespace) -> None:
         typed.deadline_ms,
         typed.idle,
         typed.slow,
+        typed.unread,
+        typed.rest_seconds,
     )
     texts = [entry["text"] for entry in servers.project_texts() if entry["text"].strip()]
-    measured = Measured(sizes, texts, typed.arguments)
     load_before = os.getloadavg()[0]
     chosen = typed.only or SECTIONS
-    for name in SECTIONS:
-        if name == "slow" and name in chosen:
-            with tempfile.TemporaryDirectory(prefix="duovec-edge-") as folder:
-                measured.slow(Path(folder))
-        elif name in chosen:
-            getattr(measured, name)()
+    with tempfile.TemporaryDirectory(prefix="duovec-edge-") as folder:
+        measured = Measured(sizes, texts, typed.arguments, Path(folder))
+        for name in SECTIONS:
+            if name in chosen:
+                getattr(sections, name)(measured)
     heading = (
         f"{os.cpu_count()} cores, busy with {load_before:.1f} others before; "
         f"{sizes.seconds:g} s each, slow {sizes.slow_seconds:g} s; "

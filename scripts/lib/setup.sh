@@ -183,10 +183,31 @@ ensure_node_clients() {
 
 # ensure_binary FEATURES: the binary in BINARY.
 ensure_binary() {
-    say "building the release binary (a few minutes the first time)"
+    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
+    if [ ! -e "$BINARY" ] || [ -n "$(newer_sources)" ]; then
+        say "building the release binary (a few minutes the first time)"
+    fi
     (cd "$ROOT" && cargo build --release --locked --quiet --features "$1") ||
         die "the release binary could not be built; the reason stands above"
-    BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
+}
+
+# newer_sources: one that changed since the binary was built, if there is any.
+newer_sources() {
+    (cd "$ROOT" && find src cpp build.rs Cargo.* -newer "$BINARY" -print -quit 2>/dev/null) || true
+}
+
+# check_flags ARGUMENTS OF duovec serve...: refuses one that is no flag, or is left over, before
+# anything is made that takes minutes.
+check_flags() {
+    local name
+    while [ $# -gt 0 ]; do
+        name=${1%%=*}
+        [ "$name" = --config ] || grep -qF "| \`$name\`" "$ROOT/docs/settings.md" ||
+            die "$1 is no flag of duovec serve: docs/settings.md lists them"
+        # Each takes a value, which may stand behind it.
+        [ "$name" != "$1" ] || [ $# = 1 ] || shift
+        shift
+    done
 }
 
 # prepare_load: the Python environment, the default package and the binary of scripts that put load

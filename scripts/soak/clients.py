@@ -56,6 +56,7 @@ class Client:
             (4, self.send_slowly),
             (3, self.stall),
             (3, self.read_slowly),
+            (2, self.read_nothing),
             (3, self.check_deeply),
             (3, self.ask_without_key),
             (1, self.fill_the_body),
@@ -153,12 +154,12 @@ class Client:
 
     async def page(self) -> int:
         """What operators read."""
-        answer = await self._connection.ask(self._get(self.chance.choice(PAGES)))
+        answer = await self._connection.ask(connection.get(self.chance.choice(PAGES), self.key))
         return self._expect(answer, 200)
 
     async def check_deeply(self) -> int:
         """The canary on every worker; it may not pass in time on a busy machine."""
-        answer = await self._connection.ask(self._get("/health/deep"))
+        answer = await self._connection.ask(connection.get("/health/deep", self.key))
         return self._expect(answer, 200, 503)
 
     async def leave(self) -> str:
@@ -168,9 +169,7 @@ class Client:
         if self.chance.random() < 0.3:
             data = data[: self.chance.randrange(1, len(data))]
         await self._connection.send(data)
-        await asyncio.sleep(self.chance.choice((0, 0, 0.001, 0.01, 0.05)))
-        self._connection.close()
-        return "left"
+        return await self._leave_in(self.chance.choice((0, 0, 0.001, 0.01, 0.05)))
 
     async def send_slowly(self) -> int:
         """Slowly, and fast enough."""
@@ -200,6 +199,18 @@ class Client:
             await asyncio.sleep(0.005)
         return self._expect(await self._connection.answer(wire), 200, *BUSY)
 
+    async def read_nothing(self) -> str:
+        """Asks in ten kilobytes for ten megabytes, takes nothing of those, and leaves."""
+        body = json.dumps({"input": ["a"] * ITEMS_MAX}).encode()
+        wire = await self._connection.send(self._post(ROUTES[0], body))
+        wire.transport.pause_reading()
+        return await self._leave_in(self.chance.uniform(0, 5))
+
+    async def _leave_in(self, seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        self._connection.close()
+        return "left"
+
     async def _ask_for(self, items: list[str], refusals: tuple[int, ...] = ()) -> int:
         route = self.chance.choice(ROUTES)
         body = {"input": items[0] if len(items) == 1 else items, "encoding_format": "base64"}
@@ -213,9 +224,8 @@ class Client:
 
     def _check(self, items: list[str], answer: dict[str, Any]) -> None:
         self.tally.items_answered += len(items)
-        indices = [one["index"] for one in answer["data"]]
-        if indices != list(range(len(items))):
-            raise Broken(f"{len(items)} items were sent, the answer has {len(indices)}")
+        if [one["index"] for one in answer["data"]] != list(range(len(items))):
+            raise Broken(f"{len(items)} items were sent, the answer has others")
         if self.vectors is None:
             return
         for text, one in zip(items, answer["data"], strict=True):
@@ -225,8 +235,7 @@ class Client:
                     raise Broken("a text got another vector than before")
 
     def _expect(self, answer: Answer, *statuses: int) -> int:
-        now = asyncio.get_running_loop().time()
-        held_up = now < self.tally.unavailable_until
+        held_up = asyncio.get_running_loop().time() < self.tally.unavailable_until
         allowed = {*statuses, 408, 503} if held_up else set(statuses)
         if answer.status not in allowed:
             raise Broken(f"{answer.status} {answer.told}, expected {sorted(allowed)}")
@@ -236,9 +245,6 @@ class Client:
 
     def _text_of(self, size: int) -> str:
         return ("soak " * (size // 5 + 1))[:size]
-
-    def _get(self, path: str) -> bytes:
-        return connection.get(path, self.key)
 
     def _post(self, path: str, body: bytes, more: str = "") -> bytes:
         return connection.post(path, self.key, body, more)

@@ -51,6 +51,8 @@ def make_repository(tmp_path: Path) -> Path:
         shutil.copy(SCRIPTS / name, root / "scripts" / name)
     for file in (SCRIPTS / "lib").glob("*.sh"):
         shutil.copy(file, root / "scripts/lib" / file.name)
+    (root / "docs").mkdir()
+    shutil.copy(SCRIPTS.parent / "docs/settings.md", root / "docs")
     stamps = {
         "headers": "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11",
         "cuda": "$WHEEL_CUDART $WHEEL_CUDA_CRT",

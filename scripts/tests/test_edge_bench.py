@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from edge_bench import aside, clients, material, sections
+from edge_bench import aside, clients, material, measured, storms
 from http_bench.open_loop import Answer
 from soak.connection import Broken, Connection
 
@@ -108,6 +108,41 @@ async def failing(signals: aside.Signals) -> None:
     raise ValueError("no")
 
 
+def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
+    came: list[bytes] = []
+
+    async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        came.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async def whole() -> int:
+        ours, theirs = multiprocessing.Pipe()
+        signals = aside.Signals(theirs)
+        async with serving(handler) as (host, port):
+            storm = storms.Storm(2, 0, 1000)
+            blowing = asyncio.create_task(storms.blow(signals, f"http://{host}:{port}", storm))
+            while len(came) < 4:
+                await asyncio.sleep(0.01)
+            ours.send("stop")
+            return await blowing
+
+    assert asyncio.run(whole()) >= 2
+    assert all(b"content-length: 1000\r\n" in head for head in came)
+
+
+def test_a_storm_of_http_2_announces_and_sends_each_body_on_a_stream_of_its_own() -> None:
+    wire = storms.Storm(1, 3, 4, b"body").wire("host")
+    assert wire.startswith(storms.PREFACE)
+    at, frames = len(storms.PREFACE), []
+    while at < len(wire):
+        size, kind = int.from_bytes(wire[at : at + 3]), wire[at + 3]
+        frames.append((kind, int.from_bytes(wire[at + 5 : at + 9])))
+        assert kind != storms.HEADERS or b"\x0econtent-length\x014" in wire[at : at + 9 + size]
+        assert kind != storms.DATA or wire[at + 9 : at + 9 + size] == b"body"
+        at += 9 + size
+    streams = [(kind, stream) for stream in (1, 3, 5) for kind in (storms.HEADERS, storms.DATA)]
+    assert frames == [(storms.SETTINGS, 0), *streams]
+
+
 def test_a_load_runs_in_another_process_until_it_is_stopped() -> None:
     with aside.aside(counting, 41) as ended:
         assert ended.found is None
@@ -123,8 +158,8 @@ def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
         return Answer(due, due, ended, status)
 
     answers = [answer(0, 1), answer(0, 3), answer(9, 11), answer(1, 2, 429)]
-    assert sections.good_per_s(answers, 2.0, 10.0) == pytest.approx(0.1)
-    assert math.isnan(sections.ratio(1, 0))
+    assert measured.good_per_s(answers, 2.0, 10.0) == pytest.approx(0.1)
+    assert math.isnan(measured.ratio(1, 0))
 
 
 def test_documents_differ_and_have_their_size() -> None:

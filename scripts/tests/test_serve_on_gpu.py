@@ -186,3 +186,26 @@ def test_the_cpu_serves_when_it_is_asked_for_or_there_is_no_driver(
         assert "--cpu" not in done.stdout and "BUILD_PLAN" not in done.stdout
         assert "GPU" not in done.stderr
     assert "tensorrt" not in (repository / "cargo.log").read_text()
+
+
+def test_a_wrong_flag_is_said_before_anything_is_made(serve: Serve, repository: Path) -> None:
+    for words in [("--max-itmes", "3"), ("--max-itmes=3",), ("--max-items", "3", "4")]:
+        done = serve(*words, cuda=None)
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert "is no flag of duovec serve" in line and words[-1 if len(words) > 2 else 0] in line
+    assert not (repository / "cargo.log").exists()
+    done = serve("--api-key", "--odd", "--max-items=3", cuda=None)
+    assert done.stdout.startswith("serves: --api-key --odd --max-items=3"), done.stderr
+
+
+def test_a_build_is_told_of_only_where_there_is_something_to_build(
+    serve: Serve, repository: Path
+) -> None:
+    told = "building the release binary"
+    assert told in serve(cuda=None).stderr
+    assert told not in serve(cuda=None).stderr
+    source = repository / "src/main.rs"
+    source.parent.mkdir()
+    source.touch()
+    assert told in serve(cuda=None).stderr

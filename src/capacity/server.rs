@@ -136,6 +136,7 @@ impl SimulatedServer {
                 Action::Wake { worker } => self.workers[worker] = WorkerActivity::Asking,
                 Action::Accept { .. }
                 | Action::Refuse(_)
+                | Action::Reserve(_)
                 | Action::Answer { .. }
                 | Action::Abandon { .. }
                 | Action::WakeAll => {}
@@ -155,7 +156,10 @@ impl Serve for SimulatedServer {
         let contents = vec![number; tokens.len()];
         // Texts of a simulated load are all different.
         let (contents, digests, vectors) = (&contents[..], &[][..], Vectors::Both);
-        let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
+        // Nor is any tokenized first.
+        let reserved = None;
+        let event =
+            Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved };
         let actions = self.state.handle(now, &event);
         let refusal = actions.iter().find_map(|action| match action {
             Action::Refuse(refusal) => Some(*refusal),

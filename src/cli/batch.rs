@@ -1,41 +1,39 @@
-//! `duovec batch`: a file of requests as OpenAI's Batch API takes them, answered without HTTP.
-//!
-//! Answers are in the order of the requests. They are written to `OUT.partial`, which gets its name
-//! at the end; a run that is started again goes on behind the last whole line of it.
+//! `duovec batch`: a file of requests as OpenAI's Batch API takes them, answered without HTTP, in
+//! the order of the requests.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
 use clap::{Arg, ArgMatches, Command};
-use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Incomplete;
+use super::offline::Production;
 use super::serve;
-use crate::clock::{Clock, RealClock};
-use crate::config::Config;
-use crate::corpus::Lines;
-use crate::http;
-use crate::http::offline::{self, Answered};
+use crate::batch::TokenIds;
+use crate::clock::RealClock;
+use crate::config::{Config, HttpConfig};
+use crate::corpus::{
+    CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
+    on_all_cores, stream,
+};
+use crate::http::offline::{self, Answered, Asked};
+use crate::package::ModelPackage;
+use crate::package::manifest::{Manifest, PromptName};
+use crate::scheduler::TextRow;
 use crate::service::EmbeddingService;
 use crate::telemetry;
+use crate::tokenize::{TextTokenizer, Tokenized};
 
-/// Requests that are answered at the same time; enough to fill batches with single texts.
-const REQUESTS: usize = 256;
-/// How long a request may take; nobody waits at the other end of a connection.
-const REQUEST_TIME: Duration = Duration::from_secs(3600);
-/// How often a request is tried that finds no room.
-const TRIES: u32 = 1000;
-/// The longest wait between two tries.
-const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long the workers may take to end.
-const END_TIME: Duration = Duration::from_secs(10);
+/// Texts, or lines, with which a part ends: what an end of the run costs at most. Enough to sort by
+/// length.
+const PART_ITEMS: usize = 1024;
+/// Bytes of the input after which a part ends before it has so many.
+const PART_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
@@ -60,6 +58,57 @@ pub(super) fn command() -> Command {
         )
 }
 
+/// Answers every request of the file.
+pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
+    telemetry::init(config);
+    let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
+    let (input, output) = (path("input"), path("output"));
+    let package = ModelPackage::read_manifest(&config.package)?;
+    let package = package.with_default_prompt(config.default_prompt)?;
+    let service = serve::service(config, Arc::new(RealClock::new()));
+    service.announce(package.manifest());
+    let windows = Requests::open(input, &service, &config.http)?;
+    let length = std::fs::metadata(input).map_or(0, |found| found.len());
+    let terms = terms(config, package.manifest());
+    let production =
+        Production { target: OutputTarget::lines(output.clone()), terms, windows, length };
+    let maker = |package: ModelPackage, tokenizer, _: &Terms| AnswerMaker {
+        service: &service,
+        manifest: package.manifest().clone(),
+        tokenizer,
+    };
+    let Totals { embedded, rejected, .. } = production.run(config, maker)?;
+    let (all, output) = (embedded + rejected, output.display());
+    tracing::info!(requests = all, failed = rejected, out = %output, "answered");
+    if rejected == 0 {
+        return Ok(());
+    }
+    let message = format!("{rejected} of {all} requests failed; their lines in {output} say why");
+    Err(Incomplete(message).into())
+}
+
+/// What an answer depends on besides its request.
+fn terms(config: &Config, manifest: &Manifest) -> Terms {
+    let HttpConfig { max_items, max_body_bytes, truncate, dialects, .. } = &config.http;
+    let dialects: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
+    let aliases = [&manifest.aliases[..], &config.model_aliases].concat();
+    let prompts = &manifest.prompts;
+    let default_prompt = manifest.default_prompt.map_or("none", PromptName::name);
+    Terms::of_model(config, manifest)
+        .and("answers", "duovec batch")
+        .and("prompt_query", prompts.query.as_deref().unwrap_or_default())
+        .and("prompt_passage", prompts.passage.as_deref().unwrap_or_default())
+        .and("prompt_default", default_prompt)
+        .and("model_aliases", aliases.join(","))
+        .and("token_input", config.token_input.name())
+        .and("max_items", max_items)
+        .and("max_body_bytes", max_body_bytes)
+        .and("truncate", truncate.name())
+        .and("dialects", dialects.join(","))
+        .and("part_items", PART_ITEMS)
+        .and("part_bytes", PART_BYTES)
+}
+
 /// A line of the input.
 #[derive(Deserialize)]
 struct BatchRequest<'a> {
@@ -68,6 +117,12 @@ struct BatchRequest<'a> {
     url: String,
     #[serde(borrow)]
     body: &'a RawValue,
+}
+
+/// What of a line is kept when it is no request.
+#[derive(Deserialize)]
+struct Named {
+    custom_id: String,
 }
 
 /// A line of the output.
@@ -92,237 +147,189 @@ struct Fault<'a> {
     message: &'a str,
 }
 
-/// How many requests ended how.
-#[derive(Debug, Clone, Copy, Default)]
-struct LineCounts {
-    all: u64,
-    failed: u64,
+/// How a line ends.
+#[derive(Clone)]
+enum LineEnd {
+    /// As the route answers.
+    Answered(Answered),
+    /// It is no request, and why.
+    Invalid(String),
 }
 
-/// Answers every request of the file.
-pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(&config.log);
-    let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
-    let (input, output) = (path("input"), path("output"));
-    if output.exists() {
-        bail!("{} is there already; remove it, or name another file", output.display());
-    }
-    let mut requests = Requests::open(input)?;
-    let mut answers = Answers::open(output)?;
-    let mut counts = answers.pass_over(&mut requests)?;
-    let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let service = serve::service(config, Arc::clone(&clock));
-    let pool = serve::start(config, &service, clock)?;
-    let outcome = http::block_on(async {
-        let answered = answer_all(&service, config, &mut requests, &mut answers, &mut counts);
-        let outcome = tokio::select! {
-            biased;
-            reason = pool.failed() => Err(serve::pool_lost(&reason)),
-            answered = answered => answered,
-        };
-        pool.shutdown(END_TIME).await;
-        outcome
-    });
-    outcome?;
-    answers.finish()?;
-    let LineCounts { all, failed } = counts;
-    tracing::info!(requests = all, failed, out = %output.display(), "answered");
-    if failed == 0 {
-        return Ok(());
-    }
-    let output = output.display();
-    Err(Incomplete(format!("{failed} of {all} requests failed; their lines in {output} say why"))
-        .into())
-}
-
-async fn answer_all(
-    service: &EmbeddingService,
-    config: &Config,
-    requests: &mut Requests,
-    answers: &mut Answers,
-    counts: &mut LineCounts,
-) -> anyhow::Result<()> {
-    let lines = stream::iter(std::iter::from_fn(|| requests.next().transpose()));
-    let one =
-        async |line: anyhow::Result<InputLine>| anyhow::Ok(answer(service, config, line?).await);
-    let mut told = std::pin::pin!(lines.map(one).buffered(REQUESTS));
-    while let Some(one) = told.next().await {
-        let (line, failed) = one?;
-        answers.write(&line)?;
-        counts.all += 1;
-        counts.failed += u64::from(failed);
-    }
-    Ok(())
-}
-
-/// The line of an answer, and whether it is one of a failure.
-async fn answer(service: &EmbeddingService, config: &Config, line: InputLine) -> (Vec<u8>, bool) {
-    let id = format!("batch_req_{:08}", line.number);
-    let asked = line.text.as_deref().map_err(Clone::clone).and_then(|text| {
-        let wrong = |error| format!("line {} is not a request: {error}", line.number);
-        let asked: BatchRequest<'_> = serde_json::from_slice(text).map_err(wrong)?;
-        match asked.method.as_deref() {
-            None | Some("POST") => Ok(asked),
-            Some(_) => Err(format!("line {} has another method; use POST", line.number)),
-        }
-    });
-    match asked {
-        Ok(asked) => {
-            let answered = tried(service, config, &asked).await;
-            let body = serde_json::from_slice(&answered.body).expect("the routes answer JSON");
-            let response = Some(Response { status_code: answered.status, request_id: &id, body });
-            let custom_id = Some(asked.custom_id.as_str());
-            (told(&Told { id: &id, custom_id, response, error: None }), !answered.is_ok())
-        }
-        Err(message) => {
-            let error = Some(Fault { code: "invalid_line", message: &message });
-            (told(&Told { id: &id, custom_id: None, response: None, error }), true)
-        }
-    }
-}
-
-/// Asks until there is room: the other requests of the file take it for a while.
-async fn tried(service: &EmbeddingService, config: &Config, asked: &BatchRequest<'_>) -> Answered {
-    let body = asked.body.get().as_bytes();
-    let mut tries = 1;
-    loop {
-        let answered = offline::answer(service, &config.http, &asked.url, body, REQUEST_TIME).await;
-        match answered.retry_after {
-            Some(after) if tries < TRIES => tokio::time::sleep(after.min(WAIT_MAX)).await,
-            _ => return answered,
-        }
-        tries += 1;
-    }
-}
-
-fn told(line: &Told<'_>) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(line).expect("it has names and plain values");
-    bytes.push(b'\n');
-    bytes
-}
-
-/// A line of the input, or why it was not kept.
-struct InputLine {
+/// A line of the input that is not blank.
+struct RequestLine {
     /// From 1.
     number: u64,
-    text: Result<Vec<u8>, String>,
+    custom_id: Option<String>,
+    asked: Result<Asked, LineEnd>,
 }
 
-/// The input.
-struct Requests {
+/// Requests whose answers are one part.
+struct RequestWindow {
+    requests: Vec<RequestLine>,
+    digest: String,
+    place: String,
+    span: Range<u64>,
+}
+
+impl Window for RequestWindow {
+    fn digest(&self) -> String {
+        self.digest.clone()
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn span(&self) -> Range<u64> {
+        self.span.clone()
+    }
+}
+
+/// The input, window by window.
+struct Requests<'a> {
     path: PathBuf,
     lines: Lines,
+    service: &'a EmbeddingService,
+    config: &'a HttpConfig,
 }
 
-impl Requests {
-    fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), lines: Lines::of(Box::new(file)) })
+impl<'a> Requests<'a> {
+    fn open(
+        path: &Path,
+        service: &'a EmbeddingService,
+        config: &'a HttpConfig,
+    ) -> Result<Self, CorpusError> {
+        let file = File::open(path).map_err(|error| CorpusError::input(path, error))?;
+        Ok(Self { path: path.to_owned(), lines: Lines::of(Box::new(file)), service, config })
     }
 
-    /// The next line that is not blank; `None` at the end.
-    fn next(&mut self) -> anyhow::Result<Option<InputLine>> {
-        loop {
-            let read = self.lines.next();
-            let read = read.with_context(|| format!("cannot read {}", self.path.display()))?;
-            let Some(text) = read.map(|line| line.map(<[u8]>::to_vec)) else { return Ok(None) };
-            if !text.as_ref().is_ok_and(|text| text.trim_ascii().is_empty()) {
-                return Ok(Some(InputLine { number: self.lines.number(), text }));
+    fn read(&mut self) -> Result<Option<RequestWindow>, CorpusError> {
+        let start = self.lines.position();
+        let (mut requests, mut items, mut digest) = (Vec::new(), 0, PieceDigest::default());
+        while items < PART_ITEMS && self.lines.position() - start < PART_BYTES {
+            let line = self.lines.next().map_err(|error| CorpusError::input(&self.path, error))?;
+            let Some(line) = line.map(|line| line.map(<[u8]>::to_vec)) else { break };
+            if line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty()) {
+                continue;
             }
+            let number = self.lines.number();
+            digest.add(number.to_le_bytes());
+            digest.add(line.as_deref().unwrap_or_else(|problem| problem.as_bytes()));
+            let (custom_id, asked) = self.request(number, line);
+            items += asked.as_ref().map_or(1, Asked::items);
+            requests.push(RequestLine { number, custom_id, asked });
         }
-    }
-}
-
-/// A line that an earlier run wrote: what is compared, and counted.
-#[derive(Deserialize)]
-struct WrittenLine {
-    id: String,
-    custom_id: Option<String>,
-    response: Option<WrittenResponse>,
-}
-
-#[derive(Deserialize)]
-struct WrittenResponse {
-    status_code: u16,
-}
-
-impl WrittenLine {
-    /// Whether it answers the request of this line of the input.
-    fn answers(&self, line: &InputLine) -> bool {
-        #[derive(Deserialize)]
-        struct Named {
-            custom_id: String,
-        }
-        let named = || serde_json::from_slice::<Named>(line.text.as_ref().ok()?).ok();
-        self.id.ends_with(&format!("_{:08}", line.number))
-            && (self.custom_id.is_none() || self.custom_id == named().map(|line| line.custom_id))
-    }
-}
-
-/// The output until it is whole.
-struct Answers {
-    output: PathBuf,
-    partial: PathBuf,
-    file: BufWriter<File>,
-}
-
-impl Answers {
-    fn open(output: &Path) -> anyhow::Result<Self> {
-        let mut partial = OsString::from(output);
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
-        let file = file.with_context(|| format!("cannot write {}", partial.display()))?;
-        Ok(Self { output: output.to_owned(), partial, file: BufWriter::new(file) })
+        let Some(first) = requests.first() else { return Ok(None) };
+        let place = format!("line {} of {}", first.number, self.path.display());
+        let (digest, span) = (digest.finish(), start..self.lines.position());
+        Ok(Some(RequestWindow { requests, digest, place, span }))
     }
 
-    /// Passes over the requests that an earlier run answered; what it did not end is cut off.
-    fn pass_over(&mut self, requests: &mut Requests) -> anyhow::Result<LineCounts> {
-        let cannot = || format!("cannot go on with {}", self.partial.display());
-        let mut counts = LineCounts::default();
-        let mut whole = 0;
-        let mut line = Vec::new();
-        let mut reader = BufReader::new(self.file.get_ref());
-        loop {
-            line.clear();
-            let length = reader.read_until(b'\n', &mut line).with_context(cannot)?;
-            if !line.ends_with(b"\n") {
-                break;
+    /// The name that a line gives itself, and what it asks.
+    fn request(
+        &self,
+        number: u64,
+        line: Result<Vec<u8>, String>,
+    ) -> (Option<String>, Result<Asked, LineEnd>) {
+        let line = match line {
+            Ok(line) => line,
+            Err(problem) => return (None, Err(LineEnd::Invalid(problem))),
+        };
+        let asked: BatchRequest<'_> = match serde_json::from_slice(&line) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let named = serde_json::from_slice::<Named>(&line).ok();
+                let problem = format!("line {number} is not a request: {error}");
+                return (named.map(|line| line.custom_id), Err(LineEnd::Invalid(problem)));
             }
-            let before: WrittenLine = serde_json::from_slice(&line).with_context(cannot)?;
-            let request = requests.next()?;
-            if !request.as_ref().is_some_and(|line| before.answers(line)) {
-                return Err(anyhow!("it answers other requests; remove it")).with_context(cannot);
+        };
+        let BatchRequest { custom_id, method, url, body } = asked;
+        let asked = match method.as_deref() {
+            None | Some("POST") => {
+                let body = body.get().as_bytes();
+                offline::read(self.service, self.config, &url, body).map_err(LineEnd::Answered)
             }
-            let ok = before.response.is_some_and(|response| response.status_code == 200);
-            counts.all += 1;
-            counts.failed += u64::from(!ok);
-            whole += length as u64;
+            Some(_) => Err(LineEnd::Invalid(format!("line {number} has another method; use POST"))),
+        };
+        (Some(custom_id), asked)
+    }
+}
+
+impl Iterator for Requests<'_> {
+    type Item = Result<RequestWindow, CorpusError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+/// Makes parts of answers.
+struct AnswerMaker<'a> {
+    service: &'a EmbeddingService,
+    manifest: Manifest,
+    tokenizer: TextTokenizer,
+}
+
+/// The requests of a window, each with the ids of its texts.
+struct TokenizedRequests {
+    requests: Vec<RequestLine>,
+    tokens: Vec<Result<Vec<Tokenized>, LineEnd>>,
+}
+
+impl Maker for AnswerMaker<'_> {
+    type Window = RequestWindow;
+    type Prepared = TokenizedRequests;
+
+    fn prepare(
+        &self,
+        RequestWindow { requests, .. }: RequestWindow,
+    ) -> Result<(TokenizedRequests, Vec<TokenIds>), CorpusError> {
+        let tokens = on_all_cores(&requests, |request| {
+            let asked = request.asked.as_ref().map_err(Clone::clone)?;
+            let tokens = asked.tokenize(self.service, &self.manifest, &self.tokenizer);
+            tokens.map_err(LineEnd::Answered)
+        })?;
+        let items = tokens.iter().flatten().flatten().map(|item| item.ids.clone()).collect();
+        Ok((TokenizedRequests { requests, tokens }, items))
+    }
+
+    fn part<'a>(&'a self, prepared: &'a TokenizedRequests, rows: Vec<TextRow>) -> NewPart<'a> {
+        let mut rows = rows.into_iter();
+        let (mut totals, mut lines) = (Totals::default(), Vec::new());
+        for (request, tokens) in prepared.requests.iter().zip(&prepared.tokens) {
+            let end = match (&request.asked, tokens) {
+                (Ok(asked), Ok(tokens)) => {
+                    totals.tokens += tokens.iter().map(|item| item.ids.len() as u64).sum::<u64>();
+                    let rows = rows.by_ref().take(tokens.len());
+                    let answered = asked.answer(&self.manifest, &self.tokenizer, tokens, rows);
+                    LineEnd::Answered(answered)
+                }
+                (_, Err(end)) | (Err(end), _) => end.clone(),
+            };
+            let is_ok = matches!(&end, LineEnd::Answered(answered) if answered.is_ok());
+            totals.embedded += u64::from(is_ok);
+            totals.rejected += u64::from(!is_ok);
+            request.write(&end, &mut lines);
         }
-        let file = self.file.get_mut();
-        file.set_len(whole).with_context(cannot)?;
-        file.seek(SeekFrom::Start(whole)).with_context(cannot)?;
-        Ok(counts)
+        let write = Box::new(move |path: &Path| stream(path, |out| Write::write_all(out, &lines)));
+        NewPart { totals, reasons: Vec::new(), write }
     }
+}
 
-    fn write(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        let written = self.file.write_all(line);
-        written.with_context(|| self.advice())
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        let written = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
-        written.with_context(|| self.advice())?;
-        let named = fs::rename(&self.partial, &self.output);
-        named.with_context(|| format!("cannot write {}", self.output.display()))
-    }
-
-    fn advice(&self) -> String {
-        format!(
-            "cannot write {}; make room and run the same command again, which goes on behind its \
-             last line",
-            self.partial.display()
-        )
+impl RequestLine {
+    fn write(&self, end: &LineEnd, lines: &mut Vec<u8>) {
+        let id = format!("batch_req_{:08}", self.number);
+        let custom_id = self.custom_id.as_deref();
+        let (response, error) = match end {
+            LineEnd::Answered(Answered { status, body }) => {
+                let body = serde_json::from_slice(body).expect("the routes answer JSON");
+                (Some(Response { status_code: *status, request_id: &id, body }), None)
+            }
+            LineEnd::Invalid(message) => (None, Some(Fault { code: "invalid_line", message })),
+        };
+        let told = Told { id: &id, custom_id, response, error };
+        serde_json::to_writer(&mut *lines, &told).expect("it has names and plain values");
+        lines.push(b'\n');
     }
 }

@@ -107,7 +107,7 @@ struct BenchReport {
 
 /// Measures and prints; progress goes to the log.
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(&config.log);
+    telemetry::init(config);
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();

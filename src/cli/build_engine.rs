@@ -105,7 +105,7 @@ mod with_tensorrt {
 
     /// Builds the plan; progress goes to standard error, the result to standard output.
     pub(in crate::cli) fn build_engine(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-        telemetry::init(&config.log);
+        telemetry::init(config);
         let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
         let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
         let library_dir = config.engine.tensorrt.library_dir.clone();

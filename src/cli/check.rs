@@ -4,6 +4,7 @@
 //! One line for each file, plan, library, driver and GPU, and one for the engine; each line that is
 //! not well says what to do.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -13,6 +14,7 @@ use crate::clock::{Clock, RealClock};
 use crate::config::{Config, EngineChoice};
 use crate::package::ModelPackage;
 use crate::package::canary::compare;
+use crate::package::manifest::PromptName;
 use crate::telemetry;
 
 use super::load::{Loaded, Measuring, load};
@@ -46,8 +48,13 @@ impl Findings {
         if verdict == Verdict::Bad {
             self.bad.push(format!("{subject}: {text}"));
         }
-        println!("{word:<5} {subject}: {text}");
+        print(&format!("{word:<5} {subject}: {text}"));
     }
+}
+
+/// Prints a line, whether or not somebody reads it: the exit code tells as well.
+fn print(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Prints a line for each thing that it checks.
@@ -55,7 +62,7 @@ impl Findings {
 /// # Errors
 /// When any of them is bad.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
-    telemetry::init(&config.log);
+    telemetry::init(config);
     let package = ModelPackage::read_manifest(&config.package)?;
     let mut findings = Findings::default();
     check_files(&package, &mut findings);
@@ -121,19 +128,21 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     findings.say(Verdict::Well, &engine, &text);
     let text = format!("normalization {}", loaded.tokenizer.normalization().name());
     findings.say(Verdict::Well, "tokenizer", &text);
+    let prompt = manifest.default_prompt.map_or("none", PromptName::name);
+    findings.say(Verdict::Well, "default prompt", prompt);
     findings.say(Verdict::Well, "token ids as input", config.token_input.name());
     let room = match config.queue.cache_bytes.get() {
         0 => "off".to_owned(),
         bytes => format!("{bytes} bytes"),
     };
     findings.say(Verdict::Well, "cache of vectors", &room);
-    println!(
+    print(&format!(
         "{} is whole: {} revision {}, {} dimensions, {} tokens",
         loaded.package.directory().display(),
         manifest.model_id,
         manifest.revision,
         manifest.hidden_size,
         manifest.max_input_tokens
-    );
+    ));
     Ok(())
 }

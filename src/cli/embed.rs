@@ -2,26 +2,24 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 
 use super::Incomplete;
-use super::load::{Chosen, Loaded, Measuring, load};
+use super::offline::Production;
 use crate::batch::Vectors;
-use crate::clock::{Clock, RealClock};
-use crate::config::{Config, OptimizeFor};
+use crate::config::Config;
 use crate::corpus::{
-    self, Columns, CorpusJob, CorpusProgress, DenseFloat, InputFile, InputFormat, Machine,
-    OutputFormat, OutputTarget, Recipe, RecipeOptions, Totals, WindowLimits,
+    Columns, DenseFloat, InputFile, InputFormat, InputRows, OutputFormat, OutputTarget, Recipe,
+    RecipeOptions, Terms, TextMaker, Totals, WindowLimits, Windows,
 };
+use crate::package::ModelPackage;
+use crate::package::manifest::Manifest;
 use crate::service::InputType;
 use crate::sparse::Selection;
 use crate::telemetry;
-
-mod progress_bar;
 
 /// Rows of a part when nobody says: enough to sort by length, seconds to minutes of work.
 const PART_ROWS: &str = "8192";
@@ -105,67 +103,58 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// Embeds, and shows how far it is.
+/// Embeds every row.
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(&config.log);
-    let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let job = job(config, typed)?;
-    let mut config = config.clone();
-    config.engine.optimize_for = OptimizeFor::Throughput;
-    // The last bits of a vector depend on the batch that it runs in. What shares a batch depends on
-    // its size, so that must not be chosen anew in each run.
-    let measuring = Measuring::MeasureWorkers;
-    let loaded = load(&config, measuring, &clock, &Arc::default())?;
-    let recipe = recipe(&loaded, &job, typed)?;
-    let Chosen { engine, buckets, workers, .. } = loaded.chosen;
-    let machine = Machine {
-        engine,
-        buckets,
-        tokenizer: loaded.tokenizer,
-        workers: workers.as_usize(),
-        watchdog: config.watchdog,
-        clock: Arc::clone(&clock),
-    };
-    let progress = CorpusProgress::default();
-    let run = || corpus::embed(&job, &recipe, &machine, &progress);
-    let totals = progress_bar::show_while(&progress, &*clock, run)?;
-    report(&job, totals)
-}
-
-fn report(job: &CorpusJob, totals: Totals) -> anyhow::Result<()> {
-    let Totals { embedded, rejected, tokens } = totals;
-    tracing::info!(embedded, rejected, tokens, out = %job.target.path.display(), "embedded");
-    if rejected == 0 {
-        return Ok(());
-    }
-    let (rows, side) = (embedded + rejected, job.target.rejected_path());
-    let side = side.display();
-    Err(Incomplete(format!(
-        "{rejected} of {rows} rows could not be embedded; {side} has each with its reason"
-    ))
-    .into())
-}
-
-fn job(config: &Config, typed: &ArgMatches) -> anyhow::Result<CorpusJob> {
+    telemetry::init(config);
+    let package = ModelPackage::read_manifest(&config.package)?;
+    let package = package.with_default_prompt(config.default_prompt)?;
     let texts = |name: &str| -> Vec<String> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
     };
-    let files =
-        InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
     let out = PathBuf::from(typed.get_one::<String>("out").expect("clap asks for it"));
     let target = OutputTarget::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
+    let recipe = recipe(package.manifest().clone(), &target, typed)?;
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
     let columns = Columns { text, kept: texts("keep") };
+    target.format.check(&columns, recipe.vectors)?;
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
     let rows = rows.context("--part-rows: send a whole number above zero")?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
-    let item_bytes_max = config.http.max_item_bytes.as_usize();
-    Ok(CorpusJob { files, columns, target, limits, item_bytes_max })
+    let files =
+        InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
+    let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
+    let mut windows = Windows::new(input, limits, columns.kept.len());
+    target.format.check_types(windows.look()?)?;
+    let terms = recipe
+        .complete(Terms::of_model(config, package.manifest()))
+        .and("format", target.format.name())
+        .and("text_column", &columns.text)
+        .and("kept_columns", columns.kept.join(","))
+        .and("part_rows", rows)
+        .and("part_bytes", PART_BYTES);
+    let (format, rejected_path) = (target.format, target.rejected_path());
+    let (path, length) = (target.path.clone(), windows.input_length());
+    let production = Production { target, terms, windows, length };
+    let maker = |_: ModelPackage, tokenizer, terms: &Terms| TextMaker {
+        recipe,
+        tokenizer,
+        terms: terms.clone(),
+        kept: columns.kept,
+        format,
+    };
+    let Totals { embedded, rejected, tokens } = production.run(config, maker)?;
+    tracing::info!(embedded, rejected, tokens, out = %path.display(), "embedded");
+    if rejected == 0 {
+        return Ok(());
+    }
+    let (rows, side) = (embedded + rejected, rejected_path.display());
+    let message =
+        format!("{rejected} of {rows} rows could not be embedded; {side} has each with its reason");
+    Err(Incomplete(message).into())
 }
 
-fn recipe(loaded: &Loaded, job: &CorpusJob, typed: &ArgMatches) -> anyhow::Result<Recipe> {
-    let manifest = loaded.package.manifest().clone();
-    let has_both = manifest.sparse.is_some() && job.target.format != OutputFormat::Npy;
+fn recipe(manifest: Manifest, target: &OutputTarget, typed: &ArgMatches) -> anyhow::Result<Recipe> {
+    let has_both = manifest.sparse.is_some() && target.format != OutputFormat::Npy;
     let default = if has_both { Vectors::Both } else { Vectors::Dense };
     let min_weight: Option<f32> = number(typed, "sparse-min-weight")?;
     if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
@@ -178,8 +167,7 @@ fn recipe(loaded: &Loaded, job: &CorpusJob, typed: &ArgMatches) -> anyhow::Resul
         selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
         float: choice(typed, "dense-type", &DenseFloat::WORDS).expect("it has a default"),
     };
-    let Chosen { buckets, max_batch_tokens, .. } = &loaded.chosen;
-    Ok(Recipe::new(manifest, asked, buckets.clone(), max_batch_tokens.as_usize())?)
+    Ok(Recipe::new(manifest, asked)?)
 }
 
 fn words<T, const N: usize>(words: &[(&'static str, T); N]) -> Vec<&'static str> {

@@ -1,5 +1,6 @@
 //! From a configuration to a verified package and an engine that passed the canary.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::Context;
 use crate::batch::Bucket;
 use crate::batch::plan::{bucket_ladder, gpu_ladder};
 use crate::clock::Clock;
-use crate::config::{Config, EngineChoice, PrecisionChoice};
+use crate::config::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{GPU_KNEE_TOKENS, MaxBatchTokens, Workers};
@@ -54,7 +55,9 @@ pub(super) fn load(
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
-    let package = ModelPackage::open(&config.package)?.in_precision(config.engine.precision)?;
+    let package = ModelPackage::open(&config.package)?
+        .in_precision(config.engine.precision)?
+        .with_default_prompt(config.default_prompt)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =
@@ -130,6 +133,7 @@ impl Loader<'_> {
         let found = ways.best(ladder, open, &**self.clock)?;
         drop(opener);
         let ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured } = found;
+        self.warn_of_misfits(kind, split);
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
             tracing::info!(
@@ -143,6 +147,36 @@ impl Loader<'_> {
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
         let (engine, wide) = (engine.into(), wide.map(Arc::from));
         Ok(Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured })
+    }
+
+    /// Says which settings this engine does not use, or this machine cannot keep up with.
+    fn warn_of_misfits(&self, kind: EngineKind, Split { workers, threads }: Split) {
+        let gpus = &self.config.engine.tensorrt.devices;
+        if !kind.is_tensorrt() && *gpus != TensorRtConfig::default().devices {
+            tracing::warn!("--devices names GPUs, and {kind} uses none: it has no effect");
+        }
+        let (cores, threads) = (cores(), workers * threads);
+        if kind == EngineKind::OpenVino && threads > cores {
+            tracing::warn!(
+                workers,
+                threads,
+                cores,
+                "the workers have more processor threads than there are cores, and slow each \
+                 other down: give fewer --workers or --threads-per-worker, or neither"
+            );
+        }
+    }
+
+    fn not_built(&self, feature: &str) -> EngineError {
+        let is_of_use = self.config.engine.choice != EngineChoice::Auto || has_nvidia_driver();
+        EngineError::NotAvailable(if is_of_use {
+            format!(
+                "this program was built without the feature `{feature}`; build it with --features \
+                 {feature}"
+            )
+        } else {
+            "there is no driver of an NVIDIA GPU here".to_owned()
+        })
     }
 
     fn enter(&self, stage: StartStage, kind: EngineKind) {
@@ -186,7 +220,7 @@ impl Loader<'_> {
 
     #[cfg(not(feature = "openvino"))]
     fn openvino(&self) -> Result<Opener<'_>, EngineError> {
-        Err(not_built("openvino"))
+        Err(self.not_built("openvino"))
     }
 
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
@@ -198,7 +232,7 @@ impl Loader<'_> {
             _ => (PlanFlavour::TensorRtRtx, cfg!(feature = "tensorrt-rtx")),
         };
         if !built {
-            return Err(not_built(flavour.name()));
+            return Err(self.not_built(flavour.name()));
         }
         let config = &self.config.engine.tensorrt;
         let options = TensorRtOptions {
@@ -251,14 +285,15 @@ impl Loader<'_> {
 
     #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
     fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
-        Err(not_built(kind.name()))
+        Err(self.not_built(kind.name()))
     }
 }
 
-fn not_built(feature: &str) -> EngineError {
-    EngineError::NotAvailable(format!(
-        "this program was built without the feature `{feature}`; build it with --features {feature}"
-    ))
+/// Whether Linux, or Windows below it, has one.
+fn has_nvidia_driver() -> bool {
+    ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"]
+        .iter()
+        .any(|path| Path::new(path).exists())
 }
 
 /// "openvino; not tensorrt: <why>; not tensorrt-rtx: <why>".

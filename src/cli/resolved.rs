@@ -2,7 +2,7 @@
 //!
 //! The output is a configuration file that gives the same settings; secrets are left out of it.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
 
@@ -10,17 +10,20 @@ use crate::config::Config;
 use crate::config::raw::{Origin, RawConfig};
 use crate::config::settings::{SETTINGS, Setting, Takes};
 
-/// Prints a line for each setting.
+/// Prints a line for each warning and each setting.
 ///
 /// # Errors
 /// Every problem of every setting, not only the first.
 pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
     let config = Config::resolve(raw)?;
-    let mut out = io::stdout().lock();
-    for setting in SETTINGS {
-        writeln!(out, "{}", line(setting, raw, &config)).context("cannot print the settings")?;
+    let warnings = config.warnings.iter().map(|warning| format!("# warning: {warning}"));
+    let lines = SETTINGS.iter().map(|setting| line(setting, raw, &config));
+    let text: String = warnings.chain(lines).map(|line| line + "\n").collect();
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.context("cannot print the settings"),
     }
-    Ok(())
 }
 
 fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
@@ -49,6 +52,7 @@ fn origin(setting: &Setting, raw: &RawConfig) -> String {
         Origin::Flag => format!("flag --{}", setting.flag),
         Origin::Environment => format!("environment {}", setting.variable()),
         Origin::File(path) => format!("file {}", path.display()),
+        Origin::Release => "came with this release".to_owned(),
         Origin::Default => "default".to_owned(),
     }
 }

@@ -42,13 +42,14 @@ const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 /// # Errors
 /// Everything that ends the process with a non-zero exit code.
 pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
-    telemetry::init(&config.log);
+    telemetry::init(config);
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let service = Arc::new(service(config, Arc::clone(&clock)));
     // A wrong directory is said at once, before the port is taken.
-    service.announce(ModelPackage::read_manifest(&config.package)?.manifest());
+    let package = ModelPackage::read_manifest(&config.package)?;
+    service.announce(package.with_default_prompt(config.default_prompt)?.manifest());
     let entrance = open(config)?;
     http::block_on(run(config, service, clock, entrance))
 }
@@ -120,7 +121,7 @@ async fn run(
                         left = drained;
                         break Ok(());
                     }
-                    again = signals.next() => return Err(interrupted(again)),
+                    again = signals.another() => return Err(interrupted(again)),
                 }
             }
         }
@@ -132,7 +133,7 @@ async fn run(
     let flush_time = left.unwrap_or_default().max(FLUSH);
     tokio::select! {
         ended = parts.close(&service, outcome, flush_time) => ended?,
-        again = signals.next() => return Err(interrupted(again)),
+        again = signals.another() => return Err(interrupted(again)),
     }
     if left.is_some() {
         tracing::info!("everything that was accepted is answered");

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::setting::variable_of;
+use super::setting::PREFIX;
 use super::settings::{SETTINGS, Setting, Takes};
+use super::variables::{Unread, is_service_link, unread};
 
 /// Names the configuration file; `--config` comes first.
 pub(crate) const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
@@ -17,6 +18,8 @@ pub enum Origin {
     Flag,
     Environment,
     File(PathBuf),
+    /// A variable that a release's start sets, for what came with it.
+    Release,
     Default,
 }
 
@@ -71,6 +74,7 @@ impl fmt::Debug for RawValue {
 pub struct RawConfig {
     values: BTreeMap<&'static str, RawValue>,
     problems: Vec<Problem>,
+    warnings: Vec<String>,
 }
 
 impl RawConfig {
@@ -80,29 +84,41 @@ impl RawConfig {
         flags: BTreeMap<String, Vec<String>>,
         config_file: Option<PathBuf>,
     ) -> Self {
-        let environment = |name: &str| std::env::var_os(name);
-        let file = config_file.or_else(|| environment(CONFIG_VARIABLE).map(PathBuf::from));
+        let environment: BTreeMap<String, OsString> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| name.starts_with(PREFIX))
+            .collect();
+        let variable = || environment.get(CONFIG_VARIABLE).map(PathBuf::from);
+        let file = config_file.or_else(variable);
         Self::gather(flags, environment, file.as_deref())
     }
 
-    /// The same with a given environment.
+    /// The same with a given environment, of which only the variables that begin like ours count.
     pub fn gather(
         flags: BTreeMap<String, Vec<String>>,
-        environment: impl Fn(&str) -> Option<OsString>,
+        mut environment: BTreeMap<String, OsString>,
         file: Option<&Path>,
     ) -> Self {
+        environment.retain(|name, value| !is_service_link(name, &value.to_string_lossy()));
         let defaults = SETTINGS.iter().map(|setting| (setting.name, default(setting)));
-        let mut raw = Self { values: defaults.collect(), problems: Vec::new() };
+        let mut raw =
+            Self { values: defaults.collect(), problems: Vec::new(), warnings: Vec::new() };
+        for setting in SETTINGS {
+            let value = environment.get(&setting.default_variable());
+            raw.read_variable(setting, value, Origin::Release);
+        }
         if let Some(path) = file {
             raw.read_file(path);
         }
         for setting in SETTINGS {
-            raw.read_variable(setting, environment(&setting.variable()));
-            // A key in a variable that nothing reads would leave the server open.
-            let like_flag = variable_of(setting.flag);
-            if like_flag != setting.variable() && environment(&like_flag).is_some() {
-                let problem = format!("nothing reads this variable; set {}", setting.variable());
-                raw.note(like_flag, problem);
+            let value = environment.get(&setting.variable());
+            raw.read_variable(setting, value, Origin::Environment);
+        }
+        for name in environment.into_keys() {
+            match unread(&name) {
+                Some(Unread::Problem(problem)) => raw.note(name, problem),
+                Some(Unread::Warning(warning)) => raw.warnings.push(warning),
+                None => {}
             }
         }
         for (name, values) in flags {
@@ -133,6 +149,7 @@ impl RawConfig {
             Origin::Flag => format!("--{}", setting.flag),
             Origin::Environment => setting.variable(),
             Origin::File(path) => format!("{}, {}", path.display(), setting.key()),
+            Origin::Release => setting.default_variable(),
             Origin::Default => format!("{name} (default)"),
         };
         Problem { place, problem }
@@ -143,6 +160,11 @@ impl RawConfig {
         &self.problems
     }
 
+    /// What has no effect, and stops no start.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn set(&mut self, setting: &'static Setting, values: Vec<String>, origin: Origin) {
         self.values.insert(setting.name, RawValue { values, origin });
     }
@@ -151,11 +173,16 @@ impl RawConfig {
         self.problems.push(Problem { place, problem: problem.into() });
     }
 
-    fn read_variable(&mut self, setting: &'static Setting, value: Option<OsString>) {
-        match value.map(OsString::into_string) {
+    fn read_variable(
+        &mut self,
+        setting: &'static Setting,
+        value: Option<&OsString>,
+        origin: Origin,
+    ) {
+        match value.map(|value| value.to_str()) {
             None => {}
-            Some(Ok(text)) => self.set(setting, one_text(setting, text), Origin::Environment),
-            Some(Err(_)) => self.note(setting.variable(), "it is not UTF-8"),
+            Some(Some(text)) => self.set(setting, one_text(setting, text), origin),
+            Some(None) => self.note(setting.variable(), "it is not UTF-8"),
         }
     }
 
@@ -214,10 +241,10 @@ fn not_toml(text: &str, error: &toml::de::Error) -> String {
 }
 
 /// The values of a variable, which is one text.
-fn one_text(setting: &Setting, text: String) -> Vec<String> {
+fn one_text(setting: &Setting, text: &str) -> Vec<String> {
     match setting.takes {
-        Takes::One => vec![text],
-        Takes::ListInOneFlag | Takes::ListOfFlags => split(&text).collect(),
+        Takes::One => vec![text.to_owned()],
+        Takes::ListInOneFlag | Takes::ListOfFlags => split(text).collect(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::cores;
 use super::numbers::HttpThreads;
-use super::raw::{Origin, RawValue};
+use super::raw::RawValue;
 use super::secret::ApiKey;
 use super::setting::{Read, Words};
 
@@ -139,16 +139,7 @@ pub(super) fn host(typed: &RawValue) -> Read<IpAddr> {
 
 pub(super) fn port(typed: &RawValue) -> Read<u16> {
     let text = typed.text();
-    text.parse().or_else(|_| {
-        wrong(if typed.origin == Origin::Environment && text.starts_with("tcp://") {
-            format!(
-                "'{text}' looks like Kubernetes' variable for a service named duovec: set \
-                 enableServiceLinks to false, or give --port"
-            )
-        } else {
-            format!("'{text}' is not a port, 0 to 65535")
-        })
-    })
+    text.parse().or_else(|_| wrong(format!("'{text}' is not a port, 0 to 65535")))
 }
 
 /// Permission bits.

@@ -3,6 +3,9 @@
 use super::Config;
 use super::raw::RawValue;
 
+/// What the name of every variable begins with.
+pub(super) const PREFIX: &str = "DUOVEC_";
+
 /// How many values a setting takes. In a variable the values of a list have commas between them,
 /// in the file they are a list of strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +69,12 @@ impl Setting {
 
     /// The environment variable's name.
     pub fn variable(&self) -> String {
-        variable_of(self.name)
+        format!("{PREFIX}{}", self.key().to_ascii_uppercase())
+    }
+
+    /// The variable that anything else replaces, the configuration file too.
+    pub(super) fn default_variable(&self) -> String {
+        format!("{PREFIX}DEFAULT_{}", self.key().to_ascii_uppercase())
     }
 
     /// The key in the configuration file.
@@ -232,8 +240,3 @@ macro_rules! settings {
 }
 
 pub(super) use {choice, kind, settings};
-
-/// `max-items` → `DUOVEC_MAX_ITEMS`
-pub(super) fn variable_of(name: &str) -> String {
-    format!("DUOVEC_{}", name.replace('-', "_").to_ascii_uppercase())
-}

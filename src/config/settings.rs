@@ -38,6 +38,7 @@ settings! {
         watchdog: WatchdogConfig,
         queue: QueueConfig,
         log: LogConfig,
+        warnings: Vec<String>,
     ] {
         package: read(PathBuf, read::package, "engines/multilingual-e5-small"),
             "package", "DIR", "model package to serve",
@@ -46,6 +47,18 @@ settings! {
         model_aliases: read(Vec<String>, read::list, ""),
             "model-aliases", "A,B", "further names that clients may send as `model`",
             takes: Takes::ListInOneFlag;
+        default_prompt: choice(DefaultPrompt {
+            /// The manifest's, which may be none.
+            Manifest = "auto",
+            /// Texts are run as they are, as by most other servers.
+            None = "none",
+            Query = "query",
+            Passage = "passage",
+        }),
+            "default-prompt", "PROMPT",
+            "auto, none, query or passage: which of the model's prompts a request gets that asks \
+            for none; auto is what the manifest says",
+            commands: &[Check, Offline];
         token_input: choice(TokenInput {
             /// Refused, unless the request itself says whose ids they are.
             Reject = "reject",
@@ -210,7 +223,7 @@ settings! {
     /// What is done about batches that do not end.
     #[derive(Debug, Clone, Copy)]
     pub struct WatchdogConfig at |config| &mut config.watchdog, with [] {
-        /// The largest batch of the slowest model takes seconds.
+        /// A text of thousands of tokens takes a large model about as long.
         stuck_after: number(WorkerStuckMs, 0..=3_600_000, "milliseconds", 30_000),
             "worker-stuck-ms", "MS",
             "a batch that runs for longer, and for four times as long as predicted, is answered \
@@ -258,8 +271,9 @@ settings! {
             MaxInflightBytes, 65_536..=1_099_511_627_776, "bytes", 268_435_456
         ),
             "max-inflight-bytes", "N",
-            "bytes of all request bodies held at once, unpacked; beyond this, requests get 429. \
-            The last eighth is for requests of up to 64 KiB";
+            "bytes that all requests hold at once: bodies, unpacked, then tokens, vectors and \
+            answers until they are sent; beyond this, requests get 429. The last eighth is for \
+            requests of up to 64 KiB";
         raised_priority: choice(RaisedPriority {
             /// The request stays bulk.
             Ignore = "false",
@@ -312,6 +326,11 @@ settings! {
         write_timeout: number(WriteTimeoutMs, 1..=3_600_000, "milliseconds", 30_000),
             "write-timeout-ms", "MS",
             "a client that takes no byte of its answer for so long is cut";
+        /// A poor mobile link gives a few kilobytes; what is slower holds memory for others' harm.
+        min_read_rate: number(MinReadBytesPerS, 0..=1_073_741_824, "bytes", 1024),
+            "min-read-bytes-per-s", "N",
+            "a client that takes fewer bytes of its answers in a second, for longer than \
+            write-timeout-ms, is cut; 0 lets it be as slow as it is";
         /// Of all threads; rounded up to a multiple of the threads.
         max_connections: number(MaxConnections, 1..=1_048_576, "connections", 16_384),
             "max-connections", "N", "open connections; more wait until one ends";
@@ -356,7 +375,7 @@ settings! {
     /// A socket in the file system.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct UnixSocket at |config| config.http.unix_socket.get_or_insert_default(), with [] {
-        path: read(PathBuf, read::path, ""),
+        path: read(PathBuf, read::path_if_given, ""),
             "unix-socket", "PATH", "Unix socket to listen on besides the port, with plain HTTP";
         mode: read(u32, read::mode, "660"),
             "unix-socket-mode", "MODE",

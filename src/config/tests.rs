@@ -1,7 +1,6 @@
 //! Tests of precedence, of every default, and of the report of all problems at once.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
@@ -25,10 +24,8 @@ fn resolve(
     variables: &[(&str, &str)],
     file: Option<&Path>,
 ) -> Result<Config, Vec<String>> {
-    let environment = |name: &str| {
-        variables.iter().find(|(variable, _)| *variable == name).map(|(_, v)| OsString::from(v))
-    };
-    let raw = RawConfig::gather(flags(flag_pairs), environment, file);
+    let environment = variables.iter().map(|(name, value)| (name.to_string(), value.into()));
+    let raw = RawConfig::gather(flags(flag_pairs), environment.collect(), file);
     Config::resolve(&raw).map_err(|error| error.0.iter().map(ToString::to_string).collect())
 }
 
@@ -94,7 +91,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 #[test]
 fn all_problems_are_reported_at_once_with_their_places() {
     let file = file("max_itmes = 3\nkeep_alive_s = [1]\nmax_age_ms = 0\n");
-    let variables = [("DUOVEC_WORKERS", "many"), ("DUOVEC_PORT", "tcp://10.0.0.1:80")];
+    let variables = [("DUOVEC_WORKERS", "many"), ("DUOVEC_PORT", "http")];
     let typed = [("host", "nowhere"), ("engine", "magic"), ("log-level", "duovec=loud")];
     let problems = resolve(&typed, &variables, Some(file.path())).expect_err("much is wrong");
     let place = file.path().display().to_string();
@@ -103,7 +100,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
         format!("{place}, keep_alive_s: it must be a string"),
         format!("{place}, max_age_ms: 0 is outside 1 to 600000 (milliseconds)"),
         "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
-        "enableServiceLinks".to_owned(),
+        "DUOVEC_PORT: 'http' is not a port, 0 to 65535".to_owned(),
         "--host: 'nowhere' is not an IP address".to_owned(),
         "--engine: 'magic' is not one of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
         "--log-level: 'duovec=loud' is not a log level".to_owned(),
@@ -202,7 +199,44 @@ fn only_the_variable_of_a_list_is_split_at_commas() {
 #[test]
 fn a_variable_named_like_a_flag_that_has_another_one_is_not_ignored() {
     let problems = resolve(&[], &[("DUOVEC_API_KEY", "secret")], None).expect_err("it opens all");
-    assert_eq!(problems, ["DUOVEC_API_KEY: nothing reads this variable; set DUOVEC_API_KEYS"]);
+    let problem = "DUOVEC_API_KEY: nothing reads this variable; did you mean DUOVEC_API_KEYS?";
+    assert_eq!(problems, [problem]);
+}
+
+#[test]
+fn a_misspelt_variable_of_keys_tls_or_address_starts_no_server_and_another_one_is_said() {
+    let slips = ["DUOVEC_APIKEYS", "DUOVEC_API_KEYFILE", "DUOVEC_TLS_CRT", "DUOVEC_PROT"];
+    let problems = resolve(&[], &slips.map(|name| (name, "1")), None).expect_err("it opens all");
+    for (slip, problem) in slips.iter().zip(&problems) {
+        assert!(problems.len() == 4 && problem.contains("did you mean"), "{slip}: {problems:?}");
+    }
+    let config = resolve(&[], &[("DUOVEC_WORKER", "2")], None).expect("it opens nothing");
+    assert_eq!(config.warnings, ["nothing reads DUOVEC_WORKER; did you mean DUOVEC_WORKERS?"]);
+}
+
+#[test]
+fn what_came_with_a_release_is_replaced_by_anything_else_that_is_said() {
+    let (own, set) = (("DUOVEC_DEFAULT_PACKAGE", "/release"), ("DUOVEC_PACKAGE", "/variable"));
+    let (other, package) = (file("port = 7\n"), file("package = \"/file\"\n"));
+    for (flags, variables, file, expected) in [
+        (&[][..], &[own][..], None, "/release"),
+        (&[], &[own], Some(other.path()), "/release"),
+        (&[], &[own], Some(package.path()), "/file"),
+        (&[], &[own, set], Some(package.path()), "/variable"),
+        (&[("package", "/flag")], &[own, set], Some(package.path()), "/flag"),
+    ] {
+        let config = resolve(flags, variables, file).expect("valid");
+        assert_eq!((config.package.to_str(), config.warnings.len()), (Some(expected), 0));
+    }
+}
+
+#[test]
+fn what_kubernetes_says_of_a_service_named_duovec_sets_nothing() {
+    let file = file("port = 7\n");
+    let (port, host) = (("DUOVEC_PORT", "tcp://10.0.0.1:80"), ("DUOVEC_SERVICE_HOST", "10.0.0.1"));
+    let config = resolve(&[], &[port, host, ("DUOVEC_PORT_80_TCP", port.1)], Some(file.path()));
+    let config = config.expect("there is nothing wrong");
+    assert_eq!((config.address.port, config.warnings), (7, Vec::<String>::new()));
 }
 
 #[test]
@@ -222,7 +256,7 @@ fn a_list_of_the_file_is_written_as_a_list() {
 #[test]
 fn keys_are_in_no_debug_output_and_in_no_problem() {
     let file = file("api_keys = [\"kept-secret-1\"]\n");
-    let raw = RawConfig::gather(flags(&[]), |_| None, Some(file.path()));
+    let raw = RawConfig::gather(flags(&[]), BTreeMap::new(), Some(file.path()));
     let config = Config::resolve(&raw).expect("valid");
     for text in [format!("{raw:?}"), format!("{config:?}")] {
         assert!(!text.contains("kept-secret"), "{text}");
@@ -253,6 +287,16 @@ fn a_certificate_needs_its_key() {
     for one in both {
         let problems = resolve(&[one], &[], None).expect_err("the other is missing");
         assert!(problems[0].contains(one.0) && problems[0].contains("both"), "{problems:?}");
+    }
+}
+
+#[test]
+fn metrics_cannot_need_a_key_that_nobody_has() {
+    let needed = ("metrics-need-key", "true");
+    let problems = resolve(&[needed], &[], None).expect_err("there is no key");
+    assert!(problems[0].contains("--metrics-need-key: ") && problems[0].contains("--api-key-file"));
+    for key in [("api-keys", "key"), ("api-key-file", "keys.txt")] {
+        resolve(&[needed, key], &[], None).expect("there is one");
     }
 }
 

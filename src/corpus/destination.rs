@@ -8,23 +8,28 @@
 //! | until it is finished | `OUT/_duovec_work` | `OUT.duovec_work` |
 //!
 //! A file gets its name when all of it is on the disk, so whatever has a name is whole. A part
-//! comes after its note, so whatever has a part has a note.
+//! comes after its note, so whatever has a part has a note. Nothing is read of an output that is
+//! not finished before it is locked.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Window;
 use super::error::CorpusError;
-use super::input::Columns;
-use super::output::{self, OutputFormat, PartContent};
-use super::recipe::{Label, named_values};
-use super::window::WindowLimits;
+use super::output::{self, OutputFormat, line};
+use super::terms::Terms;
 
 /// Of `_duovec.json`.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
+
+/// Ends of files' names that are no format of the output, and hardly a folder's.
+const OTHER_FORMATS: [&str; 10] =
+    ["csv", "tsv", "json", "ndjson", "txt", "npz", "arrow", "feather", "gz", "zst"];
 
 /// What the output is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,18 +45,6 @@ pub(crate) enum TargetKind {
     File,
 }
 
-/// What two runs must have in common to make one output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Terms {
-    #[serde(flatten)]
-    label: Label,
-    format: String,
-    text_column: String,
-    kept_columns: String,
-    part_rows: usize,
-    part_bytes: usize,
-}
-
 /// `_duovec.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct JobFile {
@@ -59,7 +52,16 @@ struct JobFile {
     terms: Terms,
     /// Absent until the output is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    finished: Option<Totals>,
+    finished: Option<Finished>,
+}
+
+/// What a whole output has.
+#[derive(Debug, Serialize, Deserialize)]
+struct Finished {
+    #[serde(flatten)]
+    totals: Totals,
+    /// Digests of the windows that its parts were made from.
+    parts: Vec<String>,
 }
 
 /// How many rows became what.
@@ -79,10 +81,22 @@ struct Note {
     totals: Totals,
 }
 
+/// Writes a part to a path.
+type WritePart<'a> = Box<dyn FnOnce(&Path) -> Result<(), CorpusError> + 'a>;
+
+/// A part of the output, before it is written.
+pub(crate) struct NewPart<'a> {
+    pub(crate) totals: Totals,
+    /// Lines about rows that were not embedded.
+    pub(crate) reasons: Vec<u8>,
+    pub(crate) write: WritePart<'a>,
+}
+
 /// The output of a run, with a lock on it.
-pub(super) struct Destination {
+pub(crate) struct Destination {
     target: OutputTarget,
-    job: JobFile,
+    /// What an earlier run, or this one, began.
+    job: Option<JobFile>,
     /// Held until the output is whole.
     _lock: Option<File>,
 }
@@ -104,11 +118,24 @@ impl OutputTarget {
                 Err(CorpusError::Options(problem))
             }
             (Some(format), _) => Ok(Self { path, format, kind: TargetKind::File }),
+            (None, _) if !path.is_dir() && is_other_file(&path) => {
+                let problem = format!(
+                    "{}: vectors are written as .parquet, .jsonl or .npy; end the name so, or name \
+                     a folder",
+                    path.display()
+                );
+                Err(CorpusError::Options(problem))
+            }
             (None, format) => {
                 let format = format.unwrap_or(OutputFormat::Parquet);
                 Ok(Self { path, format, kind: TargetKind::Folder })
             }
         }
+    }
+
+    /// A file of JSON lines, whatever its name.
+    pub(crate) const fn lines(path: PathBuf) -> Self {
+        Self { path, format: OutputFormat::Jsonl, kind: TargetKind::File }
     }
 
     fn beside(&self, in_folder: &str, behind_file: &str) -> PathBuf {
@@ -162,26 +189,63 @@ impl OutputTarget {
             Err(error) => return Err(fault(format!("{}: {error}", path.display()))),
         };
         let job: JobFile = serde_json::from_slice(&bytes).map_err(|error| {
-            fault(format!(
-                "{} cannot be understood ({error}); choose another --out",
-                path.display()
-            ))
+            fault(format!("{} cannot be understood ({error}); name another output", path.display()))
         })?;
         if job.format_version != FORMAT_VERSION {
             let version = job.format_version;
             return Err(fault(format!(
-                "{} is of version {version}, this program writes {FORMAT_VERSION}; choose another \
-                 --out",
+                "{} is of version {version}, this program writes {FORMAT_VERSION}; name another \
+                 output",
                 path.display()
             )));
         }
+        if self.kind == TargetKind::File && !self.path.exists() {
+            return Ok(Some(JobFile { finished: None, ..job }));
+        }
         Ok(Some(job))
+    }
+
+    /// How many parts of an output that is not whole are finished.
+    fn parts(&self) -> usize {
+        let first = self.part_path(0);
+        let entries = first.parent().and_then(|folder| fs::read_dir(folder).ok());
+        let is_part = |entry: &fs::DirEntry| {
+            let path = entry.path();
+            path.extension() == first.extension()
+                && entry.file_name().to_string_lossy().starts_with("part-")
+        };
+        entries.into_iter().flatten().flatten().filter(is_part).count()
+    }
+
+    /// Two processes must not write to one output. The lock is a file of the work folder, which
+    /// goes with it: one that was removed meanwhile locks nothing.
+    fn lock(&self) -> Result<File, CorpusError> {
+        let work = self.work_path();
+        let path = work.join("lock");
+        loop {
+            fs::create_dir_all(&work).map_err(CorpusError::writing(&work))?;
+            let file = match File::create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                created => created.map_err(CorpusError::writing(&path))?,
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let problem = "another process is writing to it; wait until that one has ended";
+                    return Err(CorpusError::destination(&self.path, problem));
+                }
+                Err(TryLockError::Error(error)) => return Err(CorpusError::output(&path, error)),
+            }
+            if file.metadata().map_err(CorpusError::writing(&path))?.nlink() > 0 {
+                return Ok(file);
+            }
+        }
     }
 
     /// Nothing of others is written over.
     fn check_unused(&self) -> Result<(), CorpusError> {
         let used = match self.kind {
-            TargetKind::File => self.path.exists(),
+            TargetKind::File => self.path.exists() || self.parts() > 0,
             TargetKind::Folder => match fs::read_dir(&self.path) {
                 // What an end before the first line of the job left behind.
                 Ok(entries) => entries.flatten().any(|entry| entry.path() != self.work_path()),
@@ -191,102 +255,133 @@ impl OutputTarget {
         if !used {
             return Ok(());
         }
-        let problem = "it exists and was not made by `duovec embed`; choose another --out";
+        let problem = "it exists and was not made by this command; name another output";
         Err(CorpusError::destination(&self.path, problem))
     }
 }
 
 impl Destination {
-    /// Takes the place, or goes on with what an earlier run of the same terms left.
+    /// Takes the place, or that of an earlier run with these terms, without a change of what lies
+    /// there. `asked` has what is known before the model is loaded.
     ///
     /// # Errors
-    /// When it belongs to other terms, another process writes to it, or the disk does not take it.
-    pub(super) fn open(
-        target: &OutputTarget,
-        label: &Label,
-        columns: &Columns,
-        limits: WindowLimits,
-    ) -> Result<Self, CorpusError> {
-        let terms = Terms {
-            label: label.clone(),
-            format: target.format.name().to_owned(),
-            text_column: columns.text.clone(),
-            kept_columns: columns.kept.join(","),
-            part_rows: limits.rows,
-            part_bytes: limits.bytes,
-        };
-        let mut earlier = target.read_job()?;
-        let work = target.work_path();
-        if let Some(earlier) = &mut earlier {
-            compare(target, &earlier.terms, &terms)?;
-            if target.kind == TargetKind::File && !target.path.exists() {
-                earlier.finished = None;
-            }
+    /// When an earlier run had other terms, another process writes to it, or the disk does not take
+    /// it.
+    pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
+        let is_finished =
+            |job: &Option<JobFile>| job.as_ref().is_some_and(|j| j.finished.is_some());
+        let mut destination = Self { job: target.read_job()?, target, _lock: None };
+        if !is_finished(&destination.job) {
+            destination._lock = Some(destination.target.lock()?);
+            // Another process may have finished it meanwhile.
+            destination.job = destination.target.read_job()?;
         }
-        if let Some(job) = earlier.take_if(|job| job.finished.is_some()) {
+        destination.compare(asked)?;
+        if is_finished(&destination.job) {
             // What a run left that ended at its last step.
-            let _ = fs::remove_dir_all(&work);
-            return Ok(Self { target: target.clone(), job, _lock: None });
+            let _ = fs::remove_dir_all(destination.target.work_path());
         }
-        fs::create_dir_all(&work).map_err(CorpusError::writing(&work))?;
-        let lock = lock(target, &work.join("lock"))?;
-        let job = match earlier {
-            Some(job) => job,
-            None => {
-                let job = JobFile { format_version: FORMAT_VERSION, terms, finished: None };
-                write_json(&work, &target.job_path(), &job)?;
-                job
-            }
-        };
-        Ok(Self { target: target.clone(), job, _lock: Some(lock) })
+        Ok(destination)
     }
 
-    /// What the whole output has; `None` until it is whole.
-    pub(super) const fn finished(&self) -> Option<Totals> {
-        self.job.finished
+    /// Begins the output, or goes on with what an earlier run left of it.
+    ///
+    /// # Errors
+    /// When the earlier run had other terms, or the disk does not take it.
+    pub(crate) fn begin(&mut self, terms: &Terms) -> Result<(), CorpusError> {
+        self.compare(terms)?;
+        let parts = self.target.parts();
+        if parts > 0 {
+            tracing::info!(parts, "goes on with what an earlier run finished");
+            return Ok(());
+        }
+        let job = JobFile { format_version: FORMAT_VERSION, terms: terms.clone(), finished: None };
+        write_json(&self.target.work_path(), &self.target.job_path(), &job)?;
+        self.job = Some(job);
+        Ok(())
+    }
+
+    /// Refuses to go on with what was made on other terms. Without a part nothing was made.
+    fn compare(&self, asked: &Terms) -> Result<(), CorpusError> {
+        let Some(job) = &self.job else { return Ok(()) };
+        let differing = job.terms.differing(asked);
+        if differing.is_empty() || job.finished.is_none() && self.target.parts() == 0 {
+            return Ok(());
+        }
+        Err(self
+            .fault(format!("{differing}; give what it was started with, or name another output")))
+    }
+
+    /// Whether nothing is left to do for the input that it was made from.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished().is_some()
+    }
+
+    fn finished(&self) -> Option<&Finished> {
+        self.job.as_ref()?.finished.as_ref()
+    }
+
+    /// What a finished output has.
+    ///
+    /// # Errors
+    /// When the input is another one than it was made from.
+    pub(crate) fn check_finished<W: Window>(
+        &self,
+        windows: impl Iterator<Item = Result<W, CorpusError>>,
+    ) -> Result<Totals, CorpusError> {
+        let Some(Finished { totals, parts }) = self.finished() else {
+            return Ok(Totals::default());
+        };
+        let mut found = 0;
+        for window in windows {
+            let window = window?;
+            match parts.get(found) {
+                Some(digest) if *digest == window.digest() => found += 1,
+                Some(_) => return Err(self.other_input(found, &window)),
+                None => {
+                    let place = window.place();
+                    return Err(self.fault(format!(
+                        "it is complete, and this input goes on at {place}; {OTHER_INPUT}"
+                    )));
+                }
+            }
+        }
+        if found < parts.len() { Err(self.more_parts()) } else { Ok(*totals) }
     }
 
     /// Whether a part is finished.
     ///
     /// # Errors
-    /// When it was made of other rows than those of `digest`.
-    pub(super) fn has_part(&self, part: usize, digest: &str) -> Result<bool, CorpusError> {
+    /// When it was made of another window than the one with `digest`.
+    pub(super) fn has_part(
+        &self,
+        part: usize,
+        digest: &str,
+        window: &impl Window,
+    ) -> Result<bool, CorpusError> {
         if !self.target.part_path(part).exists() {
             return Ok(false);
         }
         if self.note(part)?.digest == digest {
             return Ok(true);
         }
-        let problem = format!(
-            "its part {part} was made from other rows than this input has; give the input that it \
-             was started with, or choose another --out"
-        );
-        Err(CorpusError::destination(&self.target.path, problem))
+        Err(self.other_input(part, window))
     }
 
     /// Writes a part: its reasons and its note first.
-    pub(super) fn write_part(&self, part: &PartContent<'_>) -> Result<(), CorpusError> {
+    pub(super) fn write_part(
+        &self,
+        index: usize,
+        digest: &str,
+        part: NewPart<'_>,
+    ) -> Result<(), CorpusError> {
         let work = self.target.work_path();
-        let index = part.window.index;
-        let rows = part.window.rows.iter().zip(part.outcomes).zip(part.window.first_row..);
-        let reasons: Vec<Reason<'_>> = rows
-            .filter_map(|((row, outcome), number)| {
-                let reason = outcome.as_ref().err()?;
-                Some(Reason { file: &row.file, number: row.number, row: number, reason })
-            })
-            .collect();
-        let lines: Vec<u8> = reasons.iter().flat_map(line).collect();
-        write_whole(&work, &self.target.reasons_path(index), &lines)?;
-        let embedded = part.outcomes.iter().flatten();
-        let totals = Totals {
-            embedded: embedded.clone().count() as u64,
-            rejected: reasons.len() as u64,
-            tokens: embedded.map(|item| item.tokens as u64).sum(),
-        };
-        let note = Note { digest: part.window.digest(), totals };
+        let NewPart { totals, reasons, write } = part;
+        write_whole(&work, &self.target.reasons_path(index), &reasons)?;
+        let note = Note { digest: digest.to_owned(), totals };
         write_json(&work, &self.target.note_path(index), &note)?;
         let temporary = work.join("part.tmp");
-        part.write(self.target.format, &temporary)?;
+        write(&temporary)?;
         rename(&temporary, &self.target.part_path(index))
     }
 
@@ -294,33 +389,35 @@ impl Destination {
     pub(super) fn finish(&mut self, parts: usize) -> Result<Totals, CorpusError> {
         let target = &self.target;
         if target.note_path(parts).exists() && target.part_path(parts).exists() {
-            let problem = "it has more parts than this input gives; give the input that it was \
-                           started with, or choose another --out";
-            return Err(CorpusError::destination(&target.path, problem));
+            return Err(self.more_parts());
         }
-        let mut totals = Totals::default();
+        let mut finished = Finished { totals: Totals::default(), parts: Vec::new() };
         for part in 0..parts {
-            let Totals { embedded, rejected, tokens } = self.note(part)?.totals;
-            totals.embedded += embedded;
-            totals.rejected += rejected;
-            totals.tokens += tokens;
+            let Note { digest, totals } = self.note(part)?;
+            finished.totals.embedded += totals.embedded;
+            finished.totals.rejected += totals.rejected;
+            finished.totals.tokens += totals.tokens;
+            finished.parts.push(digest);
         }
-        let work = target.work_path();
+        let (totals, work) = (finished.totals, target.work_path());
         let temporary = work.join("whole.tmp");
-        if totals.rejected > 0 {
-            let reasons: Vec<PathBuf> = (0..parts).map(|part| target.reasons_path(part)).collect();
-            let label = &self.job.terms.label;
-            output::merge(OutputFormat::Jsonl, &reasons, label, &temporary)?;
+        let terms = self.job.as_ref().map(|job| job.terms.clone()).unwrap_or_default();
+        let reasons: Vec<PathBuf> = (0..parts).map(|part| target.reasons_path(part)).collect();
+        output::merge(OutputFormat::Jsonl, &reasons, &terms, &temporary)?;
+        if fs::metadata(&temporary).is_ok_and(|found| found.len() > 0) {
             rename(&temporary, &target.rejected_path())?;
         }
         if target.kind == TargetKind::File {
             let parts: Vec<PathBuf> = (0..parts).map(|part| target.part_path(part)).collect();
-            output::merge(target.format, &parts, &self.job.terms.label, &temporary)?;
+            output::merge(target.format, &parts, &terms, &temporary)?;
             rename(&temporary, &target.path)?;
         }
-        self.job.finished = Some(totals);
-        write_json(&work, &target.job_path(), &self.job)?;
-        fs::remove_dir_all(&work).map_err(CorpusError::writing(&work))?;
+        let finished = Some(finished);
+        let job = JobFile { format_version: FORMAT_VERSION, terms, finished };
+        write_json(&work, &target.job_path(), &job)?;
+        // The next run removes what cannot be removed now.
+        let _ = fs::remove_dir_all(&work);
+        self.job = Some(job);
         Ok(totals)
     }
 
@@ -330,55 +427,32 @@ impl Destination {
             .map_err(|error| error.to_string())
             .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
         note.map_err(|error| {
-            let problem = format!("{}: {error}; choose another --out", path.display());
-            CorpusError::destination(&self.target.path, problem)
+            self.fault(format!("{}: {error}; name another output", path.display()))
         })
     }
-}
 
-/// A line of the side file.
-#[derive(Serialize)]
-struct Reason<'a> {
-    file: &'a str,
-    /// Of the file, from 1.
-    number: u64,
-    /// Of the whole input, from 0.
-    row: u64,
-    reason: &'a str,
-}
-
-fn line(value: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(value).expect("it has names and plain values");
-    line.push(b'\n');
-    line
-}
-
-/// Says which of the terms differ.
-fn compare(target: &OutputTarget, begun: &Terms, asked: &Terms) -> Result<(), CorpusError> {
-    if begun == asked {
-        return Ok(());
+    fn other_input(&self, part: usize, window: &impl Window) -> CorpusError {
+        let place = window.place();
+        self.fault(format!(
+            "its part {part} was made from other rows than this input has from {place} on; \
+             {OTHER_INPUT}"
+        ))
     }
-    let pairs = named_values(begun).into_iter().zip(named_values(asked));
-    let differ = pairs.filter(|(begun, asked)| begun != asked);
-    let differ: Vec<String> = differ
-        .map(|((name, begun), (_, asked))| format!("its {name} is \"{begun}\", not \"{asked}\""))
-        .collect();
-    let differ = differ.join(", ");
-    let problem = format!("{differ}; give what it was started with, or choose another --out");
-    Err(CorpusError::destination(&target.path, problem))
+
+    fn more_parts(&self) -> CorpusError {
+        self.fault(format!("it has more parts than this input gives; {OTHER_INPUT}"))
+    }
+
+    fn fault(&self, problem: String) -> CorpusError {
+        CorpusError::destination(&self.target.path, problem)
+    }
 }
 
-/// Two processes must not write to one output.
-fn lock(target: &OutputTarget, path: &Path) -> Result<File, CorpusError> {
-    let file = File::create(path).map_err(CorpusError::writing(path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let problem = "another process is writing to it; wait until that one has ended";
-            Err(CorpusError::destination(&target.path, problem))
-        }
-        Err(TryLockError::Error(error)) => Err(CorpusError::output(path, error)),
-    }
+const OTHER_INPUT: &str = "give the input that it was started with, or name another output";
+
+fn is_other_file(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str())
 }
 
 fn write_json(work: &Path, path: &Path, value: &impl Serialize) -> Result<(), CorpusError> {

@@ -28,10 +28,15 @@ pub(crate) enum CorpusError {
              again, which continues after them"
     )]
     Engine(String),
+    /// The tokenizer panicked.
+    #[error(
+        "the tokenizer panicked, which is a fault of this program: {0}; finished parts are kept"
+    )]
+    Tokenizer(String),
 }
 
 impl CorpusError {
-    pub(super) fn input(path: &Path, problem: impl ToString) -> Self {
+    pub(crate) fn input(path: &Path, problem: impl ToString) -> Self {
         Self::Input { path: path.to_owned(), problem: problem.to_string() }
     }
 

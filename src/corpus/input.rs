@@ -17,7 +17,7 @@ mod json_rows;
 mod parquet_rows;
 
 pub(crate) use bytes::Lines;
-use bytes::Metered;
+use bytes::{GZIP_ADVICE, Metered};
 use csv_rows::CsvRows;
 use json_rows::JsonRows;
 use parquet_rows::ParquetRows;
@@ -101,6 +101,9 @@ impl InputFile {
     }
 
     fn new(path: &Path, format: Option<InputFormat>) -> Result<Self, CorpusError> {
+        if path.extension().is_some_and(|ending| ending == "gz") {
+            return Err(CorpusError::input(path, GZIP_ADVICE));
+        }
         let unknown = || {
             let problem = "its format is not known; name it with --input-format: jsonl, csv, \
                            parquet or lines";
@@ -171,7 +174,7 @@ enum OpenFile {
 }
 
 /// All rows of all files.
-pub(super) struct InputRows {
+pub(crate) struct InputRows {
     files: VecDeque<InputFile>,
     columns: Columns,
     item_bytes_max: usize,
@@ -185,7 +188,7 @@ pub(super) struct InputRows {
 
 impl InputRows {
     /// Nothing is opened yet. A text of more than `item_bytes_max` bytes counts as wrong.
-    pub(super) fn new(files: &[InputFile], columns: Columns, item_bytes_max: usize) -> Self {
+    pub(crate) fn new(files: &[InputFile], columns: Columns, item_bytes_max: usize) -> Self {
         let length = files.iter().map(InputFile::length).sum();
         let files = files.iter().cloned().collect();
         Self { files, columns, item_bytes_max, opened: None, kept_types: None, read: 0, length }

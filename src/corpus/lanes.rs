@@ -1,159 +1,222 @@
-//! Lanes: the workers of a run, each behind a scheduler of its own.
+//! Lanes: threads that run batches, each on a session of its own.
 //!
-//! A scheduler is given one batch at a time and runs it whole, so what shares a batch depends on
-//! the texts alone. The last bits of a vector depend on the batch that it ran in: so a run that is
-//! started again gives the same bytes, with any number of workers.
+//! They run no shape before it is needed. A lane ends the run with the first error of its session:
+//! the command that is given again begins with new sessions, behind the last finished part.
 
-use std::sync::Arc;
-use std::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use futures_executor::block_on;
-use futures_util::future::join_all;
-use tokio::runtime::Builder;
+use parking_lot::Mutex;
 
+use super::Machine;
 use super::error::CorpusError;
-use crate::batch::cost::{CostModel, Fit};
-use crate::batch::{Bucket, Priority, TokenIds, Vectors};
-use crate::clock::Clock;
-use crate::config::{WarmUp, WatchdogConfig};
-use crate::engine::{Engine, EngineError};
-use crate::limits::{MaxAgeMs, QueueCapacity, Workers};
-use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler, SchedulerConfig, Submission};
-use crate::worker::pool::{PoolConfig, WorkerPool};
+use crate::batch::packing::{PackedBatch, pack};
+use crate::batch::{Bucket, Priority, TokenIds};
+use crate::clock::Moment;
+use crate::limits::COMMON_LENGTH;
+use crate::scheduler::{Incidents, TextRow};
+use crate::worker::panic_text;
+use crate::worker::runner::Runner;
 
-/// With it one batch for all items is always the cheapest plan.
-const ONE_BATCH: CostModel =
-    CostModel { floor_us: 0.0, fixed_us: 1e6, per_token_us: 1e-3, per_token_length_us: 0.0 };
-
-/// How long a batch may wait and run; the watchdog ends what hangs long before.
-const BATCH_TIME: Duration = Duration::from_secs(3600);
-/// How long a lost worker may take to be replaced.
-const REPLACEMENT_TIME: Duration = Duration::from_secs(60);
-/// How often a lost worker is looked for.
-const REPLACEMENT_POLL: Duration = Duration::from_millis(20);
-/// When so many texts in a row give no rows, the engine is at fault and not the texts.
-const FAILURES_MAX: usize = 100;
 /// How long the threads may take to end.
 const END_TIME: Duration = Duration::from_secs(10);
+const END_POLL: Duration = Duration::from_millis(5);
 
-/// A worker and its scheduler.
-pub(super) struct Lane {
-    scheduler: Scheduler,
-    pool: WorkerPool,
-    clock: Arc<dyn Clock>,
-    vectors: Vectors,
-    /// Texts in a row that gave no rows.
-    failures: usize,
+/// A window whose batches run.
+pub(super) struct Running<P> {
+    pub(super) index: usize,
+    pub(super) digest: String,
+    pub(super) prepared: P,
+    rows: Mutex<Vec<Option<TextRow>>>,
+    batches_left: AtomicUsize,
 }
 
-/// How lanes are opened.
-pub(super) struct LaneOptions {
-    pub(super) workers: usize,
-    pub(super) watchdog: WatchdogConfig,
-    pub(super) vectors: Vectors,
+/// A window whose batches have run, or why one has not.
+pub(super) type RanWindow<P> = Result<Arc<Running<P>>, CorpusError>;
+
+/// One batch of a window.
+pub(super) struct Task<P> {
+    running: Arc<Running<P>>,
+    bucket: Bucket,
+    /// Which items of the window.
+    places: Vec<usize>,
+    items: Vec<TokenIds>,
+    /// Bytes of the input, for the progress.
+    span: f64,
 }
 
-/// The rows of a text, or why it has none.
-pub(super) type RowsOrReason = Result<ItemRows, String>;
+/// Batches that wait. Lanes own it only while they wait for one, so that it is closed although one
+/// of them is stuck.
+pub(super) type TaskQueue<P> = Mutex<Receiver<Task<P>>>;
 
-impl Lane {
-    /// Opens all sessions side by side.
+impl<P> Running<P> {
+    /// Those of all items; once, when all batches have run.
+    pub(super) fn take_rows(&self) -> Vec<TextRow> {
+        let rows = std::mem::take(&mut *self.rows.lock());
+        rows.into_iter().map(|row| row.expect("its batch has run")).collect()
+    }
+}
+
+impl<P> Task<P> {
+    /// Packs the items of a window; the same items give the same batches.
     ///
     /// # Errors
-    /// The first of a worker that cannot be opened.
-    pub(super) fn open(
-        engine: &Arc<dyn Engine>,
-        buckets: &[Bucket],
-        clock: &Arc<dyn Clock>,
-        options: &LaneOptions,
-    ) -> Result<Vec<Self>, EngineError> {
-        let config = SchedulerConfig {
-            queue_capacity: QueueCapacity::nearest(QueueCapacity::MAX),
-            max_age: MaxAgeMs::nearest(MaxAgeMs::MAX),
-            ..SchedulerConfig::new(Workers::nearest(1))
+    /// When the engine has no shape for a text that the model takes.
+    pub(super) fn pack(
+        (index, digest, span): (usize, String, u64),
+        (prepared, items): (P, Vec<TokenIds>),
+        machine: &Machine,
+    ) -> Result<(Arc<Running<P>>, Vec<Self>), CorpusError> {
+        let mut places: Vec<usize> = (0..items.len()).collect();
+        // Items of one length stay in their order.
+        places.sort_by_key(|&place| items[place].len());
+        let lengths: Vec<usize> = places.iter().map(|&place| items[place].len()).collect();
+        let batches = pack(&lengths, &machine.buckets, machine.batch_tokens).ok_or_else(|| {
+            CorpusError::Engine("it has no shape for the longest texts".to_owned())
+        })?;
+        let (rows, batches_left) = (Mutex::new(vec![None; items.len()]), batches.len().into());
+        let running = Arc::new(Running { index, digest, prepared, rows, batches_left });
+        let task = |PackedBatch { bucket, items: range }| {
+            let span = (span * range.len() as u64) as f64 / items.len() as f64;
+            let places = places[range].to_vec();
+            let items = places.iter().map(|&place| items[place].clone()).collect();
+            Self { running: Arc::clone(&running), bucket, places, items, span }
         };
-        // A shape is run sooner or later.
-        let warm_up = if engine.compiles_shapes() { WarmUp::All } else { WarmUp::None };
-        let pool_config =
-            PoolConfig { watchdog: options.watchdog, warm_up, ..PoolConfig::new(config.workers) };
-        let start = |_| {
-            let scheduler = Scheduler::new(config, buckets.to_vec(), Arc::clone(clock));
-            let (engine, shared) = (Arc::clone(engine), scheduler.clone());
-            let pool = WorkerPool::start(engine, shared, Arc::clone(clock), pool_config.clone());
-            let (clock, vectors) = (Arc::clone(clock), options.vectors);
-            Self { scheduler, pool, clock, vectors, failures: 0 }
-        };
-        let lanes: Vec<Self> = (0..options.workers).map(start).collect();
-        for lane in &lanes {
-            lane.pool.wait_ready()?;
-            lane.scheduler.set_cost(Fit { model: ONE_BATCH, median_error: 0.0 });
-        }
-        Ok(lanes)
+        let tasks = batches.into_iter().map(task).collect();
+        Ok((running, tasks))
     }
 
-    /// Runs items as one batch. When it fails, each is run alone, so that one text does not take
-    /// the others with it.
-    ///
-    /// # Errors
-    /// When no text can be run any more.
-    pub(super) fn run(&mut self, items: &[TokenIds]) -> Result<Vec<RowsOrReason>, CorpusError> {
-        match self.run_batch(items)? {
-            Ok(rows) => {
-                self.failures = 0;
-                Ok(rows.into_iter().map(Ok).collect())
-            }
-            Err(_) if items.len() > 1 => {
-                let one = |item| Ok(self.run(std::slice::from_ref(item))?.remove(0));
-                items.iter().map(one).collect()
-            }
-            Err(error) => {
-                self.failures += 1;
-                let reason = match error {
-                    RunError::NonFinite { .. } => "the model returned NaN or infinity".to_owned(),
-                    other => other.to_string(),
-                };
-                if self.failures >= FAILURES_MAX {
-                    return Err(CorpusError::Engine(reason));
+    /// Keeps the rows; gives the window when this was the last of its batches.
+    fn end(self, rows: Vec<TextRow>, machine: &Machine) -> Option<Arc<Running<P>>> {
+        let Self { running, bucket, places, items, span } = self;
+        assert_eq!(rows.len(), places.len(), "each item has a row");
+        let mut all = running.rows.lock();
+        for (place, row) in places.iter().zip(rows) {
+            all[*place] = Some(row);
+        }
+        drop(all);
+        let tokens = items.iter().map(|ids| ids.len()).sum();
+        machine.progress.ran(places.len(), tokens, bucket.tokens(), span);
+        let last = running.batches_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        last.then_some(running)
+    }
+}
+
+/// What a lane runs, and since when.
+type Busy = Mutex<Option<(Moment, Bucket)>>;
+
+/// The threads.
+pub(super) struct Lanes {
+    machine: Arc<Machine>,
+    busy: Arc<[Busy]>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Lanes {
+    /// Starts all of them; each opens its session. They end with the queue or with its senders.
+    pub(super) fn start<P: Send + Sync + 'static>(
+        machine: &Arc<Machine>,
+        queue: &Arc<TaskQueue<P>>,
+        ran: &SyncSender<RanWindow<P>>,
+    ) -> Result<Self, CorpusError> {
+        let busy: Arc<[Busy]> = (0..machine.workers).map(|_| Mutex::default()).collect();
+        let start = |lane: usize| {
+            let (machine, busy) = (Arc::clone(machine), Arc::clone(&busy));
+            let (queue, ran) = (Arc::downgrade(queue), ran.clone());
+            let live = move || {
+                let run = || run_all(lane, &machine, &busy[lane], &queue, &ran);
+                let ended = catch_unwind(AssertUnwindSafe(run));
+                let panicked = |panic: &_| Err(format!("panic: {}", panic_text(panic)));
+                if let Err(reason) = ended.unwrap_or_else(|panic| panicked(&*panic)) {
+                    let _ = ran.send(Err(CorpusError::Engine(reason)));
                 }
-                Ok(vec![Err(reason)])
-            }
-        }
-    }
-
-    fn run_batch(
-        &self,
-        items: &[TokenIds],
-    ) -> Result<Result<Vec<ItemRows>, RunError>, CorpusError> {
-        let begin = self.clock.now();
-        loop {
-            let submission = Submission {
-                items: items.to_vec(),
-                vectors: self.vectors,
-                priority: Some(Priority::Bulk),
-                deadline: self.clock.now() + BATCH_TIME,
             };
-            match self.scheduler.submit(submission) {
-                Ok(ticket) => return Ok(block_on(ticket)),
-                Err(Refusal::NoWorker)
-                    if !self.scheduler.is_closed()
-                        && self.clock.now().since(begin) < REPLACEMENT_TIME =>
-                {
-                    thread::sleep(REPLACEMENT_POLL);
-                }
-                Err(refusal) => return Err(CorpusError::Engine(refusal.to_string())),
+            let named = thread::Builder::new().name(format!("duovec-lane-{lane}"));
+            let fault = |error| CorpusError::Engine(format!("cannot start a thread: {error}"));
+            named.spawn(live).map_err(fault)
+        };
+        let threads = (0..machine.workers).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { machine: Arc::clone(machine), busy, threads })
+    }
+
+    /// # Errors
+    /// When a batch has run for so long that it may never end.
+    pub(super) fn check(&self) -> Result<(), CorpusError> {
+        let limit = Duration::from_millis(self.machine.watchdog.stuck_after.get());
+        let now = self.machine.clock.now();
+        for busy in &*self.busy {
+            let Some((started, bucket)) = *busy.lock() else { continue };
+            let (time, Bucket { rows, length }) = (now.since(started), bucket);
+            if !limit.is_zero() && time >= limit.mul_f64(patience(bucket)) {
+                return Err(CorpusError::Engine(format!(
+                    "a batch of {rows} × {length} tokens has run for {} s and may never end \
+                     (DUOVEC_WORKER_STUCK_MS gives it more time)",
+                    time.as_secs()
+                )));
             }
+        }
+        Ok(())
+    }
+
+    /// Waits for their ends. A thread that is stuck is left to the end of the process.
+    pub(super) fn end(self) {
+        let clock = &self.machine.clock;
+        let end = clock.now() + END_TIME;
+        while self.threads.iter().any(|thread| !thread.is_finished()) && clock.now() < end {
+            thread::sleep(END_POLL);
         }
     }
 }
 
-/// Ends the workers. One that hangs is left to the end of the process.
-pub(super) fn close(lanes: Vec<Lane>) {
-    let runtime = Builder::new_current_thread().enable_time().build();
-    // Without timers nobody waits: the process is about to end.
-    let Ok(runtime) = runtime else { return };
-    runtime.block_on(join_all(lanes.iter().map(|lane| lane.pool.shutdown(END_TIME))));
+/// How many times as long as a batch of common texts a batch may run. Long texts come first, when
+/// nothing was measured: what attention takes may grow with the square of a text's length.
+fn patience(bucket: Bucket) -> f64 {
+    let part = |tokens: usize| (tokens as f64 / COMMON_LENGTH as f64).max(1.0);
+    part(bucket.tokens()) * part(bucket.length)
+}
+
+/// The life of a lane, up to its first fault.
+fn run_all<P>(
+    lane: usize,
+    machine: &Machine,
+    busy: &Busy,
+    queue: &Weak<TaskQueue<P>>,
+    ran: &SyncSender<RanWindow<P>>,
+) -> Result<(), String> {
+    let session = machine.engine.open_session(&machine.buckets);
+    let mut session = session.map_err(|error| error.to_string())?;
+    session.warmed_up();
+    let (clock, incidents) = (Arc::clone(&machine.clock), Incidents::default());
+    let mut runner = Runner::new(session, lane, &machine.buckets, clock, &incidents);
+    // Without a queue nobody wants rows any more.
+    while let Some(waiting) = queue.upgrade() {
+        let Ok(task) = waiting.lock().recv() else { break };
+        drop(waiting);
+        *busy.lock() = Some((machine.clock.now(), task.bucket));
+        let rows = runner.run(task.bucket, Priority::Bulk, &task.items, &|_| ()).rows;
+        *busy.lock() = None;
+        let rows = rows.into_iter().collect::<Result<Vec<_>, _>>();
+        let window = task.end(rows.map_err(|error| error.to_string())?, machine);
+        if window.is_some_and(|window| ran.send(Ok(window)).is_err()) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_has_the_time_that_its_attention_may_take() {
+        let bucket = |rows, length| Bucket { rows, length };
+        assert_eq!(patience(bucket(8, 64)), 1.0);
+        assert_eq!(patience(bucket(128, 64)), 16.0, "more texts of a common length");
+        assert_eq!(patience(bucket(1, 8192)), 16.0 * 16.0);
+    }
+}

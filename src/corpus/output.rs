@@ -4,10 +4,17 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use arrow_array::ArrayRef;
+use serde::Serialize;
+
 use super::error::CorpusError;
-use super::recipe::{DenseFloat, Label, Recipe};
-use super::window::Window;
-use super::work::RowResult;
+use super::input::Columns;
+use super::kept;
+use super::recipe::{DenseFloat, Recipe};
+use super::terms::Terms;
+use super::texts::RowResult;
+use super::window::RowWindow;
+use crate::batch::Vectors;
 use crate::service::EmbeddedItem;
 
 mod jsonl;
@@ -43,17 +50,51 @@ impl OutputFormat {
     }
 }
 
+impl OutputFormat {
+    /// # Errors
+    /// When it cannot hold these columns or vectors.
+    pub(crate) fn check(self, columns: &Columns, vectors: Vectors) -> Result<(), CorpusError> {
+        let wrong = |problem: &str| Err(CorpusError::Options(problem.to_owned()));
+        if self == Self::Npy && vectors != Vectors::Dense {
+            return wrong("npy holds dense vectors only; add --vectors dense");
+        }
+        if self == Self::Npy && !columns.kept.is_empty() {
+            return wrong("npy has no columns; leave --keep out, or use --format parquet");
+        }
+        match columns.kept.iter().find(|name| OWN_COLUMNS.contains(&name.as_str())) {
+            Some(name) => wrong(&format!(
+                "the column `{name}` cannot be kept, because the output has a column of that \
+                 name: rename yours"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// When the kept columns are of types of Parquet that have no form in JSON that reads back.
+    pub(crate) fn check_types(self, kept: &[ArrayRef]) -> Result<(), CorpusError> {
+        let kinds = kept.iter().map(|column| column.data_type());
+        match kinds.into_iter().find(|kind| self == Self::Jsonl && !kept::has_json(kind)) {
+            Some(kind) => Err(CorpusError::Options(format!(
+                "a kept column is of type {kind}, which JSON lines cannot hold; write parquet, or \
+                 do not keep it"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Columns of the output besides the kept ones.
 pub(super) const OWN_COLUMNS: [&str; 6] =
     ["row", "tokens", "truncated_from", "dense", "sparse_indices", "sparse_values"];
 
 /// What one part holds.
 pub(super) struct PartContent<'a> {
-    pub(super) window: &'a Window,
+    pub(super) window: &'a RowWindow,
     /// One for each row of the window.
     pub(super) outcomes: &'a [RowResult],
     pub(super) recipe: &'a Recipe,
-    pub(super) label: &'a Label,
+    pub(super) terms: &'a Terms,
     /// Names of the kept columns.
     pub(super) kept: &'a [String],
 }
@@ -87,11 +128,11 @@ impl PartContent<'_> {
 pub(super) fn merge(
     format: OutputFormat,
     parts: &[PathBuf],
-    label: &Label,
+    terms: &Terms,
     path: &Path,
 ) -> Result<(), CorpusError> {
     match format {
-        OutputFormat::Parquet => parquet_file::merge(parts, label, path),
+        OutputFormat::Parquet => parquet_file::merge(parts, terms, path),
         OutputFormat::Jsonl => stream(path, |out| {
             parts.iter().try_for_each(|part| std::io::copy(&mut File::open(part)?, out).map(drop))
         }),
@@ -99,8 +140,18 @@ pub(super) fn merge(
     }
 }
 
+/// A line of JSON.
+pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("it has names and plain values");
+    line.push(b'\n');
+    line
+}
+
 /// Writes a file down to the disk.
-pub(super) fn stream(
+///
+/// # Errors
+/// When the disk does not take it.
+pub(crate) fn stream(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<(), CorpusError> {

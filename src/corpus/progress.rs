@@ -11,7 +11,7 @@ pub(crate) struct CorpusProgress {
     /// Of the input, whose rows are embedded.
     bytes: AtomicU64,
     /// Of the whole input; 0 when it is not known.
-    length: AtomicU64,
+    length: u64,
 }
 
 /// The counts at one moment.
@@ -28,8 +28,9 @@ pub(crate) struct Done {
 }
 
 impl CorpusProgress {
-    pub(super) fn set_length(&self, bytes: u64) {
-        self.length.store(bytes, Ordering::Relaxed);
+    /// Of an input of so many bytes; 0 when it is not known.
+    pub(crate) fn of(length: u64) -> Self {
+        Self { length, ..Self::default() }
     }
 
     /// A batch ran.
@@ -47,7 +48,7 @@ impl CorpusProgress {
 
     pub(crate) fn done(&self) -> Done {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (length, bytes) = (read(&self.length), read(&self.bytes));
+        let (length, bytes) = (self.length, read(&self.bytes));
         Done {
             texts: read(&self.texts),
             tokens: read(&self.tokens),
@@ -63,9 +64,8 @@ mod tests {
 
     #[test]
     fn what_earlier_runs_did_is_done_and_no_text_of_this_run() {
-        let progress = CorpusProgress::default();
-        assert_eq!(progress.done().part, None, "nobody knows how much there is");
-        progress.set_length(1000);
+        assert_eq!(CorpusProgress::of(0).done().part, None, "nobody knows how much there is");
+        let progress = CorpusProgress::of(1000);
         progress.passed(600);
         progress.ran(3, 30, 40, 100.0);
         let done = progress.done();

@@ -1,13 +1,8 @@
-//! Everything that a vector depends on: the model, the prompt, the choice of numbers, and how it is
-//! run. Two runs of one recipe over one input give the same bytes.
-
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+//! What is made of a text: the prompt in front of it, and the choice of numbers.
 
 use super::error::CorpusError;
-use crate::batch::{Bucket, Vectors};
-use crate::engine::EngineInfo;
+use super::terms::Terms;
+use crate::batch::Vectors;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::service::{EmbedError, InputType, prompt};
 use crate::sparse::Selection;
@@ -43,20 +38,12 @@ pub(crate) struct Recipe {
     pub(super) dimensions: usize,
     pub(super) selection: Selection,
     pub(super) float: DenseFloat,
-    pub(super) buckets: Vec<Bucket>,
-    /// Padded tokens of a batch, at most.
-    pub(super) batch_tokens: usize,
 }
 
 impl Recipe {
     /// # Errors
     /// When the model does not give what is asked for.
-    pub(crate) fn new(
-        manifest: Manifest,
-        asked: RecipeOptions,
-        buckets: Vec<Bucket>,
-        batch_tokens: usize,
-    ) -> Result<Self, CorpusError> {
+    pub(crate) fn new(manifest: Manifest, asked: RecipeOptions) -> Result<Self, CorpusError> {
         let RecipeOptions { vectors, input_type, dimensions, selection, float } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
@@ -78,83 +65,32 @@ impl Recipe {
                 allowed.join(" or ")
             ));
         }
-        Ok(Self { manifest, vectors, prompt, dimensions, selection, float, buckets, batch_tokens })
+        Ok(Self { manifest, vectors, prompt, dimensions, selection, float })
     }
 
     /// The text in front of each text; empty for none.
     fn prompt_text(&self) -> &str {
-        let prompts = &self.manifest.prompts;
-        let text = match self.prompt {
-            Some(PromptName::Query) => prompts.query.as_deref(),
-            Some(PromptName::Passage) => prompts.passage.as_deref(),
-            None => None,
-        };
-        text.unwrap_or_default()
+        self.prompt.and_then(|name| self.manifest.prompts.text(name)).unwrap_or_default()
     }
 
-    /// What the output says of itself.
-    pub(crate) fn label(&self, engine: &EngineInfo) -> Label {
+    /// Adds what it decides to `terms`.
+    pub(crate) fn complete(&self, terms: Terms) -> Terms {
         let text = |value: Option<String>| value.unwrap_or_else(|| "all".to_owned());
-        Label {
-            model: self.manifest.model_id.clone(),
-            revision: self.manifest.revision.clone(),
-            files_sha256: files_digest(&self.manifest),
-            prompt: self.prompt_text().to_owned(),
-            vectors: match self.vectors {
-                Vectors::Dense => "dense",
-                Vectors::Sparse => "sparse",
-                Vectors::Both => "both",
-            }
-            .to_owned(),
-            dimensions: self.dimensions,
-            dense_type: match self.float {
-                DenseFloat::F32 => "f32",
-                DenseFloat::F16 => "f16",
-            }
-            .to_owned(),
-            sparse_top_k: text(self.selection.top_k.map(|most| most.to_string())),
-            sparse_min_weight: text(self.selection.min_weight.map(|least| least.to_string())),
-            engine: engine.kind.name().to_owned(),
-            precision: engine.precision.clone(),
-            batch_tokens: self.batch_tokens,
-        }
+        let (vectors, float) = (self.vectors, self.float);
+        let dense_type = DenseFloat::WORDS.iter().find(|(_, known)| *known == float);
+        terms
+            .and("prompt", self.prompt_text())
+            .and(
+                "vectors",
+                match vectors {
+                    Vectors::Dense => "dense",
+                    Vectors::Sparse => "sparse",
+                    Vectors::Both => "both",
+                },
+            )
+            .and("dimensions", self.dimensions)
+            .and("dense_type", dense_type.map_or("", |(word, _)| word))
+            .and("sparse_top_k", text(self.selection.top_k.map(|most| most.to_string())))
+            .and("sparse_min_weight", text(self.selection.min_weight.map(|l| l.to_string())))
     }
-}
-
-/// What the output says of the vectors in it; an output with another label is another output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub(crate) model: String,
-    pub(crate) revision: String,
-    /// Of the digests of the package's files.
-    pub(crate) files_sha256: String,
-    /// What is in front of each text.
-    pub(crate) prompt: String,
-    pub(crate) vectors: String,
-    pub(crate) dimensions: usize,
-    pub(crate) dense_type: String,
-    pub(crate) sparse_top_k: String,
-    pub(crate) sparse_min_weight: String,
-    pub(crate) engine: String,
-    pub(crate) precision: String,
-    pub(crate) batch_tokens: usize,
-}
-
-fn files_digest(manifest: &Manifest) -> String {
-    let mut hash = Sha256::new();
-    for (name, entry) in &manifest.files {
-        hash.update(format!("{name} {}\n", entry.sha256));
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The fields of a flat structure as texts.
-pub(super) fn named_values(fields: &impl Serialize) -> Vec<(String, String)> {
-    let value = serde_json::to_value(fields).expect("it has names and plain values");
-    let Value::Object(fields) = value else { return Vec::new() };
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
-    fields.into_iter().map(|(name, value)| (name, text(value))).collect()
 }

@@ -1,13 +1,14 @@
-//! Windows: the rows of one part of the output. Where a window ends depends on the input alone, so
-//! that a run which is started again makes the same parts.
+//! Windows of rows: what one part of the vectors is made from.
 
 use std::ops::Range;
 
-use arrow_array::{Array, ArrayRef};
-use sha2::{Digest, Sha256};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_ipc::writer::StreamWriter;
 
+use super::Window;
 use super::error::CorpusError;
 use super::input::{Chunk, InputRows, Row};
+use super::terms::PieceDigest;
 
 /// What ends a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,7 @@ pub(crate) struct WindowLimits {
 
 /// Rows that become one part.
 #[derive(Debug)]
-pub(super) struct Window {
-    pub(super) index: usize,
+pub(crate) struct RowWindow {
     /// The number of its first row in the whole input, from 0.
     pub(super) first_row: u64,
     pub(super) rows: Vec<Row>,
@@ -30,48 +30,86 @@ pub(super) struct Window {
     pub(super) span: Range<u64>,
 }
 
-impl Window {
-    /// Tells whether a later run sees the same rows.
-    pub(super) fn digest(&self) -> String {
-        let mut hash = Sha256::new();
+impl Window for RowWindow {
+    /// Of everything that is written: texts, files' names and numbers of rows, kept columns.
+    fn digest(&self) -> String {
+        let mut digest = PieceDigest::default();
         for row in &self.rows {
+            digest.add(row.file.as_bytes());
+            digest.add(row.number.to_le_bytes());
             let (mark, text) = match &row.text {
                 Ok(text) => (0_u8, text),
                 Err(reason) => (1, reason),
             };
-            hash.update([mark]);
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
+            digest.add([mark]);
+            digest.add(text);
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let kept = kept_rows(self, &all).and_then(|columns| {
+            let mut bytes = Vec::new();
+            for column in columns {
+                arrow_bytes(column, &mut bytes).map_err(|error| error.to_string())?;
+            }
+            Ok(bytes)
+        });
+        // What cannot be read here cannot be written either, and is said then.
+        digest.add(kept.unwrap_or_default());
+        digest.finish()
+    }
+
+    fn place(&self) -> String {
+        let first = self.rows.first();
+        first.map_or_else(String::new, |row| format!("row {} of {}", row.number, row.file))
+    }
+
+    fn span(&self) -> Range<u64> {
+        self.span.clone()
     }
 }
 
+/// A column in Arrow's own form, which has its type and all of its values.
+fn arrow_bytes(column: ArrayRef, bytes: &mut Vec<u8>) -> Result<(), arrow_schema::ArrowError> {
+    let batch = RecordBatch::try_from_iter_with_nullable([("", column, true)])?;
+    let mut writer = StreamWriter::try_new(bytes, &batch.schema())?;
+    writer.write(&batch)?;
+    writer.finish()
+}
+
 /// All windows of an input, in order.
-pub(super) struct Windows {
+pub(crate) struct Windows {
     input: InputRows,
     limits: WindowLimits,
     columns: usize,
     /// What was read beyond the end of the last window.
     left: Option<Chunk>,
-    next_index: usize,
     next_row: u64,
     position: u64,
 }
 
 impl Windows {
     /// `columns` is the number of kept columns.
-    pub(super) const fn new(input: InputRows, limits: WindowLimits, columns: usize) -> Self {
-        Self { input, limits, columns, left: None, next_index: 0, next_row: 0, position: 0 }
+    pub(crate) const fn new(input: InputRows, limits: WindowLimits, columns: usize) -> Self {
+        Self { input, limits, columns, left: None, next_row: 0, position: 0 }
+    }
+
+    /// Reads the first rows, so that a column that is not there is said before anything is made of
+    /// the others; gives their kept columns.
+    ///
+    /// # Errors
+    /// When the input cannot be read, has other columns, or has no rows.
+    pub(crate) fn look(&mut self) -> Result<&[ArrayRef], CorpusError> {
+        self.left = self.input.next()?;
+        let empty = || CorpusError::Options("the input is empty".to_owned());
+        self.left.as_ref().map(|chunk| &chunk.kept[..]).ok_or_else(empty)
     }
 
     /// Bytes of all files; 0 when it is not known.
-    pub(super) const fn input_length(&self) -> u64 {
+    pub(crate) const fn input_length(&self) -> u64 {
         self.input.length()
     }
 
     /// The next window; `None` at the end of the input.
-    pub(super) fn next(&mut self) -> Result<Option<Window>, CorpusError> {
+    fn read(&mut self) -> Result<Option<RowWindow>, CorpusError> {
         let mut rows = Vec::new();
         let mut kept = vec![Vec::new(); self.columns];
         let (start, mut end) = (self.position, self.position);
@@ -98,11 +136,18 @@ impl Windows {
         if rows.is_empty() {
             return Ok(None);
         }
-        let (index, first_row) = (self.next_index, self.next_row);
-        self.next_index += 1;
+        let first_row = self.next_row;
         self.next_row += rows.len() as u64;
         self.position = end;
-        Ok(Some(Window { index, first_row, rows, kept, span: start..end }))
+        Ok(Some(RowWindow { first_row, rows, kept, span: start..end }))
+    }
+}
+
+impl Iterator for Windows {
+    type Item = Result<RowWindow, CorpusError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
     }
 }
 
@@ -136,7 +181,7 @@ fn split(mut chunk: Chunk, rows: usize) -> (Chunk, Option<Chunk>) {
 }
 
 /// The kept columns of a window, of the rows at `places`, which ascend.
-pub(super) fn kept_rows(window: &Window, places: &[usize]) -> Result<Vec<ArrayRef>, String> {
+pub(super) fn kept_rows(window: &RowWindow, places: &[usize]) -> Result<Vec<ArrayRef>, String> {
     let mut wanted = vec![false; window.rows.len()];
     for &place in places {
         wanted[place] = true;
@@ -158,6 +203,7 @@ mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
     use std::io::Write;
+    use std::path::Path;
 
     fn windows(rows: usize, limits: WindowLimits) -> (tempfile::NamedTempFile, Windows) {
         let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -170,8 +216,8 @@ mod tests {
         (file, Windows::new(input, limits, 1))
     }
 
-    fn all(mut windows: Windows) -> Vec<Window> {
-        std::iter::from_fn(|| windows.next().expect("it is whole")).collect()
+    fn all(windows: Windows) -> Vec<RowWindow> {
+        windows.map(|window| window.expect("it is whole")).collect()
     }
 
     #[test]
@@ -182,8 +228,8 @@ mod tests {
             let all = all(windows);
             assert_eq!(all.len(), 5000_usize.div_ceil(rows));
             let mut next = 0;
-            for (index, window) in all.iter().enumerate() {
-                assert_eq!((window.index, window.first_row), (index, next));
+            for window in &all {
+                assert_eq!(window.first_row, next);
                 let places: Vec<usize> = (0..window.rows.len()).collect();
                 let kept = kept_rows(window, &places).expect("one type");
                 for (place, row) in window.rows.iter().enumerate() {
@@ -205,12 +251,32 @@ mod tests {
         assert_eq!(rows, [3, 3, 3, 1]);
     }
 
+    fn digests(folder: &Path, lines: &str, name: &str, kept: &[&str]) -> Vec<String> {
+        let path = folder.join(name);
+        std::fs::write(&path, lines).expect("written");
+        let kept: Vec<String> = kept.iter().map(|&name| name.to_owned()).collect();
+        let columns = Columns { text: "text".to_owned(), kept: kept.clone() };
+        let files = [InputFile { path, format: InputFormat::Jsonl }];
+        let input = InputRows::new(&files, columns, 1000);
+        let limits = WindowLimits { rows: 2, bytes: usize::MAX };
+        all(Windows::new(input, limits, kept.len())).iter().map(RowWindow::digest).collect()
+    }
+
     #[test]
-    fn the_digest_is_of_the_rows_in_their_order() {
-        let limits = WindowLimits { rows: 5, bytes: usize::MAX };
-        let ((_one, first), (_other, again)) = (windows(10, limits), windows(10, limits));
-        let (first, again) = (all(first), all(again));
-        assert_eq!(first[0].digest(), again[0].digest());
-        assert_ne!(first[0].digest(), first[1].digest());
+    fn the_digest_is_of_all_that_is_written() {
+        let lines = "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":2}\n\"c\"\n";
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder.path();
+        let first = digests(folder, lines, "a.jsonl", &["id"]);
+        assert_eq!(first, digests(folder, lines, "a.jsonl", &["id"]));
+        let changed = |lines: &str, name: &str, kept: &[&str]| {
+            let other = digests(folder, lines, name, kept);
+            (other[0] != first[0], other[1] != first[1])
+        };
+        assert_eq!(changed(&lines.replace("\"c\"", "\"d\""), "a.jsonl", &["id"]), (false, true));
+        assert_eq!(changed(&lines.replace(":2", ":3"), "a.jsonl", &["id"]), (true, false));
+        assert_eq!(changed(lines, "b.jsonl", &["id"]), (true, true), "reasons name the file");
+        assert_eq!(changed(&format!("\n{lines}"), "a.jsonl", &["id"]), (true, true));
+        assert!(changed(&lines.replace("1}", "1.5}"), "a.jsonl", &["id"]).0);
     }
 }

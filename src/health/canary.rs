@@ -46,9 +46,11 @@ async fn run(
         failure(
             "queue",
             match refusal {
-                Refusal::Full { .. } | Refusal::Late { .. } | Refusal::BytesExceeded => {
-                    "the worker has too many checks waiting"
-                }
+                Refusal::Full { .. }
+                | Refusal::Late { .. }
+                | Refusal::TooShort { .. }
+                | Refusal::BytesExceeded
+                | Refusal::NeverFits { .. } => "the worker has too many checks waiting",
                 Refusal::Draining => "the server is draining",
                 Refusal::NoWorker | Refusal::Loading => "the worker has no session",
             },

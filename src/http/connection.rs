@@ -3,7 +3,8 @@
 //! What actix lacks is here. Each file's header has its states and what leads from one to the next:
 //!
 //! - `gate`: hands on one request of HTTP/1.1 at a time, and times heads and silence
-//! - `timed_stream`: ends a connection of which the client takes nothing
+//! - `patience`: how long a client may take nothing, or next to nothing
+//! - `timed_stream`: ends a connection whose client wears that out
 //! - `activity`: what handlers and connection tell each other
 //! - `unread`: the end of a body that no handler has read
 //! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
@@ -20,7 +21,7 @@
 //! | its body | `--body-timeout-ms`, the request's deadline | `embed` |
 //! | a small body that nobody read, before the answer | a tenth of a second | `unread` |
 //! | the client to close, after an answer before its body's end | 5 s | `gate` |
-//! | the client to take a byte of its answer | `--write-timeout-ms` | `timed_stream`, `http_2` |
+//! | the client to take its answer | `--write-timeout-ms`, `--min-read-bytes-per-s` | `patience` |
 //! | the client to close, when told to | 5 s, with HTTP/2 2 s | actix, `http_2` |
 
 use std::io;
@@ -42,6 +43,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::app::application;
 use super::entrance::Listeners;
+use super::held::PART_BYTES;
 use super::tls::HTTP_2;
 use super::{AppState, record};
 use crate::config::HttpConfig;
@@ -49,10 +51,12 @@ use crate::config::HttpConfig;
 mod activity;
 mod gate;
 mod http_2;
+mod patience;
 mod timed_stream;
 pub(super) mod unread;
 
 use gate::{LINGER, RefuseHead, RequestGate};
+use patience::Patience;
 use timed_stream::TimedStream;
 
 /// How long a client may take.
@@ -64,6 +68,15 @@ struct Timeouts {
     head: Duration,
     /// Without taking a byte of what waits for it.
     write: Duration,
+    /// Bytes that it takes in a second, at least, once that time is used up.
+    least_per_s: u64,
+}
+
+impl Timeouts {
+    /// For one who is about to be sent something.
+    fn patience(&self) -> Patience {
+        Patience::new(self.write, self.least_per_s)
+    }
 }
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
@@ -139,6 +152,7 @@ fn timeouts(config: &HttpConfig) -> Timeouts {
         idle: Duration::from_secs(config.keep_alive.get()),
         head: Duration::from_millis(config.head_timeout.get()),
         write: Duration::from_millis(config.write_timeout.get()),
+        least_per_s: config.min_read_rate.get(),
     }
 }
 
@@ -153,6 +167,8 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LINGER)
+        // More of an answer is copied only when the client has taken what was.
+        .h1_write_buffer_size(PART_BYTES)
         // A client that closes its side has left, so its request is dropped. One that closes only
         // its sending half looks the same and is not served.
         .h1_allow_half_closed(false)
@@ -163,7 +179,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         .h1(application(&state));
     let refuse_head: RefuseHead = Rc::new(move |error| record::refuse_head(&state, error));
     fn_service(move |stream: T| {
-        let stream = TimedStream::new(stream, timeouts.write);
+        let stream = TimedStream::new(stream, timeouts.patience());
         let gate = RequestGate::new(stream, timeouts, Rc::clone(&refuse_head));
         async move { Ok((gate, None)) }
     })

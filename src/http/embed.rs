@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderValue};
 use actix_web::web::{self, Bytes, BytesMut, Data};
-use actix_web::{HttpRequest, HttpResponse, rt};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
+use super::held;
 use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
 use super::record::{RequestContext, Served};
 use super::reply::{self, AnswerFormat, MANY_NUMBERS, Resident};
@@ -17,8 +18,8 @@ use super::{AppState, JSON};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
-use crate::limits::MaxRequestTimeoutMs;
-use crate::service::{EmbedReply, EmbedRequest, Permit, RequestHead, Vectors};
+use crate::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
+use crate::service::{AnswerBytes, EmbedReply, EmbedRequest, Permit, RequestHead, Vectors, Wanted};
 
 /// The routes that embed, and what each gives.
 pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
@@ -29,8 +30,9 @@ pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
     ("/v1/embeddings/both", Vectors::Both),
 ];
 
-/// The header with which a client shortens or lengthens its request's time.
-const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
+/// The header with which a client shortens or lengthens its request's time, and with which an
+/// answer tells a time that was cut.
+pub(super) const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
 
 /// The header with which a client names its request's priority.
 const X_PRIORITY: &str = "x-priority";
@@ -39,10 +41,14 @@ const X_PRIORITY: &str = "x-priority";
 /// their milliseconds. Handing over a smaller one would cost more than it saves.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
 
+/// Packed bodies of up to this size are unpacked where they arrive, as long as they are not large
+/// unpacked.
+const SMALL_PACKED_BYTES: usize = 64 * 1024;
+
 /// A request for vectors in the words of some family of clients.
 pub(super) trait Question: Body + Send + 'static {
     /// How the answer is written.
-    type Format: Send + 'static;
+    type Format: Copy + Send + 'static;
 
     /// What the service is asked.
     ///
@@ -55,8 +61,12 @@ pub(super) trait Question: Body + Send + 'static {
         state: &AppState,
     ) -> Result<(EmbedRequest, Self::Format), ApiError>;
 
-    /// The body of the answer.
+    /// The most bytes that the answer of a model takes.
+    fn most_bytes(format: Self::Format, model_id: &str) -> AnswerBytes;
+
+    /// Writes the body of the answer into `out`.
     fn write(
+        out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
         format: Self::Format,
@@ -76,13 +86,18 @@ impl Question for EmbeddingRequest {
         self.validate(vectors, head, &state.config, &state.service)
     }
 
+    fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
+        reply::most_bytes(format, model_id)
+    }
+
     fn write(
+        out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
         format: AnswerFormat,
         resident: &Resident<'_>,
     ) -> Vec<u8> {
-        reply::write(reply, vectors, format, resident)
+        reply::write(out, reply, vectors, format, resident)
     }
 }
 
@@ -92,6 +107,8 @@ pub(super) struct Head {
     arrival: Moment,
     /// Time of the request, counted from its arrival, its body included.
     pub(super) timeout: Duration,
+    /// The client asked for more time than the operator allows.
+    is_cut: bool,
     packing: Packing,
     /// What the service asks at the door.
     pub(super) asked: RequestHead,
@@ -99,12 +116,22 @@ pub(super) struct Head {
 
 impl Head {
     fn read(headers: &HeaderMap, config: &HttpConfig, arrival: Moment) -> Result<Self, ApiError> {
-        let timeout = timeout(headers, config)?;
+        let (timeout, is_cut) = timeout(headers, config)?;
         let priority = priority(headers)?;
         let packing = body::check_headers(headers, config.max_body_bytes)?;
         let announced_bytes = body::announced(headers);
         let asked = RequestHead { announced_bytes, priority, deadline: arrival + timeout };
-        Ok(Self { arrival, timeout, packing, asked })
+        Ok(Self { arrival, timeout, is_cut, packing, asked })
+    }
+
+    /// An answer, which tells the request's time when it is not what the client asked for.
+    fn answer(&self) -> HttpResponseBuilder {
+        let mut answer = HttpResponse::build(OK);
+        if self.is_cut {
+            let millis = self.timeout.as_millis().to_string();
+            answer.insert_header((X_REQUEST_TIMEOUT_MS, millis));
+        }
+        answer
     }
 
     /// What is left of the request's time; refuses when nothing is.
@@ -126,14 +153,15 @@ pub(super) async fn embed<Q: Question>(
     let head = Head::read(request.headers(), &state.config, context.arrival)?;
     let permit = state.service.admit(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    // One deadline over everything that follows: reading, parsing, waiting, running, writing.
+    let (bytes, permit) = receive::<Q>(&state, head, payload, permit).await?;
+    // One deadline over everything that follows: parsing, waiting, running, writing.
     let left = head.left(state.clock.now())?;
-    let work = work::<Q>(&state, head, payload, vectors, permit);
+    let work = work::<Q>(&state, head, bytes, vectors, permit);
     let answer = rt::time::timeout(left, work).await;
     let Answer { body, items, tokens, timeline } =
         answer.map_err(|_| ApiError::deadline(head.timeout))??;
     context.served.set(Served { items, tokens, stages: Some(timeline.stages()) });
-    let mut response = HttpResponse::build(OK);
+    let mut response = head.answer();
     response.insert_header((SERVER_TIMING, timeline.server_timing()));
     response.insert_header((X_COMPUTE_TOKENS, HeaderValue::from(tokens)));
     Ok(response.content_type(JSON).body(body))
@@ -141,7 +169,7 @@ pub(super) async fn embed<Q: Question>(
 
 /// An answer with vectors, and what is told of it.
 struct Answer {
-    body: Vec<u8>,
+    body: Bytes,
     items: usize,
     tokens: u64,
     timeline: Timeline,
@@ -150,25 +178,28 @@ struct Answer {
 async fn work<Q: Question>(
     state: &AppState,
     head: Head,
-    payload: web::Payload,
+    bytes: Vec<u8>,
     vectors: Vectors,
     permit: Permit,
 ) -> Result<Answer, ApiError> {
-    let (request, mut permit) = receive::<Q>(state, head, payload, permit).await?;
+    let (request, mut permit) = parse::<Q>(state, bytes, head.packing, permit).await?;
     let (request, format) = request.ask(vectors, &head.asked, state)?;
     let parsed = state.clock.now();
-    let answer = state.service.embed(request, &mut permit).await;
+    let model_id = state.service.model_card().map_or("", |card| &card.id);
+    let most = Q::most_bytes(format, model_id);
+    let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
     let (milestones, cache_use) = (answer.milestones, answer.cache_use);
-    let body = write::<Q>(state, answer, vectors, format).await?;
+    let body = write::<Q>(state, answer, vectors, format, permit).await?;
     let written = state.clock.now();
     let timeline = Timeline { arrival: head.arrival, parsed, milestones, written, cache_use };
     Ok(Answer { body, items, tokens, timeline })
 }
 
 /// Answers one request that needs no run of the model: `work` writes the answer within the
-/// request's time, from the body, the head, and what the request holds at the door.
+/// request's time, from the body, the head, and what the request holds at the door, which the
+/// answer holds then.
 ///
 /// # Errors
 /// When the request is refused before its body is read, its body is not of its form, its time is
@@ -177,74 +208,71 @@ pub(super) async fn without_model<B: Body + Send + 'static>(
     state: &AppState,
     request: &HttpRequest,
     payload: web::Payload,
-    work: impl AsyncFnOnce(B, Head, &mut Permit) -> Result<Vec<u8>, ApiError>,
+    work: impl AsyncFnOnce(B, Head, Permit) -> Result<Bytes, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
     let arrival = RequestContext::of(request).arrival;
     let head = Head::read(request.headers(), &state.config, arrival)?;
     let permit = state.service.admit_to_tokenize(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let (bytes, permit) = receive::<B>(state, head, payload, permit).await?;
     let left = head.left(state.clock.now())?;
     let answer = async {
-        let (body, mut permit) = receive::<B>(state, head, payload, permit).await?;
-        work(body, head, &mut permit).await
+        let (body, permit) = parse::<B>(state, bytes, head.packing, permit).await?;
+        work(body, head, permit).await
     };
     let answer = rt::time::timeout(left, answer).await;
     let answer = answer.map_err(|_| ApiError::deadline(head.timeout))??;
-    Ok(HttpResponse::build(OK).content_type(JSON).body(answer))
+    Ok(head.answer().content_type(JSON).body(answer))
 }
 
-/// Reads and parses the body; gives the permit back, which holds its bytes.
-async fn receive<B: Body + Send + 'static>(
+/// Reads the body; gives the permit back, which holds its bytes.
+async fn receive<B: Body>(
     state: &AppState,
     head: Head,
     payload: web::Payload,
     mut permit: Permit,
-) -> Result<(B, Permit), ApiError> {
+) -> Result<(Vec<u8>, Permit), ApiError> {
+    // Whichever time is over first: it is the client who is late.
+    let left = head.left(state.clock.now())?;
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
     let mut scanner = ItemScanner::new(input_limits(&state.config), B::INPUT);
     let reading = body::read(announced, payload, limit, |body| {
-        let length = body.len() as u64;
-        if length > announced {
-            hold(&mut permit, length)?;
-        }
+        permit.hold_body(body.len() as u64).map_err(ApiError::unavailable)?;
         if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
     });
-    let bytes = rt::time::timeout(body_timeout, reading);
-    let bytes = bytes.await.map_err(|_| ApiError::body_timeout(body_timeout))??;
-    parse(state, bytes, head.packing, permit).await
+    let bytes = rt::time::timeout(body_timeout.min(left), reading).await;
+    let bytes = bytes.map_err(|_| ApiError::body_timeout(body_timeout.min(head.timeout)))??;
+    Ok((bytes, permit))
 }
 
-/// Holds `bytes` from now on; refuses when other requests take the room.
+/// Holds `bytes` from now on; refuses when there is no room.
 fn hold(permit: &mut Permit, bytes: u64) -> Result<(), ApiError> {
-    permit.hold(bytes).map_err(|_| ApiError::bytes_exceeded())
+    permit.hold(bytes).map_err(ApiError::unavailable)
 }
 
 pub(super) const fn input_limits(config: &HttpConfig) -> InputLimits {
     InputLimits { items: config.max_items, item_bytes: config.max_item_bytes }
 }
 
-/// The request's time: the server's own, or what the client asks for.
-fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<Duration, ApiError> {
-    let most = config.max_request_timeout.get();
-    let millis = match headers.get(X_REQUEST_TIMEOUT_MS) {
-        None => config.request_timeout.get(),
-        Some(value) => {
-            let asked = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-            asked.filter(|asked| (MaxRequestTimeoutMs::MIN..=most).contains(asked)).ok_or_else(
-                || {
-                    let message = format!(
-                        "{X_REQUEST_TIMEOUT_MS} must be whole milliseconds from {} to {most}",
-                        MaxRequestTimeoutMs::MIN
-                    );
-                    ApiError::of(Code::InvalidValue, X_REQUEST_TIMEOUT_MS, message)
-                },
-            )?
-        }
+/// The request's time: the server's own, or what the client asks for, cut to the longest one that
+/// the operator allows. Says whether it was cut.
+fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<(Duration, bool), ApiError> {
+    let Some(value) = headers.get(X_REQUEST_TIMEOUT_MS) else {
+        return Ok((Duration::from_millis(config.request_timeout.get()), false));
     };
-    Ok(Duration::from_millis(millis))
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let digits = value.to_str().ok().filter(is_number);
+    // More digits than a number has are a long time.
+    let asked: Option<u64> = digits.map(|digits| digits.parse().unwrap_or(u64::MAX));
+    let asked = asked.filter(|&millis| millis >= MaxRequestTimeoutMs::MIN).ok_or_else(|| {
+        let message = format!("{X_REQUEST_TIMEOUT_MS} must be whole milliseconds above zero");
+        ApiError::of(Code::InvalidValue, X_REQUEST_TIMEOUT_MS, message)
+    })?;
+    let most = config.max_request_timeout.get();
+    Ok((Duration::from_millis(asked.min(most)), asked > most))
 }
 
 fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
@@ -269,9 +297,23 @@ async fn parse<B: Body + Send + 'static>(
     mut permit: Permit,
 ) -> Result<(B, Permit), ApiError> {
     let (limits, max_body_bytes) = (input_limits(&state.config), state.config.max_body_bytes);
-    if packing == Packing::Plain && bytes.len() < LARGE_BODY_BYTES {
-        return Ok((payload::read(bytes, limits)?, permit));
-    }
+    let small = match packing {
+        Packing::Plain if bytes.len() < LARGE_BODY_BYTES => Ok(bytes),
+        Packing::Gzip if bytes.len() <= SMALL_PACKED_BYTES => {
+            let most = max_body_bytes.min(MaxBodyBytes::nearest(LARGE_BODY_BYTES as u64));
+            match unpack::<B>(&bytes, most, &|| true, limits, &mut permit) {
+                Err(error) if error.code == Code::BodyTooLarge && most < max_body_bytes => {
+                    Err(bytes)
+                }
+                unpacked => Ok(unpacked?),
+            }
+        }
+        Packing::Plain | Packing::Gzip => Err(bytes),
+    };
+    let bytes = match small {
+        Ok(small) => return Ok((payload::read(small, limits)?, permit)),
+        Err(large) => large,
+    };
     let bytes = Bytes::from(bytes);
     // This thread frees it last: what another thread frees, the allocator would keep for this one
     // alone.
@@ -281,18 +323,13 @@ async fn parse<B: Body + Send + 'static>(
     // memory only once it is filled.
     let mut room = BytesMut::with_capacity(bytes.len() + 1);
     let _room = room.split_off(bytes.len());
-    off_thread(state, move || {
+    off_thread(state, move |wanted| {
         let _turn = turn;
         let bytes = match packing {
             Packing::Plain => bytes,
-            // A small packed body may be a large one, so that its size tells nothing.
             Packing::Gzip => {
-                let mut scanner = ItemScanner::new(limits, B::INPUT);
-                let unpacked = body::unpack(&bytes, max_body_bytes, |body| {
-                    hold(&mut permit, (bytes.len() + body.len()) as u64)?;
-                    scanner.scan(body)
-                });
-                Bytes::from(unpacked?)
+                let is_wanted = || wanted.get();
+                unpack::<B>(&bytes, max_body_bytes, &is_wanted, limits, &mut permit)?.into()
             }
         };
         Ok((payload::read_into(bytes, room, limits)?, permit))
@@ -300,13 +337,32 @@ async fn parse<B: Body + Send + 'static>(
     .await?
 }
 
+/// Unpacks a body, whose bytes are held as they come, packed and unpacked.
+fn unpack<B: Body>(
+    packed: &[u8],
+    limit: MaxBodyBytes,
+    is_wanted: &dyn Fn() -> bool,
+    limits: InputLimits,
+    permit: &mut Permit,
+) -> Result<Vec<u8>, ApiError> {
+    let mut scanner = ItemScanner::new(limits, B::INPUT);
+    body::unpack(packed, limit, is_wanted, |body| {
+        hold(permit, (packed.len() + body.len()) as u64)?;
+        scanner.scan(body)
+    })
+}
+
 async fn write<Q: Question>(
     state: &AppState,
     answer: EmbedReply,
     vectors: Vectors,
     format: Q::Format,
-) -> Result<Vec<u8>, ApiError> {
+    permit: Permit,
+) -> Result<Bytes, ApiError> {
     let large = reply::numbers(&answer) >= MANY_NUMBERS;
+    let model_id = state.service.model_card().map_or("", |card| &card.id);
+    // This thread frees it: what another thread frees, the allocator would keep for this one alone.
+    let out = reply::room(&answer, Q::most_bytes(format, model_id));
     let service = Arc::clone(&state.service);
     let work = move || {
         let card = service.model_card();
@@ -315,14 +371,14 @@ async fn write<Q: Question>(
             vocab_size: card.map_or(0, |card| card.vocab_size),
             piece: &|id| service.piece(id),
         };
-        Q::write(&answer, vectors, format, &resident)
+        held::hold(Q::write(out, &answer, vectors, format, &resident), permit)
     };
-    if large { off_thread(state, work).await } else { Ok(work()) }
+    if large { off_thread(state, |_| work()).await } else { Ok(work()) }
 }
 
 pub(super) async fn off_thread<T: Send + 'static>(
     state: &AppState,
-    work: impl FnOnce() -> T + Send + 'static,
+    work: impl FnOnce(&Wanted) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     // Fails only when the work panicked.
     state.service.compute(work).await.map_err(|error| ApiError::server(Code::InternalError, error))

@@ -13,6 +13,10 @@ use super::tls::{Tls, TlsError};
 use super::unix_socket::{self, SocketFile, UnixSocketError};
 use crate::config::{Address, HttpConfig};
 
+/// Connections that may wait to be accepted; the system's `somaxconn` bounds it. One that finds no
+/// place is tried again after a second.
+pub(super) const BACKLOG: i32 = 4096;
+
 /// Why the server cannot be reached.
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
@@ -62,6 +66,9 @@ impl Entrance {
             io::ErrorKind::AddrInUse => EntranceError::InUse { address },
             _ => EntranceError::Listen { address, source },
         })?;
+        // Again, for more places than the standard library asks for.
+        let listening = rustix::net::listen(&tcp, BACKLOG);
+        listening.map_err(|error| EntranceError::Listen { address, source: error.into() })?;
         let socket = config.unix_socket.as_ref().map(unix_socket::listen).transpose()?;
         let (unix, socket_file) = socket.unzip();
         Ok(Self { listeners: Listeners { tcp, unix, tls }, keys: Arc::new(keys), socket_file })
@@ -83,5 +90,24 @@ impl Entrance {
     /// Whether connections are secure.
     pub fn is_secure(&self) -> bool {
         self.listeners.tls.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The system waits a second before it tries again to reach a full queue.
+    #[test]
+    fn hundreds_who_connect_at_once_wait_for_nobody() {
+        let address = Address { port: 0, ..Address::default() };
+        let entrance = Entrance::open(address, &HttpConfig::default()).expect("a free port");
+        let address = entrance.address().expect("it is bound");
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(500));
+        let clients: io::Result<Vec<_>> = (0..400).map(connect).collect();
+        assert_eq!(clients.expect("there is room, though nobody accepts").len(), 400);
     }
 }

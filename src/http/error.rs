@@ -90,7 +90,7 @@ codes! {
     MalformedHead: "malformed_head", BAD_REQUEST, "invalid_request_error",
         "the bytes are not HTTP/1.1, or its headers contradict each other";
     HeadTooLarge: "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "invalid_request_error",
-        "the head of the request is larger than 64 KiB, or has more than 96 headers";
+        "the head is larger than 64 KiB (16 KiB over HTTP/2), or has more than 96 headers";
     HeadTimeout: "head_timeout", REQUEST_TIMEOUT, "invalid_request_error",
         "the head of the request did not come in time";
     BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
@@ -113,12 +113,14 @@ codes! {
         "a browser asked for an origin or a method that is not allowed";
     BodyTooLarge: "body_too_large", PAYLOAD_TOO_LARGE, "invalid_request_error",
         "the body is too large, counted after it was unpacked";
+    RequestTooLarge: "request_too_large", PAYLOAD_TOO_LARGE, "invalid_request_error",
+        "the request with its answer takes more memory than the server gives to one";
     UnsupportedMediaType: "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "invalid_request_error",
         "the content type is not JSON, or the content encoding is not supported";
     QueueFull: "queue_full", TOO_MANY_REQUESTS, "overloaded_error",
         "the answer would not be ready in time; Retry-After says when it would";
     InflightBytesExceeded: "inflight_bytes_exceeded", TOO_MANY_REQUESTS, "overloaded_error",
-        "the server's memory limit for request bodies is reached";
+        "the requests of all clients take as much memory as the server gives them";
     EngineFailed: "engine_failed", INTERNAL_SERVER_ERROR, "server_error",
         "the model could not be run";
     NonFiniteOutput: "non_finite_output", INTERNAL_SERVER_ERROR, "server_error",
@@ -214,7 +216,9 @@ impl ApiError {
                  seconds in Retry-After, or allow more time with x-request-timeout-ms",
                 retry_after,
             ),
+            Refusal::TooShort { needed } => return Self::timeout_too_short(needed),
             Refusal::BytesExceeded => return Self::bytes_exceeded(),
+            Refusal::NeverFits { limit } => return Self::request_too_large(limit),
         };
         Self { retry_after: Some(after), ..Self::new(code, message) }
     }
@@ -235,10 +239,20 @@ impl ApiError {
         Self::of(Code::PreflightRefused, "origin", message)
     }
 
-    /// The bodies of other requests take the memory that there is for bodies.
+    /// The request takes more than `limit` bytes of memory.
+    fn request_too_large(limit: u64) -> Self {
+        let message = format!(
+            "the request with its answer takes more than {limit} bytes, the most that the server \
+             gives to one; send fewer or shorter texts in each request, or ask for fewer numbers \
+             (dimensions, sparse_top_k, encoding_format base64)"
+        );
+        Self::new(Code::RequestTooLarge, message)
+    }
+
+    /// Other requests take the memory that there is for requests.
     pub(super) fn bytes_exceeded() -> Self {
-        let message = "the server's memory limit for request bodies is reached; retry after the \
-                       seconds in Retry-After, or send fewer items in each request";
+        let message = "the requests of all clients take as much memory as the server gives them; \
+                       retry after the seconds in Retry-After, or send fewer items in each request";
         let error = Self::new(Code::InflightBytesExceeded, message);
         Self { retry_after: Some(RETRY_FOR_BYTES), ..error }
     }
@@ -283,14 +297,13 @@ impl ApiError {
         Self::new(Code::DeadlineExceeded, message)
     }
 
-    /// The model alone takes longer than `timeout`.
-    fn timeout_too_short(needed: Duration, timeout: Duration) -> Self {
+    /// The model alone takes longer than the request may.
+    fn timeout_too_short(needed: Duration) -> Self {
         let message = format!(
-            "the model needs about {} ms for the input and the request has {} ms; send less text \
-             in each request, or allow more time with the header x-request-timeout-ms, as far as \
-             the server's --max-request-timeout-ms goes",
-            needed.as_nanos().div_ceil(1_000_000),
-            timeout.as_millis()
+            "the model needs about {} ms for the input, which is more than the request's time; \
+             send less text in each request, or allow more time with the header \
+             x-request-timeout-ms, as far as the server's --max-request-timeout-ms goes",
+            needed.as_nanos().div_ceil(1_000_000)
         );
         Self::of(Code::RequestTimeoutTooShort, "x-request-timeout-ms", message)
     }
@@ -448,12 +461,12 @@ impl ApiError {
                 Code::InvalidValue,
                 "input_type",
                 format!(
-                    "the model has no prompt for {}; leave out the field that asks for it",
+                    "the model has no prompt for {}; leave out the field that asks for it, or ask \
+                     for another prompt with input_type",
                     word(input_type)
                 ),
             ),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
-            EmbedError::TimeTooShort { needed } => Self::timeout_too_short(needed, timeout),
             EmbedError::OffsetsWithoutText => Self::of(Code::InvalidValue, "offsets", OF_TEXTS),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
@@ -478,6 +491,7 @@ const fn word(input_type: InputType) -> &'static str {
         InputType::Default => "texts",
         InputType::Query => "queries",
         InputType::Passage => "passages",
+        InputType::Other => "this use",
     }
 }
 

@@ -1,7 +1,5 @@
 //! `/v1/models` and `/v1/models/{id}`.
 
-use std::borrow::Cow;
-
 use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
 use serde::Serialize;
@@ -12,6 +10,7 @@ use super::error::{ApiError, OK};
 use super::payload::unknown_model;
 use crate::config::{Dialect, HttpConfig};
 use crate::health::Phase;
+use crate::package::manifest::PromptName;
 use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
 
 /// What clients such as LiteLLM put in front of a model's name.
@@ -35,15 +34,16 @@ pub(super) struct ModelList<'a> {
 // OpenAI's four fields first, then ours.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Model<'a> {
-    #[schema(value_type = String)]
-    id: Cow<'a, str>,
+    id: String,
     #[schema(pattern = "^model$")]
     object: &'static str,
     /// When the server started, in seconds since 1970.
     created: u64,
     owned_by: &'static str,
-    /// Further names that requests may send as `model`.
-    aliases: &'a [String],
+    /// Further names that requests may send as `model`, with the same prompt.
+    aliases: Vec<String>,
+    /// Which of the model's prompts requests get that send such a name and ask for none.
+    prompt: Option<&'static str>,
     revision: &'a str,
     /// Tokens of the longest item that is not cut, special tokens included.
     max_input_tokens: usize,
@@ -108,13 +108,20 @@ pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
 }
 
 fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
-    let suffix = PROMPTS.iter().find(|(_, of)| *of == prompt).map(|(suffix, _)| *suffix);
+    let suffix = PROMPTS.iter().find(|(_, of)| *of == prompt).map_or("", |(suffix, _)| *suffix);
+    let name = |name: &String| format!("{name}{suffix}");
     Model {
-        id: suffix.map_or(Cow::from(&card.id), |suffix| format!("{}{suffix}", card.id).into()),
+        id: name(&card.id),
         object: "model",
         created: card.created_unix_s,
         owned_by: "duovec",
-        aliases: &card.aliases,
+        aliases: card.aliases.iter().map(name).collect(),
+        prompt: match prompt {
+            InputType::Default => card.default_prompt.map(PromptName::name),
+            InputType::Query => Some(PromptName::Query.name()),
+            InputType::Passage => Some(PromptName::Passage.name()),
+            InputType::Other => None,
+        },
         revision: &card.revision,
         max_input_tokens: card.max_input_tokens,
         dimensions: &card.dimensions,

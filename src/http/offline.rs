@@ -1,4 +1,5 @@
-//! Requests of a file: answered as the embedding routes answer those of a connection.
+//! Requests of a file: read and answered as the embedding routes read and answer those of a
+//! connection. Whoever has the file runs their texts in between.
 
 use std::time::Duration;
 
@@ -7,20 +8,21 @@ use actix_web::ResponseError;
 use super::embed::{EMBEDDING_ROUTES, input_limits};
 use super::error::{ApiError, Code, OK};
 use super::payload::{self, EmbeddingRequest};
-use super::reply;
+use super::reply::{self, AnswerFormat};
 use crate::batch::Priority;
 use crate::config::HttpConfig;
-use crate::service::{EmbeddingService, RequestHead, Vectors};
+use crate::package::manifest::Manifest;
+use crate::scheduler::TextRow;
+use crate::service::{EmbedError, EmbedRequest, EmbeddingService, RequestHead, Vectors, assemble};
+use crate::tokenize::{TextTokenizer, Tokenized};
 
 /// What a route would answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Answered {
     /// Of HTTP.
     pub(crate) status: u16,
     /// JSON.
     pub(crate) body: Vec<u8>,
-    /// Time after which the same request may succeed; `None` when it never will.
-    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Answered {
@@ -30,50 +32,94 @@ impl Answered {
     }
 }
 
-/// Answers one request to `path` within `timeout`. Its priority is bulk, whatever its size.
-pub(crate) async fn answer(
-    service: &EmbeddingService,
-    config: &HttpConfig,
-    path: &str,
-    body: &[u8],
-    timeout: Duration,
-) -> Answered {
-    match answer_or_refuse(service, config, path, body, timeout).await {
-        Ok(body) => Answered { status: OK.as_u16(), body, retry_after: None },
-        Err(refusal) => Answered {
-            status: refusal.status_code().as_u16(),
-            body: refusal.to_json(),
-            retry_after: refusal.retry_after,
-        },
+impl From<ApiError> for Answered {
+    fn from(refusal: ApiError) -> Self {
+        Self { status: refusal.status_code().as_u16(), body: refusal.to_json() }
     }
 }
 
-async fn answer_or_refuse(
+impl From<EmbedError> for Answered {
+    fn from(error: EmbedError) -> Self {
+        // No error of a file's request has to do with time.
+        ApiError::from_embed(error, Duration::ZERO).into()
+    }
+}
+
+/// A request that a route takes.
+pub(crate) struct Asked {
+    request: EmbedRequest,
+    format: AnswerFormat,
+}
+
+/// Reads the body of a request to `path`. It needs no more of `service` than the model's card.
+///
+/// # Errors
+/// The answer when the request is refused.
+pub(crate) fn read(
     service: &EmbeddingService,
     config: &HttpConfig,
     path: &str,
     body: &[u8],
-    timeout: Duration,
-) -> Result<Vec<u8>, ApiError> {
+) -> Result<Asked, Answered> {
     let vectors = vectors(path)?;
-    if body.len() as u64 > config.max_body_bytes.get() {
-        return Err(ApiError::body_too_large(config.max_body_bytes.get()));
+    let (bytes, limit) = (body.len() as u64, config.max_body_bytes.get());
+    if bytes > limit {
+        return Err(ApiError::body_too_large(limit).into());
     }
-    let deadline = service.clock().now() + timeout;
-    let announced_bytes = body.len() as u64;
-    let head = RequestHead { announced_bytes, priority: Some(Priority::Bulk), deadline };
-    let refused = |error| ApiError::from_embed(error, timeout);
-    let mut permit = service.admit(&head).map_err(refused)?;
+    let (priority, deadline) = (Some(Priority::Bulk), service.clock().now());
+    let head = RequestHead { announced_bytes: bytes, priority, deadline };
     let request: EmbeddingRequest = payload::read(body.to_vec(), input_limits(config))?;
-    let (request, form) = request.validate(vectors, &head, config, service)?;
-    let reply = service.embed(request, &mut permit).await.map_err(refused)?;
-    let card = service.model_card();
-    let resident = reply::Resident {
-        id: card.map_or("", |card| &card.id),
-        vocab_size: card.map_or(0, |card| card.vocab_size),
-        piece: &|id| service.piece(id),
-    };
-    Ok(reply::write(&reply, vectors, form, &resident))
+    let (request, format) = request.validate(vectors, &head, config, service)?;
+    Ok(Asked { request, format })
+}
+
+impl Asked {
+    /// Texts, or lists of token ids.
+    pub(crate) const fn items(&self) -> usize {
+        self.request.inputs.len()
+    }
+
+    /// Token ids of its texts.
+    ///
+    /// # Errors
+    /// The answer when the model cannot run them.
+    pub(crate) fn tokenize(
+        &self,
+        service: &EmbeddingService,
+        manifest: &Manifest,
+        tokenizer: &TextTokenizer,
+    ) -> Result<Vec<Tokenized>, Answered> {
+        Ok(service.tokenize_here(manifest, tokenizer, self.request.clone())?)
+    }
+
+    /// The answer, from what [`Self::tokenize`] gave and a row for each of its texts.
+    pub(crate) fn answer(
+        &self,
+        manifest: &Manifest,
+        tokenizer: &TextTokenizer,
+        tokens: &[Tokenized],
+        rows: impl Iterator<Item = TextRow>,
+    ) -> Answered {
+        let options = &self.request.options;
+        let wanted = |(index, row): (usize, TextRow)| {
+            row.wanted(options.vectors).ok_or(EmbedError::NonFinite { index })
+        };
+        // Every row is taken, so that the next request finds its own.
+        let rows: Vec<Result<_, EmbedError>> = rows.enumerate().map(wanted).collect();
+        let rows = match rows.into_iter().collect::<Result<Vec<_>, _>>() {
+            Ok(rows) => rows,
+            Err(error) => return error.into(),
+        };
+        let reply = assemble(manifest, options, tokens, rows);
+        let resident = reply::Resident {
+            id: &manifest.model_id,
+            vocab_size: manifest.vocab_size,
+            piece: &|id| tokenizer.piece(id),
+        };
+        let out = reply::room(&reply, reply::most_bytes(self.format, resident.id));
+        let body = reply::write(out, &reply, options.vectors, self.format, &resident);
+        Answered { status: OK.as_u16(), body }
+    }
 }
 
 fn vectors(path: &str) -> Result<Vectors, ApiError> {

@@ -18,18 +18,23 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use super::error::{self, Code, NOT_READY, OK};
-use super::payload::EmbeddingRequest;
+use super::embed::X_REQUEST_TIMEOUT_MS;
+use super::error::{self, Code, ErrorForm, NOT_READY, OK};
+use super::payload::{EmbeddingRequest, Use};
 use super::reply::{Embedding, List, PairedEmbedding, SparseEmbedding};
 use super::timeline::{SERVER_TIMING, X_COMPUTE_TOKENS};
 use super::tokenize::TokenLists;
 use super::{AppState, JSON, health, models};
-use crate::config::HttpConfig;
+use crate::config::{Dialect, HttpConfig};
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::{ModelCard, Vectors};
 
+mod nim;
 mod refusal;
 mod request;
+mod tei;
+
+use request::TextForms;
 
 /// The scheme's name among the components.
 const API_KEY: &str = "api_key";
@@ -38,6 +43,7 @@ const API_KEY: &str = "api_key";
 struct Facts<'a> {
     max_items: MaxItems,
     max_request_timeout: MaxRequestTimeoutMs,
+    dialects: &'a [Dialect],
     /// `None` until the package is read.
     card: Option<&'a ModelCard>,
 }
@@ -45,10 +51,10 @@ struct Facts<'a> {
 /// `/openapi.json`. Anybody may ask for it, so it is written once: with the model's card it does
 /// not change any more.
 pub(super) async fn answer(state: Data<AppState>) -> HttpResponse {
-    let HttpConfig { max_items, max_request_timeout, .. } = state.config;
+    let HttpConfig { max_items, max_request_timeout, ref dialects, .. } = state.config;
     let card = state.service.model_card();
     let write = || {
-        let document = document(&Facts { max_items, max_request_timeout, card });
+        let document = document(&Facts { max_items, max_request_timeout, dialects, card });
         serde_json::to_vec(&document).expect("it has string keys only")
     };
     let body = match card {
@@ -69,13 +75,17 @@ fn document(facts: &Facts<'_>) -> OpenApi {
         .license(Some(
             LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build(),
         ));
-    let paths = PathsBuilder::new()
-        .path("/v1/embeddings", embed(Vectors::Dense, facts))
-        .path("/v1/sparse-embeddings", embed(Vectors::Sparse, facts))
-        .path("/v1/embeddings:both", embed(Vectors::Both, facts))
-        .path("/v1/tokenize", tokenize(facts))
-        .path("/v1/models", models())
-        .path("/v1/models/{id}", model())
+    let mut paths = PathsBuilder::new();
+    for dialect in [Dialect::OpenAi, Dialect::Nim, Dialect::Tei] {
+        if facts.dialects.contains(&dialect) {
+            paths = match dialect {
+                Dialect::OpenAi => openai_paths(paths, facts),
+                Dialect::Nim => nim::paths(paths),
+                Dialect::Tei => tei::paths(paths, facts),
+            };
+        }
+    }
+    let paths = paths
         .path("/health", health())
         .path("/health/deep", deep_health())
         .path("/health/live", live())
@@ -89,18 +99,35 @@ fn document(facts: &Facts<'_>) -> OpenApi {
         .build()
 }
 
+fn openai_paths(paths: PathsBuilder, facts: &Facts<'_>) -> PathsBuilder {
+    paths
+        .path("/v1/embeddings", embed(Vectors::Dense, facts))
+        .path("/v1/sparse-embeddings", embed(Vectors::Sparse, facts))
+        .path("/v1/embeddings:both", embed(Vectors::Both, facts))
+        .path("/v1/tokenize", tokenize(facts))
+        .path("/v1/models", models())
+        .path("/v1/models/{id}", model())
+}
+
 fn components(facts: &Facts<'_>) -> Components {
     let key = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("one of the server's keys; a server without keys asks for none"))
         .build();
-    let mut schemas = vec![(request::NAME.to_owned(), request::schema(facts))];
-    EmbeddingRequest::schemas(&mut schemas);
-    add_list::<Embedding<'_>>(Vectors::Dense, &mut schemas);
-    add_list::<SparseEmbedding<'_>>(Vectors::Sparse, &mut schemas);
-    add_list::<PairedEmbedding<'_>>(Vectors::Both, &mut schemas);
-    add::<TokenLists<'_>>(&mut schemas);
-    add::<models::ModelList<'_>>(&mut schemas);
+    let mut schemas = Vec::new();
+    if facts.dialects.contains(&Dialect::OpenAi) {
+        add_openai_schemas(facts, &mut schemas);
+    }
+    if facts.dialects.contains(&Dialect::Nim) {
+        nim::add_schemas(&mut schemas);
+    }
+    if facts.dialects.contains(&Dialect::Tei) {
+        tei::add_schemas(facts, &mut schemas);
+    }
+    if let Some(card) = facts.card.filter(|card| !card.prompts.is_empty()) {
+        let words = Use::schema_of(|input_type| card.prompts.contains(&input_type));
+        schemas.push((Use::name().into_owned(), words));
+    }
     add::<health::Health<'_>>(&mut schemas);
     add::<health::Deep<'_>>(&mut schemas);
     add::<health::Live>(&mut schemas);
@@ -111,14 +138,28 @@ fn components(facts: &Facts<'_>) -> Components {
         .build()
 }
 
+/// By name.
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+fn add_openai_schemas(facts: &Facts<'_>, schemas: &mut Schemas) {
+    let request = request::schema::<EmbeddingRequest>("input", TextForms::All, facts);
+    schemas.push((request::NAME.to_owned(), request));
+    EmbeddingRequest::schemas(schemas);
+    add_list::<Embedding<'_>>(Vectors::Dense, schemas);
+    add_list::<SparseEmbedding<'_>>(Vectors::Sparse, schemas);
+    add_list::<PairedEmbedding<'_>>(Vectors::Both, schemas);
+    add::<TokenLists<'_>>(schemas);
+    add::<models::ModelList<'_>>(schemas);
+}
+
 /// Adds a type and the types that it names.
-fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+fn add<T: ToSchema>(schemas: &mut Schemas) {
     T::schemas(schemas);
     schemas.push((T::name().into_owned(), T::schema()));
 }
 
 /// Adds a type and the list of it, which has a name of its own.
-fn add_list<T: ToSchema>(vectors: Vectors, schemas: &mut Vec<(String, RefOr<Schema>)>) {
+fn add_list<T: ToSchema>(vectors: Vectors, schemas: &mut Schemas) {
     add::<T>(schemas);
     List::<'_, T>::schemas(schemas);
     schemas.push((list_name(vectors).to_owned(), List::<'_, T>::schema()));
@@ -152,6 +193,7 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
     };
     let mut success = success(list_name(vectors), "the vectors, in the order of the input");
     success.headers.extend(timeline_headers());
+    success.headers.extend([timeout_header()]);
     let codes: Vec<Code> = input_codes()
         .filter(|code| *code != Code::SparseNotAvailable || vectors.sparse())
         .collect();
@@ -162,7 +204,7 @@ fn embed(vectors: Vectors, facts: &Facts<'_>) -> PathItem {
 fn post(operation: OperationBuilder, example: &Value, facts: &Facts<'_>) -> PathItem {
     let operation = operation
         .parameters(Some(request::urgency(facts.max_request_timeout)))
-        .request_body(Some(request::body(example)));
+        .request_body(Some(request::body(request::NAME, example)));
     PathItem::new(HttpMethod::Post, with_key(operation))
 }
 
@@ -181,20 +223,23 @@ fn input_codes() -> impl Iterator<Item = Code> {
     })
 }
 
+/// Those of routes that do not run the model: nothing is cut and nothing waits for a worker.
+fn codes_without_run() -> impl Iterator<Item = Code> {
+    input_codes().filter(|code| {
+        !matches!(
+            code,
+            Code::SparseNotAvailable
+                | Code::ContextLengthExceeded
+                | Code::QueueFull
+                | Code::NonFiniteOutput
+        )
+    })
+}
+
 fn tokenize(facts: &Facts<'_>) -> PathItem {
-    let success = success(&TokenLists::name(), "the tokens, in the order of the input");
-    let codes: Vec<Code> = input_codes()
-        // The model is not run, nothing is cut and nothing waits for a worker.
-        .filter(|code| {
-            !matches!(
-                code,
-                Code::SparseNotAvailable
-                    | Code::ContextLengthExceeded
-                    | Code::QueueFull
-                    | Code::NonFiniteOutput
-            )
-        })
-        .collect();
+    let mut success = success(&TokenLists::name(), "the tokens, in the order of the input");
+    success.headers.extend([timeout_header()]);
+    let codes: Vec<Code> = codes_without_run().collect();
     let summary = "Token ids, pieces and offsets; of the fields, input, model, input_type and \
                    token_encoding count";
     let example = json!({"input": "The cat sleeps."});
@@ -211,6 +256,13 @@ fn timeline_headers() -> [(String, RefOr<Header>); 2] {
         (SERVER_TIMING.to_string(), refusal::header(stages, about_stages).into()),
         (X_COMPUTE_TOKENS.to_string(), refusal::header(tokens, about_tokens).into()),
     ]
+}
+
+/// The header of answers to requests that asked for more time than they may have.
+fn timeout_header() -> (String, RefOr<Header>) {
+    let millis = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
+    let about = "the request's time, when it asked for more than the server allows";
+    (X_REQUEST_TIMEOUT_MS.to_owned(), refusal::header(millis, about).into())
 }
 
 /// What a route that only reads a loaded model is refused with.
@@ -284,13 +336,22 @@ fn operation(
     success: Response,
     codes: &[Code],
 ) -> OperationBuilder {
+    operation_in(ErrorForm::OpenAi, [id, tag, summary], success, codes)
+}
+
+fn operation_in(
+    form: ErrorForm,
+    [id, tag, summary]: [&str; 3],
+    success: Response,
+    codes: &[Code],
+) -> OperationBuilder {
     let mut operation = OperationBuilder::new()
         .operation_id(Some(id))
         .tag(tag)
         .summary(Some(summary))
         .parameter(request::request_id())
         .response(OK.as_str(), success);
-    for (status, response) in refusal::responses(codes) {
+    for (status, response) in refusal::responses(codes, form) {
         operation = operation.response(status, response);
     }
     operation
@@ -305,7 +366,10 @@ fn with_key(operation: OperationBuilder) -> OperationBuilder {
 }
 
 fn success(schema: &str, about: &str) -> Response {
-    let schema = Ref::from_schema_name(schema);
+    answer_of(Ref::from_schema_name(schema), about)
+}
+
+fn answer_of(schema: impl Into<RefOr<Schema>>, about: &str) -> Response {
     ResponseBuilder::new()
         .description(about)
         .header("x-request-id", refusal::request_id())

@@ -3,15 +3,11 @@
 //! serde's own messages repeat what the client sent. Here a message is made of the field that
 //! serde stopped at and of what it takes.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 
 use actix_web::web::{Bytes, BytesMut};
 use bytestring::ByteString;
-use serde::de::{
-    Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, IntoDeserializer, Visitor,
-};
+use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny};
 use serde_json::error::Category;
 use serde_path_to_error::Segment;
 use utoipa::ToSchema;
@@ -32,9 +28,12 @@ pub(super) mod input;
 mod item_scanner;
 #[cfg(test)]
 mod shared_texts;
+mod words;
 
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
+use words::{TokenEncoding, Truncate, TruncateWord, agreed, one_form, only_null, only_true};
+pub(super) use words::{USE, Use, object, scalar};
 
 /// The body of a request in the words of some family of clients.
 pub(super) trait Body: DeserializeOwned {
@@ -76,7 +75,7 @@ pub(super) fn read_into<B: Body>(
         Some(b'[' | b'"') => return Err(not_an_object::<B>()),
         Some(_) => {}
     }
-    input::within(&text, room, limits, || {
+    input::within(&text, B::FIELDS[0].1, room, limits, || {
         serde_json::from_str(&text).map_err(|error| match error.classify() {
             Category::Data => refusal::<B>(&text),
             Category::Syntax | Category::Eof | Category::Io => malformed(&error),
@@ -109,7 +108,43 @@ pub(super) struct EmbeddingRequest {
     _user: IgnoredAny,
     /// Which of the model's prompts is put in front of texts.
     #[serde(default, deserialize_with = "scalar")]
-    input_type: Option<InputTypeField>,
+    input_type: Option<Use>,
+    /// Another name of input_type.
+    #[serde(default, deserialize_with = "scalar")]
+    task: Option<Use>,
+    /// Another name of input_type.
+    #[serde(default, deserialize_with = "scalar")]
+    task_type: Option<Use>,
+    /// Another name of input_type.
+    #[serde(default, deserialize_with = "scalar")]
+    prompt_name: Option<Use>,
+    #[serde(default, rename = "prompt", deserialize_with = "only_null")]
+    #[schema(schema_with = words::null)]
+    _prompt: Option<bool>,
+    /// Another name of dimensions.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
+    output_dimension: Option<NonZeroUsize>,
+    /// Another name of dimensions.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
+    truncate_dim: Option<NonZeroUsize>,
+    /// What vectors consist of; base64 is that of encoding_format.
+    #[serde(default, deserialize_with = "one_form")]
+    output_dtype: Option<DenseFormat>,
+    /// Another name of output_dtype.
+    #[serde(default, deserialize_with = "one_form")]
+    embedding_type: Option<DenseFormat>,
+    /// A list with one output_dtype.
+    #[serde(default, deserialize_with = "one_form")]
+    #[schema(value_type = Option<Vec<DenseFormat>>, min_items = 1, max_items = 1)]
+    embedding_types: Option<DenseFormat>,
+    #[serde(default, rename = "normalized", deserialize_with = "only_true")]
+    #[schema(schema_with = words::true_or_null)]
+    _normalized: Option<bool>,
+    /// Another name of truncate.
+    #[serde(default, deserialize_with = "scalar")]
+    truncation: Option<bool>,
     /// Whether an over-long item is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
     truncate: Option<Truncate>,
@@ -134,43 +169,6 @@ pub(super) struct EmbeddingRequest {
     offsets: Option<bool>,
 }
 
-/// Whether an over-long item is cut.
-#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
-#[serde(untagged)]
-enum Truncate {
-    Plain(bool),
-    Word(TruncateWord),
-}
-
-/// NIM's words: refuse, and cut at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, ToSchema)]
-#[serde(rename_all = "UPPERCASE")]
-enum TruncateWord {
-    None,
-    End,
-}
-
-/// What texts are used for; the words with "document" are others for passage.
-#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = InputType)]
-enum InputTypeField {
-    Query,
-    Passage,
-    Document,
-    SearchQuery,
-    SearchDocument,
-}
-
-/// Which tokenizer token ids are of: the served model's, or OpenAI's, whose ids stand for a text.
-#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum TokenEncoding {
-    Model,
-    Cl100kBase,
-    O200kBase,
-}
-
 impl Body for EmbeddingRequest {
     const FIELDS: &'static [(&'static str, &'static str)] = &[
         ("input", "a text, a list of texts, or token ids"),
@@ -178,11 +176,22 @@ impl Body for EmbeddingRequest {
         ("encoding_format", "\"float\" or \"base64\""),
         ("dimensions", WHOLE_NUMBER),
         ("user", ""),
+        ("input_type", USE),
+        ("task", USE),
+        ("task_type", USE),
+        ("prompt_name", USE),
         (
-            "input_type",
-            "\"query\" or \"passage\" or \"document\" or \"search_query\" or \
-             \"search_document\"",
+            "prompt",
+            "null (write a prompt in front of each text, or choose one of the model's with \
+             input_type)",
         ),
+        ("output_dimension", WHOLE_NUMBER),
+        ("truncate_dim", WHOLE_NUMBER),
+        ("output_dtype", FORM),
+        ("embedding_type", FORM),
+        ("embedding_types", FORM),
+        ("normalized", "true (vectors always have length one)"),
+        ("truncation", "true or false"),
         (
             "truncate",
             "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not \
@@ -197,12 +206,14 @@ impl Body for EmbeddingRequest {
     const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
 }
 
+/// The names of the field for the length of dense vectors.
+pub(super) const LENGTHS: [&str; 3] = ["dimensions", "output_dimension", "truncate_dim"];
+
+const FORM: &str =
+    "\"float\" or \"base64\" (make other numbers of the vectors' 32-bit floats yourself)";
+
 pub(super) const WHOLE_NUMBER: &str =
     "a whole number above zero, without fraction and exponent (1, not 1.0)";
-
-/// Bytes of the longest string that a field other than `input` and `model` may hold; serde copies
-/// what it refuses.
-const LONGEST_WORD: usize = 64;
 
 impl EmbeddingRequest {
     /// What the service is asked and how its answer is written; refuses a request without input or
@@ -230,7 +241,7 @@ impl EmbeddingRequest {
                 TokenEncoding::Cl100kBase => TokenInput::Cl100kBase,
                 TokenEncoding::O200kBase => TokenInput::O200kBase,
             }),
-            dimensions: self.dimensions.map(NonZeroUsize::get),
+            dimensions: self.dimensions()?.map(NonZeroUsize::get),
             selection: Selection {
                 top_k: self.sparse_top_k.map(NonZeroUsize::get),
                 min_weight: self.sparse_min_weight,
@@ -239,7 +250,7 @@ impl EmbeddingRequest {
             deadline: head.deadline,
         };
         let format = AnswerFormat {
-            dense: self.encoding_format.unwrap_or_default(),
+            dense: self.dense_format()?.unwrap_or_default(),
             sparse: self.sparse_format.unwrap_or_default(),
         };
         Ok((EmbedRequest { inputs: self.input, options }, format))
@@ -257,13 +268,13 @@ impl EmbeddingRequest {
                 models::prompt_of(model, config, service).ok_or_else(|| unknown_model(service))?
             }
         };
-        let by_field = match self.input_type {
-            None => return Ok(by_name),
-            Some(InputTypeField::Query | InputTypeField::SearchQuery) => InputType::Query,
-            Some(
-                InputTypeField::Passage | InputTypeField::Document | InputTypeField::SearchDocument,
-            ) => InputType::Passage,
-        };
+        let by_field = agreed(&[
+            ("input_type", self.input_type),
+            ("task", self.task),
+            ("task_type", self.task_type),
+            ("prompt_name", self.prompt_name),
+        ]);
+        let Some(Use(by_field)) = by_field? else { return Ok(by_name) };
         if by_name != InputType::Default && by_name != by_field {
             let message = "the end of the model's name asks for another prompt; leave input_type \
                            out, or send the name without its end";
@@ -272,18 +283,42 @@ impl EmbeddingRequest {
         Ok(by_field)
     }
 
+    fn dimensions(&self) -> Result<Option<NonZeroUsize>, ApiError> {
+        agreed(&[
+            ("dimensions", self.dimensions),
+            ("output_dimension", self.output_dimension),
+            ("truncate_dim", self.truncate_dim),
+        ])
+    }
+
+    /// How dense vectors are written. Of the types of their numbers, only base64 says so: with
+    /// "float" the numbers of base64 are meant too.
+    fn dense_format(&self) -> Result<Option<DenseFormat>, ApiError> {
+        let is_base64 = |form: &DenseFormat| *form == DenseFormat::Base64;
+        agreed(&[
+            ("encoding_format", self.encoding_format),
+            ("output_dtype", self.output_dtype.filter(is_base64)),
+            ("embedding_type", self.embedding_type.filter(is_base64)),
+            ("embedding_types", self.embedding_types.filter(is_base64)),
+        ])
+    }
+
     fn over_long(&self, config: &HttpConfig) -> Result<OverLong, ApiError> {
         let truncate = match self.truncate {
-            None => config.truncate == TruncateDefault::Truncate,
-            Some(Truncate::Plain(truncate)) => truncate,
-            Some(Truncate::Word(word)) if config.speaks(Dialect::Nim) => word == TruncateWord::End,
+            None => None,
+            Some(Truncate::Plain(truncate)) => Some(truncate),
+            Some(Truncate::Word(word)) if config.speaks(Dialect::Nim) => {
+                Some(word == TruncateWord::End)
+            }
             Some(Truncate::Word(_)) => {
                 let message = "truncate must be true or false here, or left out; words are NIM's, \
                                which --dialects leaves out";
                 return Err(ApiError::of(Code::InvalidValue, "truncate", message));
             }
         };
-        Ok(if truncate { OverLong::Truncate } else { OverLong::Refuse })
+        let truncate = agreed(&[("truncate", truncate), ("truncation", self.truncation)])?;
+        let by_default = config.truncate == TruncateDefault::Truncate;
+        Ok(if truncate.unwrap_or(by_default) { OverLong::Truncate } else { OverLong::Refuse })
     }
 }
 
@@ -322,10 +357,8 @@ fn wrong<B: Body>(field: &str) -> ApiError {
     let Some(&(name, takes)) = B::FIELDS.iter().find(|(name, _)| *name == field) else {
         return not_an_object::<B>();
     };
-    let code = match name {
-        "dimensions" => Code::InvalidDimensions,
-        _ => Code::InvalidValue,
-    };
+    let is_length = LENGTHS.contains(&name);
+    let code = if is_length { Code::InvalidDimensions } else { Code::InvalidValue };
     ApiError::of(code, name, format!("{name} must be {takes}, or left out"))
 }
 
@@ -357,15 +390,6 @@ fn invalid_json(message: impl Into<String>) -> ApiError {
     ApiError::new(Code::InvalidJson, message)
 }
 
-/// Reads a word, a number or a boolean; null is `None`.
-pub(super) fn scalar<'de, D, T>(json: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    json.deserialize_any(Scalar(PhantomData))
-}
-
 /// Reads a weight; beyond the largest f32 no weight is kept, as asked for.
 fn weight<'de, D: Deserializer<'de>>(json: D) -> Result<Option<f32>, D::Error> {
     match scalar::<D, f32>(json)? {
@@ -374,48 +398,13 @@ fn weight<'de, D: Deserializer<'de>>(json: D) -> Result<Option<f32>, D::Error> {
     }
 }
 
-/// Hands a plain value to `T` and refuses all others before anything of them is kept.
-struct Scalar<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Scalar<T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a word, a number or a boolean")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<T>, E> {
-        T::deserialize(value.into_deserializer()).map(Some)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<T>, E> {
-        T::deserialize(value.into_deserializer()).map(Some)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<T>, E> {
-        T::deserialize(value.into_deserializer()).map(Some)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<T>, E> {
-        T::deserialize(value.into_deserializer()).map(Some)
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Option<T>, E> {
-        if value.len() > LONGEST_WORD {
-            return Err(E::custom("longer than every word"));
-        }
-        T::deserialize(value.into_deserializer()).map(Some)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::words::LONGEST_WORD;
     use super::*;
+    use serde::de::Deserialize;
     use serde_json::Value;
+    use std::collections::BTreeSet;
     use utoipa::PartialSchema;
 
     #[test]
@@ -427,15 +416,17 @@ mod tests {
         assert!(known.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
         let mut enums = Vec::new();
         EmbeddingRequest::schemas(&mut enums);
-        let mut named = 0;
+        let mut named = BTreeSet::new();
         for (name, schema) in enums {
             let schema = serde_json::to_value(schema).expect("it is JSON");
             let Some(words) = schema["enum"].as_array() else { continue };
+            // The many words of other services stand in the document.
+            let words = if name == "InputType" { &words[..1] } else { &words[..] };
             let takes = words.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
             assert!(known.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
-            named += 1;
+            named.insert(name);
         }
-        assert_eq!(named, 5);
+        assert_eq!(named.len(), 5);
     }
 
     #[test]
@@ -444,7 +435,9 @@ mod tests {
             items: crate::limits::MaxItems::DEFAULT,
             item_bytes: crate::limits::MaxItemBytes::DEFAULT,
         };
-        for field in ["encoding_format", "dimensions", "truncate", "sparse_min_weight"] {
+        for field in
+            ["encoding_format", "dimensions", "truncate", "sparse_min_weight", "task", "prompt"]
+        {
             let body = format!("{{\"{field}\":\"{}\"}}", "\u{7f}".repeat(LONGEST_WORD + 1));
             let mut json = serde_json::Deserializer::from_str(&body);
             let error = EmbeddingRequest::deserialize(&mut json).expect_err("it is no word");

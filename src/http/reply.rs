@@ -14,6 +14,10 @@ use crate::dense;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
 use crate::sparse::SparseVector;
 
+mod room;
+
+pub(super) use room::{DECIMAL_BYTES, most_bytes, room};
+
 /// How dense vectors are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -271,11 +275,6 @@ pub(super) const MANY_NUMBERS: usize = 256 * 1024;
 
 const ALL_BYTES: &str = "a Vec takes all bytes";
 
-/// Characters of one decimal with its comma, typically.
-const DECIMAL_BYTES: usize = 13;
-/// Names, braces and counts around the vectors of one item.
-const FRAME_BYTES: usize = 128;
-
 /// A place with its four names takes as many bytes as so many decimals.
 const PLACE_NUMBERS: usize = 5;
 
@@ -288,8 +287,9 @@ pub(super) fn numbers(reply: &EmbedReply) -> usize {
     reply.items.iter().map(of).sum()
 }
 
-/// The body of an answer.
+/// Writes the body of an answer into `out`.
 pub(super) fn write<'a>(
+    out: Vec<u8>,
     reply: &'a EmbedReply,
     vectors: Vectors,
     format: AnswerFormat,
@@ -305,20 +305,20 @@ pub(super) fn write<'a>(
         resident,
     };
     match vectors {
-        Vectors::Dense => list(reply, resident, |index, item| Embedding {
+        Vectors::Dense => list(out, reply, resident, |index, item| Embedding {
             object: "embedding",
             index,
             embedding: dense(item),
             truncated_from: item.truncated_from,
         }),
-        Vectors::Sparse => list(reply, resident, |index, item| SparseEmbedding {
+        Vectors::Sparse => list(out, reply, resident, |index, item| SparseEmbedding {
             object: "sparse_embedding",
             index,
             sparse_values: sparse(item),
             occurrences: placed(item),
             truncated_from: item.truncated_from,
         }),
-        Vectors::Both => list(reply, resident, |index, item| PairedEmbedding {
+        Vectors::Both => list(out, reply, resident, |index, item| PairedEmbedding {
             object: "paired_embedding",
             index,
             embedding: dense(item),
@@ -330,12 +330,11 @@ pub(super) fn write<'a>(
 }
 
 fn list<'a, T: Serialize>(
+    mut out: Vec<u8>,
     reply: &'a EmbedReply,
     resident: &Resident<'_>,
     item: impl Fn(usize, &'a EmbeddedItem) -> T,
 ) -> Vec<u8> {
-    let capacity = numbers(reply) * DECIMAL_BYTES + (reply.items.len() + 1) * FRAME_BYTES;
-    let mut out = Vec::with_capacity(capacity);
     let list = List {
         object: "list",
         data: reply.items.iter().enumerate().map(|(index, one)| item(index, one)).collect(),
@@ -375,7 +374,8 @@ mod tests {
     fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
         let piece = |id: u32| (id == 7).then(|| "▁\"a\\".to_owned());
         let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &piece };
-        let bytes = write(&reply(), Vectors::Both, AnswerFormat { dense, sparse }, &resident);
+        let bytes =
+            write(Vec::new(), &reply(), Vectors::Both, AnswerFormat { dense, sparse }, &resident);
         String::from_utf8(bytes).expect("it is UTF-8")
     }
 
@@ -430,7 +430,7 @@ mod tests {
             let reply = EmbedReply { items, prompt_tokens: 1, milestones, cache_use };
             let format = AnswerFormat { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
             let resident = Resident { id: "m", vocab_size: 1, piece: &|_| None };
-            let text = write(&reply, Vectors::Dense, format, &resident);
+            let text = write(Vec::new(), &reply, Vectors::Dense, format, &resident);
             let text = String::from_utf8(text).expect("it is UTF-8");
             let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
             let (decimal, _) = rest.split_once(']').expect("it ends");

@@ -7,24 +7,26 @@ use std::num::NonZeroUsize;
 
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpResponse, Resource, guard};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::app::{Endpoint, get, post};
 use super::embed::{self, Question};
 use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK};
-use super::payload::{Body, WHOLE_NUMBER, input, missing, scalar};
-use super::reply::Resident;
+use super::payload::{Body, USE, Use, WHOLE_NUMBER, input, missing, scalar};
+use super::reply::{DECIMAL_BYTES, Resident};
 use super::{AppState, NO_STORE, models};
 use crate::config::{TokenInput, TruncateDefault};
 use crate::package::manifest::Pooling;
 use crate::service::{
-    EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, Refusal, RequestHead,
-    Vectors,
+    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, Refusal,
+    RequestHead, Vectors,
 };
-use crate::sparse::Selection;
+use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::Offsets;
 
-mod tokens;
+pub(super) mod similarity;
+pub(super) mod tokens;
 
 /// Routes for models of other kinds, and why the resident one is not of that kind.
 const UNFIT: [(&str, &str); 3] = [
@@ -34,47 +36,43 @@ const UNFIT: [(&str, &str); 3] = [
 ];
 
 /// The body of a request to `/embed`, `/embed_sparse` and `/`.
-#[derive(Debug, Deserialize)]
-struct EmbedBody {
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = TeiEmbedRequest)]
+pub(super) struct EmbedBody {
     #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = input::schema)]
     inputs: Vec<Input>,
+    /// Whether an over-long text is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
     truncate: Option<bool>,
     #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
     _direction: Option<Direction>,
     #[serde(default, deserialize_with = "scalar")]
-    prompt_name: Option<Prompt>,
-    /// The graph itself normalizes, so that there is no other vector to give.
+    prompt_name: Option<Use>,
+    /// Vectors have length one all the same.
+    // The graph itself normalizes, so that there is no other vector to give.
     #[serde(default, deserialize_with = "scalar", rename = "normalize")]
     _normalize: Option<bool>,
+    /// The length of dense vectors; absent is the model's own.
     #[serde(default, deserialize_with = "scalar")]
+    #[schema(value_type = Option<usize>, minimum = 1)]
     dimensions: Option<NonZeroUsize>,
 }
 
-/// Where an over-long text is cut. The tokenizer keeps its start.
-#[derive(Debug, Deserialize)]
+/// Where an over-long text is cut. It keeps its start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TeiTruncationDirection)]
 enum Direction {
     #[serde(alias = "right")]
     Right,
 }
 
-/// A prompt of the model.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Prompt {
-    Query,
-    Passage,
-    Document,
-}
-
-const PROMPTS: &str = "\"query\" or \"passage\" or \"document\"";
-
 impl Body for EmbedBody {
     const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("inputs", "a text, a list of texts, or token ids"),
+        ("inputs", "a text, a list of texts, or token ids (POST /similarity compares sentences)"),
         ("truncate", "true or false"),
         ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
-        ("prompt_name", PROMPTS),
+        ("prompt_name", USE),
         ("normalize", "true or false (vectors have length one all the same)"),
         ("dimensions", WHOLE_NUMBER),
     ];
@@ -105,31 +103,37 @@ impl Question for EmbedBody {
         Ok((EmbedRequest { inputs: self.inputs, options }, ()))
     }
 
-    fn write(reply: &EmbedReply, vectors: Vectors, (): (), _resident: &Resident<'_>) -> Vec<u8> {
+    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
+        MOST_BYTES
+    }
+
+    fn write(
+        mut out: Vec<u8>,
+        reply: &EmbedReply,
+        vectors: Vectors,
+        (): (),
+        _resident: &Resident<'_>,
+    ) -> Vec<u8> {
         let items = reply.items.iter();
         let written = match vectors {
             Vectors::Dense | Vectors::Both => {
-                serde_json::to_vec(&items.map(|item| &item.dense).collect::<Vec<_>>())
+                serde_json::to_writer(&mut out, &items.map(|item| &item.dense).collect::<Vec<_>>())
             }
             Vectors::Sparse => {
-                let weight = |(index, value)| Weight { index, value };
-                let weights = items.map(|item| item.sparse.pairs().map(weight).collect());
-                serde_json::to_vec(&weights.collect::<Vec<Vec<_>>>())
+                let weights = items.map(|item| Weights(&item.sparse)).collect::<Vec<_>>();
+                serde_json::to_writer(&mut out, &weights)
             }
         };
-        written.expect("it has string keys only")
+        written.expect("it has string keys only");
+        out
     }
 }
 
 /// What a request wants that says nothing but its prompt.
-fn options(vectors: Vectors, prompt: Option<Prompt>, head: &RequestHead) -> EmbedOptions {
+fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead) -> EmbedOptions {
     EmbedOptions {
         vectors,
-        input_type: match prompt {
-            None => InputType::Default,
-            Some(Prompt::Query) => InputType::Query,
-            Some(Prompt::Passage | Prompt::Document) => InputType::Passage,
-        },
+        input_type: prompt.map_or(InputType::Default, |Use(input_type)| input_type),
         over_long: OverLong::Truncate,
         offsets: Offsets::Skip,
         // TEI takes no ids but those of its model.
@@ -141,23 +145,45 @@ fn options(vectors: Vectors, prompt: Option<Prompt>, head: &RequestHead) -> Embe
     }
 }
 
+/// The most bytes that the parts of an answer take.
+const MOST_BYTES: AnswerBytes = AnswerBytes {
+    frame: 2,
+    item: 3,
+    number: DECIMAL_BYTES,
+    // The names, the id, the weight.
+    weight: 48,
+    place: 0,
+    has_pieces: false,
+};
+
+/// The lexical weights of one text.
+struct Weights<'a>(&'a SparseVector);
+
+impl Serialize for Weights<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        json.collect_seq(self.0.pairs().map(|(index, value)| Weight { index, value }))
+    }
+}
+
 /// A lexical weight.
-#[derive(Serialize)]
-struct Weight {
+#[derive(Serialize, ToSchema)]
+#[schema(as = TeiWeight)]
+pub(super) struct Weight {
     index: u32,
     value: f32,
 }
 
 /// The body of every refusal.
-#[derive(Serialize)]
-struct TeiError<'a> {
+#[derive(Serialize, ToSchema)]
+pub(super) struct TeiError<'a> {
     error: &'a str,
     error_type: &'static str,
 }
 
 /// What is served, and within which limits.
-#[derive(Serialize)]
-struct Info<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = TeiInfo)]
+pub(super) struct Info<'a> {
     model_id: &'a str,
     model_sha: &'a str,
     model_dtype: &'a str,
@@ -175,15 +201,17 @@ struct Info<'a> {
     docker_label: Option<&'static str>,
 }
 
-#[derive(Serialize)]
+/// What kind of model is served.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum TeiModelType {
     Embedding { pooling: &'static str },
 }
 
 /// The process takes requests.
-#[derive(Serialize)]
-struct Healthy {
+#[derive(Serialize, ToSchema)]
+#[schema(as = TeiHealthy)]
+pub(super) struct Healthy {
     status: &'static str,
 }
 
@@ -197,6 +225,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         app.service(post(keyed(path), move |state: Data<AppState>| unfit(state, why)));
     }
     tokens::routes(app);
+    app.service(similarity::route());
     let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
     app.service(get(keyed("/info"), info)).service(get(ping_route, ping));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::web::{self, Data};
+use actix_web::web::{self, Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::AppState;
 use super::embed::{Head, off_thread, without_model};
 use super::error::ApiError;
+use super::held;
 use super::payload::EmbeddingRequest;
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
@@ -82,19 +83,23 @@ pub(super) async fn tokenize(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let work = async |asked: EmbeddingRequest, head: Head, permit: &mut Permit| {
+    let work = async |asked: EmbeddingRequest, head: Head, mut permit: Permit| {
         let (config, service) = (&state.config, Arc::clone(&state.service));
         let (asked, _) = asked.validate(Vectors::Dense, &head.asked, config, &service)?;
-        let lists = service.tokenize(asked, permit).await;
+        let lists = service.tokenize(asked, &mut permit).await;
         let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
         let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();
-        let work = move || write(&lists, &service);
-        if tokens < MANY_TOKENS { Ok(work()) } else { off_thread(&state, work).await }
+        let work = move || write(&lists, &service, permit);
+        if tokens < MANY_TOKENS { work() } else { off_thread(&state, |_| work()).await? }
     };
     without_model(&state, &request, payload, work).await
 }
 
-fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {
+fn write(
+    lists: &[Tokenized],
+    service: &EmbeddingService,
+    permit: Permit,
+) -> Result<Bytes, ApiError> {
     let card = service.model_card();
     let data = lists.iter().enumerate().map(|(index, list)| TokenList {
         object: "tokens",
@@ -109,5 +114,5 @@ fn write(lists: &[Tokenized], service: &EmbeddingService) -> Vec<u8> {
         model: card.map_or("", |card| &card.id),
         max_input_tokens: card.map_or(0, |card| card.max_input_tokens),
     };
-    serde_json::to_vec(&answer).expect("a Vec takes all bytes")
+    held::write(&answer, permit)
 }

@@ -6,8 +6,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fchmod;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 
+use super::entrance::BACKLOG;
 use crate::config::UnixSocket;
 
 /// Why nothing can listen there.
@@ -53,11 +56,22 @@ pub(super) fn listen(socket: &UnixSocket) -> Result<(UnixListener, SocketFile), 
     let failed = |source| UnixSocketError::Listen { path: path.clone(), source };
     let lock = PathLock::take(path)?;
     remove_stale(path)?;
-    let listener = UnixListener::bind(path).map_err(failed)?;
+    let listener = bind(path, *mode).map_err(failed)?;
     let made = fs::symlink_metadata(path).map_err(failed)?;
     let file = SocketFile { path: path.clone(), id: id(&made), _lock: lock };
     fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(failed)?;
     Ok((listener, file))
+}
+
+/// Listens on `path`, with at most the permissions `mode`: who connects in the moment before they
+/// are set would be in. Of those, the process's umask takes some away.
+fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // On Linux the file gets the mode that the socket has.
+    fchmod(&socket, mode.into())?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn remove_stale(path: &Path) -> Result<(), UnixSocketError> {
@@ -144,6 +158,16 @@ mod tests {
         assert_eq!(mode & 0o777, 0o660);
         drop(file);
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn before_it_has_its_mode_the_file_is_never_open_to_more() {
+        for mode in [0o600, 0o660, 0o606] {
+            let (_folder, socket) = socket();
+            let _listener = bind(&socket.path, mode).expect("it is free");
+            let made = fs::metadata(&socket.path).expect("it is there").permissions().mode();
+            assert_eq!(made & 0o777 & !mode, 0, "{made:o}");
+        }
     }
 
     #[test]

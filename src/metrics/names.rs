@@ -163,7 +163,7 @@ metrics! {
     INFLIGHT_BYTES = gauge(
         "duovec_inflight_bytes",
         &[],
-        "Bytes of requests that are held: bodies, then texts, then token ids",
+        "Bytes that requests hold: bodies, then tokens, vectors and answers until they are sent",
     );
     QUEUE_ITEMS = gauge(
         "duovec_queue_items",

@@ -10,10 +10,12 @@ use thiserror::Error;
 use crate::limits::MaxBatchTokens;
 
 pub mod plan;
+mod prompts;
 mod quantized;
 
 use crate::config::Normalization;
 use plan::PlanEntry;
+pub use prompts::{PromptName, Prompts};
 pub use quantized::Quantized;
 
 /// The only format this build reads.
@@ -78,22 +80,6 @@ pub struct Manifest {
 pub enum Pooling {
     Cls,
     Mean,
-}
-
-/// Texts that are put in front of an input.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Prompts {
-    pub query: Option<String>,
-    pub passage: Option<String>,
-}
-
-/// A prompt's name in the manifest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PromptName {
-    Query,
-    Passage,
 }
 
 /// What `tokenizer.json` does not say about the tokenizer.
@@ -263,11 +249,7 @@ impl Manifest {
         require(ascending && within, "matryoshka_dimensions", || {
             format!("they must ascend from 1 to at most {}", self.hidden_size)
         })?;
-        let prompt = match self.default_prompt {
-            None => true,
-            Some(PromptName::Query) => self.prompts.query.is_some(),
-            Some(PromptName::Passage) => self.prompts.passage.is_some(),
-        };
+        let prompt = self.default_prompt.is_none_or(|name| self.prompts.text(name).is_some());
         require(prompt, "default_prompt", || "it names a prompt that `prompts` lacks".into())
     }
 

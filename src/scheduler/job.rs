@@ -53,6 +53,8 @@ pub(crate) struct Job {
     pub bucket: Bucket,
     /// In the order of the batch's rows. Empty once the batch has ended.
     pub items: Vec<JobItem>,
+    /// It was not run at once.
+    pub(crate) in_parts: bool,
     pub(super) started: Moment,
     worker: usize,
     scheduler: Scheduler,
@@ -72,7 +74,7 @@ impl Job {
             priority,
         };
         let (items, started) = (items.into_iter().map(item).collect(), scheduler.now());
-        Self { bucket, items, started, worker, scheduler }
+        Self { bucket, items, in_parts: false, started, worker, scheduler }
     }
 
     /// Hands out the rows of the batch, in the order of its items.
@@ -83,7 +85,11 @@ impl Job {
         let lost = |row: &RowOrError| row.as_ref().map_or(Some(Vectors::Both), |row| row.lost);
         let failed = rows.iter().enumerate().filter_map(|(row, rows)| Some((row, lost(rows)?)));
         let failed: Vec<(usize, Vectors)> = failed.collect();
-        let answers = self.end(&Event::BatchDone { worker: self.worker, failed: &failed });
+        let (worker, failed) = (self.worker, &failed[..]);
+        let answers = self.end(&match self.in_parts {
+            false => Event::BatchDone { worker, failed },
+            true => Event::BatchDoneInParts { worker, failed },
+        });
         hand_out(rows, answers, span);
     }
 
@@ -138,11 +144,9 @@ impl QueuedItem {
     /// Only the rows that its request wants must be finite.
     fn answer(self, row: RowOrError, span: RunSpan) {
         let Self { vectors, slot, pending, .. } = self;
-        match row {
-            Ok(row) if row.lost.is_some_and(|lost| lost.overlaps(vectors)) => {
-                pending.fail(RunError::NonFinite { item: slot });
-            }
-            Ok(row) => pending.finish(slot, row.rows.only(vectors), Some(span)),
+        match row.map(|row| row.wanted(vectors)) {
+            Ok(Some(rows)) => pending.finish(slot, rows, Some(span)),
+            Ok(None) => pending.fail(RunError::NonFinite { item: slot }),
             Err(error) => pending.fail(error),
         }
     }
@@ -158,20 +162,27 @@ impl JobItem {
     pub(crate) const fn priority(&self) -> Priority {
         self.priority
     }
+}
 
-    /// Its rows of a run, row `row` of its batch. Both are copied, whatever its request wants: a
-    /// request for the other one may have come meanwhile.
-    pub(crate) fn row(&self, output: &BatchOutput<'_>, row: usize) -> TextRow {
+impl TextRow {
+    /// A text's rows of a run, row `row` of its batch. Both are copied, whatever its request wants:
+    /// a request for the other one may have come meanwhile.
+    pub(crate) fn of(output: &BatchOutput<'_>, row: usize, tokens: usize) -> Self {
         let dense = output.dense_row(row);
-        let weights = output.weights_row(row, self.ids.len());
+        let weights = output.weights_row(row, tokens);
         let lost = match (is_finite(&dense), is_finite(&weights)) {
             (true, true) => None,
             (false, true) => Some(Vectors::Dense),
             (true, false) => Some(Vectors::Sparse),
             (false, false) => Some(Vectors::Both),
         };
-        let rows = ItemRows { dense, weights };
-        TextRow { rows, lost, rescued: false }
+        Self { rows: ItemRows { dense, weights }, lost, rescued: false }
+    }
+
+    /// Those that are wanted; `None` when they are not finite.
+    pub(crate) fn wanted(self, vectors: Vectors) -> Option<ItemRows> {
+        let is_lost = self.lost.is_some_and(|lost| lost.overlaps(vectors));
+        (!is_lost).then(|| self.rows.only(vectors))
     }
 }
 

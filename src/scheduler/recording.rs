@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Job, JobItem, Scheduler};
-use crate::batch::Bucket;
+use super::Scheduler;
+use crate::batch::{Bucket, TokenIds};
 use crate::engine::StageTimes;
 use crate::metrics::{BatchFigures, Metrics};
 
@@ -14,28 +14,33 @@ impl Scheduler {
         let _ = self.0.metrics.set(metrics);
     }
 
-    /// Records a run of a job's items in `bucket`: all of them, or a part.
-    pub(crate) fn record_run(
-        &self,
-        job: &Job,
-        bucket: Bucket,
-        items: &[JobItem],
-        times: StageTimes,
-    ) {
-        self.0.stages.lock().add(times);
+    /// Records a run of all of a job's items, or of a part of them.
+    pub(crate) fn record_run(&self, ran: &Ran<'_>) {
+        self.0.stages.lock().add(ran.times);
         if let Some(metrics) = self.0.metrics.get() {
-            let now = self.0.clock.now();
-            metrics.ran(&figures(items, bucket, times, now.since(job.started)));
+            metrics.ran(&ran.figures());
         }
     }
 }
 
-fn figures(items: &[JobItem], bucket: Bucket, times: StageTimes, whole: Duration) -> BatchFigures {
-    BatchFigures {
-        items: items.len(),
-        real_tokens: items.iter().map(|item| item.ids().len()).sum(),
-        padded_tokens: bucket.tokens(),
-        whole,
-        stages: [times.copy_in, times.compute, times.copy_out],
+/// A run that gave rows.
+pub(crate) struct Ran<'a> {
+    pub(crate) bucket: Bucket,
+    pub(crate) items: &'a [TokenIds],
+    pub(crate) times: StageTimes,
+    /// From its start until the worker had the rows.
+    pub(crate) whole: Duration,
+}
+
+impl Ran<'_> {
+    fn figures(&self) -> BatchFigures {
+        let Self { bucket, items, times, whole } = self;
+        BatchFigures {
+            items: items.len(),
+            real_tokens: items.iter().map(|ids| ids.len()).sum(),
+            padded_tokens: bucket.tokens(),
+            whole: *whole,
+            stages: [times.copy_in, times.compute, times.copy_out],
+        }
     }
 }

@@ -28,7 +28,19 @@ pub enum Refusal {
         /// From now.
         retry_after: Duration,
     },
+    /// The engine alone needs more than the request's time, so that a retry cannot help.
+    #[error("the engine needs {needed:?} for the input, which is more than the request's time")]
+    TooShort {
+        /// On workers that run nothing else.
+        needed: Duration,
+    },
     /// Other requests hold as many bytes as the server may.
     #[error("other requests hold as many bytes as the server may")]
     BytesExceeded,
+    /// The request takes more memory than one may, however idle the server is.
+    #[error("the request takes more memory than {limit} bytes")]
+    NeverFits {
+        /// Bytes that one request may hold.
+        limit: u64,
+    },
 }

@@ -28,8 +28,8 @@ mod starting;
 mod wide;
 mod workers;
 
-pub use admission::Announced;
 use admission::{Admission, NewRequest};
+pub use admission::{Announced, Reserved};
 pub use coalescing::Digest;
 use coalescing::{Groups, Rank, RowSource};
 pub use counts::Counts;
@@ -53,10 +53,13 @@ pub struct StateConfig {
 #[allow(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Debug, Clone)]
 pub enum Event<'a, T = ()> {
-    /// A request comes whose items are not known yet; it is refused or it is not.
-    Announce(Announced),
-    /// A request with the token count, the content and the digest of each item, and the vectors
-    /// that it wants. Items without a digest share no run; without a priority the size decides.
+    /// A request comes whose items are not known yet; it is refused, or it is not.
+    Announce(Announced<'a>),
+    /// The items of a request for which room is reserved will not come.
+    Release(Reserved),
+    /// A request with the token count, the content and the digest of each item, the vectors that it
+    /// wants, and the room that was reserved for it, of its priority. Items without a digest share
+    /// no run; without a priority the size decides.
     Submit {
         tokens: &'a [usize],
         contents: &'a [T],
@@ -64,6 +67,7 @@ pub enum Event<'a, T = ()> {
         vectors: Vectors,
         priority: Option<Priority>,
         deadline: Moment,
+        reserved: Option<Reserved>,
     },
     /// An item for one worker, ahead of what waits as far as others are not starved.
     Check { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
@@ -79,6 +83,8 @@ pub enum Event<'a, T = ()> {
     WarmUp { worker: usize, bucket: Bucket },
     /// A worker's batch ran, or parts of it; the rows of `failed` do not have these vectors.
     BatchDone { worker: usize, failed: &'a [(usize, Vectors)] },
+    /// The same of a batch that was run in parts, whose time says nothing of others.
+    BatchDoneInParts { worker: usize, failed: &'a [(usize, Vectors)] },
     /// A worker's batch gave nothing.
     BatchFailed { worker: usize },
     /// A worker's batch runs for so long that it may never end.
@@ -98,6 +104,8 @@ pub enum Action<T = ()> {
         items: Range<Sequence>,
     },
     Refuse(Refusal),
+    /// The request may be tokenized; this room is reserved for it.
+    Reserve(Reserved),
     /// The worker that asked runs these, each in its row. They may be there for others too.
     Run {
         worker: usize,
@@ -209,10 +217,14 @@ impl<T: Clone> SchedulerState<T> {
     pub fn handle(&mut self, now: Moment, event: &Event<'_, T>) -> Vec<Action<T>> {
         match event {
             &Event::Announce(new) => self.announce(now, new),
-            &Event::Submit { tokens, contents, digests, vectors, priority, deadline } => {
+            &Event::Release(reserved) => {
+                self.release(reserved);
+                Vec::new()
+            }
+            &Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved } => {
                 let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
                 let priority = priority.unwrap_or_else(by_size);
-                let new = NewRequest { tokens, digests, vectors, priority, deadline };
+                let new = NewRequest { tokens, digests, vectors, priority, deadline, reserved };
                 self.submit(now, new, contents)
             }
             &Event::Check { worker, tokens, content, deadline } => self.queue_check(
@@ -241,7 +253,10 @@ impl<T: Clone> SchedulerState<T> {
                 (state.idle, state.told, state.running) = (false, false, Some(running));
                 Vec::new()
             }
-            Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed),
+            Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed, false),
+            Event::BatchDoneInParts { worker, failed } => {
+                self.complete_batch(now, *worker, failed, true)
+            }
             Event::BatchFailed { worker } => self.fail_batch(*worker),
             Event::WorkerStuck { worker } => self.stop_stuck_worker(now, *worker),
             Event::Drain => {
@@ -307,11 +322,6 @@ impl<T: Clone> SchedulerState<T> {
         self.waiting.table().max_length()
     }
 
-    /// The smallest bucket for `items` items of at most `tokens` tokens.
-    pub fn bucket(&self, items: usize, tokens: usize) -> Bucket {
-        self.waiting.table().smallest(items, tokens)
-    }
-
     /// How many items ended how.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
@@ -322,7 +332,7 @@ impl<T: Clone> SchedulerState<T> {
         self.items.is_empty()
     }
 
-    /// Whether everything is over for good: closed, and nothing waits or runs.
+    /// Whether nothing is taken or started any more. Batches may still run.
     pub(crate) fn is_closed(&self) -> bool {
         self.phase == QueuePhase::Closed
     }
@@ -331,6 +341,9 @@ impl<T: Clone> SchedulerState<T> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
         self.note_crowd(now);
+        if let Some(reserved) = new.reserved {
+            self.release(reserved);
+        }
         let sources = self.row_sources(now, new);
         let mut actions = match self.admit(now, new, &sources) {
             Ok(()) => vec![Action::Accept { items: self.accept(now, new, &sources, contents) }],
@@ -347,11 +360,14 @@ impl<T: Clone> SchedulerState<T> {
         actions
     }
 
-    fn announce(&mut self, now: Moment, new: Announced) -> Vec<Action<T>> {
+    fn announce(&mut self, now: Moment, new: Announced<'_>) -> Vec<Action<T>> {
         let mut actions = self.expire(now);
-        if let Err(refused) = self.admit_announced(now, new) {
-            self.counts.refused += 1;
-            actions.push(Action::Refuse(refused));
+        match self.admit_announced(now, new) {
+            Ok(reserved) => actions.extend(reserved.map(Action::Reserve)),
+            Err(refused) => {
+                self.counts.refused += 1;
+                actions.push(Action::Refuse(refused));
+            }
         }
         actions
     }
@@ -363,7 +379,7 @@ impl<T: Clone> SchedulerState<T> {
         sources: &[RowSource],
         contents: &[T],
     ) -> Range<Sequence> {
-        let NewRequest { tokens, digests, vectors, priority, deadline } = new;
+        let NewRequest { tokens, digests, vectors, priority, deadline, .. } = new;
         let items = self.next..self.next + tokens.len() as u64;
         self.counts.accepted += tokens.len() as u64;
         let turns = self.turns(now, new, sources);

@@ -6,6 +6,12 @@ use super::Scheduler;
 use super::state::Event;
 
 impl Scheduler {
+    /// Says that the process stood still for so long, up to now: no batch ran meanwhile.
+    pub(crate) fn pass_over(&self, pause: Duration) {
+        let now = self.0.clock.now();
+        self.0.state.lock().pass_over(now, pause);
+    }
+
     /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`, and
     /// gives their workers, which get nothing to run until their batch ends after all.
     pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {

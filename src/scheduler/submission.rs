@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::job::QueuedItem;
-use super::state::{Digest, Event};
+use super::state::{Announced, Digest, Event, Reserved};
 use super::ticket::{CacheUse, Pending, RowsReceiver};
 use super::{Action, Refusal, Scheduler, Ticket};
 use crate::batch::{Priority, TokenIds, Vectors};
@@ -34,14 +34,46 @@ pub(crate) struct ItemsToRun {
     cache_use: Option<CacheUse>,
 }
 
-impl ItemsToRun {
-    /// Tokens of each item.
-    pub(crate) fn tokens(&self) -> &[usize] {
-        &self.tokens
+/// Room for a request whose texts are being tokenized. Dropping it gives the room back.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    scheduler: Scheduler,
+    reserved: Option<Reserved>,
+}
+
+impl Reservation {
+    /// That of the request.
+    pub(crate) fn priority(&self) -> Option<Priority> {
+        self.reserved.map(|reserved| reserved.priority)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            self.scheduler.apply(&Event::Release(reserved));
+        }
     }
 }
 
 impl Scheduler {
+    /// Whether a request may be read, or tokenized; reserves room for one whose texts are there.
+    ///
+    /// # Errors
+    /// The refusal that the request would get anyway. It counts as one that was refused.
+    pub(crate) fn announce(&self, new: Announced<'_>) -> Result<Option<Reservation>, Refusal> {
+        let actions = self.handle(&Event::Announce(new));
+        let decision = actions.iter().find_map(|action| match action {
+            Action::Refuse(refusal) => Some(Err(*refusal)),
+            Action::Reserve(reserved) => Some(Ok(*reserved)),
+            _ => None,
+        });
+        let (_, ended) = self.carry_out(actions);
+        self.answer_ended(ended);
+        let reserved = decision.transpose()?;
+        Ok(reserved.map(|room| Reservation { scheduler: self.clone(), reserved: Some(room) }))
+    }
+
     /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out. One
     /// whose rows are all known is always taken.
     ///
@@ -49,7 +81,7 @@ impl Scheduler {
     /// Without items, or with one longer than every bucket: the caller checks both.
     pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
         let Submission { items, vectors, priority, deadline } = submission;
-        self.queue(self.look_up(items, vectors), priority, deadline)
+        self.queue(self.look_up(items, vectors), priority, deadline, None)
     }
 
     /// Looks for the rows of a request's items in the cache.
@@ -77,7 +109,7 @@ impl Scheduler {
         ItemsToRun { tokens, digests, contents, vectors, answer, cache_use }
     }
 
-    /// Takes all of the items or none.
+    /// Takes all of the items or none. Room that was reserved is for their number at most.
     ///
     /// # Panics
     /// With an item longer than every bucket.
@@ -86,13 +118,16 @@ impl Scheduler {
         items: ItemsToRun,
         priority: Option<Priority>,
         deadline: Moment,
+        reservation: Option<Reservation>,
     ) -> Result<Ticket, Refusal> {
         let ItemsToRun { tokens, digests, contents, vectors, answer, cache_use } = items;
         let Some(longest) = tokens.iter().copied().max() else {
             return Ok(Ticket::new(self.clone(), 0..0, answer, cache_use));
         };
         let (tokens, contents, digests) = (&tokens[..], &contents[..], &digests[..]);
-        let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
+        let reserved = reservation.and_then(|mut reservation| reservation.reserved.take());
+        let event =
+            Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved };
         let mut state = self.0.state.lock();
         assert!(longest <= state.max_length(), "an item fits the longest bucket");
         let actions = state.handle(self.0.clock.now(), &event);

@@ -56,7 +56,11 @@ fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket 
 fn run_next(scheduler: &Scheduler, buffers: &RowBuffers) -> usize {
     let job = scheduler.next_job(0).expect("it waits");
     let output = buffers.output();
-    let rows = job.items.iter().enumerate().map(|(row, item)| Ok(item.row(&output, row)));
+    let rows = job
+        .items
+        .iter()
+        .enumerate()
+        .map(|(row, item)| Ok(TextRow::of(&output, row, item.ids().len())));
     let rows: Vec<RowOrError> = rows.collect();
     let texts = rows.len();
     job.complete(rows);
@@ -151,7 +155,7 @@ fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
     let second = submit(&scheduler, Vectors::Sparse);
     drop(first);
     assert_eq!(scheduler.snapshot().queue_depth, 0);
-    let row = job.items[0].row(&buffers().output(), 0);
+    let row = TextRow::of(&buffers().output(), 0, job.items[0].ids().len());
     job.complete(vec![Ok(row)]);
     assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
     let counts = scheduler.snapshot().counts;
@@ -210,7 +214,8 @@ fn rows_that_a_later_run_would_not_give_are_not_kept() {
         let scheduler = caching_scheduler();
         let ticket = submit(&scheduler, Vectors::Dense);
         let job = scheduler.next_job(0).expect("it waits");
-        let row = TextRow { rescued, ..job.items[0].row(&buffers.output(), 0) };
+        let row =
+            TextRow { rescued, ..TextRow::of(&buffers.output(), 0, job.items[0].ids().len()) };
         job.complete(vec![Ok(row)]);
         assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
         assert_eq!(scheduler.snapshot().cache.entries, 0);

@@ -28,18 +28,8 @@ impl EmbeddingService {
         request: EmbedRequest,
         permit: &mut Permit,
     ) -> Result<EmbedRequest, EmbedError> {
-        // Items are either all texts or all lists of ids.
-        let Some(Input::TokenIds(_)) = request.inputs.first() else { return Ok(request) };
-        let Some(encoding) = OpenAiEncoding::of(self.token_input(&request.options)) else {
-            return Ok(request);
-        };
+        let Some(decoder) = self.decoder(&request) else { return Ok(request) };
         let EmbedRequest { inputs, options } = request;
-        let decoder = move |index, ids: &[u32]| {
-            encoding.decode(ids).map_err(|position| {
-                let id = ids[position];
-                EmbedError::TokenIdUnknown { index, position, id, encoding }
-            })
-        };
         let texts = self.texts(inputs, Arc::new(decoder), permit).await?;
         // The ids are not needed any more.
         permit.hold(texts.iter().map(|text| text.len() as u64).sum())?;
@@ -47,8 +37,35 @@ impl EmbeddingService {
         Ok(EmbedRequest { inputs, options })
     }
 
-    /// The texts that token ids of the model stand for, in their order. `permit` counts no work for
-    /// the workers any more.
+    /// The same on the calling thread, for a request of a file.
+    ///
+    /// # Errors
+    /// Those of [`Self::decode`].
+    pub(super) fn decode_here(&self, request: EmbedRequest) -> Result<EmbedRequest, EmbedError> {
+        let Some(decoder) = self.decoder(&request) else { return Ok(request) };
+        let EmbedRequest { inputs, options } = request;
+        let texts = decode_part(&decoder, inputs, 0, self.options.max_item_bytes.get())?;
+        let inputs = texts.into_iter().map(|text| Input::Text(text.into())).collect();
+        Ok(EmbedRequest { inputs, options })
+    }
+
+    /// What makes texts of a request's token ids; `None` when they are texts, or the model's ids.
+    fn decoder(
+        &self,
+        request: &EmbedRequest,
+    ) -> Option<impl Fn(usize, &[u32]) -> Result<String, EmbedError> + use<>> {
+        // Items are either all texts or all lists of ids.
+        let Some(Input::TokenIds(_)) = request.inputs.first() else { return None };
+        let encoding = OpenAiEncoding::of(self.token_input(&request.options))?;
+        Some(move |index, ids: &[u32]| {
+            encoding.decode(ids).map_err(|position| {
+                let id = ids[position];
+                EmbedError::TokenIdUnknown { index, position, id, encoding }
+            })
+        })
+    }
+
+    /// The texts that token ids of the model stand for, in their order.
     ///
     /// # Errors
     /// When an id is unknown, or an item's text is larger than an item may be.
@@ -59,7 +76,6 @@ impl EmbeddingService {
         permit: &mut Permit,
     ) -> Result<Vec<String>, EmbedError> {
         let resident = self.available()?;
-        permit.submitted();
         let vocab_size = resident.package.manifest().vocab_size;
         let decoder = move |index, ids: &[u32]| {
             if let Some(position) = ids.iter().position(|&id| id as usize >= vocab_size) {

@@ -2,20 +2,22 @@
 //!
 //! A request is let in by its head, before its body is read, so that a refusal costs next to
 //! nothing. It then holds a [`Permit`] until its end, whatever the end. The permit counts the bytes
-//! that the request keeps in memory, those of its texts that wait to be tokenized, and the time
-//! that its items will take on the workers as long as the scheduler does not know them yet.
-//! Dropping the permit gives all of it back.
+//! that the request keeps in memory, and those of its texts that wait to be tokenized. Dropping it
+//! gives all of it back. Room in the queue is reserved for long texts while they are tokenized.
 //!
-//! | moment | bytes held | waits to be tokenized | time expected on the workers |
+//! | moment | bytes held | waits to be tokenized | room in the queue |
 //! |---|---|---|---|
-//! | the head has come | those that it announces | nothing | guessed from those bytes |
-//! | a chunk comes, gzip is unpacked | those that are there, if more | nothing | as before |
-//! | the body is parsed | the same, or its ids | its texts, unless short | guessed from them |
-//! | the texts are tokenized | those of the ids | nothing | none: the scheduler counts it |
+//! | the head has come | none: there is room for those that it announces | nothing | none |
+//! | a chunk comes | twice those that came, those announced at most | nothing | none |
+//! | gzip is unpacked | those that are there | nothing | none |
+//! | the body is parsed | those of body or ids | its texts, unless short | theirs, unless short |
+//! | the texts are tokenized | of ids, rows, answer, at most | nothing | that of the items |
+//! | the answer is written | those of the answer | nothing | none |
+//!
+//! The answer keeps the permit until its last byte was taken, or its connection is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::tokenizing::INLINE_BYTES;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
@@ -23,7 +25,7 @@ use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::RaisedPriority;
 use crate::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
-use crate::scheduler::Announced;
+use crate::scheduler::{Announced, Reservation};
 
 /// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
 const TOKEN_BYTES: u64 = 4;
@@ -49,21 +51,35 @@ pub(super) struct Door {
     bytes: AtomicU64,
     /// Bytes of long texts that wait to be tokenized.
     text_bytes: AtomicU64,
-    /// Nanoseconds of the workers' time, by priority.
-    expected_ns: [AtomicU64; 2],
 }
 
 impl Door {
     pub(super) fn new(limit: MaxInflightBytes) -> Arc<Self> {
-        let zero = || AtomicU64::new(0);
-        let expected_ns = [zero(), zero()];
-        Arc::new(Self { limit, bytes: zero(), text_bytes: zero(), expected_ns })
+        Arc::new(Self { limit, bytes: AtomicU64::new(0), text_bytes: AtomicU64::new(0) })
     }
 
-    /// A permit that holds nothing yet.
-    pub(super) fn enter(self: &Arc<Self>) -> Permit {
-        let expected = (Priority::Interactive, 0);
-        Permit { door: Arc::clone(self), bytes: 0, text_bytes: 0, expected }
+    /// A permit of a request that announces so many bytes. It holds none before they come: who
+    /// sends nothing takes nothing from others.
+    ///
+    /// # Errors
+    /// `BytesExceeded` when there is no room for them now, `NeverFits` when there never is.
+    pub(super) fn enter(self: &Arc<Self>, announced: u64) -> Result<Permit, Refusal> {
+        let limit = self.limit_of(announced);
+        if announced > limit {
+            return Err(Refusal::NeverFits { limit });
+        }
+        if announced > 0 && self.bytes() + announced > limit {
+            return Err(Refusal::BytesExceeded);
+        }
+        Ok(Permit { door: Arc::clone(self), announced, bytes: 0, text_bytes: 0 })
+    }
+
+    /// What all may hold when a request of `bytes` is among them.
+    const fn limit_of(&self, bytes: u64) -> u64 {
+        match bytes {
+            0..=SMALL_REQUEST_BYTES => self.limit.get(),
+            _ => self.limit.largest_request(),
+        }
     }
 
     /// Bytes that all requests hold.
@@ -75,38 +91,31 @@ impl Door {
     fn text_bytes(&self) -> u64 {
         self.text_bytes.load(Ordering::Relaxed)
     }
-
-    /// Time on the workers of all items that the scheduler does not know yet, and that are run
-    /// before those of a priority: bulk items do not hold interactive ones up.
-    fn expected(&self, before: Priority) -> Duration {
-        let of = |priority: Priority| self.expected_ns[priority as usize].load(Ordering::Relaxed);
-        let bulk_ns = if before == Priority::Bulk { of(Priority::Bulk) } else { 0 };
-        Duration::from_nanos(of(Priority::Interactive) + bulk_ns)
-    }
 }
 
 /// What one request holds; gives it back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     door: Arc<Door>,
+    /// Bytes of the body, as its head says.
+    announced: u64,
     bytes: u64,
     text_bytes: u64,
-    /// Nanoseconds on the workers, and their priority.
-    expected: (Priority, u64),
 }
 
 impl Permit {
     /// Holds `bytes` from now on, more or fewer than before.
     ///
     /// # Errors
-    /// `BytesExceeded` when more is asked for and too much is in flight; the permit holds what it
-    /// held.
+    /// `BytesExceeded` when more is asked for and too much is in flight, `NeverFits` when it is
+    /// more than one request may hold; the permit holds what it held.
     pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let limit = match bytes {
-            0..=SMALL_REQUEST_BYTES => self.door.limit.get(),
-            _ => self.door.limit.largest_request(),
-        };
+        // A large request is large from its first byte on.
+        let limit = self.door.limit_of(bytes.max(self.announced));
         let held = self.bytes;
+        if bytes > held && bytes > limit {
+            return Err(Refusal::NeverFits { limit });
+        }
         let more = |all: u64| {
             let all = all - held + bytes;
             (bytes <= held || all <= limit).then_some(all)
@@ -114,6 +123,23 @@ impl Permit {
         let taken = self.door.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         self.bytes = taken.map(|_| bytes).map_err(|_| Refusal::BytesExceeded)?;
         Ok(())
+    }
+
+    /// So many bytes of the body have come. As many again are held, as far as they are announced:
+    /// there is memory for so many more.
+    ///
+    /// # Errors
+    /// Those of [`Self::hold`].
+    pub(crate) fn hold_body(&mut self, came: u64) -> Result<(), Refusal> {
+        self.hold(earned_bytes(came, self.announced))
+    }
+
+    /// Holds `bytes` more than before.
+    ///
+    /// # Errors
+    /// Those of [`Self::hold`].
+    pub(crate) fn hold_more(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.hold(self.bytes + bytes)
     }
 
     /// Holds `inputs` from now on; gives the bytes that are held. Texts may be parts of the body,
@@ -144,26 +170,11 @@ impl Permit {
         // Holding no more than before is never refused.
         let _ = self.hold(bytes.min(self.bytes));
     }
-
-    /// The request's items will take `time` on the workers, and the scheduler does not know yet.
-    fn expect(&mut self, priority: Priority, time: Duration) {
-        self.submitted();
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
-        self.door.expected_ns[priority as usize].fetch_add(ns, Ordering::Relaxed);
-        self.expected = (priority, ns);
-    }
-
-    /// The scheduler counts the request's items from now on.
-    pub(super) fn submitted(&mut self) {
-        let (priority, ns) = std::mem::replace(&mut self.expected, (Priority::Interactive, 0));
-        self.door.expected_ns[priority as usize].fetch_sub(ns, Ordering::Relaxed);
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.end_tokenizing(0);
-        self.submitted();
     }
 }
 
@@ -176,63 +187,48 @@ impl EmbeddingService {
     /// bytes are in flight.
     pub(crate) fn admit(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
         let resident = self.available()?;
-        let mut permit = self.door.enter();
-        permit.hold(head.announced_bytes)?;
+        let permit = self.door.enter(head.announced_bytes)?;
         if resident.scheduler.has_cache() && (1..=QUERY_BYTES).contains(&head.announced_bytes) {
             return Ok(permit);
         }
         // The number of texts is not known yet. A single text makes a request interactive.
         let priority = self.priority(head.priority, Priority::Interactive);
         let limit = resident.package.manifest().max_input_tokens;
-        let tokens = likely_tokens(head.announced_bytes, limit);
+        let tokens = &[likely_tokens(head.announced_bytes, limit)];
         // A short text is tokenized where it arrives: it does not wait behind long ones.
         let behind = if head.announced_bytes > INLINE_BYTES { self.door.text_bytes() } else { 0 };
-        let new = self.announced(priority, tokens, head.deadline, behind);
-        permit.expect(priority, resident.scheduler.admissible(new)?);
+        let (deadline, tokenizing) = (head.deadline, self.pace.time_of(behind));
+        let new = Announced { priority, tokens, deadline, tokenizing, has_come: false };
+        resident.scheduler.announce(new)?;
         Ok(permit)
     }
 
-    /// Asks again once the body is parsed, since many texts make a request bulk, which waits
-    /// longer. A short request is not asked: tokenizing it costs no more than asking.
+    /// Asks for long texts before they are tokenized, since many make a request bulk, which waits
+    /// longer. Gives the room that they then have in the queue. Short ones are asked as items:
+    /// tokenizing them costs no more than asking.
     pub(super) fn admit_items(
         &self,
         resident: &ResidentModel,
         request: &EmbedRequest,
         permit: &mut Permit,
-    ) -> Result<(), EmbedError> {
-        let bytes = request.inputs.iter().map(Input::bytes);
-        let all = bytes.clone().sum();
+    ) -> Result<Option<Reservation>, EmbedError> {
         // This is more than before only for lists of short token ids, which are longer in memory.
         permit.hold_inputs(&request.inputs)?;
+        let bytes = request.inputs.iter().map(Input::bytes);
+        let all = bytes.clone().sum();
         if all <= INLINE_BYTES {
-            return Ok(());
+            return Ok(None);
         }
         let limit = resident.package.manifest().max_input_tokens;
-        let tokens = bytes.map(|bytes| likely_tokens(bytes, limit)).sum();
-        // Half of the tokens count: in doubt the request is interactive, and it is asked once more
-        // with its ids.
-        let by_size = Priority::of(request.inputs.len(), tokens / 2);
+        let tokens: Vec<usize> = bytes.map(|bytes| likely_tokens(bytes, limit)).collect();
+        let by_size = Priority::of(tokens.len(), tokens.iter().sum());
         let priority = self.priority(request.options.priority, by_size);
-        // The request does not wait behind its own items.
-        permit.submitted();
         let deadline = request.options.deadline;
-        let new = self.announced(priority, tokens, deadline, self.door.text_bytes());
-        permit.expect(priority, resident.scheduler.admissible(new)?);
+        let (tokens, tokenizing) = (&tokens[..], self.pace.time_of(self.door.text_bytes()));
+        let new = Announced { priority, tokens, deadline, tokenizing, has_come: true };
+        let room = resident.scheduler.announce(new)?;
         permit.begin_tokenizing(all);
-        Ok(())
-    }
-
-    /// What the scheduler is asked: a request that waits behind `behind` bytes of texts to be
-    /// tokenized, and behind what other permits expect.
-    fn announced(
-        &self,
-        priority: Priority,
-        tokens: usize,
-        deadline: Moment,
-        behind: u64,
-    ) -> Announced {
-        let (ahead, tokenizing) = (self.door.expected(priority), self.pace.time_of(behind));
-        Announced { priority, tokens, deadline, ahead, tokenizing }
+        Ok(room)
     }
 
     /// The priority of a request that names `named`, and whose size says `by_size`.
@@ -243,6 +239,11 @@ impl EmbeddingService {
             (Some(Priority::Interactive) | None, _) => by_size,
         }
     }
+}
+
+/// Bytes of memory that a body may take of which so many have come.
+pub(crate) fn earned_bytes(came: u64, announced: u64) -> u64 {
+    came.saturating_mul(2).min(announced).max(came)
 }
 
 /// Tokens of a text of `bytes` bytes, as a rule, at most `limit`.
@@ -258,10 +259,41 @@ mod tests {
         Door::new(MaxInflightBytes::new(limit).expect("in range"))
     }
 
+    /// A request that announces nothing.
+    fn enter(door: &Arc<Door>) -> Permit {
+        door.enter(0).expect("it needs no room")
+    }
+
+    #[test]
+    fn bytes_are_held_as_they_come_and_as_many_again() {
+        let door = door(1_000_000);
+        let mut permit = door.enter(100_000).expect("there is room");
+        let held = [0, 1, 30_000, 50_000, 70_000, 100_000].map(|came| {
+            permit.hold_body(came).expect("there is room");
+            door.bytes()
+        });
+        assert_eq!(held, [0, 2, 60_000, 100_000, 100_000, 100_000]);
+        permit.hold_body(120_000).expect("what was not announced counts as it is");
+        assert_eq!(door.bytes(), 120_000);
+        assert!(matches!(door.enter(755_001), Err(Refusal::BytesExceeded)));
+        door.enter(755_000).expect("seven eighths, and it holds nothing");
+        assert_eq!(door.bytes(), 120_000);
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_large_request_leave_the_last_eighth_too() {
+        let door = door(800_000);
+        let mut large = door.enter(100_000).expect("there is room");
+        let mut other = enter(&door);
+        other.hold(700_000).expect("seven eighths");
+        assert_eq!(large.hold_body(1), Err(Refusal::BytesExceeded));
+        assert!(door.enter(SMALL_REQUEST_BYTES).is_ok_and(|mut small| small.hold_body(1).is_ok()));
+    }
+
     #[test]
     fn a_permit_gives_back_what_it_holds_whatever_it_held_before() {
         let door = door(1_000_000);
-        let (mut first, mut second) = (door.enter(), door.enter());
+        let (mut first, mut second) = (enter(&door), enter(&door));
         first.hold(500_000).expect("there is room");
         second.hold(300_000).expect("there is room");
         second.hold(100_000).expect("less is always right");
@@ -275,20 +307,20 @@ mod tests {
     #[test]
     fn large_requests_leave_the_last_eighth_to_small_ones() {
         let door = door(800_000);
-        let (mut large, mut other, mut small) = (door.enter(), door.enter(), door.enter());
+        let (mut large, mut other, mut small) = (enter(&door), enter(&door), enter(&door));
         large.hold(700_000).expect("seven eighths");
-        assert_eq!(large.hold(700_001), Err(Refusal::BytesExceeded));
+        assert_eq!(large.hold(700_001), Err(Refusal::NeverFits { limit: 700_000 }));
         assert_eq!(other.hold(SMALL_REQUEST_BYTES + 1), Err(Refusal::BytesExceeded));
         small.hold(SMALL_REQUEST_BYTES).expect("it is small");
         other.hold(800_000 - 700_000 - SMALL_REQUEST_BYTES).expect("what is left");
-        assert_eq!(door.enter().hold(1), Err(Refusal::BytesExceeded));
+        assert_eq!(enter(&door).hold(1), Err(Refusal::BytesExceeded));
         assert_eq!(door.bytes(), 800_000, "what was refused is not held");
     }
 
     #[test]
     fn a_body_is_held_as_long_as_texts_may_be_parts_of_it() {
         let door = door(1_000_000);
-        let mut permit = door.enter();
+        let mut permit = enter(&door);
         permit.hold(300_000).expect("there is room");
         assert_eq!(permit.hold_inputs(&[Input::Text("a".into())]), Ok(300_000));
         permit.end_tokenizing(2_000);
@@ -301,7 +333,7 @@ mod tests {
     #[test]
     fn a_permit_over_the_limit_may_still_become_smaller() {
         let door = door(800_000);
-        let (mut large, mut small) = (door.enter(), door.enter());
+        let (mut large, mut small) = (enter(&door), enter(&door));
         large.hold(700_000).expect("seven eighths");
         small.hold(60_000).expect("it is small");
         large.hold(650_000).expect("less is always right");
@@ -311,7 +343,7 @@ mod tests {
     #[test]
     fn texts_wait_until_they_are_tokenized_or_their_request_ends() {
         let door = door(1_000_000);
-        let (mut first, mut second) = (door.enter(), door.enter());
+        let (mut first, mut second) = (enter(&door), enter(&door));
         first.hold(300_000).expect("there is room");
         first.begin_tokenizing(300_000);
         second.begin_tokenizing(200_000);
@@ -320,22 +352,6 @@ mod tests {
         assert_eq!((door.text_bytes(), door.bytes()), (200_000, 2_000));
         drop((first, second));
         assert_eq!((door.text_bytes(), door.bytes()), (0, 0));
-    }
-
-    #[test]
-    fn expected_time_is_that_of_all_permits_of_the_classes_before() {
-        let door = door(1_000_000);
-        let (mut first, mut second, mut bulk) = (door.enter(), door.enter(), door.enter());
-        first.expect(Priority::Interactive, Duration::from_millis(30));
-        second.expect(Priority::Interactive, Duration::from_millis(12));
-        first.expect(Priority::Interactive, Duration::from_millis(10));
-        bulk.expect(Priority::Bulk, Duration::from_secs(100));
-        let expected = |before| door.expected(before).as_millis();
-        assert_eq!(expected(Priority::Interactive), 22, "bulk items wait behind");
-        assert_eq!(expected(Priority::Bulk), 100_022);
-        drop((second, bulk));
-        first.submitted();
-        assert_eq!((expected(Priority::Interactive), expected(Priority::Bulk)), (0, 0));
     }
 
     #[test]

@@ -1,48 +1,60 @@
 //! The way of one request: check, tokenize, run, assemble.
 
+use super::compute::Wanted;
 use super::door::Permit;
 use super::occurrences::occurrences;
 use super::tokenizing;
 use super::{
-    EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input,
-    InputType, Milestones, OverLong, Refusal, ResidentModel,
+    AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem,
+    EmbeddingService, Input, InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
 use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::scheduler::{ItemRows, RunError, RunSpan, Ticket};
+use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
 use crate::sparse::{self, Selection};
-use crate::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
+use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
+
+/// Of a token id, or a number of a row.
+const FLOAT_BYTES: u64 = size_of::<f32>() as u64;
+
+/// What is in memory for an item besides its numbers: it is known to the request, to the scheduler,
+/// and to those who write the answer.
+const ITEM_BYTES: u64 = 512;
 
 impl EmbeddingService {
     /// Embeds every input of a request, in order. Dropping the future cancels what still waits;
-    /// the caller drops it at the deadline.
+    /// the caller drops it at the deadline. Before the model is run, `permit` holds all that the
+    /// request will take, its answer of at most `answer` too.
     ///
     /// # Errors
     /// See [`EmbedError`]; the request has no partial answer.
     pub(crate) async fn embed(
         &self,
         request: EmbedRequest,
+        answer: AnswerBytes,
         permit: &mut Permit,
     ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
-        let prompt = self.check(&resident, &request)?;
+        let prompt = self.check(resident.package.manifest(), &request)?;
         let request = self.decode(request, permit).await?;
-        self.admit_items(&resident, &request, permit)?;
+        let room = self.admit_items(&resident, &request, permit)?;
         let EmbedRequest { inputs, options } = request;
+        // What the number of texts alone tells: a refusal now costs no tokenizing.
+        permit.hold_more(held_bytes(&resident, &options, inputs.len(), &[], answer))?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         let tokens =
             tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, reading).await?;
         check_lengths(&tokens, options.over_long, resident.package.manifest())?;
         let tokenized = self.clock.now();
-        let ids: usize = tokens.iter().map(|item| size_of_val(&*item.ids)).sum();
-        permit.end_tokenizing(ids as u64);
-        let ticket = self.submit(&resident, &options, &tokens)?;
-        permit.submitted();
+        let held = held_bytes(&resident, &options, tokens.len(), &tokens, answer);
+        permit.hold(held)?;
+        permit.end_tokenizing(held);
+        let ticket = self.submit(&resident, &options, &tokens, room)?;
         let cache_use = ticket.cache_use();
         let (rows, span) = rows(ticket).await?;
-        let mut reply = assemble(&resident, &options, &tokens, rows);
+        let mut reply = assemble(resident.package.manifest(), &options, &tokens, rows);
         let selected = self.clock.now();
         // Rows of the cache waited for no batch. A batch may have begun before this request came,
         // for others with the same text.
@@ -57,15 +69,15 @@ impl EmbeddingService {
     }
 
     /// Does `work`, which keeps a core busy, on the threads that are there for it. Dropping the
-    /// future withdraws it.
+    /// future withdraws it, and `work` is told so while it runs.
     ///
     /// # Errors
     /// When the work panicked; the text is for the log.
-    pub async fn compute<T: Send + 'static>(
+    pub(crate) async fn compute<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&Wanted) -> T + Send + 'static,
     ) -> Result<T, String> {
-        self.compute.run(|_| work()).await
+        self.compute.run(work).await
     }
 
     /// Hands the items to the scheduler, which takes all of them or none.
@@ -74,28 +86,24 @@ impl EmbeddingService {
         resident: &ResidentModel,
         options: &EmbedOptions,
         tokenized: &[Tokenized],
+        room: Option<Reservation>,
     ) -> Result<Ticket, EmbedError> {
-        let tokens: Vec<usize> = tokenized.iter().map(|item| item.ids.len()).collect();
-        let by_size = Priority::of(tokens.len(), tokens.iter().sum());
-        let priority = Some(self.priority(options.priority, by_size));
+        let by_size = || {
+            let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
+            self.priority(options.priority, Priority::of(tokenized.len(), tokens))
+        };
+        let priority = room.as_ref().and_then(Reservation::priority).unwrap_or_else(by_size);
         let items = tokenized.iter().map(|item| item.ids.clone()).collect();
         let items = resident.scheduler.look_up(items, options.vectors);
-        let left = options.deadline.since(self.clock.now());
-        // Even an idle server would be too slow, so a retry cannot help.
-        let needed = resident.scheduler.least_time(items.tokens());
-        if let Some(needed) = needed.filter(|&time| time > left) {
-            return Err(EmbedError::TimeTooShort { needed });
-        }
-        Ok(resident.scheduler.queue(items, priority, options.deadline)?)
+        Ok(resident.scheduler.queue(items, Some(priority), options.deadline, room)?)
     }
 
     /// Refuses what can be refused without tokenizing; gives the prompt of the texts.
-    fn check(
+    pub(super) fn check(
         &self,
-        resident: &ResidentModel,
+        manifest: &Manifest,
         request: &EmbedRequest,
     ) -> Result<Option<PromptName>, EmbedError> {
-        let manifest = resident.package.manifest();
         if request.options.vectors.sparse() && manifest.sparse.is_none() {
             return Err(EmbedError::SparseNotAvailable);
         }
@@ -109,17 +117,16 @@ impl EmbeddingService {
         if is_ids && request.options.offsets == Offsets::Find {
             return Err(EmbedError::OffsetsWithoutText);
         }
-        self.check_inputs(resident, request)
+        self.check_inputs(manifest, request)
     }
 
     /// Refuses token ids that are of no vocabulary, or of one that nobody named; gives the prompt
     /// of the texts.
     pub(super) fn check_inputs(
         &self,
-        resident: &ResidentModel,
+        manifest: &Manifest,
         request: &EmbedRequest,
     ) -> Result<Option<PromptName>, EmbedError> {
-        let manifest = resident.package.manifest();
         for (index, input) in request.inputs.iter().enumerate() {
             let Input::TokenIds(ids) = input else { continue };
             match self.token_input(&request.options) {
@@ -141,8 +148,58 @@ impl EmbeddingService {
     }
 }
 
+/// The most bytes that a request takes from when its texts are tokenized until its answer is
+/// written: ids and places, rows, vectors, and the answer. It is the least as long as `tokenized`
+/// is not known.
+fn held_bytes(
+    resident: &ResidentModel,
+    options: &EmbedOptions,
+    items: usize,
+    tokenized: &[Tokenized],
+    answer: AnswerBytes,
+) -> u64 {
+    let hidden_size = resident.package.manifest().hidden_size;
+    let dense = match options.vectors.dense() {
+        true => {
+            let dimensions = options.dimensions.unwrap_or(hidden_size);
+            FLOAT_BYTES * hidden_size as u64 + answer.number * dimensions as u64
+        }
+        false => 0,
+    };
+    let top_k = options.selection.top_k.unwrap_or(usize::MAX);
+    let piece = |&id: &u32| resident.tokenizer.piece(id).map_or(0, |piece| json_bytes(&piece));
+    let of = |item: &Tokenized| {
+        let tokens = item.ids.len() as u64;
+        let mut bytes = FLOAT_BYTES * tokens;
+        if options.vectors.sparse() {
+            let weights = item.ids.len().min(top_k) as u64;
+            bytes += FLOAT_BYTES * tokens + (2 * FLOAT_BYTES + answer.weight) * weights;
+        }
+        if options.vectors.sparse() && answer.has_pieces {
+            bytes += item.ids.iter().map(piece).sum::<u64>();
+        }
+        if options.offsets == Offsets::Find {
+            let place = size_of::<Span>() + size_of::<Occurrence>();
+            bytes += (place as u64 + answer.place) * tokens;
+        }
+        bytes
+    };
+    let each = ITEM_BYTES + answer.item + dense;
+    answer.frame + each * items as u64 + tokenized.iter().map(of).sum::<u64>()
+}
+
+/// Bytes of a text within a string of JSON.
+fn json_bytes(text: &str) -> u64 {
+    let of = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(of).sum()
+}
+
 /// Refuses a request whose items may not be cut, for the first one that was.
-fn check_lengths(
+pub(super) fn check_lengths(
     tokenized: &[Tokenized],
     over_long: OverLong,
     manifest: &Manifest,
@@ -165,16 +222,17 @@ pub(crate) fn prompt(
     manifest: &Manifest,
     input_type: InputType,
 ) -> Result<Option<PromptName>, EmbedError> {
-    let prompts = &manifest.prompts;
-    let (name, text) = match input_type {
+    let name = match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
-        InputType::Query => (PromptName::Query, &prompts.query),
-        InputType::Passage => (PromptName::Passage, &prompts.passage),
+        InputType::Query => Some(PromptName::Query),
+        InputType::Passage => Some(PromptName::Passage),
+        InputType::Other => None,
     };
-    match (text, &prompts.query, &prompts.passage) {
-        (Some(_), _, _) => Ok(Some(name)),
-        (None, None, None) => Ok(None),
-        _ => Err(EmbedError::NoPrompt(input_type)),
+    let has = |name| manifest.prompts.text(name).is_some();
+    match name {
+        Some(name) if has(name) => Ok(Some(name)),
+        _ if PromptName::ALL.into_iter().any(has) => Err(EmbedError::NoPrompt(input_type)),
+        _ => Ok(None),
     }
 }
 
@@ -188,13 +246,13 @@ async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), Em
     Ok((rows, ticket.ran()))
 }
 
-fn assemble(
-    resident: &ResidentModel,
+/// The answer to a request, from the ids and the rows of its inputs.
+pub(crate) fn assemble(
+    manifest: &Manifest,
     options: &EmbedOptions,
     tokenized: &[Tokenized],
     rows: Vec<ItemRows>,
 ) -> EmbedReply {
-    let manifest = resident.package.manifest();
     let dimensions = options.dimensions.unwrap_or(manifest.hidden_size);
     let item = |(item, rows): (&Tokenized, ItemRows)| {
         let weights = (options.offsets == Offsets::Find).then(|| rows.weights.clone());

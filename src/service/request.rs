@@ -1,13 +1,12 @@
 //! What the application is asked, what it answers, and how it refuses.
 
-use std::time::Duration;
-
 use bytestring::ByteString;
 use thiserror::Error;
 
 use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::config::TokenInput;
+use crate::package::manifest::PromptName;
 use crate::scheduler::{CacheUse, Refusal};
 use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::{Offsets, OpenAiEncoding, Span};
@@ -50,6 +49,8 @@ pub(crate) enum InputType {
     Query,
     /// Also spelled "document" by clients.
     Passage,
+    /// What models with prompts for queries and passages have none for, such as clustering.
+    Other,
 }
 
 /// A request as the application understands it.
@@ -78,6 +79,23 @@ pub(crate) struct EmbedOptions {
     pub priority: Option<Priority>,
     /// When the answer must be ready.
     pub deadline: Moment,
+}
+
+/// The most bytes that the parts of an answer take in the form in which it will be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerBytes {
+    /// What stands around all items.
+    pub(crate) frame: u64,
+    /// What stands around the vectors of one item.
+    pub(crate) item: u64,
+    /// A float of a dense vector.
+    pub(crate) number: u64,
+    /// A lexical weight with its id, or with what stands around a piece.
+    pub(crate) weight: u64,
+    /// A place of a lexical weight in its text.
+    pub(crate) place: u64,
+    /// Whether pieces of the vocabulary stand for ids.
+    pub(crate) has_pieces: bool,
 }
 
 /// One embedded item; the vectors that were not wanted are empty.
@@ -137,11 +155,6 @@ pub(crate) enum EmbedError {
     NoPrompt(InputType),
     #[error("the model has no sparse head")]
     SparseNotAvailable,
-    #[error("the engine needs {needed:?} for the input, which is more than the request's time")]
-    TimeTooShort {
-        /// On workers that run nothing else.
-        needed: Duration,
-    },
     #[error("token ids have no places in a text")]
     OffsetsWithoutText,
     #[error("the deadline passed")]
@@ -169,6 +182,8 @@ pub(crate) struct ModelCard {
     pub has_sparse: bool,
     /// Texts can have one of them in front.
     pub prompts: Vec<InputType>,
+    /// What texts have in front whose request asks for none.
+    pub default_prompt: Option<PromptName>,
     /// Seconds since the Unix epoch at which the process began to load the model.
     pub created_unix_s: u64,
 }

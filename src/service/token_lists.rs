@@ -3,11 +3,10 @@
 use super::door::Permit;
 use super::tokenizing::{self, INLINE_BYTES, PART_BYTES, split};
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, RequestHead};
-use crate::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
+use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 
-/// Bytes that a token holds until its answer is written: its id and its place, in memory and as
-/// text, and its piece.
-const HELD_BYTES: u64 = 64;
+/// Bytes that a token holds until its answer is written: its id and its place.
+const HELD_BYTES: u64 = (size_of::<u32>() + size_of::<Span>()) as u64;
 
 impl EmbeddingService {
     /// Lets a request that the model is not run for in by its head: it waits for no worker, and
@@ -17,9 +16,7 @@ impl EmbeddingService {
     /// When the model is not there, or too many bytes are in flight.
     pub(crate) fn admit_to_tokenize(&self, head: &RequestHead) -> Result<Permit, EmbedError> {
         self.available()?;
-        let mut permit = self.door.enter();
-        permit.hold(head.announced_bytes)?;
-        Ok(permit)
+        Ok(self.door.enter(head.announced_bytes)?)
     }
 
     /// All tokens of every input, in order, as they would be run but for the model's limit. Of the
@@ -33,7 +30,7 @@ impl EmbeddingService {
         permit: &mut Permit,
     ) -> Result<Vec<Tokenized>, EmbedError> {
         let resident = self.available()?;
-        let prompt = self.check_inputs(&resident, &request)?;
+        let prompt = self.check_inputs(resident.package.manifest(), &request)?;
         let is_text = matches!(request.inputs.first(), Some(Input::Text(_)));
         let EmbedRequest { inputs, .. } = self.decode(request, permit).await?;
         let mut held = permit.hold_inputs(&inputs)?;

@@ -108,7 +108,7 @@ pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     parts
 }
 
-fn tokenize_one(
+pub(super) fn tokenize_one(
     tokenizer: &TextTokenizer,
     input: &Input,
     options: TokenizeOptions,
@@ -123,7 +123,7 @@ fn tokenize_one(
             };
             tokenizer.tokenize_with(text, options, wanted).map_err(failed)
         }
-        Input::TokenIds(ids) => Ok(tokenizer.wrap(ids)),
+        Input::TokenIds(ids) => Ok(tokenizer.wrap(ids, options.keep)),
     }
 }
 

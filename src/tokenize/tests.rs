@@ -39,6 +39,48 @@ fn a_prompt_is_counted_apart_from_the_text() {
 }
 
 #[test]
+fn a_text_that_begins_with_a_prompt_of_the_model_gets_no_other() {
+    let tokenizer = with(|manifest| {
+        manifest.prompts.query = Some("query: ".to_owned());
+        manifest.prompts.passage = Some("passage: ".to_owned());
+    });
+    let tokenizer = tokenizer.expect("it fits");
+    let (query, passage) = (Some(PromptName::Query), Some(PromptName::Passage));
+    let options = |prompt| TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Find };
+    let tokens = |text: &str, prompt| {
+        tokenizer.tokenize_with(text, options(prompt), &|| true).expect("legal")
+    };
+    for (written, means) in [("query: ", query), ("passage: ", passage)] {
+        for text in ["hello", "", " x"] {
+            let by_server = tokens(text, means);
+            for asked in [None, query, passage] {
+                let by_client = tokens(&[written, text].concat(), asked);
+                assert_eq!(by_client.ids, by_server.ids, "{written}{text} {asked:?}");
+                assert_eq!(by_client.prompt_tokens, by_server.prompt_tokens);
+                // Places are those of the text as sent.
+                let moved = by_client.spans.iter().map(|span| span.since(written.len()));
+                assert_eq!(moved.collect::<Vec<_>>(), by_server.spans);
+            }
+        }
+    }
+    for text in ["Query: a", "query:a", " query: a", "a query: a"] {
+        assert!(tokens(text, passage).ids.len() > tokens(text, None).ids.len(), "{text}");
+    }
+}
+
+#[test]
+fn of_two_prompts_that_begin_alike_the_longer_one_is_the_texts() {
+    let tokenizer = with(|manifest| {
+        manifest.prompts.query = Some("a ".to_owned());
+        manifest.prompts.passage = Some("a b ".to_owned());
+    });
+    let tokenizer = tokenizer.expect("it fits");
+    let expected = tokenizer.tokenize("c", Some(PromptName::Passage), &|| true).expect("legal");
+    assert!(expected.prompt_tokens > 1);
+    assert_eq!(tokenizer.tokenize("a b c", None, &|| true).expect("legal"), expected);
+}
+
+#[test]
 fn a_text_that_melts_into_the_prompt_does_not_lose_its_own_tokens() {
     let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
     let tokenizer = tokenizer.expect("it fits");
@@ -64,10 +106,10 @@ fn over_long_texts_keep_their_first_tokens_and_the_closing_token() {
 fn special_tokens_are_added_to_ids_only_when_absent() {
     let tokenizer = with(|_| {}).expect("it fits");
     for ids in [&[5, 6][..], &[0, 5, 6], &[5, 6, 2], &[0, 5, 6, 2]] {
-        assert_eq!(*tokenizer.wrap(ids).ids, [0, 5, 6, 2]);
+        assert_eq!(*tokenizer.wrap(ids, Keep::ModelLimit).ids, [0, 5, 6, 2]);
     }
     for ids in [&[][..], &[0], &[2], &[0, 2]] {
-        assert_eq!(*tokenizer.wrap(ids).ids, [0, 2], "{ids:?}");
+        assert_eq!(*tokenizer.wrap(ids, Keep::ModelLimit).ids, [0, 2], "{ids:?}");
     }
 }
 

@@ -83,6 +83,8 @@ struct PoolThread {
     /// Of the wide worker.
     measured_wide: Times,
     logged: Moment,
+    /// When it last looked for workers that are stuck.
+    looked: Moment,
 }
 
 /// One worker's place.
@@ -92,7 +94,7 @@ struct Slot {
     ready: bool,
     /// Shapes that it is to run when it idles.
     left: usize,
-    /// Replacements since it was last ready.
+    /// Replacements since it last ran a batch.
     failures: u32,
     /// When the next thread is to be started.
     restart: Option<Moment>,
@@ -119,6 +121,7 @@ impl WorkerPool {
             engine,
             scheduler: scheduler.clone(),
             logged: clock.now(),
+            looked: clock.now(),
             clock,
             events,
             status: Arc::clone(&status),
@@ -213,7 +216,12 @@ impl PoolThread {
                     self.slots[worker].left -= done;
                     self.worker_idled(done);
                 }
-                Ok(WorkerEvent::Ended { worker, end }) => self.worker_ended(worker, end),
+                Ok(WorkerEvent::Ended { worker, has_run, end }) => {
+                    if has_run {
+                        self.slots[worker].failures = 0;
+                    }
+                    self.worker_ended(worker, end);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -269,8 +277,11 @@ impl PoolThread {
     fn poll_timeout(&self) -> Duration {
         let now = self.clock.now();
         let due = self.slots.iter().filter_map(|slot| slot.restart).min();
-        let look = self.stuck_after().map_or(POLL_INTERVAL, |limit| POLL_INTERVAL.min(limit / 4));
-        due.map_or(look, |due| due.since(now).min(look))
+        due.map_or(self.look_interval(), |due| due.since(now).min(self.look_interval()))
+    }
+
+    fn look_interval(&self) -> Duration {
+        self.stuck_after().map_or(POLL_INTERVAL, |limit| POLL_INTERVAL.min(limit / 4))
     }
 
     fn stuck_after(&self) -> Option<Duration> {
@@ -282,6 +293,15 @@ impl PoolThread {
     /// session holds the device's memory.
     fn give_up_stuck(&mut self) {
         let Some(limit) = self.stuck_after() else { return };
+        // A look that comes late was kept from coming, and so were the workers: by `docker pause`,
+        // a frozen cgroup, or a machine that stood still.
+        let (now, interval) = (self.clock.now(), self.look_interval());
+        let late = now.since(self.looked).saturating_sub(interval);
+        self.looked = now;
+        if late > interval {
+            tracing::warn!(paused_ms = late.as_millis(), "this process stood still for some time");
+            self.scheduler.pass_over(late);
+        }
         for worker in self.scheduler.give_up_stuck(limit) {
             let reason =
                 format!("worker {worker} has run one batch for {} ms or more", limit.as_millis());
@@ -307,7 +327,6 @@ impl PoolThread {
     fn worker_ready(&mut self, worker: usize, measured: Times) {
         let slot = &mut self.slots[worker];
         slot.ready = true;
-        slot.failures = 0;
         // Workers warm up side by side, so the last one to be ready measured the least contention.
         if self.wide(worker).is_some() {
             self.measured_wide = measured;

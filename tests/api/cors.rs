@@ -29,7 +29,8 @@ fn preflight(server: &Server, origin: &str) -> Answer {
 }
 
 fn post(server: &Server, origin: &str, key: &str) -> Answer {
-    server.post_with(DENSE, &[("origin", origin), ("authorization", key)], TEXT)
+    let json = ("content-type", "application/json");
+    server.post_with(DENSE, &[("origin", origin), ("authorization", key), json], TEXT)
 }
 
 #[test]
@@ -85,6 +86,21 @@ fn without_configured_origins_nothing_is_allowed() {
     for headers in [answer.headers, refused.headers] {
         assert!(headers.keys().all(|name| !name.as_str().starts_with("access-control")));
     }
+}
+
+/// A browser asks no leave for a body without a type, whoever may read the answer.
+#[test]
+fn a_page_cannot_have_texts_embedded_without_a_preflight() {
+    let server = Server::ready();
+    for path in [DENSE, "/v1/tokenize", "/embed"] {
+        for simple in [&[][..], &[("content-type", "")], &[("content-type", "text/plain")]] {
+            let headers = [&[("origin", "https://evil.example")], simple].concat();
+            let answer = server.send_unchecked(Method::POST, path, &headers, TEXT.into());
+            assert_eq!(answer.status, 415, "{path} {simple:?}");
+        }
+    }
+    server.send(Method::POST, DENSE, &[], TEXT.into()).ok();
+    post(&server, "https://own.example", "").ok();
 }
 
 #[test]

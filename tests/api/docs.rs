@@ -6,7 +6,7 @@ use duovec::config::secret::ApiKey;
 use duovec::config::{DocsRoutes, HttpConfig};
 use reqwest::Method;
 
-use crate::support::{DENSE, Server, VOCAB};
+use crate::support::{DENSE, MODEL, Server, VOCAB};
 
 const PARTS: [(&str, &str); 8] = [
     ("/playground", "text/html; charset=utf-8"),
@@ -51,6 +51,25 @@ fn the_description_tells_of_this_server() {
     assert!(document["paths"][DENSE]["post"].is_object());
     let input = &document["components"]["schemas"]["EmbeddingRequest"]["properties"]["input"];
     assert_eq!(input["oneOf"][2]["items"]["maximum"], VOCAB - 1);
+}
+
+#[test]
+fn every_route_that_is_described_answers_its_example() {
+    let server = Server::ready();
+    let document = server.get("/openapi.json").ok();
+    let mut answered = 0;
+    for (path, methods) in document["paths"].as_object().expect("an object") {
+        let path = path.replace("{id}", MODEL);
+        for (method, operation) in methods.as_object().expect("an object") {
+            let method: Method = method.to_uppercase().parse().expect("a method");
+            let body = &operation["requestBody"]["content"]["application/json"]["example"];
+            let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+            let answer = server.send(method, &path, &[], body);
+            assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+            answered += 1;
+        }
+    }
+    assert_eq!(answered, 20);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use duovec::config::{DoorConfig, RaisedPriority};
-use duovec::limits::MaxInflightBytes;
+use duovec::config::{DoorConfig, HttpConfig, RaisedPriority};
+use duovec::limits::{MaxInflightBytes, MaxRequestTimeoutMs, RequestTimeoutMs};
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, DENSE, SPARSE, Server, gzip};
+use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, gzip};
+use crate::tls::{Secure, embed_within};
 
 /// More than an interactive request may have; the same text would wait once.
 const NINE_TEXTS: [&str; 9] =
@@ -94,12 +95,16 @@ fn a_list_of_token_ids_that_takes_more_memory_than_a_text_may_is_refused() {
 
 #[test]
 fn nobody_may_wait_longer_than_the_operator_allows() {
-    let server = Server::ready();
+    let max_request_timeout = MaxRequestTimeoutMs::new(300).expect("in range");
+    let request_timeout = RequestTimeoutMs::new(300).expect("in range");
+    let config = HttpConfig { max_request_timeout, request_timeout, ..HttpConfig::default() };
+    let server = Server::with(config);
+    server.hold();
     let headers = [("x-request-timeout-ms", "3600000")];
     let error = server.post_with(DENSE, &headers, r#"{"input":"text"}"#).error();
-    error.is(400, "invalid_request_error", "invalid_value", Some("x-request-timeout-ms"));
-    let headers = [("x-request-timeout-ms", "300000")];
-    server.post_with(DENSE, &headers, r#"{"input":"text"}"#).ok();
+    error.is(504, "server_error", "deadline_exceeded", None);
+    assert!(error.message.contains("300"), "{}", error.message);
+    server.release();
 }
 
 #[test]
@@ -129,11 +134,12 @@ fn a_priority_is_lowered_freely_and_not_raised() {
     }
 }
 
-/// Opens a request of `length` bytes and sends none of them: it holds them until it is dropped.
+/// Opens a request of `length` bytes and sends half of them: it holds all until it is dropped.
 fn hold_bytes(server: &Server, length: usize) -> TcpStream {
     let mut stream = server.connect();
     let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("it is open");
+    stream.write_all(&vec![b' '; length / 2]).expect("it is open");
     stream
 }
 
@@ -191,6 +197,65 @@ fn bytes_that_were_not_announced_are_counted_as_they_come() {
     assert!(answer.contains("inflight_bytes_exceeded"), "{answer}");
 }
 
+/// Nine texts whose vectors take some 20 KB as an answer of any form.
+fn answer_of(server: &Server, texts: usize, more: &Value) -> Answer {
+    let mut body = json!({"input": vec!["a b c d"; texts], "offsets": true});
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
+    server.post(BOTH, &body)
+}
+
+#[test]
+fn the_room_for_an_answer_is_asked_before_the_model_is_run() {
+    let server = small_door();
+    let _held = hold_bytes(&server, 600_000);
+    wait_held(&server, 600_000.0);
+    let before = server.accepted();
+    let refused = answer_of(&server, 100, &json!({}));
+    refused.error().is(429, "overloaded_error", "inflight_bytes_exceeded", None);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(server.accepted(), before, "no item came to the queue");
+    answer_of(&server, 10, &json!({})).ok();
+    wait_held(&server, 600_000.0);
+}
+
+#[test]
+fn an_answer_that_can_never_fit_is_413_and_says_what_to_do() {
+    let server = small_door();
+    for more in
+        [json!({}), json!({"sparse_format": "tokens"}), json!({"encoding_format": "base64"})]
+    {
+        let error = answer_of(&server, 2000, &more).error();
+        error.is(413, "invalid_request_error", "request_too_large", None);
+        assert!(error.message.contains("700000 bytes"), "{}", error.message);
+        assert!(error.message.contains("fewer or shorter texts"), "{}", error.message);
+    }
+    let body = json!({ "input": "a".repeat(750_000) });
+    server.post(DENSE, &body).error().is(413, "invalid_request_error", "request_too_large", None);
+    wait_held(&server, 0.0);
+}
+
+#[test]
+fn a_small_packed_body_waits_behind_no_large_one() {
+    let server = Server::ready();
+    // Its members unpack to nothing for as long as anybody lets them.
+    let endless = gzip(b"").repeat(1_000_000);
+    let mut holder = server.connect();
+    let head = format!(
+        "POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        endless.len()
+    );
+    holder.write_all(head.as_bytes()).expect("it is open");
+    holder.write_all(&endless).expect("the server reads it");
+    let begin = Instant::now();
+    let packed = gzip(br#"{"input":"a"}"#);
+    server.post_with(DENSE, &[("content-encoding", "gzip")], packed).ok();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let mut answer = [0; 4096];
+    let length = holder.read(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("invalid_body"), "{answer}");
+}
+
 #[test]
 fn a_priority_is_raised_where_the_operator_allows_it() {
     let raised_priority = RaisedPriority::Obey;
@@ -220,4 +285,93 @@ fn many_texts_that_would_be_late_are_refused_before_they_are_tokenized() {
     let answer = server.post_with(DENSE, &headers, body);
     answer.error().is(429, "overloaded_error", "queue_full", None);
     assert_eq!(answer.header("server-timing"), None);
+}
+
+/// A server whose longest text is predicted to take what one of a common model takes on a
+/// processor.
+fn as_slow_as_a_model(server: &Server) {
+    server.predict_tokens(Duration::from_millis(2), Duration::from_millis(200));
+}
+
+#[test]
+fn heads_on_many_streams_whose_bodies_do_not_come_delay_nobody() {
+    for timeout in ["30000", "300000"] {
+        let secure = Secure::new();
+        as_slow_as_a_model(&secure.server);
+        let connections: Vec<_> = (0..4).map(|_| secure.http_2()).collect();
+        let client = secure.http_2();
+        secure.runtime.block_on(async {
+            let mut heads = Vec::new();
+            for mut send in connections {
+                for _ in 0..128 {
+                    send = send.ready().await.expect("it is open");
+                    let head = http::Request::post(format!("https://localhost{DENSE}"));
+                    let head = head.header("content-length", "65536");
+                    let head = head.header("x-request-timeout-ms", timeout);
+                    let head = head.body(()).expect("valid");
+                    heads.push(send.send_request(head, false).expect("it is sent"));
+                }
+            }
+            for _ in 0..20 {
+                assert_eq!(embed_within(&client, "1000").await, 200);
+                assert_eq!(embed_within(&client, "30000").await, 200);
+            }
+            assert_eq!(heads.len(), 512);
+        });
+    }
+}
+
+/// Opens a request and sends its head alone; it has passed the door, or was refused there.
+fn open_head(server: &Server, headers: &str, length: usize) -> TcpStream {
+    let mut stream = server.connect();
+    let head = format!(
+        "POST {DENSE} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n{headers}\
+         content-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("it is open");
+    let read = stream.read(&mut [0; 4096]).expect("it may go on, or it is refused");
+    assert!(read > 0, "it is answered");
+    stream
+}
+
+#[test]
+fn heads_on_many_connections_whose_bodies_do_not_come_delay_nobody() {
+    duovec::descriptors::raise_limit().expect("there is a limit");
+    for headers in ["", "x-request-timeout-ms: 300000\r\n"] {
+        let server = Server::ready();
+        as_slow_as_a_model(&server);
+        let heads: Vec<_> = (0..400).map(|_| open_head(&server, headers, 65_536)).collect();
+        for timeout_ms in ["1000", "30000"] {
+            let headers = [("x-request-timeout-ms", timeout_ms)];
+            server.post_with(DENSE, &headers, r#"{"input":"text"}"#).ok();
+        }
+        drop(heads);
+    }
+}
+
+#[test]
+fn bytes_that_are_announced_and_do_not_come_are_held_by_nobody() {
+    for (heads, length) in [(7, 33_554_432), (20, 65_536)] {
+        let server = if heads == 7 { Server::ready() } else { small_door() };
+        let heads: Vec<_> = (0..heads).map(|_| open_head(&server, "", length)).collect();
+        server.post(DENSE, &json!({"input": "a ".repeat(50_000)})).ok();
+        server.post(DENSE, &json!({"input": "a"})).ok();
+        assert_eq!(held_bytes(&server), 0.0);
+        drop(heads);
+    }
+}
+
+#[test]
+fn bytes_that_came_are_held_and_as_many_again() {
+    let server = small_door();
+    let mut stream = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: 300000\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it is open");
+    for held in [2_000.0, 100_000.0, 300_000.0] {
+        let came = held_bytes(&server) / 2.0;
+        stream.write_all(&vec![b' '; (held / 2.0 - came) as usize]).expect("it is open");
+        wait_held(&server, held);
+    }
+    drop(stream);
+    wait_held(&server, 0.0);
 }

@@ -3,7 +3,7 @@
 use duovec::config::HttpConfig;
 use serde_json::json;
 
-use crate::support::{ALIAS, CUT, HIDDEN, MAX_TOKENS, MODEL, Server};
+use crate::support::{ALIAS, CUT, DENSE, HIDDEN, MAX_TOKENS, MODEL, Server};
 
 #[test]
 fn the_list_has_openais_shape_and_our_facts() {
@@ -19,6 +19,26 @@ fn the_list_has_openais_shape_and_our_facts() {
     assert_eq!(model["sparse"], true);
     assert_eq!(model["aliases"], json!([ALIAS]));
     assert!(model["revision"].is_string());
+}
+
+#[test]
+fn every_listed_name_gives_the_prompt_that_it_is_listed_with() {
+    let server = Server::ready();
+    let listed = server.get("/v1/models").ok();
+    let mut prompts = Vec::new();
+    for model in listed["data"].as_array().expect("a list") {
+        let prompt = &model["prompt"];
+        let aliases = model["aliases"].as_array().expect("a list");
+        assert_eq!(aliases.len(), 1);
+        for name in aliases.iter().chain([&model["id"]]) {
+            let by_name = server.post(DENSE, &json!({"input": "text", "model": name})).ok();
+            let by_field = server.post(DENSE, &json!({"input": "text", "input_type": prompt})).ok();
+            assert_eq!(by_name, by_field, "{name}");
+        }
+        prompts.push(prompt.clone());
+    }
+    // The test's package has no default prompt.
+    assert_eq!(prompts, [json!(null), json!("query"), json!("passage")]);
 }
 
 #[test]

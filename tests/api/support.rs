@@ -302,9 +302,14 @@ impl Server {
 
     /// From now on every run is predicted to take `fixed` and nothing else.
     pub(crate) fn predict(&self, fixed: Duration) {
+        self.predict_tokens(fixed, Duration::ZERO);
+    }
+
+    /// From now on every run is predicted to take `fixed`, and the longest text so much more.
+    pub(crate) fn predict_tokens(&self, fixed: Duration, longest_text: Duration) {
         let fixed_us = fixed.as_secs_f64() * 1e6;
-        let model =
-            CostModel { floor_us: 0.0, fixed_us, per_token_us: 0.0, per_token_length_us: 0.0 };
+        let per_token_us = longest_text.as_secs_f64() * 1e6 / MAX_TOKENS as f64;
+        let model = CostModel { floor_us: 0.0, fixed_us, per_token_us, per_token_length_us: 0.0 };
         self.model.scheduler.set_cost(Fit { model, median_error: 0.0 });
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Answer, CUT, DENSE, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble, VOCAB,
+    floats,
 };
 
 const EMBED: &str = "/embed";
@@ -81,6 +82,71 @@ fn every_field_of_an_embed_request_is_obeyed() {
 }
 
 #[test]
+fn similarity_is_the_cosine_of_the_source_with_each_sentence() {
+    let server = Server::ready();
+    let ask = |body: &Value| server.post("/similarity", body);
+    let pair = json!({"source_sentence": "one two", "sentences": ["one two", "three", ""]});
+    for (parameters, input_type) in [
+        (Value::Null, Value::Null),
+        (json!({}), Value::Null),
+        (json!({"prompt_name": "passage", "truncate": true}), json!("passage")),
+    ] {
+        let answer = ask(&json!({"inputs": pair, "parameters": parameters}));
+        let found = floats(&answer.ok());
+        assert!(answer.header("x-compute-tokens").is_some());
+        let input = ["one two", "one two", "three", ""];
+        let vectors = dense(&server, &json!({"input": input, "input_type": input_type}));
+        let vectors: Vec<Vec<f32>> =
+            vectors.as_array().expect("a list").iter().map(floats).collect();
+        let dot =
+            |other: &Vec<f32>| -> f32 { vectors[0].iter().zip(other).map(|(a, b)| a * b).sum() };
+        let expected: Vec<f32> = vectors[1..].iter().map(dot).collect();
+        assert_eq!(found.len(), 3);
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
+        assert!(found.iter().zip(&expected).all(near), "{found:?} {expected:?}");
+        assert!((found[0] - 1.0).abs() < 1e-6, "{found:?}");
+    }
+    let long = json!({
+        "inputs": {"source_sentence": "a", "sentences": [LONG_TEXT]},
+        "parameters": {"truncate": false},
+    });
+    is_refused(&ask(&long), 400, "Validation", "truncate");
+}
+
+#[test]
+fn a_wrong_comparison_is_refused_with_a_cure() {
+    let config =
+        HttpConfig { max_items: MaxItems::new(3).expect("in range"), ..Default::default() };
+    let server = Server::with(config);
+    for (body, cure) in [
+        (json!({}), "inputs is missing; send"),
+        (json!({"inputs": "a"}), "source_sentence"),
+        (json!({"inputs": {"sentences": ["a"]}}), "source_sentence"),
+        (json!({"inputs": {"source_sentence": "a"}}), "sentences"),
+        (json!({"inputs": {"source_sentence": "a", "sentences": []}}), "empty list"),
+        (json!({"inputs": {"source_sentence": "a", "sentences": [1]}}), "sentences"),
+        (json!({"inputs": {"source_sentence": ["a", "b"], "sentences": ["c"]}}), "source_sentence"),
+        (json!({"inputs": {"source_sentence": "a", "sentences": ["b", "c", "d"]}}), "3 items"),
+        (
+            json!({"inputs": {"source_sentence": "a", "sentences": ["b"]},
+            "parameters": {"prompt_name": "x"}}),
+            "parameters",
+        ),
+        (
+            json!({"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": [null]}),
+            "parameters",
+        ),
+        (json!({"inputs": ["a", ["b"]]}), "inputs"),
+    ] {
+        is_refused(&server.post("/similarity", &body), 400, "Validation", cure);
+    }
+    // Some clients send it to the root.
+    let pair = json!({"inputs": {"source_sentence": "a", "sentences": ["b"]}});
+    is_refused(&server.post("/", &pair), 400, "Validation", "/similarity");
+    server.post("/similarity", &pair).ok();
+}
+
+#[test]
 fn embed_sparse_lists_an_index_and_a_value_for_each_weight() {
     let server = Server::ready();
     let inputs = ["one two", ""];
@@ -127,6 +193,7 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
         (r#"{"inputs":"a","truncate":"END"}"#, "truncate must be true or false"),
         (r#"{"inputs":"a","truncation_direction":"left"}"#, r#"must be "right""#),
         (r#"{"inputs":"a","prompt_name":"s2p"}"#, r#"must be "query" or "passage""#),
+        (r#"{"inputs":"a","prompt_name":"clustering"}"#, "no prompt for this use"),
         (r#"{"inputs":"a","normalize":1}"#, "normalize must be true or false"),
         (r#"{"inputs":"a","dimensions":0}"#, "dimensions must be"),
         (r#"{"inputs":"a","dimensions":5}"#, "use 4 or 8"),

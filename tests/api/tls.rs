@@ -123,8 +123,14 @@ impl Default for Offer {
 
 /// The status of an answer over HTTP/2; its body is read.
 pub(crate) async fn embed(send: &SendRequest<bytes::Bytes>) -> u16 {
+    embed_within(send, "30000").await
+}
+
+/// The same with so many milliseconds for it.
+pub(crate) async fn embed_within(send: &SendRequest<bytes::Bytes>, timeout_ms: &str) -> u16 {
     let mut send = send.clone().ready().await.expect("the connection is open");
     let request = http::Request::builder().method(Method::POST);
+    let request = request.header("x-request-timeout-ms", timeout_ms);
     let request = request.uri(format!("https://localhost{DENSE}")).body(()).expect("valid");
     let (answer, mut body) = send.send_request(request, false).expect("it is sent");
     body.send_data(TEXT.into(), true).expect("it is sent");

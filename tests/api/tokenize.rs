@@ -1,5 +1,7 @@
 //! POST /v1/tokenize: ids, pieces and offsets of the text as sent.
 
+use std::io::Write;
+
 use duovec::config::secret::ApiKey;
 use duovec::config::{DoorConfig, HttpConfig};
 use duovec::limits::MaxInflightBytes;
@@ -46,6 +48,18 @@ fn tokens_of_a_prompt_have_no_offsets() {
 }
 
 #[test]
+fn a_prompt_in_the_text_itself_is_the_only_one() {
+    let server = Server::ready();
+    for input_type in [json!(null), json!("query"), json!("passage")] {
+        let body = json!({"input": "passage: one", "input_type": input_type});
+        let tokens = ask(&server, &body);
+        assert_eq!(tokens[0]["pieces"], json!(["<s>", "passage:", "one", "</s>"]));
+        // Places are those of the text as sent.
+        assert_eq!(tokens[0]["offsets"], json!([null, null, [9, 12], null]));
+    }
+}
+
+#[test]
 fn no_token_is_cut() {
     let server = Server::ready();
     let words = vec!["one"; 3 * MAX_TOKENS];
@@ -78,6 +92,16 @@ fn token_ids_have_pieces_and_no_offsets() {
     let tokens = ask(&server, &json!({"input": ids, "token_encoding": "cl100k_base"}));
     assert_eq!(tokens[0]["ids"], json!([0, 100, 101, 2]));
     assert_eq!(tokens[0]["offsets"], json!([null, null, null, null]));
+}
+
+#[test]
+fn no_token_id_of_a_list_is_cut() {
+    let ids = vec![100; 3 * MAX_TOKENS];
+    let tokens = ask(&Server::ready(), &json!({"input": ids}));
+    let found = tokens[0]["ids"].as_array().expect("a list");
+    assert_eq!(found.len(), ids.len() + 2);
+    assert_eq!((&found[0], &found[ids.len() + 1]), (&json!(0), &json!(2)));
+    assert_eq!(tokens[0]["offsets"].as_array().map(Vec::len), Some(ids.len() + 2));
 }
 
 #[test]
@@ -135,8 +159,24 @@ fn tokens_count_among_the_bytes_in_flight() {
     let server = Server::with_door(DoorConfig { max_inflight_bytes, ..DoorConfig::default() });
     let fits = json!({"input": vec!["a ".repeat(1000); 2]});
     assert_eq!(ask(&server, &fits).as_array().map(Vec::len), Some(2));
-    // Far fewer bytes of text than there is room for, and more tokens.
-    let error = server.post(TOKENIZE, &json!({"input": vec!["a ".repeat(10_000); 2]})).error();
-    error.is(429, "overloaded_error", "inflight_bytes_exceeded", None);
+    // Far fewer bytes of text than there is room for, and more tokens. No retry would help.
+    for path in [TOKENIZE, "/tokenize"] {
+        let texts = vec!["a ".repeat(15_000); 2];
+        let refused = server.post(path, &json!({"input": texts, "inputs": texts}));
+        assert_eq!(refused.status, 413, "{path}");
+        let message = String::from_utf8_lossy(&refused.body).into_owned();
+        assert!(message.contains("fewer or shorter texts"), "{message}");
+        assert_eq!(refused.header("retry-after"), None);
+    }
     server.post(TOKENIZE, &fits).ok();
+    // One that fits an idle server waits for others.
+    let mut other = server.connect();
+    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: 800000\r\n\r\n");
+    other.write_all(head.as_bytes()).expect("it is open");
+    other.write_all(&[b' '; 400_000]).expect("half of it");
+    server.wait_until("the other is let in", |server| {
+        String::from_utf8_lossy(&server.get("/metrics").body).contains("inflight_bytes 800000")
+    });
+    let error = server.post(TOKENIZE, &json!({"input": vec!["a ".repeat(1000); 6]})).error();
+    error.is(429, "overloaded_error", "inflight_bytes_exceeded", None);
 }

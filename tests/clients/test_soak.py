@@ -43,12 +43,14 @@ def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
 def test_edge_bench_measures_every_section(tmp_path: Path) -> None:
     """A second each with an engine that takes no time; its figures say nothing."""
     short = ["--seconds", "1", "--slow-seconds", "2", "--idle", "50", "--slow", "4"]
+    short += ["--unread", "20", "--rest-seconds", "1"]
     fake = ["--engine", "fake", "--fake-run-ms", "2"]
     done = run("edge_bench", *short, "--out", str(tmp_path), "--", *fake)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     names = {"flood", "bodies, 2048 texts each", "bodies, one text each", "deep", "slow"}
-    assert set(results["seen"]) == names
+    storms = {name.partition(",")[0] for name in set(results["seen"]) - names}
+    assert names < set(results["seen"]) and storms == {"absent", "unread"}
     assert results["seen"]["slow"]["load"]["idle, still open"] == 50
-    assert len(results["figures"]) == 12
-    assert (tmp_path / "table.md").read_text(encoding="utf-8").count("\n| ") > 12
+    assert len(results["figures"]) == 32
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").count("\n| ") > 32

@@ -43,6 +43,26 @@ def test_the_archive_runs_where_it_is_unpacked(release: Path, tmp_path: Path) ->
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    # A file of settings need not name what came with the program, and may name something else.
+    settings = tmp_path / "my.toml"
+    for written, package in [
+        ("port = 1", moved.resolve()),
+        ('package = "/elsewhere"', "/elsewhere"),
+    ]:
+        settings.write_text(written + "\n")
+        command = [moved / "bin/duovec", "check", "--config"]
+        for given in [{"DUOVEC_CONFIG": str(settings)}, {}]:
+            told = subprocess.run(
+                command if given else [*command, settings],
+                env={"PATH": "/usr/bin:/bin", **given},
+                capture_output=True,
+                text=True,
+            )
+            lines = told.stdout.splitlines()
+            assert any(line.startswith(f'package = "{package}') for line in lines), told
+    guide = (moved / "share/doc/duovec/README.md").read_text()
+    paths = re.findall(r"`((?:bin|lib|share)/[^` ]*)", guide)
+    assert len(paths) >= 5 and all((moved / path).exists() for path in paths)
     parts = json.loads((moved / "share/doc/duovec/sbom.cdx.json").read_text())
     assert parts["bomFormat"] == "CycloneDX"
     names = {part["name"] for part in parts["components"]}

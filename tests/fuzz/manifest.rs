@@ -162,7 +162,9 @@ fn open(folder: &Path) -> bool {
 /// An error names the file that was looked at.
 fn check_place(folder: &Path, error: &PackageError) {
     let path = match error {
-        PackageError::NoManifest(_) | PackageError::NotQuantized { .. } => return,
+        PackageError::NoManifest(_)
+        | PackageError::NotQuantized { .. }
+        | PackageError::NoPrompt { .. } => return,
         PackageError::MissingFile(path)
         | PackageError::Manifest { path, .. }
         | PackageError::Read { path, .. }

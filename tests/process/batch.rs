@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::lifecycle::ready;
-use super::support::{Ended, client, duovec, run, tiny};
+use super::support::{Broken, Ended, assert_says, client, duovec, kill_and_repeat, run, tiny};
 
 fn request(id: usize, url: &str, body: &Value) -> Value {
     json!({"custom_id": format!("request-{id}"), "method": "POST", "url": url, "body": body})
@@ -22,7 +22,10 @@ fn write(path: &Path, lines: &[Value]) {
 
 fn command(input: &Path, output: &Path, more: &[&str]) -> Command {
     let mut command = duovec();
-    command.args(["batch", "--engine", "fake", "--log-level", "error", "--package"]).arg(tiny());
+    command.args(["batch", "--engine", "fake", "--package"]).arg(tiny());
+    if !more.contains(&"--log-level") {
+        command.args(["--log-level", "error"]);
+    }
     command.args(more).arg("-i").arg(input).arg("-o").arg(output);
     command
 }
@@ -65,6 +68,45 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
 }
 
 #[test]
+fn requests_that_ask_for_no_prompt_get_the_one_of_the_setting() {
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
+        manifest["default_prompt"] = "query".into();
+    });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
+    let bodies = [
+        json!({"input": "hello"}),
+        json!({"input": "query: hello"}),
+        json!({"input": "passage: hello"}),
+    ];
+    let lines = bodies.iter().enumerate().map(|(id, body)| request(id, "/v1/embeddings", body));
+    write(&input, &lines.collect::<Vec<_>>());
+    let vectors = |prompt: &[&str]| {
+        let mut command = duovec();
+        command.args(["batch", "--engine", "fake", "--log-level", "error", "--package"]);
+        command.arg(package.path()).args(prompt).arg("-i").arg(&input).arg("-o").arg(&output);
+        let ended = run(&mut command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let answers = read(&output);
+        fs::remove_file(&output).expect("it is there");
+        let vector = |answer: &Value| answer["response"]["body"]["data"][0]["embedding"].clone();
+        answers.iter().map(vector).collect::<Vec<_>>()
+    };
+    let [auto, none, query, passage] =
+        ["auto", "none", "query", "passage"].map(|prompt| vectors(&["--default-prompt", prompt]));
+    assert_eq!(vectors(&[]), auto);
+    assert_eq!(auto, query, "it is the manifest's");
+    // The client's own prompts are the same, whatever the setting.
+    for found in [&none, &query, &passage] {
+        assert_eq!(found[1..], auto[1..]);
+    }
+    assert_eq!((&query[0], &passage[0]), (&auto[1], &auto[2]));
+    assert!(!auto.contains(&none[0]), "it has no prompt");
+}
+
+#[test]
 fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
@@ -90,55 +132,149 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
     assert_eq!(answers[1]["response"]["body"]["error"]["code"], "invalid_input");
     assert_eq!(answers[3]["error"]["code"], "invalid_line");
     assert_eq!(answers[3]["custom_id"], Value::Null);
+    assert_eq!(answers[4]["custom_id"], "request-4");
+    assert!(answers[4]["error"]["message"].as_str().is_some_and(|text| text.contains("POST")));
+    let before = fs::read(&output).expect("it is there");
     let again = run(&mut command(&input, &output, &[]));
-    assert_eq!(again.code, Some(1), "an output is not written over");
-    assert!(again.stderr.contains("is there already"), "{}", again.stderr);
+    assert_eq!(again.code, Some(3), "nothing is left to do, and the code says as much");
+    assert_eq!(fs::read(&output).expect("it is there"), before);
 }
 
-/// More items than the queue holds: requests of one file wait for each other, and none is refused.
+/// More items than a server's queue holds, and none of them twice.
 #[test]
-fn more_than_the_queue_holds_is_answered_nevertheless() {
+fn any_number_of_texts_is_answered_in_order_and_none_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
-    let body = json!({"input": vec!["hello"; 1500]});
-    let lines: Vec<Value> = (0..12).map(|id| request(id, "/v1/embeddings", &body)).collect();
+    let texts =
+        |id: usize| -> Vec<String> { (0..1500).map(|at| format!("{id} hello {at}")).collect() };
+    let body = |id: usize| json!({"input": texts(id), "encoding_format": "base64"});
+    let lines: Vec<Value> = (0..14).map(|id| request(id, "/v1/embeddings", &body(id))).collect();
     write(&input, &lines);
     let ended = run(&mut command(&input, &output, &["--fake-run-ms", "1"]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(read(&output).len(), 12);
+    let answers = read(&output);
+    let all = answers.iter().flat_map(|one| {
+        let data = one["response"]["body"]["data"].as_array().expect("a list");
+        data.iter().map(|item| item["embedding"].as_str().expect("base64"))
+    });
+    let different: std::collections::BTreeSet<&str> = all.clone().collect();
+    assert_eq!((all.count(), different.len()), (21_000, 21_000));
+    let names: Vec<&Value> = answers.iter().map(|one| &one["custom_id"]).collect();
+    assert_eq!(names, lines.iter().map(|line| &line["custom_id"]).collect::<Vec<_>>());
+}
+
+/// Requests of one to four different texts, some of which are refused.
+fn requests(count: usize) -> Vec<Value> {
+    let text = |id: usize, at: usize| format!("{id} {}", "hello world ".repeat(id * at % 17));
+    let body = |id: usize| match id % 50 {
+        7 => json!({"input": []}),
+        _ => json!({"input": (0..=id % 4).map(|at| text(id, at)).collect::<Vec<_>>()}),
+    };
+    let url = |id: usize| ["/v1/embeddings", "/v1/embeddings:both"][id % 2];
+    (0..count).map(|id| request(id, url(id), &body(id))).collect()
 }
 
 #[test]
-fn a_batch_that_is_killed_goes_on_to_the_same_bytes() {
+fn a_batch_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
-    let body = |id: usize| json!({"input": "hello ".repeat(id % 40)});
-    let lines: Vec<Value> = (0..3000).map(|id| request(id, "/v1/embeddings", &body(id))).collect();
+    let lines: Vec<Value> =
+        requests(6000).into_iter().filter(|one| one["body"]["input"] != json!([])).collect();
     write(&path("in.jsonl"), &lines);
-    let more = ["--fake-run-ms", "4"];
+    let more = ["--fake-run-ms", "2"];
     let whole = run(&mut command(&path("in.jsonl"), &path("whole.jsonl"), &more));
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-    let mut kills = 0;
-    loop {
-        let mut child = command(&path("in.jsonl"), &path("killed.jsonl"), &more);
-        let mut child = child.stderr(Stdio::null()).spawn().expect("it starts");
-        if kills < 5 {
-            thread::sleep(Duration::from_millis(fastrand::u64(50..900)));
-            // It may have come to its end.
-            let _ = child.kill();
-        }
-        if child.wait().expect("it is a child").success() {
-            break;
-        }
-        kills += 1;
-    }
-    println!("{kills} kills");
+    let killed = || command(&path("in.jsonl"), &path("killed.jsonl"), &more);
+    kill_and_repeat(killed, Duration::from_millis(150));
     let read = |name: &str| fs::read(path(name)).expect("it is there");
     assert!(read("killed.jsonl") == read("whole.jsonl"), "the bytes differ");
-    // Another file's answers are not gone on with.
-    fs::rename(path("whole.jsonl"), path("other.jsonl.partial")).expect("renamed");
-    write(&path("in.jsonl"), &lines[1..]);
-    let ended = run(&mut command(&path("in.jsonl"), &path("other.jsonl"), &more));
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("it answers other requests"), "{}", ended.stderr);
+    assert!(!path("killed.jsonl.duovec_work").exists());
+}
+
+/// How many workers there are is measured, and may come out otherwise when a run goes on.
+#[test]
+fn the_number_of_workers_does_not_change_the_answers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    write(&path("in.jsonl"), &requests(600));
+    for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
+        let mut real = duovec();
+        real.args(["batch", "--log-level", "error", "--package"]).arg(tiny());
+        real.args(["--workers", workers, "--threads-per-worker", threads]);
+        let ended = run(real.arg("-i").arg(path("in.jsonl")).arg("-o").arg(path(out)));
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    }
+    let read = |name: &str| fs::read(path(name)).expect("it is there");
+    assert!(read("few") == read("many"), "the bytes differ");
+}
+
+/// A batch whose first parts are finished, killed then.
+fn begun(folder: &Path) -> (PathBuf, PathBuf) {
+    let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
+    write(&input, &requests(4000));
+    let mut child = command(&input, &output, &["--fake-run-ms", "20"]).spawn().expect("it starts");
+    while !folder.join("out.jsonl.duovec_work/part-00000.jsonl").exists() {
+        assert!(child.try_wait().expect("a child").is_none(), "it runs");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let second = run(&mut command(&input, &output, &[]));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_says(&second, 1, &["out.jsonl", "another process is writing to it"]);
+    (input, output)
+}
+
+#[test]
+fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (input, output) = begun(folder.path());
+    let refused = |ended: &Ended, words: &[&str]| {
+        assert_says(ended, 1, &[&["cannot continue", "out.jsonl"], words].concat());
+        assert!(!output.exists());
+    };
+    let other = Broken::new();
+    other.manifest(|manifest| manifest["model_id"] = "another".into());
+    let mut command_with_other = duovec();
+    command_with_other.args(["batch", "--engine", "fake", "--log-level", "error", "--package"]);
+    command_with_other.arg(other.path()).arg("-i").arg(&input).arg("-o").arg(&output);
+    let ended = run(&mut command_with_other);
+    refused(&ended, &["its model is \"tiny-test\", not \"another\""]);
+    for (name, value, word) in [
+        ("DUOVEC_TRUNCATE", "false", "its truncate is \"true\", not \"false\""),
+        ("DUOVEC_MAX_BATCH_ROWS", "8", "its max_batch_rows is \"64\", not \"8\""),
+        ("DUOVEC_MAX_BATCH_TOKENS", "256", "its batch_tokens is \"512\", not \"256\""),
+        ("DUOVEC_MODEL_ALIASES", "x", "model_aliases"),
+    ] {
+        refused(&run(command(&input, &output, &[]).env(name, value)), &[word]);
+    }
+    // Other texts under the names of before.
+    let right = fs::read_to_string(&input).expect("it is there");
+    fs::write(&input, right.replacen("hello", "other", 1)).expect("written");
+    refused(
+        &run(&mut command(&input, &output, &[])),
+        &["part 0 was made from other rows", "line 1"],
+    );
+    fs::write(&input, &right).expect("written");
+    let mut goes_on = command(&input, &output, &["--log-level", "info"]);
+    let ended = run(&mut goes_on);
+    assert_eq!(ended.code, Some(3), "some requests are wrong by themselves: {}", ended.stderr);
+    assert!(ended.stderr.contains("goes on with what an earlier run finished"), "{}", ended.stderr);
+    assert_eq!(read(&output).len(), 4000);
+    // A complete output is not taken for that of a longer file.
+    fs::write(&input, format!("{right}{}\n", requests(1)[0])).expect("written");
+    let ended = run(&mut command(&input, &output, &["--openvino-library-dir", "/nowhere"]));
+    assert_says(&ended, 1, &["cannot continue", "part 9"]);
+}
+
+#[test]
+fn an_engine_that_fails_ends_the_batch_and_no_request_is_blamed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
+    write(&input, &requests(7));
+    let mut hangs = command(&input, &output, &["--fake-run-ms", "4000"]);
+    let ended = run(hangs.env("DUOVEC_WORKER_STUCK_MS", "200"));
+    assert_says(&ended, 1, &["may never end", "run the same command again"]);
+    assert!(!output.exists());
+    let ended = run(&mut command(&input, &output, &[]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::support::{Ended, duovec, run};
+use super::support::{Ended, duovec, run, tiny};
 
 fn said(ended: &Ended, line: &str) -> bool {
     ended.stdout.lines().any(|printed| printed == line)
@@ -73,6 +73,24 @@ fn all_problems_are_reported_and_nothing_is_printed() {
     }
 }
 
+/// As with `| head`.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let package = tiny();
+    let package = package.to_str().expect("it is UTF-8");
+    let commands = [
+        &["check", "--config"][..],
+        &["check", "--engine", "fake", "--log-level", "error", package],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = duovec().args(arguments).stdout(writer).output().expect("the binary starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn flags_of_serve_alone_are_refused_without_it() {
     let ended = run(duovec().args(["check", "--port", "8080"]));
@@ -104,6 +122,8 @@ fn a_key_setting_that_is_given_and_empty_is_a_usage_error_that_names_it() {
         ("DUOVEC_API_KEY_FILE", serve(&[], ("DUOVEC_API_KEY_FILE", ""), "")),
         ("api_key_file", serve(&[], ("A", ""), "api_key_file = \"\"")),
         ("--tls-cert", serve(&["--tls-cert", "", "--tls-key", ""], ("A", ""), "")),
+        ("--unix-socket", serve(&["--unix-socket", ""], ("A", ""), "")),
+        ("DUOVEC_UNIX_SOCKET", serve(&[], ("DUOVEC_UNIX_SOCKET", ""), "")),
     ];
     for (index, (place, ended)) in cases.iter().enumerate() {
         let stderr = &ended.stderr;

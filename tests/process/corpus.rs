@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::lifecycle::ready;
-use super::support::{Broken, Ended, assert_says, client, duovec, run, tiny};
+use super::support::{Broken, Ended, assert_says, client, duovec, kill_and_repeat, run, tiny};
+
+mod faults;
 
 /// Texts of many lengths, from none to more than the model takes.
 fn texts(count: usize) -> Vec<String> {
@@ -245,25 +247,9 @@ fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
     let more = ["--part-rows", "40", "--fake-run-ms", "2", "--keep", "id"];
     assert_done(&corpus.embed("in.jsonl", "whole", &more));
     assert_done(&corpus.embed("in.jsonl", "whole.parquet", &more));
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
     for out in ["killed", "killed.parquet"] {
-        let mut kills = 0;
-        loop {
-            let mut child = corpus.command("in.jsonl", out, &more);
-            let mut child = child.stderr(Stdio::null()).spawn().expect("it starts");
-            if kills < 8 {
-                thread::sleep(Duration::from_millis(random.u64(10..700)));
-                // It may have come to its end.
-                let _ = child.kill();
-            }
-            if child.wait().expect("it is a child").success() {
-                break;
-            }
-            kills += 1;
-        }
-        println!("{out}: {kills} kills");
+        let command = || corpus.command("in.jsonl", out, &more);
+        kill_and_repeat(command, Duration::from_millis(150));
     }
     assert_eq!(bytes(&corpus.path("killed")), bytes(&corpus.path("whole")));
     let read = |name: &str| fs::read(corpus.path(name)).expect("it is there");
@@ -367,7 +353,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     let before = bytes(&corpus.path("out"));
     let refused = |more: &[&str], words: &[&str]| {
         let ended = corpus.embed("in.jsonl", "out", more);
-        assert_says(&ended, 1, &[&["cannot continue", "choose another --out"], words].concat());
+        assert_says(&ended, 1, &[&["cannot continue", "name another output"], words].concat());
     };
     refused(&["--part-rows", "30"], &["part_rows", "\"20\"", "\"30\""]);
     refused(&["--part-rows", "20", "--dimensions", "4"], &["dimensions"]);
@@ -389,7 +375,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     fs::write(corpus.path("mine.jsonl"), "mine").expect("written");
     for out in ["full", "mine.jsonl"] {
         let ended = corpus.embed("in.jsonl", out, &[]);
-        assert_says(&ended, 1, &[out, "was not made by `duovec embed`"]);
+        assert_says(&ended, 1, &[out, "was not made by this command"]);
     }
 }
 
@@ -409,7 +395,7 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
     child.wait().expect("it ends");
     write_jsonl(&corpus.path("in.jsonl"), &texts(60)[10..]);
     let ended = corpus.embed("in.jsonl", "out", &more);
-    assert_says(&ended, 1, &["part 0 was made from other rows", "choose another --out"]);
+    assert_says(&ended, 1, &["part 0 was made from other rows", "name another output"]);
 }
 
 #[test]

@@ -13,6 +13,9 @@ use super::support::{Server, client};
 
 const CLIENTS: usize = 64;
 
+/// Signals that come sooner behind the first one are one signal with it.
+pub(crate) const REPEAT: Duration = Duration::from_millis(600);
+
 /// Asks again and again on one connection until told to leave, as clients of a load balancer do;
 /// how many answers it got.
 async fn ask(url: String, asked: Arc<AtomicUsize>) -> usize {
@@ -69,8 +72,36 @@ async fn health_says_no_before_requests_are_refused() {
     assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
     let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
     assert_eq!(request.send().await.expect("an answer").status(), StatusCode::OK);
+    tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1), "a second signal ends the process at once");
+}
+
+/// GNU `timeout` signals its child, and then the whole group with the child in it.
+#[tokio::test]
+async fn a_signal_that_is_repeated_at_once_is_one_signal() {
+    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "600"]);
+    for signal in ["TERM", "INT", "TERM"] {
+        server.signal(signal);
+    }
+    assert_eq!(server.wait_within(Duration::from_secs(30)).and_then(|end| end.code()), Some(0));
+}
+
+/// None of these asks for an end, but each of them ends a process that does not expect it.
+#[tokio::test]
+async fn signals_that_mean_nothing_here_end_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("duovec.sock");
+    let path = socket.to_str().expect("it is UTF-8");
+    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "0", "--unix-socket", path]);
+    for signal in ["HUP", "USR1", "USR2", "ALRM"] {
+        server.signal(signal);
+    }
+    server.wait_for("SIGHUP");
+    assert_eq!(health(&client(), &server).await["status"], "ok");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!socket.exists(), "the socket's file is left");
 }
 
 /// What is not answered when the time is over is answered with 503 or cut, and the process ends.

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::lifecycle::ready;
+use super::lifecycle::{ready, wait_for_busy};
 use super::support::{Server, client, duovec, limited, tiny};
 
 async fn ask(server: &Server) -> (StatusCode, Value) {
@@ -55,6 +55,21 @@ async fn a_batch_that_hangs_ends_the_process_when_told_to() {
     assert_eq!(ask(&server).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(server.wait().code(), Some(1));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+/// As `docker pause` and a machine that stalls do: what did not run cannot be stuck.
+#[tokio::test]
+async fn a_process_that_was_paused_takes_no_worker_for_stuck() {
+    let more = ["--fake-run-ms", "4000", "--worker-stuck-ms", "2000", "--exit-on-stuck", "true"];
+    let server = ready(&[&["--engine", "fake"], &more[..]].concat());
+    let asked = client().post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
+    let asked = tokio::spawn(asked.send());
+    wait_for_busy(&client(), &server).await;
+    server.signal("STOP");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.signal("CONT");
+    let answer = asked.await.expect("it did not panic").expect("the process lives");
+    assert_eq!(answer.status(), StatusCode::OK);
 }
 
 /// A server whose log nobody can read, found by its socket.
@@ -239,7 +254,7 @@ async fn large_bodies_at_once_are_in_memory_about_twice() {
     }
 }
 
-fn memory_kib(pid: u32, field: &str) -> i64 {
+pub(crate) fn memory_kib(pid: u32, field: &str) -> i64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let line = status.lines().find(|line| line.starts_with(field)).expect("Linux tells it");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")

@@ -1,10 +1,12 @@
 //! From the start to the drain: what health says, what is still answered, how the process ends.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use super::drain::REPEAT;
 use super::support::{Server, client, tiny};
 
 fn arguments(more: &[&str]) -> Vec<String> {
@@ -36,10 +38,28 @@ async fn the_tiny_package_is_served_by_openvino() {
     let health: Value =
         client().get(server.url("/health")).send().await.expect("one").json().await.expect("JSON");
     assert_eq!(health["engine"], "openvino");
+    // Nobody builds it again for a GPU that is not there.
+    let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
+    let has_gpu = Path::new("/proc/driver/nvidia").exists();
+    assert!(has_gpu || !reason.contains("--features"), "{reason}");
     assert_eq!(health["workers"]["live"], health["workers"]["total"]);
     let measured = health["tuning"]["measured"].as_array().expect("a list");
     let short_text_ms = measured[0]["short_text_ms"].as_f64();
     assert!(short_text_ms.is_some_and(|ms| ms > 0.0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn what_the_engine_does_not_use_and_what_the_machine_does_not_have_is_said() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = (cores + 1).to_string();
+    let arguments = arguments(&["--devices", "0,1", "--workers", &workers]);
+    let mut server = Server::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    wait_until(&client(), &server, "/health", |health| health.contains("\"ok\"")).await;
+    server.signal("TERM");
+    let log = server.rest();
+    for warning in ["--devices names GPUs", "processor threads"] {
+        assert_eq!(log.matches(warning).count(), 1, "'{warning}': {log}");
+    }
 }
 
 /// SIGTERM in the middle of a run: health goes 503, new requests are refused, what was accepted is
@@ -81,6 +101,7 @@ async fn a_second_signal_ends_the_drain() {
     wait_for_busy(&client, &server).await;
     server.signal("INT");
     server.wait_for("draining");
+    tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1));
     assert!(pending.await.expect("it did not panic").is_err(), "it was not answered");

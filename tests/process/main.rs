@@ -1,5 +1,6 @@
 //! The real binary as its operator meets it: bad input at the start, signals, exit codes.
 
+mod answers;
 mod batch;
 mod capacity;
 mod configuration;

@@ -48,6 +48,31 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn a_default_prompt_that_the_package_lacks_is_refused_and_check_tells_the_one_there_is() {
+    for (command, package) in [("check", None), ("serve", Some("--package"))] {
+        let mut duovec = duovec();
+        duovec.args([command, "--engine", "fake", "--default-prompt", "query"]);
+        duovec.args(["--log-level", "error"]).args(package).arg(tiny());
+        assert_says(&run(&mut duovec), 1, &["has no prompt for --default-prompt query", "none"]);
+    }
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        manifest["prompts"] = serde_json::json!({"query": "query: ", "passage": "passage: "});
+        manifest["default_prompt"] = "query".into();
+    });
+    for (flags, prompt) in [
+        (&[][..], "query"),
+        (&["--default-prompt", "none"], "none"),
+        (&["--default-prompt", "passage"], "passage"),
+    ] {
+        let mut duovec = duovec();
+        duovec.args(["check", "--engine", "fake", "--log-level", "error"]).args(flags);
+        let ended = run(duovec.arg(package.path()));
+        assert!(ended.stdout.contains(&format!("default prompt: {prompt}")), "{}", ended.stdout);
+    }
+}
+
+#[test]
 fn eight_bits_without_their_graph_are_refused_and_say_how_to_make_one() {
     for precision in ["int8", "fp8"] {
         let ended = run(duovec()
@@ -130,7 +155,7 @@ fn a_directory_without_a_package_is_named() {
         }
         let ended = run(duovec.arg(empty.path()));
         let place = empty.path().to_string_lossy().into_owned();
-        assert_says(&ended, 1, &[&place, "there is no manifest.json"]);
+        assert_says(&ended, 1, &[&place, "there is no manifest.json", "--package"]);
     }
 }
 

@@ -58,6 +58,32 @@ pub(crate) fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
 }
 
+/// Ends a command by SIGKILL at random moments, and starts it again until it has succeeded by
+/// itself. `DUOVEC_TEST_KILLS` sets how often; the seed is printed.
+pub(crate) fn kill_and_repeat(command: impl Fn() -> Command, mean: Duration) {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok());
+    let kills = number("DUOVEC_TEST_KILLS").unwrap_or(20);
+    let seed = number("DUOVEC_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("DUOVEC_SEED={seed}, a kill about every {mean:?}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut killed = 0;
+    loop {
+        let mut child = command().stderr(Stdio::null()).spawn().expect("it starts");
+        if killed < kills {
+            thread::sleep(mean.mul_f64(2.0 * random.f64()));
+            // It may have come to its end.
+            let _ = child.kill();
+        }
+        let status = child.wait().expect("it is a child");
+        if status.success() {
+            break;
+        }
+        assert_eq!(status.code(), None, "it was killed, and never refused to go on");
+        killed += 1;
+    }
+    println!("{killed} kills");
+}
+
 /// The binary in a process that may have so many files open; `limit` is what `ulimit` takes.
 pub(crate) fn limited(limit: &str) -> Command {
     let mut command = Command::new("sh");

@@ -21,13 +21,17 @@ pub(crate) struct RunCost {
     /// Median relative error of the model; absent before anything was measured.
     error: Option<f64>,
     measured: Times,
+    /// The longest length that was measured before requests came; of longer ones each shape has the
+    /// shortest of its runs.
+    undoubted: usize,
     correction: f64,
 }
 
 impl RunCost {
     /// Nothing was measured.
     pub(crate) fn new() -> Self {
-        Self { model: CostModel::default(), error: None, measured: Times::new(), correction: 1.0 }
+        let (model, measured) = (CostModel::default(), Times::new());
+        Self { model, error: None, measured, undoubted: 0, correction: 1.0 }
     }
 
     /// Takes over a model that is known.
@@ -40,6 +44,7 @@ impl RunCost {
         if let Some(fit) = fit(&measured) {
             self.set(fit);
             self.measured = measured;
+            self.undoubted = self.longest();
         }
     }
 
@@ -62,14 +67,14 @@ impl RunCost {
         self.model.predict_us(bucket) * self.correction
     }
 
-    /// The least that a run takes when nothing disturbs it, in microseconds. Of a length that was
-    /// not measured nobody knows what attention takes.
+    /// The least that a run takes when nothing disturbs it, in microseconds: no more than runs take
+    /// of late. Of a length that was not measured nobody knows what attention takes.
     pub(crate) fn least_us(&self, bucket: Bucket) -> f64 {
         let mut model = self.model;
         if self.is_unmeasured(bucket) {
             model.per_token_length_us = model.per_token_us / EVEN_LENGTH_MAX;
         }
-        model.predict_us(bucket)
+        model.predict_us(bucket) * self.correction.min(1.0)
     }
 
     /// The most that a run should take, in microseconds. What attention takes grows with the square
@@ -84,12 +89,29 @@ impl RunCost {
         !self.measured.is_empty() && bucket.length > self.longest()
     }
 
+    /// Whether requests alone measured the length: one run may have been disturbed.
+    pub(crate) fn is_doubtful(&self, bucket: Bucket) -> bool {
+        !self.measured.is_empty() && bucket.length > self.undoubted && !self.is_unmeasured(bucket)
+    }
+
+    /// Whether a run that took so long tells more of its shape than those before: it is the first
+    /// one, or the shortest where one may have been disturbed.
+    pub(crate) fn is_news(&self, bucket: Bucket, took_us: f64) -> bool {
+        let known = self.measured.iter().find(|(known, _)| *known == bucket);
+        let is_shorter = known.is_none_or(|(_, time)| self.undisturbed(took_us) < *time);
+        self.is_unmeasured(bucket) || self.is_doubtful(bucket) && is_shorter
+    }
+
+    /// Other programs disturbed a run as they do others of late.
+    fn undisturbed(&self, took_us: f64) -> Duration {
+        Duration::from_secs_f64(took_us / self.correction / 1e6)
+    }
+
     /// A run took so long: one time more that was measured. Gives that over what was predicted.
     pub(crate) fn learn(&mut self, bucket: Bucket, took_us: f64) -> f64 {
-        let predicted_us = self.predict_us(bucket);
-        // Other programs disturbed this run as they do others of late.
-        let undisturbed_us = took_us / self.correction;
-        self.measured.push((bucket, Duration::from_secs_f64(undisturbed_us / 1e6)));
+        let (predicted_us, time) = (self.predict_us(bucket), self.undisturbed(took_us));
+        self.measured.retain(|(known, _)| *known != bucket);
+        self.measured.push((bucket, time));
         if let Some(fit) = fit(&self.measured) {
             (self.model, self.error) = (fit.model, Some(fit.median_error));
         }

@@ -256,7 +256,7 @@ mod tests {
 
     fn config(settings: &[(&str, &str)]) -> Config {
         let typed = settings.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()]));
-        let raw = RawConfig::gather(typed.collect(), |_| None, None);
+        let raw = RawConfig::gather(typed.collect(), Default::default(), None);
         Config::resolve(&raw).expect("the settings are right")
     }
 

@@ -9,6 +9,12 @@ const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes read from the operating system at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
+/// What a file that is packed with gzip begins with.
+const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
+pub(super) const GZIP_ADVICE: &str = "it is packed with gzip; unpack it first, with gunzip -k";
+/// What some editors put in front of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// How far a file was read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
@@ -60,6 +66,9 @@ impl Read for Metered {
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         let count = self.inner.read(buffer)?;
+        if self.meter.read() == 0 && buffer[..count].starts_with(&GZIP_MAGIC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, GZIP_ADVICE));
+        }
         self.meter.read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
@@ -118,6 +127,10 @@ impl Lines {
             return Ok(Some(Err(format!("the line has more than {RECORD_BYTES_MAX} bytes"))));
         }
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        let line = match self.number {
+            1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+            _ => line,
+        };
         Ok(Some(Ok(line.strip_suffix(b"\r").unwrap_or(line))))
     }
 
@@ -127,7 +140,7 @@ impl Lines {
     }
 
     /// Bytes that were read from the file.
-    pub(super) fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.meter.read() - self.reader.buffer().len() as u64
     }
 }

@@ -20,17 +20,18 @@ use parquet::schema::types::ColumnPath;
 
 use super::PartContent;
 use crate::corpus::error::CorpusError;
-use crate::corpus::recipe::{DenseFloat, Label, named_values};
+use crate::corpus::recipe::DenseFloat;
+use crate::corpus::terms::Terms;
 use crate::corpus::window::kept_rows;
 
 pub(super) fn write(part: &PartContent<'_>, path: &Path) -> Result<(), CorpusError> {
     let batch = batch(part).map_err(|problem| CorpusError::output(path, problem))?;
-    let mut writer = open(path, batch.schema(), part.label)?;
+    let mut writer = open(path, batch.schema(), part.terms)?;
     writer.write(&batch).map_err(|error| CorpusError::output(path, error))?;
     close(writer, path)
 }
 
-pub(super) fn merge(parts: &[PathBuf], label: &Label, path: &Path) -> Result<(), CorpusError> {
+pub(super) fn merge(parts: &[PathBuf], terms: &Terms, path: &Path) -> Result<(), CorpusError> {
     let mut writer: Option<ArrowWriter<File>> = None;
     for part in parts {
         let broken = |error: &dyn ToString| {
@@ -45,7 +46,7 @@ pub(super) fn merge(parts: &[PathBuf], label: &Label, path: &Path) -> Result<(),
                 .and_then(|batch| without_metadata(&batch).map_err(|error| broken(&error)))?;
             let writer = match &mut writer {
                 Some(writer) => writer,
-                none => none.insert(open(path, batch.schema(), label)?),
+                none => none.insert(open(path, batch.schema(), terms)?),
             };
             writer.write(&batch).map_err(|error| CorpusError::output(path, error))?;
         }
@@ -70,10 +71,11 @@ fn without_metadata(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec())
 }
 
-fn open(path: &Path, schema: SchemaRef, label: &Label) -> Result<ArrowWriter<File>, CorpusError> {
+fn open(path: &Path, schema: SchemaRef, terms: &Terms) -> Result<ArrowWriter<File>, CorpusError> {
     let file = File::create(path).map_err(CorpusError::writing(path))?;
-    let pairs = named_values(label).into_iter();
-    let metadata = pairs.map(|(name, value)| KeyValue::new(format!("duovec.{name}"), value));
+    let pair =
+        |(name, value): (&String, &String)| KeyValue::new(format!("duovec.{name}"), value.clone());
+    let metadata = terms.pairs().map(pair);
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_key_value_metadata(Some(metadata.collect()));

@@ -13,8 +13,8 @@
 //! | the client to leave, while no request runs | [`GOAWAY_TIMEOUT`] | closed |
 //! | a request's answer | the request's own deadline | |
 //! | a request's body | where it is read | |
-//! | room for an answer in the stream's window | `write` | the stream is reset |
-//! | room for bytes in the socket | `write`, by [`TimedStream`] | closed |
+//! | room for an answer in its window | by [`Patience`](super::patience) | the stream is reset |
+//! | room for bytes in the socket | the same, by [`TimedStream`] | closed |
 //!
 //! Two states say what becomes of new requests; those that have begun are answered in both:
 //!
@@ -27,6 +27,7 @@
 //! | `Closed` | (ended) | no request has run for [`GOAWAY_TIMEOUT`] |
 //! | both | (ended) | the client closes the connection, or breaks the protocol |
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -56,8 +57,19 @@ use super::timed_stream::TimedStream;
 /// standard asks for at least 100. Clients that want more open another connection.
 const STREAMS_MAX: usize = 128;
 
-/// The fields of one request, as the standard counts them.
-const FIELDS_MAX_BYTES: u32 = 64 * 1024;
+/// The fields of one request, as the standard counts them. A field that was sent once takes a byte
+/// in each later head, so that heads are far larger here than on the wire.
+const FIELDS_MAX_BYTES: u32 = 16 * 1024;
+
+/// The heads of a connection's requests together; more requests wait to be taken. It is enough for
+/// all of them with heads of 4 KiB.
+const HEADS_MAX_BYTES: usize = 512 * 1024;
+
+/// What a field takes in memory besides its bytes.
+const FIELD_BYTES: usize = 128;
+
+/// Bytes of an answer that wait for the socket: of one stream.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Bytes of a body that a client may send ahead of its reader: of one stream, and of all together.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
@@ -94,21 +106,26 @@ where
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
-    let stream = TimedStream::new(stream, timeouts.write);
+    let stream = TimedStream::new(stream, timeouts.patience());
     let mut builder = Builder::new();
     let handshake = builder
         .max_concurrent_streams(STREAMS_MAX as u32)
         .max_header_list_size(FIELDS_MAX_BYTES)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
         .handshake::<_, Bytes>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
+    let (streams, head_bytes) = (Cell::new(0), Cell::new(0));
+    let serving = Serving { application, dates, timeouts, streams, head_bytes };
     let mut running = FuturesUnordered::new();
     let (mut draining, mut silence) = (pin!(draining), pin!(sleep(timeouts.idle)));
     let mut intake = Intake::Open;
     loop {
-        let has_room = running.len() < STREAMS_MAX;
+        let has_place = running.len() < STREAMS_MAX;
+        serving.streams.set(running.len());
+        let has_room = || has_place && serving.head_bytes.get() < HEADS_MAX_BYTES;
         let after = tokio::select! {
             biased;
             // First: those that were reset give their places back before others take them.
@@ -117,8 +134,7 @@ where
                 None => return Ok(()),
                 Some(opened) => {
                     let (request, respond) = opened?;
-                    let application = Rc::clone(&application);
-                    running.push(answer(application, request, respond, dates, timeouts.write));
+                    running.push(serving.answer(request, respond));
                     continue;
                 }
             },
@@ -142,9 +158,9 @@ where
 /// The next stream that the client opens; `None` when the connection has ended.
 async fn next<T: AsyncRead + AsyncWrite + Unpin>(
     connection: &mut Connection<T, Bytes>,
-    has_room: bool,
+    has_room: impl Fn() -> bool,
 ) -> Option<Result<Opened, h2::Error>> {
-    poll_fn(|context| match has_room {
+    poll_fn(|context| match has_room() {
         true => connection.poll_accept(context),
         // Without room frames are still read and written.
         false => connection.poll_closed(context).map(|ended| ended.err().map(Err)),
@@ -152,56 +168,102 @@ async fn next<T: AsyncRead + AsyncWrite + Unpin>(
     .await
 }
 
-/// Answers one request, unless its client takes it back.
-async fn answer<A>(
+/// A connection, for its requests.
+struct Serving<'a, A> {
     application: Rc<A>,
-    request: http::Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    dates: &ServiceConfig,
-    write: Duration,
-) -> Intake
+    dates: &'a ServiceConfig,
+    timeouts: Timeouts,
+    /// Requests that run.
+    streams: Cell<usize>,
+    /// What their heads take.
+    head_bytes: Cell<usize>,
+}
+
+/// A head that is in memory.
+struct HeadInMemory<'a> {
+    all: &'a Cell<usize>,
+    bytes: usize,
+}
+
+impl<'a> HeadInMemory<'a> {
+    fn count(request: &http::Request<RecvStream>, all: &'a Cell<usize>) -> Self {
+        let fields = request.headers().iter();
+        let of = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            FIELD_BYTES + name.as_str().len() + value.len()
+        };
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let bytes = path + fields.map(of).sum::<usize>();
+        all.set(all.get() + bytes);
+        Self { all, bytes }
+    }
+}
+
+impl Drop for HeadInMemory<'_> {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.bytes);
+    }
+}
+
+impl<A> Serving<'_, A>
 where
     A: Service<Request>,
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
-    let is_head = request.method() == http::Method::HEAD;
-    let answer = tokio::select! {
-        biased;
-        _ = poll_fn(|context| respond.poll_reset(context)) => return Intake::Open,
-        answer = application.call(to_actix(request)) => answer,
-    };
-    let (mut head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
-    // Actix uses heads again, with the version of their last answer: HTTP/1.0 would mean to close.
-    head.head_mut().version = Version::HTTP_2;
-    let intake = match head.head().connection_type() {
-        ConnectionType::Close => Intake::Closed,
-        _ => Intake::Open,
-    };
-    let head = from_actix(&head, body.size(), dates);
-    // All answers of the application lie in memory whole.
-    let mut rest = body.try_into_bytes().unwrap_or_default();
-    let has_no_body = is_head || rest.is_empty();
-    // An error means that the stream is gone; nobody reads the answer.
-    let Ok(mut stream) = respond.send_response(head, has_no_body) else { return intake };
-    while !has_no_body && !rest.is_empty() {
-        stream.reserve_capacity(rest.len());
-        match timeout(write, poll_fn(|context| stream.poll_capacity(context))).await {
-            Ok(Some(Ok(room))) => {
-                let part = rest.split_to(room.min(rest.len()));
-                if stream.send_data(part, rest.is_empty()).is_err() {
+    /// Answers one request, unless its client takes it back.
+    async fn answer(
+        &self,
+        request: http::Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+    ) -> Intake {
+        let is_head = request.method() == http::Method::HEAD;
+        let head_in_memory = HeadInMemory::count(&request, &self.head_bytes);
+        let answer = tokio::select! {
+            biased;
+            _ = poll_fn(|context| respond.poll_reset(context)) => return Intake::Open,
+            answer = self.application.call(to_actix(request)) => answer,
+        };
+        drop(head_in_memory);
+        let (mut head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
+        // Actix uses heads again, with the version of their last answer: HTTP/1.0 would mean to
+        // close.
+        head.head_mut().version = Version::HTTP_2;
+        let intake = match head.head().connection_type() {
+            ConnectionType::Close => Intake::Closed,
+            _ => Intake::Open,
+        };
+        let head = from_actix(&head, body.size(), self.dates);
+        // All answers of the application lie in memory whole.
+        let mut rest = body.try_into_bytes().unwrap_or_default();
+        let has_no_body = is_head || rest.is_empty();
+        // An error means that the stream is gone; nobody reads the answer.
+        let Ok(mut stream) = respond.send_response(head, has_no_body) else { return intake };
+        let mut patience = self.timeouts.patience();
+        while !has_no_body && !rest.is_empty() {
+            stream.reserve_capacity(rest.len());
+            let room = poll_fn(|context| match stream.poll_capacity(context) {
+                Poll::Ready(room) => Poll::Ready(Ok(room)),
+                Poll::Pending => patience.poll_end(context).map(Err),
+            });
+            match room.await {
+                Ok(Some(Ok(room))) => {
+                    let part = rest.split_to(room.min(rest.len()));
+                    // Streams that share a connection share its rate.
+                    patience.took(part.len() * self.streams.get());
+                    if stream.send_data(part, rest.is_empty()).is_err() {
+                        break;
+                    }
+                }
+                Ok(_) => break,
+                Err(()) => {
+                    tracing::debug!("a client gave its answer no room; the stream is reset");
+                    stream.send_reset(Reason::CANCEL);
                     break;
                 }
             }
-            Ok(_) => break,
-            Err(_) => {
-                tracing::debug!("a client gave its answer no room; the stream is reset");
-                stream.send_reset(Reason::CANCEL);
-                break;
-            }
         }
+        intake
     }
-    intake
 }
 
 /// Actix is built on older types of the same crate.

@@ -1,34 +1,31 @@
-//! A stream that ends when its client takes nothing of what is written for it. Actix and the crate
-//! `h2` would wait for ever.
+//! A stream that ends when its client wears the patience out that there is with it. Actix and the
+//! crate `h2` would wait for ever.
 //!
-//! A write or a flush that cannot go on starts the time, and one that can ends it: a client that
-//! takes a byte now and then is not cut. Reading is not timed here.
+//! A write or a flush that cannot go on waits for the client, and one that can ends the wait.
+//! Reading is not timed here.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+
+use super::patience::Patience;
 
 /// A stream of which writes that are stuck end the connection.
 pub(super) struct TimedStream<T> {
     stream: T,
-    /// How long a client may take nothing.
-    time: Duration,
-    /// Runs while the client takes nothing.
-    stall: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
 }
 
 impl<T> TimedStream<T> {
-    pub(super) fn new(stream: T, time: Duration) -> Self {
-        Self { stream, time, stall: None }
+    pub(super) const fn new(stream: T, patience: Patience) -> Self {
+        Self { stream, patience }
     }
 
     /// The last write or flush could not go on.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.stall.is_some()
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.patience.is_waiting()
     }
 }
 
@@ -41,26 +38,23 @@ impl<T: AsyncWrite + Unpin> TimedStream<T> {
         written
     }
 
-    /// Nothing can be written; an error when that lasts too long.
-    fn poll_stall<R>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<R>> {
-        let time = self.time;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(time)));
-        stall.as_mut().poll(context).map(|()| {
-            tracing::debug!("a client did not take its answer; its connection is closed");
-            Err(ErrorKind::TimedOut.into())
-        })
-    }
-
-    /// Times a write or a flush by its outcome.
+    /// Times a write or a flush by its outcome; `bytes` tells how many were written.
     fn time_write<R>(
         &mut self,
         context: &mut Context<'_>,
         outcome: Poll<io::Result<R>>,
+        bytes: impl Fn(&R) -> usize,
     ) -> Poll<io::Result<R>> {
-        if outcome.is_pending() {
-            return self.poll_stall(context);
+        match &outcome {
+            Poll::Pending => {
+                return self.patience.poll_end(context).map(|()| {
+                    tracing::debug!("a client did not take its answer; its connection is closed");
+                    Err(ErrorKind::TimedOut.into())
+                });
+            }
+            Poll::Ready(Ok(done)) => self.patience.took(bytes(done)),
+            Poll::Ready(Err(_)) => {}
         }
-        self.stall = None;
         outcome
     }
 }
@@ -82,7 +76,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.time_write(context, outcome)
+        self.time_write(context, outcome, |&written| written)
     }
 
     fn poll_write_vectored(
@@ -91,7 +85,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.time_write(context, outcome)
+        self.time_write(context, outcome, |&written| written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -100,12 +94,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_flush(context);
-        self.time_write(context, outcome)
+        self.time_write(context, outcome, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.time_write(context, outcome)
+        self.time_write(context, outcome, |()| 0)
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_web::Error;
-use actix_web::body::MessageBody;
+use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::PayloadError;
 use actix_web::http::ConnectionType;
@@ -25,6 +25,7 @@ use actix_web::web::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 
 use super::activity::{Activity, RunningRequest};
+use crate::http::held;
 
 /// More is not read: a new connection costs less than that.
 const REST_BYTES: usize = 64 * 1024;
@@ -33,16 +34,17 @@ const REST_BYTES: usize = 64 * 1024;
 const REST_TIME: Duration = Duration::from_millis(100);
 
 /// The outermost layer: tells the connection that a request runs, and what became of its body.
-pub(in crate::http) async fn finish_body<B: MessageBody>(
+pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    // Connections of HTTP/2 end a request's body by themselves.
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    // Connections of HTTP/2 end a request's body by themselves, and copy no answer.
     let Some(activity) = request.conn_data::<Rc<Activity>>().map(Rc::clone) else {
-        return next.call(request).await;
+        return Ok(next.call(request).await?.map_into_boxed_body());
     };
     let body = UnreadBody::watch(&mut request, activity);
-    let mut response = next.call(request).await?;
+    let response = next.call(request).await?;
+    let mut response = response.map_body(|_, body| held::in_parts(body));
     if !body.finish().await {
         // What still comes of it can be no request.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);

@@ -1,9 +1,7 @@
 //! Every way a request ends has its row, and every message says what to do.
 
-use std::fs;
-use std::path::Path;
-
 use super::*;
+use crate::http::api_page::check_table;
 use crate::tokenize::OpenAiEncoding;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
@@ -43,6 +41,8 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
             429, "overloaded_error", "queue_full", None),
         (EmbedError::Refused(Refusal::BytesExceeded),
             429, "overloaded_error", "inflight_bytes_exceeded", None),
+        (EmbedError::Refused(Refusal::NeverFits { limit: 9 }),
+            413, invalid, "request_too_large", None),
         (EmbedError::DeadlineExceeded, 504, server, "deadline_exceeded", None),
         (EmbedError::EngineFailed("secret".into()), 500, server, "engine_failed", None),
         (EmbedError::NonFinite { index: 3 }, 500, server, "non_finite_output", Some("input")),
@@ -54,29 +54,13 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
     }
 }
 
-/// Makes the test write the table instead of comparing with it.
-const REWRITE: &str = "DUOVEC_REWRITE_GOLDEN";
-
 #[test]
 fn the_table_of_codes_is_that_of_the_program() {
     let row = |code: &Code| {
         let (status, kind) = code.status_and_type();
         format!("| `{}` | {} | `{kind}` | {} |", code.name(), status.as_u16(), code.when())
     };
-    let expected = Code::ALL.iter().map(row).collect::<Vec<_>>().join("\n");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md");
-    let page = fs::read_to_string(&path).expect("the document is there");
-    let rows = page.lines().skip_while(|line| !line.starts_with("| code |")).skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|')).collect::<Vec<_>>().join("\n");
-    if std::env::var_os(REWRITE).is_some() {
-        let page = page.replace(&rows, &expected);
-        return fs::write(&path, page).expect("the document can be written");
-    }
-    assert_eq!(
-        rows, expected,
-        "the table of docs/api.md differs; when that is meant, rewrite it with\n\
-         {REWRITE}=1 cargo test --lib the_table_of_codes"
-    );
+    check_table("| code |", &Code::ALL.iter().map(row).collect::<Vec<_>>());
 }
 
 #[test]
@@ -100,7 +84,7 @@ fn messages_say_what_to_do() {
 fn the_time_that_an_input_needs_is_told_in_milliseconds_rounded_up() {
     for (needed, told) in [(2_000, "2 ms"), (2_001, "3 ms"), (60_000_000, "60000 ms")] {
         let needed = Duration::from_micros(needed);
-        let message = read(EmbedError::TimeTooShort { needed }).4;
+        let message = read(EmbedError::Refused(Refusal::TooShort { needed })).4;
         assert!(message.contains(&format!("needs about {told} for")), "{message}");
     }
 }

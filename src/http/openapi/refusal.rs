@@ -5,27 +5,34 @@ use std::collections::BTreeMap;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Schema, Type};
-use utoipa::openapi::{ContentBuilder, Ref};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr};
 
-use crate::http::error::Code;
+use crate::http::error::{Code, ErrorForm};
 
-/// One response for each status of `codes`.
-pub(super) fn responses(codes: &[Code]) -> Vec<(String, Response)> {
+/// One response for each status of `codes`, with the body of `form`.
+pub(super) fn responses(codes: &[Code], form: ErrorForm) -> Vec<(String, Response)> {
     let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
     for code in codes {
         let (status, _) = code.status_and_type();
         by_status.entry(status.as_u16()).or_default().push(*code);
     }
-    by_status.iter().map(|(status, codes)| (status.to_string(), response(codes))).collect()
+    by_status.iter().map(|(status, codes)| (status.to_string(), response(codes, form))).collect()
 }
 
-fn response(codes: &[Code]) -> Response {
-    let lines: Vec<String> =
-        codes.iter().map(|code| format!("- `{}`: {}", code.name(), code.when())).collect();
+fn response(codes: &[Code], form: ErrorForm) -> Response {
+    let line = |code: &Code| match form {
+        ErrorForm::OpenAi => format!("- `{}`: {}", code.name(), code.when()),
+        ErrorForm::Tei => format!("- {}", code.when()),
+    };
+    let lines: Vec<String> = codes.iter().map(line).collect();
+    let body = match form {
+        ErrorForm::OpenAi => body(codes).into(),
+        ErrorForm::Tei => RefOr::from(Ref::from_schema_name("TeiError")),
+    };
     let mut response = ResponseBuilder::new()
         .description(lines.join("\n"))
         .header("x-request-id", request_id())
-        .content("application/json", ContentBuilder::new().schema(Some(body(codes))).build());
+        .content("application/json", ContentBuilder::new().schema(Some(body)).build());
     if codes.contains(&Code::QueueFull) || codes.contains(&Code::Loading) {
         let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
         let about = "seconds after which the request may succeed";

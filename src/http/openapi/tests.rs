@@ -3,10 +3,13 @@
 use serde_json::Value;
 
 use super::*;
+use crate::service::InputType;
 
-fn described(card: Option<&ModelCard>) -> Value {
+const ALL: [Dialect; 3] = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
+
+fn described(dialects: &[Dialect], card: Option<&ModelCard>) -> Value {
     let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
-    let facts = Facts { max_items, max_request_timeout, card };
+    let facts = Facts { max_items, max_request_timeout, dialects, card };
     serde_json::to_value(document(&facts)).expect("it has string keys only")
 }
 
@@ -24,17 +27,34 @@ fn references(value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn every_reference_leads_to_a_schema_and_every_schema_is_used() {
-    let document = described(None);
-    let mut found = Vec::new();
-    references(&document, &mut found);
-    for reference in &found {
-        let pointer = reference.strip_prefix('#').expect("it is within the document");
-        assert!(document.pointer(pointer).is_some(), "{reference}");
+    for dialects in [&ALL[..], &ALL[..1], &ALL[1..2], &ALL[2..]] {
+        let document = described(dialects, None);
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        for reference in &found {
+            let pointer = reference.strip_prefix('#').expect("it is within the document");
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        let schemas = document["components"]["schemas"].as_object().expect("there are schemas");
+        for name in schemas.keys() {
+            let reference = format!("#/components/schemas/{name}");
+            assert!(found.contains(&reference), "{name} is not used");
+        }
     }
-    let schemas = document["components"]["schemas"].as_object().expect("there are schemas");
-    for name in schemas.keys() {
-        let reference = format!("#/components/schemas/{name}");
-        assert!(found.contains(&reference), "{name} is not used");
+}
+
+#[test]
+fn routes_are_described_where_their_dialect_is_spoken() {
+    for (dialect, path) in [
+        (Dialect::OpenAi, "/v1/embeddings"),
+        (Dialect::Nim, "/v1/metadata"),
+        (Dialect::Tei, "/embed"),
+        (Dialect::Tei, "/tokenize"),
+    ] {
+        for spoken in ALL {
+            let is_there = described(&[spoken], None)["paths"][path].is_object();
+            assert_eq!(is_there, spoken == dialect, "{path} of {dialect:?}, where {spoken:?} is");
+        }
     }
 }
 
@@ -49,12 +69,20 @@ fn the_model_narrows_what_is_accepted() {
         max_input_tokens: 16,
         dimensions: vec![8, 4],
         has_sparse: true,
-        prompts: Vec::new(),
+        prompts: vec![InputType::Query],
+        default_prompt: None,
         created_unix_s: 0,
     };
-    let document = described(Some(&card));
+    let document = described(&ALL, Some(&card));
     let fields = &document["components"]["schemas"][request::NAME]["properties"];
-    assert_eq!(fields["dimensions"]["enum"], json!([8, 4, null]));
+    for name in ["dimensions", "output_dimension", "truncate_dim"] {
+        assert_eq!(fields[name]["enum"], json!([8, 4, null]), "{name}");
+    }
+    let words = &document["components"]["schemas"]["InputType"]["enum"];
+    assert!(words.to_string().contains("RETRIEVAL_QUERY"), "{words}");
+    assert!(!words.to_string().contains("clustering"), "{words}");
     assert_eq!(fields["input"]["oneOf"][2]["items"]["maximum"], 19);
     assert_eq!(fields["input"]["oneOf"][1]["maxItems"], MaxItems::DEFAULT.get());
+    let fields = &document["components"]["schemas"]["TeiEmbedRequest"]["properties"];
+    assert_eq!(fields["inputs"]["oneOf"][2]["items"]["maximum"], 19);
 }

@@ -38,6 +38,8 @@ thread_local! {
 /// A body that is being read.
 struct BodySource {
     body: ByteString,
+    /// What the field is, for messages.
+    takes: &'static str,
     limits: InputLimits,
     /// Room for copies of texts.
     room: RefCell<BytesMut>,
@@ -47,9 +49,11 @@ struct BodySource {
     fault: Cell<Option<(Code, String)>>,
 }
 
-/// Runs `work`, in which [`read`] takes what is within `limits` out of `body`.
+/// Runs `work`, in which [`read`] takes what is within `limits` out of `body`. Messages say what
+/// the field `takes`.
 pub(super) fn within<T>(
     body: &ByteString,
+    takes: &'static str,
     room: BytesMut,
     limits: InputLimits,
     work: impl FnOnce() -> T,
@@ -64,7 +68,7 @@ pub(super) fn within<T>(
     let _clear = Clear;
     let (body, room) = (body.clone(), RefCell::new(room));
     let (copied, fault) = (Cell::default(), Cell::default());
-    SOURCE.set(Some(BodySource { body, limits, room, copied, fault }));
+    SOURCE.set(Some(BodySource { body, takes, limits, room, copied, fault }));
     work()
 }
 
@@ -88,8 +92,9 @@ pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<In
 
 /// Why [`read`] stopped at `path`.
 pub(super) fn refusal(path: &Path) -> ApiError {
-    let (limits, fault) = with_source(|source| (source.limits, source.fault.take()));
-    let (code, fault) = fault.unwrap_or((Code::InvalidInput, format!("must be {SHAPES}")));
+    let (limits, takes, fault) =
+        with_source(|source| (source.limits, source.takes, source.fault.take()));
+    let (code, fault) = fault.unwrap_or_else(|| (Code::InvalidInput, format!("must be {takes}")));
     match (code, path.iter().nth(1)) {
         (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits),
         (Code::ItemTooLarge, _) => too_large(0, limits),
@@ -142,9 +147,6 @@ impl BodySource {
     }
 }
 
-const SHAPES: &str =
-    "a text, a list of texts, a list of token ids, or a list of lists of token ids";
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -179,7 +181,7 @@ enum Found {
 impl InputSeed<'_> {
     fn wrong<E: Error>(self, found: &str) -> E {
         let expected = match self.position {
-            Position::Whole => SHAPES,
+            Position::Whole => self.source.takes,
             Position::First => "a text, a token id, or a list of token ids",
             Position::Next(Kind::Text) => "a text",
             Position::Next(Kind::Ids) => "a list of token ids",
@@ -260,7 +262,7 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     type Value = Found;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(SHAPES)
+        formatter.write_str(self.source.takes)
     }
 
     fn visit_unit<E: Error>(self) -> Result<Found, E> {
@@ -335,8 +337,11 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     }
 }
 
+/// How many forms of [`schema_within`] are of texts; they are the first ones.
+pub(in crate::http) const TEXT_FORMS: usize = 2;
+
 /// What [`read`] takes within every limit.
-pub(super) fn schema() -> Schema {
+pub(in crate::http) fn schema() -> Schema {
     schema_within(MaxItems::MAX as usize, u32::MAX as usize)
 }
 

@@ -5,42 +5,50 @@ use std::sync::Arc;
 
 use actix_web::web::{Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
-use super::{PROMPTS, Prompt, keyed, options};
+use super::{keyed, options};
 use crate::http::AppState;
 use crate::http::app::post;
 use crate::http::embed::{Head, off_thread, without_model};
 use crate::http::error::{ApiError, Code};
-use crate::http::payload::{Body, input, missing, scalar};
+use crate::http::held;
+use crate::http::payload::{Body, USE, Use, input, missing, scalar};
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
 use crate::tokenize::{SpecialPieces, Tokenized};
 
 /// The body of a request to `/tokenize`.
-#[derive(Debug, Deserialize)]
-struct TokenizeBody {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TeiTokenizeRequest)]
+pub(in crate::http) struct TokenizeBody {
     #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = input::schema)]
     inputs: Vec<Input>,
+    /// Whether the special tokens around a text are listed; true when absent.
     #[serde(default, deserialize_with = "scalar")]
     add_special_tokens: Option<bool>,
     #[serde(default, deserialize_with = "scalar")]
-    prompt_name: Option<Prompt>,
+    prompt_name: Option<Use>,
 }
 
 impl Body for TokenizeBody {
     const FIELDS: &'static [(&'static str, &'static str)] = &[
         ("inputs", "a text or a list of texts"),
         ("add_special_tokens", "true or false"),
-        ("prompt_name", PROMPTS),
+        ("prompt_name", USE),
     ];
     const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
 }
 
 /// The body of a request to `/decode`.
-#[derive(Debug, Deserialize)]
-struct DecodeBody {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TeiDecodeRequest)]
+pub(in crate::http) struct DecodeBody {
     #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = input::schema)]
     ids: Vec<Input>,
+    /// Whether special tokens are left out of the texts; true when absent.
     #[serde(default, deserialize_with = "scalar")]
     skip_special_tokens: Option<bool>,
 }
@@ -54,10 +62,12 @@ impl Body for DecodeBody {
 }
 
 /// A token of a text.
-#[derive(Serialize)]
-struct Token<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = TeiToken)]
+pub(in crate::http) struct Token<'a> {
     id: u32,
     /// What it stands for in the text as sent, else the vocabulary's piece.
+    #[schema(value_type = String)]
     text: Cow<'a, str>,
     special: bool,
     /// In bytes of the text as sent; null for special tokens and those of the prompt.
@@ -74,26 +84,26 @@ async fn tokenize(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let work = async |body: TokenizeBody, head: Head, permit: &mut Permit| {
+    let work = async |body: TokenizeBody, head: Head, mut permit: Permit| {
         let with_special = body.add_special_tokens.unwrap_or(true);
         let inputs = only::<TokenizeBody>(body.inputs, |input| matches!(input, Input::Text(_)))?;
         let options = options(Vectors::Dense, body.prompt_name, &head.asked);
         let asked = EmbedRequest { inputs: inputs.clone(), options };
-        let lists = state.service.tokenize(asked, permit).await;
+        let lists = state.service.tokenize(asked, &mut permit).await;
         let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
         let service = Arc::clone(&state.service);
-        off_thread(&state, move || {
+        off_thread(&state, move |_| {
             let lists = inputs.iter().zip(&lists);
-            let lists = lists.map(|(input, list)| tokens(input, list, with_special, &service));
-            serde_json::to_vec(&lists.collect::<Vec<_>>()).expect("it has string keys only")
+            let lists = lists.map(|(input, list)| Tokens::new(input, list, with_special, &service));
+            held::write(&lists.collect::<Vec<_>>(), permit)
         })
-        .await
+        .await?
     };
     without_model(&state, &request, payload, work).await
 }
 
 /// The items of a body, which are either all texts or all lists of token ids.
-fn only<B: Body>(
+pub(super) fn only<B: Body>(
     items: Vec<Input>,
     is_right: impl Fn(&Input) -> bool,
 ) -> Result<Vec<Input>, ApiError> {
@@ -108,31 +118,76 @@ fn only<B: Body>(
 }
 
 /// The tokens of an item as TEI lists them.
-fn tokens<'a>(
-    input: &'a Input,
-    list: &Tokenized,
+struct Tokens<'a> {
+    text: &'a str,
+    places: BytePlaces<'a>,
+    list: &'a Tokenized,
     with_special: bool,
-    service: &EmbeddingService,
-) -> Vec<Token<'a>> {
-    let text = if let Input::Text(text) = input { &**text } else { "" };
-    // From code points, in which spans are, to bytes.
-    let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-    let last = list.ids.len() - 1;
-    let token = |(position, &id): (usize, &u32)| {
+    service: &'a EmbeddingService,
+}
+
+impl<'a> Tokens<'a> {
+    fn new(
+        input: &'a Input,
+        list: &'a Tokenized,
+        with_special: bool,
+        service: &'a EmbeddingService,
+    ) -> Self {
+        let text = if let Input::Text(text) = input { &**text } else { "" };
+        Self { text, places: BytePlaces::of(text), list, with_special, service }
+    }
+
+    fn token(&self, position: usize, id: u32) -> Token<'a> {
+        let Self { list, .. } = self;
         let behind_prompt = position.checked_sub(1 + list.prompt_tokens);
         let span = behind_prompt.and_then(|position| list.spans.get(position));
-        let place = span.and_then(|span| Some((*bytes.get(span.start)?, *bytes.get(span.end)?)));
-        let special = position == 0 || position == last;
+        let place = span.and_then(|span| {
+            Some((self.places.of_code_point(span.start)?, self.places.of_code_point(span.end)?))
+        });
+        let special = position == 0 || position == list.ids.len() - 1;
         let (start, stop) = place.unzip();
-        let piece = || service.piece(id).unwrap_or_else(|| id.to_string());
+        let piece = || self.service.piece(id).unwrap_or_else(|| id.to_string());
         let text = match place.filter(|(start, stop)| start < stop) {
-            Some((start, stop)) => Cow::from(&text[start..stop]),
+            Some((start, stop)) => Cow::from(&self.text[start..stop]),
             None => Cow::from(piece()),
         };
         Token { id, text, special, start, stop }
-    };
-    let all = list.ids.iter().enumerate().map(token);
-    all.filter(|token| with_special || !token.special).collect()
+    }
+}
+
+impl Serialize for Tokens<'_> {
+    // One after the other: a list of all would take as much memory as the answer.
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let all = self.list.ids.iter().enumerate();
+        let all = all.map(|(position, &id)| self.token(position, id));
+        json.collect_seq(all.filter(|token| self.with_special || !token.special))
+    }
+}
+
+/// Where the code points of a text, in which spans are, begin in its bytes.
+struct BytePlaces<'a> {
+    text: &'a str,
+    /// Of every code point whose number is a multiple of [`STRIDE`].
+    known: Vec<usize>,
+}
+
+/// Code points between two whose places are known.
+const STRIDE: usize = 64;
+
+impl<'a> BytePlaces<'a> {
+    fn of(text: &'a str) -> Self {
+        let places = text.char_indices().map(|(at, _)| at);
+        Self { text, known: places.step_by(STRIDE).collect() }
+    }
+
+    /// That of code point `number`, or the text's end; `None` behind that.
+    fn of_code_point(&self, number: usize) -> Option<usize> {
+        let begin = self.known.get(number / STRIDE).copied().unwrap_or(self.text.len());
+        let skipped = number - number / STRIDE * STRIDE;
+        let behind = &self.text[begin..];
+        let mut ends = behind.char_indices().map(|(at, _)| begin + at).chain([self.text.len()]);
+        ends.nth(skipped)
+    }
 }
 
 async fn decode(
@@ -140,15 +195,15 @@ async fn decode(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let work = async |body: DecodeBody, head: Head, permit: &mut Permit| {
+    let work = async |body: DecodeBody, head: Head, mut permit: Permit| {
         let special = match body.skip_special_tokens.unwrap_or(true) {
             true => SpecialPieces::LeaveOut,
             false => SpecialPieces::Keep,
         };
         let ids = only::<DecodeBody>(body.ids, |input| matches!(input, Input::TokenIds(_)))?;
-        let texts = state.service.model_texts(ids, special, permit).await;
+        let texts = state.service.model_texts(ids, special, &mut permit).await;
         let texts = texts.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-        Ok(serde_json::to_vec(&texts).expect("it has no keys"))
+        held::write(&texts, permit)
     };
     without_model(&state, &request, payload, work).await
 }

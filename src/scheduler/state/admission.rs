@@ -1,9 +1,14 @@
 //! Which requests are taken: those that will be answered in time, by the cost model.
 //!
-//! The wait of a request is what workers still run, then what waits before it. A request may find
-//! a wait of most of its time; the rest covers the model's error and later requests, which go
-//! before the later items of this one. A refused request is told when there will be room for it
-//! behind those that were refused before.
+//! A request is asked twice at most, each time before it costs anything: by its head before its
+//! body is read, and by its items. Short texts are items at once. Long ones are asked before they
+//! are tokenized, with the tokens that they are likely to have; then their room is reserved, and
+//! their items are not asked again.
+//!
+//! The wait of a request is what workers still run, then what waits before it, and what room is
+//! reserved for. A request may find a wait of most of its time; the rest covers the model's error
+//! and later requests, which go before the later items of this one. A refused request is told when
+//! there will be room for it behind those that were refused before.
 //!
 //! An example: one worker, whose batch has 10 ms left; 36 bulk items of 100 tokens wait, four to a
 //! batch of 46.8 ms. A request comes with 20 more of them and 600 ms of time.
@@ -35,6 +40,9 @@ const LOAD_SPAN: Duration = Duration::from_secs(5);
 /// Part of the workers' time that is promised to those that come back; others go on arriving.
 const PROMISED_PART: f64 = 0.5;
 
+/// Part of the workers' time for texts that seem to need more than their time by a single run.
+const DOUBT_PART: f64 = 0.05;
+
 /// A request that asks to be taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewRequest<'a> {
@@ -44,28 +52,47 @@ pub(super) struct NewRequest<'a> {
     pub(super) vectors: Vectors,
     pub priority: Priority,
     pub deadline: Moment,
+    /// It was asked before its texts were tokenized.
+    pub(super) reserved: Option<Reserved>,
 }
 
 /// A request of which only its head is known, or its texts without their ids.
 #[derive(Debug, Clone, Copy)]
-pub struct Announced {
+pub struct Announced<'a> {
     /// As its head names it, or as its size suggests.
     pub priority: Priority,
-    /// Of all its texts, about; decides only what others are promised.
-    pub tokens: usize,
+    /// Of each text, about. Of a head they are a guess, which decides only what others are
+    /// promised.
+    pub(crate) tokens: &'a [usize],
     /// When its answer must be ready.
     pub deadline: Moment,
-    /// Time on the workers of other requests that were announced and not submitted yet.
-    pub(crate) ahead: Duration,
     /// Time until its texts are tokenized. The workers run what waits meanwhile.
     pub(crate) tokenizing: Duration,
+    /// Whether its texts are there. Room is reserved for them: what did not come holds nobody up.
+    pub(crate) has_come: bool,
+}
+
+/// Room for a request whose texts are being tokenized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    pub(crate) priority: Priority,
+    /// Places in the queue.
+    items: usize,
+    /// Nanoseconds of the workers' time, for all of them together and without a correction.
+    ns: u64,
 }
 
 /// What the decisions remember.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// When those that were refused will have been served, if they come back when told to.
-    promised: Moment,
+    /// When those of each priority that were refused will have been served, if they come back when
+    /// told to.
+    promised: [Moment; 2],
+    /// Of all rooms that are reserved: places, and nanoseconds of each priority.
+    pub(super) reserved_items: usize,
+    pub(super) reserved_ns: [u64; 2],
+    /// When a text was last run whose time seemed too short.
+    tried: Moment,
     /// Time that workers spent on interactive items, decaying.
     interactive_us: f64,
     /// When it was last brought up to date.
@@ -95,8 +122,8 @@ impl<T: Clone> SchedulerState<T> {
         micros(self.running_us(now) + self.checks_us() + backlog_us)
     }
 
-    /// Refuses a request that does not fit or would be late. One that adds no run holds nobody up,
-    /// so it need only fit.
+    /// Refuses a request that does not fit or would be late, unless room was reserved for it. One
+    /// that adds no run holds nobody up, so it need only fit.
     pub(super) fn admit(
         &mut self,
         now: Moment,
@@ -107,43 +134,82 @@ impl<T: Clone> SchedulerState<T> {
         let runs = new.tokens.iter().zip(sources);
         let runs = runs.filter(|(_, source)| **source == RowSource::NewRun);
         let runs: Vec<usize> = runs.map(|(tokens, _)| *tokens).collect();
-        if let Some(room_in) = self.room_in(now, new.tokens.len()) {
-            let own = self.own_time(&runs);
-            return Err(Refusal::Full { retry_after: self.promise(now, room_in, own) });
-        }
-        let time = new.deadline.since(now);
-        if runs.is_empty() || time.is_zero() {
+        let is_try = self.check_time(now, &runs, new.deadline.since(now))?;
+        if new.reserved.is_some() {
             return Ok(());
         }
-        let wait = self.wait_of(now, new.priority);
-        if wait.is_zero() {
-            return Ok(());
+        let (priority, deadline) = (new.priority, new.deadline);
+        let tokens = if is_try { &[] } else { &runs[..] };
+        let (tokenizing, has_come) = (Duration::ZERO, true);
+        let asked = Announced { priority, tokens, deadline, tokenizing, has_come };
+        self.decide(now, asked, new.tokens.len())
+    }
+
+    /// Refuses what the engine cannot do in `time` however idle it is. What only single runs say so
+    /// of is tried again now and then, or one run that was disturbed would refuse a length for
+    /// ever; gives whether this is such a try.
+    fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
+        let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
+        let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
+        let is_doubtful = self.cost.is_doubtful(self.waiting.table().single(longest));
+        if !is_doubtful || now < self.admission.tried + needed.div_f64(DOUBT_PART) {
+            return Err(Refusal::TooShort { needed });
         }
-        let own = self.own_time(&runs);
-        let late = wait.saturating_sub(longest_wait(time)).max((wait + own).saturating_sub(time));
-        if late.is_zero() {
+        self.admission.tried = now;
+        Ok(true)
+    }
+
+    /// Refuses what `admit` would refuse, before the items are known. Gives the room that is
+    /// reserved for a request whose texts have come.
+    pub(super) fn admit_announced(
+        &mut self,
+        now: Moment,
+        new: Announced<'_>,
+    ) -> Result<Option<Reserved>, Refusal> {
+        // What seems to need more than its time is asked again as items, and told what it needs.
+        let fits = |needed| needed <= new.deadline.since(now);
+        let has_come = new.has_come && self.least_time(new.tokens).is_none_or(fits);
+        let items = if has_come { new.tokens.len() } else { 1 };
+        self.decide(now, Announced { has_come, ..new }, items)?;
+        if !has_come {
+            return Ok(None);
+        }
+        let us: f64 = new.tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
+        let (priority, ns) = (new.priority, (us * 1e3) as u64);
+        self.admission.reserved_items += items;
+        self.admission.reserved_ns[priority as usize] += ns;
+        Ok(Some(Reserved { priority, items, ns }))
+    }
+
+    /// The request's items come now, or they never will.
+    pub(super) fn release(&mut self, reserved: Reserved) {
+        self.admission.reserved_items -= reserved.items;
+        self.admission.reserved_ns[reserved.priority as usize] -= reserved.ns;
+    }
+
+    /// Refuses a request for whose items there are no places, or that would be late. `asked` has
+    /// the tokens of those that add a run.
+    fn decide(&mut self, now: Moment, asked: Announced<'_>, items: usize) -> Result<(), Refusal> {
+        self.can_run()?;
+        let Announced { priority, tokens, deadline, tokenizing, has_come } = asked;
+        let (time, own) = (deadline.since(now), self.own_time(tokens));
+        let all = self.items.len() + self.admission.reserved_items;
+        let over = (all + items).saturating_sub(self.config.capacity);
+        if over > 0 {
+            // The wait until so many have ended, as a part of the wait until all have.
+            let part = over as f64 / all.max(over) as f64;
+            let room_in = self.predicted_wait(now).mul_f64(part);
+            return Err(Refusal::Full { retry_after: self.promise(now, priority, room_in, own) });
+        }
+        let wait = self.wait_of(now, priority).max(tokenizing);
+        let end = if has_come { wait + own } else { wait };
+        let late = wait.saturating_sub(longest_wait(time)).max(end.saturating_sub(time));
+        if tokens.is_empty() || wait.is_zero() || time.is_zero() || late.is_zero() {
             return Ok(());
         }
         // One that is late with nothing before it is taken by an idle worker only.
         let room_in = late.min(wait);
-        Err(Refusal::Late { retry_after: self.promise(now, room_in, own) })
-    }
-
-    /// Refuses what `admit` would refuse whatever the request's items turn out to be. Only how long
-    /// it will keep the workers is taken from its `tokens`, which may be an estimate.
-    pub(super) fn admit_announced(&mut self, now: Moment, new: Announced) -> Result<(), Refusal> {
-        self.can_run()?;
-        let own = self.estimated_time(new.tokens);
-        if let Some(room_in) = self.room_in(now, 1) {
-            return Err(Refusal::Full { retry_after: self.promise(now, room_in, own) });
-        }
-        let time = new.deadline.since(now);
-        let wait = (self.wait_of(now, new.priority) + new.ahead).max(new.tokenizing);
-        let late = wait.saturating_sub(longest_wait(time));
-        if late.is_zero() || time.is_zero() {
-            return Ok(());
-        }
-        Err(Refusal::Late { retry_after: self.promise(now, late, own) })
+        Err(Refusal::Late { retry_after: self.promise(now, priority, room_in, own) })
     }
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent
@@ -155,14 +221,6 @@ impl<T: Clone> SchedulerState<T> {
             QueuePhase::Draining => Err(Refusal::Draining),
             QueuePhase::Open | QueuePhase::Closed => Err(Refusal::NoWorker),
         }
-    }
-
-    /// When the queue will have places for `items` more items; `None` when it has them.
-    fn room_in(&self, now: Moment, items: usize) -> Option<Duration> {
-        let over = (self.items.len() + items).saturating_sub(self.config.capacity);
-        // The wait until so many have ended, as a part of the wait until all have.
-        let part = over as f64 / self.items.len().max(over) as f64;
-        (over > 0).then(|| self.predicted_wait(now).mul_f64(part))
     }
 
     /// Turns of a request's items: when each would run were the workers the request's own. So a
@@ -187,9 +245,6 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Time that a new item of a priority would wait before it runs.
     pub(super) fn wait_of(&self, now: Moment, priority: Priority) -> Duration {
-        if self.is_idle() {
-            return Duration::ZERO;
-        }
         let (interactive_us, bulk_us) =
             (self.backlog_us(Priority::Interactive), self.backlog_us(Priority::Bulk));
         let before_us = match priority {
@@ -197,6 +252,9 @@ impl<T: Clone> SchedulerState<T> {
             Priority::Interactive => interactive_us,
             Priority::Bulk => (interactive_us + bulk_us).max(bulk_us / self.bulk_share(now)),
         };
+        if self.is_idle() {
+            return micros(before_us);
+        }
         // Later items that fill up the batches of earlier ones run before it too: at most as much
         // again, and a batch of each length; half of that as a rule.
         let filled_us = before_us.min(self.round_us(priority));
@@ -209,7 +267,7 @@ impl<T: Clone> SchedulerState<T> {
         (1.0 - self.admission.interactive_us(now) / whole_us).max(BULK_SHARE)
     }
 
-    /// A worker can start at once, and nothing is before a new item.
+    /// A worker can start at once, and no item waits.
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.can_start()
     }
@@ -221,9 +279,11 @@ impl<T: Clone> SchedulerState<T> {
         others.filter(|worker| worker.live).count().max(1) as f64
     }
 
-    /// Time of what waits, for all workers together.
+    /// Time of what waits and of what room is reserved for, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
-        self.waiting.backlog_us(priority) * self.cost.correction() / self.sharing_workers()
+        let reserved_us = self.admission.reserved_ns[priority as usize] as f64 / 1e3;
+        let all_us = self.waiting.backlog_us(priority) + reserved_us;
+        all_us * self.cost.correction() / self.sharing_workers()
     }
 
     /// Time of a full batch of each length that waits, for all workers together.
@@ -239,18 +299,19 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Time of a request on workers of its own.
-    fn own_time(&self, tokens: &[usize]) -> Duration {
+    pub(super) fn own_time(&self, tokens: &[usize]) -> Duration {
         micros(self.own_us(tokens) * self.cost.correction())
     }
 
     /// The same on a machine that does nothing else; `None` before anything was measured. What
-    /// disturbs the workers of late is left out: it may be over before the request runs.
+    /// disturbs the workers of late is left out: it may be over before the request runs. What was
+    /// slower when it was measured than it is of late counts as it is of late.
     pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
         let single = |&tokens: &usize| self.waiting.table().single(tokens);
         let longest = single(tokens.iter().max()?);
         let others_us = match self.cost.is_unmeasured(longest) {
             true => self.cost.least_us(longest),
-            false => self.own_us(tokens),
+            false => self.own_us(tokens) * self.cost.correction().min(1.0),
         };
         let each_us = |cost: &RunCost| tokens.iter().map(|item| cost.least_us(single(item))).sum();
         let wide = self.wide.as_ref().map(|wide| &wide.cost).filter(|cost| cost.error().is_some());
@@ -264,20 +325,20 @@ impl<T: Clone> SchedulerState<T> {
         (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
     }
 
-    /// The same for a request whose items are not known yet: as if its texts were the longest ones.
-    pub(in crate::scheduler) fn estimated_time(&self, tokens: usize) -> Duration {
-        let longest = self.max_length();
-        let all_us = tokens as f64 / longest.max(1) as f64 * self.waiting.item_us(longest);
-        micros(all_us / self.sharing_workers() * self.cost.correction())
-    }
-
     /// When a request that finds room in `room_in`, and then takes `own`, should come back: behind
-    /// those that were told so before. Nobody is told more than the longest time, so no more of it
-    /// is promised either.
-    fn promise(&mut self, now: Moment, room_in: Duration, own: Duration) -> Duration {
+    /// those of its priority that were told so before. Nobody is told more than the longest time,
+    /// so no more of it is promised either.
+    fn promise(
+        &mut self,
+        now: Moment,
+        priority: Priority,
+        room_in: Duration,
+        own: Duration,
+    ) -> Duration {
         let latest = now + RETRY_AFTER_MAX;
-        let room = (now + room_in).max(self.admission.promised).min(latest);
-        self.admission.promised = (room + own.div_f64(PROMISED_PART)).min(latest);
+        let promised = &mut self.admission.promised[priority as usize];
+        let room = (now + room_in).max(*promised).min(latest);
+        *promised = (room + own.div_f64(PROMISED_PART)).min(latest);
         room.since(now)
     }
 }

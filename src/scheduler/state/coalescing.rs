@@ -17,6 +17,7 @@
 //! | item 3 of A comes | 1 | 2, for 0, 2 and 3 |
 //! | item 2 is cancelled | 1 | 2, for 0 and 3 |
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -135,11 +136,13 @@ impl<T: Clone> SchedulerState<T> {
     /// Where the rows of each item of a new request will come from.
     pub(super) fn row_sources(&self, now: Moment, new: NewRequest<'_>) -> Vec<RowSource> {
         let mut seen = FxHashSet::default();
+        // Of all items alike, and they may be thousands of a text that runs.
+        let wait_us = LazyCell::new(|| self.wait_of(now, new.priority).as_secs_f64() * 1e6);
         let mut source = |(item, &tokens): (usize, &usize)| {
             let Some(&digest) = new.digests.get(item) else { return RowSource::NewRun };
             match self.groups.0.get(&digest) {
                 Some(&Group::Running { worker, row })
-                    if self.is_sooner(now, worker, tokens, new.priority) =>
+                    if self.is_sooner(now, worker, tokens, *wait_us) =>
                 {
                     RowSource::Running { worker, row }
                 }
@@ -152,10 +155,9 @@ impl<T: Clone> SchedulerState<T> {
         new.tokens.iter().enumerate().map(&mut source).collect()
     }
 
-    /// Whether the worker's run is likely to end before an item's own would.
-    fn is_sooner(&self, now: Moment, worker: usize, tokens: usize, priority: Priority) -> bool {
+    /// Whether the worker's run is likely to end before an item's own would, which waits first.
+    fn is_sooner(&self, now: Moment, worker: usize, tokens: usize, wait_us: f64) -> bool {
         let own_us = self.waiting.single_us(tokens) * self.cost.correction();
-        let wait_us = self.wait_of(now, priority).as_secs_f64() * 1e6;
         self.left_us(now, worker) <= wait_us + own_us
     }
 

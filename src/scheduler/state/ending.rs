@@ -16,8 +16,7 @@ impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run. It is given nothing until its batch
     /// ends after all.
     pub(super) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
-        let running = self.workers[worker].running.as_ref();
-        let stuck = running.map(|running| RunningBatch { items: Vec::new(), ..*running });
+        let stuck = self.workers[worker].running.is_some();
         let mut actions = self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];
         (state.live, state.stuck) = (false, stuck);
@@ -37,12 +36,10 @@ impl<T: Clone> SchedulerState<T> {
         actions
     }
 
-    /// The batch with which it was stuck has ended after all.
-    fn resume_stuck_worker(&mut self, worker: usize) -> Option<RunningBatch> {
+    /// The batch with which it was stuck has ended after all. Its time says nothing of others.
+    fn resume_stuck_worker(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
-        let stuck = state.stuck.take()?;
-        state.live = true;
-        Some(stuck)
+        state.live |= std::mem::take(&mut state.stuck);
     }
 
     pub(super) fn complete_batch(
@@ -50,13 +47,14 @@ impl<T: Clone> SchedulerState<T> {
         now: Moment,
         worker: usize,
         failed: &[(usize, Vectors)],
+        in_parts: bool,
     ) -> Vec<Action<T>> {
-        if let Some(stuck) = self.resume_stuck_worker(worker) {
-            self.learn(now, worker, &stuck);
-        }
+        self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         self.active = now;
-        self.learn(now, worker, &running);
+        if !in_parts {
+            self.learn(now, worker, &running);
+        }
         self.answer(worker, running, |row, wanted| {
             failed.iter().any(|(failed, lost)| *failed == row && lost.overlaps(wanted))
         })
@@ -68,7 +66,7 @@ impl<T: Clone> SchedulerState<T> {
         let took_us = now.since(ran.started).as_secs_f64() * 1e6;
         let is_wide = self.wide.as_ref().is_some_and(|wide| wide.worker == worker);
         let cost = self.cost_of_mut(worker);
-        if cost.is_unmeasured(ran.bucket) {
+        if cost.is_news(ran.bucket, took_us) {
             let factor = cost.learn(ran.bucket, took_us);
             match &mut self.wide {
                 Some(wide) if !is_wide => wide.cost.suppose(ran.bucket, factor),

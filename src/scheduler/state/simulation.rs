@@ -29,6 +29,8 @@ struct World {
     capacity: usize,
     items: BTreeMap<Sequence, TrackedItem>,
     requests: Vec<Range<Sequence>>,
+    /// Room of requests whose texts are being tokenized, each with its places.
+    rooms: Vec<(Reserved, usize)>,
     /// All items that get rows of what each worker runs, each with its row.
     running: Vec<Option<Vec<(usize, Sequence)>>>,
     live: Vec<bool>,
@@ -44,6 +46,8 @@ struct World {
     /// Items that started with another one, and those that joined it later.
     shared: u64,
     joined: u64,
+    /// Requests that came with room of their own.
+    from_rooms: u64,
     draining: bool,
 }
 
@@ -77,6 +81,7 @@ impl World {
             capacity,
             items: BTreeMap::new(),
             requests: Vec::new(),
+            rooms: Vec::new(),
             running: vec![None; workers],
             live: vec![false; workers],
             stuck: vec![false; workers],
@@ -87,8 +92,14 @@ impl World {
             checks_held: 0,
             shared: 0,
             joined: 0,
+            from_rooms: 0,
             draining: false,
         }
+    }
+
+    /// Places that are reserved.
+    fn reserved(&self) -> usize {
+        self.rooms.iter().map(|(_, places)| places).sum()
     }
 
     fn step(&mut self) {
@@ -96,8 +107,9 @@ impl World {
         let worker = self.random.usize(0..self.live.len());
         match self.random.u32(0..1000) {
             0..330 => self.submit(),
-            330..350 => self.announce(),
-            350..400 => self.cancel(),
+            330..360 => self.announce(),
+            360..365 => self.withdraw(),
+            365..400 => self.cancel(),
             400..470 => self.check(worker),
             470..490 => self.lose(worker),
             490..510 => self.stick(worker),
@@ -116,15 +128,23 @@ impl World {
         self.state.handle(self.now, &Event::Drain);
     }
 
-    /// A request that may come or not: it changes nothing but what was late already.
+    /// A request that may come or not: it changes nothing but what was late already, and the room
+    /// that it gets when its texts are there.
     fn announce(&mut self) {
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
-        let (priority, tokens) = (Priority::Bulk, self.random.usize(0..10_000));
-        let ahead = Duration::from_millis(self.random.u64(0..500));
+        let priorities = [Priority::Interactive, Priority::Bulk];
+        let priority = priorities[self.random.usize(0..2)];
+        let tokens = vec![self.random.usize(1..=512); self.random.usize(1..=20)];
         let tokenizing = Duration::from_millis(self.random.u64(0..500));
-        let event = Event::Announce(Announced { priority, tokens, deadline, ahead, tokenizing });
-        let mut actions = self.state.handle(self.now, &event);
-        match actions.pop_if(|action| matches!(action, Action::Refuse(_))) {
+        let has_come = self.random.bool();
+        let new = Announced { priority, tokens: &tokens, deadline, tokenizing, has_come };
+        let needed = self.state.least_time(&tokens).unwrap_or_default();
+        let is_asked_again = !has_come || needed > deadline.since(self.now);
+        let mut actions = self.state.handle(self.now, &Event::Announce(new));
+        let is_answer =
+            |action: &mut Action| matches!(action, Action::Refuse(_) | Action::Reserve(_));
+        let answer = actions.pop_if(is_answer);
+        match answer {
             Some(Action::Refuse(Refusal::NoWorker)) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
@@ -132,10 +152,33 @@ impl World {
             _ => assert!(!self.draining && self.live.contains(&true), "{self}"),
         }
         self.carry_out(0, actions);
+        match answer {
+            Some(Action::Reserve(room)) => {
+                self.rooms.push((room, tokens.len()));
+                assert!(self.items.len() + self.reserved() <= self.capacity, "{self}");
+            }
+            None => assert!(is_asked_again, "{self}"),
+            Some(_) => {}
+        }
+    }
+
+    /// A request with room leaves before its items come.
+    fn withdraw(&mut self) {
+        if !self.rooms.is_empty() {
+            let (room, _) = self.rooms.swap_remove(self.random.usize(0..self.rooms.len()));
+            self.state.handle(self.now, &Event::Release(room));
+        }
     }
 
     fn submit(&mut self) {
-        let count = if self.random.u32(0..10) == 0 { 60 } else { self.random.usize(1..=5) };
+        let room = if self.random.bool() { self.rooms.pop() } else { None };
+        let count = match room {
+            // Rows of some texts may be known.
+            Some((_, places)) => self.random.usize(1..=places),
+            None if self.random.u32(0..10) == 0 => 60,
+            None => self.random.usize(1..=5),
+        };
+        let reserved = room.map(|(reserved, _)| reserved);
         // A few texts come often. The same text has the same tokens.
         let texts = if self.random.bool() { 20 } else { 1_000_000 };
         let digests: Vec<Digest> =
@@ -145,7 +188,8 @@ impl World {
         let vectors = wanted[self.random.usize(0..wanted.len())];
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
         let choices = [None, Some(Priority::Interactive), Some(Priority::Bulk)];
-        let priority = choices[self.random.usize(0..choices.len())];
+        let chosen = choices[self.random.usize(0..choices.len())];
+        let priority = reserved.map_or(chosen, |reserved| Some(reserved.priority));
         let contents = vec![(); count];
         let event = Event::Submit {
             tokens: &tokens,
@@ -154,20 +198,27 @@ impl World {
             vectors,
             priority,
             deadline,
+            reserved,
         };
         let actions = self.state.handle(self.now, &event);
         let (answer, others) = actions.split_first().expect("a submission is answered");
         self.carry_out(0, others.to_vec());
-        let outstanding = self.items.len();
+        let outstanding = self.items.len() + self.reserved();
         match answer {
             Action::Accept { items } => {
-                assert!(!self.draining && outstanding + count <= self.capacity, "{self}");
+                let fits = outstanding + count <= self.capacity;
+                // Checks may have come since there was room, and they ask for none.
+                assert!(!self.draining && (fits || reserved.is_some()), "{self}");
                 assert!(self.live.contains(&true), "nobody can run it {self}");
                 for (item, digest) in items.clone().zip(digests) {
                     self.enter(item, TrackedItem::of_text(digest, vectors, deadline));
                     self.note_join(item);
                 }
                 self.requests.push(items.clone());
+                self.from_rooms += u64::from(reserved.is_some());
+            }
+            Action::Refuse(Refusal::Full { .. } | Refusal::Late { .. }) if reserved.is_some() => {
+                panic!("it has room {self}")
             }
             Action::Refuse(Refusal::Full { .. }) => {
                 assert!(outstanding + count > self.capacity, "{self}");
@@ -177,6 +228,9 @@ impl World {
             }
             Action::Refuse(Refusal::NoWorker) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
+            }
+            Action::Refuse(Refusal::TooShort { needed }) => {
+                assert!(!self.draining && *needed > deadline.since(self.now), "{self}");
             }
             other => assert!(self.draining, "{other:?} {self}"),
         }
@@ -342,9 +396,10 @@ impl World {
                 }
                 Action::Wake { worker } => assert!(self.live[worker], "{self}"),
                 Action::WakeAll => {}
-                Action::Accept { .. } | Action::Refuse(_) | Action::Answer { .. } => {
-                    panic!("unasked {self}")
-                }
+                Action::Accept { .. }
+                | Action::Refuse(_)
+                | Action::Reserve(_)
+                | Action::Answer { .. } => panic!("unasked {self}"),
             }
         }
         ran
@@ -368,6 +423,11 @@ impl World {
             steps += 1;
             assert!(steps < 10_000, "the drain does not end {self}");
         }
+        while !self.rooms.is_empty() {
+            self.withdraw();
+        }
+        let admission = &self.state.admission;
+        assert_eq!((admission.reserved_items, admission.reserved_ns), (0, [0; 2]), "{self}");
     }
 }
 
@@ -379,7 +439,7 @@ impl std::fmt::Display for World {
 
 #[test]
 fn every_item_ends_once_whatever_happens() {
-    let mut totals = [0; 10];
+    let mut totals = [0; 11];
     let mut worlds = 0;
     for seed in Seeds::new("every_item_ends_once_whatever_happens", 0..SEEDS) {
         let mut world = World::new(seed);
@@ -400,6 +460,7 @@ fn every_item_ends_once_whatever_happens() {
             world.checks_held,
             world.shared,
             world.joined,
+            world.from_rooms,
         ];
         totals.iter_mut().zip(ways).for_each(|(total, way)| *total += way);
         worlds += 1;

@@ -4,6 +4,7 @@ use super::*;
 use crate::batch::plan::bucket_ladder;
 use crate::limits::{MaxBatchRows, MaxBatchTokens, RETRY_AFTER_MAX};
 
+mod announced;
 mod long_texts;
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
@@ -30,7 +31,8 @@ pub(super) fn state(capacity: usize, workers: usize) -> SchedulerState {
 
 fn submission(tokens: &[usize], priority: Option<Priority>, deadline: Moment) -> Event<'_> {
     let (digests, vectors) = (&[][..], Vectors::Both);
-    Event::Submit { tokens, contents: NOTHING, digests, vectors, priority, deadline }
+    let (contents, reserved) = (NOTHING, None);
+    Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved }
 }
 
 fn submit(state: &mut SchedulerState, tokens: &[usize]) -> Vec<Action> {
@@ -322,6 +324,24 @@ fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
 }
 
 #[test]
+fn refused_bulk_requests_do_not_put_off_refused_interactive_ones() {
+    let mut state = state(10_000, 1);
+    submit_as(&mut state, &[100; 200], Priority::Interactive, LATER);
+    let wait = state.predicted_wait(at(0));
+    let refused = |state: &mut SchedulerState, priority| {
+        let deadline = at(0) + wait;
+        match submit_as(state, &[100; 20], priority, deadline) {
+            Action::Refuse(Refusal::Late { retry_after }) => retry_after,
+            taken => panic!("it cannot be in time: {taken:?}"),
+        }
+    };
+    let mut bulk = Duration::ZERO;
+    (0..200).for_each(|_| bulk = refused(&mut state, Priority::Bulk));
+    assert_eq!(bulk, RETRY_AFTER_MAX);
+    assert!(refused(&mut state, Priority::Interactive) <= wait);
+}
+
+#[test]
 fn the_example_at_the_head_of_admission_holds() {
     let mut state = state(1000, 1);
     let model = CostModel {
@@ -391,95 +411,4 @@ fn a_large_request_lets_others_of_its_class_in_between() {
     }
     // Twenty items are five batches of four; the large request has as many in between.
     assert!((5..=12).contains(&batches), "{batches}");
-}
-
-fn announced(priority: Priority, time: Duration) -> Announced {
-    let (ahead, tokenizing) = (Duration::ZERO, Duration::ZERO);
-    Announced { priority, tokens: 2000, deadline: at(0) + time, ahead, tokenizing }
-}
-
-fn announce(state: &mut SchedulerState, priority: Priority, time: Duration) -> Vec<Action> {
-    state.handle(at(0), &Event::Announce(announced(priority, time)))
-}
-
-#[test]
-fn a_request_is_refused_by_its_head_when_nothing_can_run_it() {
-    let bulk = |state: &mut SchedulerState| announce(state, Priority::Bulk, Duration::from_secs(1));
-    let mut state = state(10, 1);
-    assert_eq!(bulk(&mut state), []);
-    state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::NoWorker)]);
-    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
-    state.handle(at(0), &Event::Drain);
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::Draining)]);
-    state.handle(at(0), &Event::Close);
-    assert_eq!(bulk(&mut state), [Action::Refuse(Refusal::NoWorker)]);
-    assert_eq!(state.counts().refused, 3);
-}
-
-#[test]
-fn a_request_is_refused_by_its_head_when_every_place_is_taken() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5]);
-    assert_eq!(announce(&mut state, Priority::Bulk, Duration::from_secs(1)), []);
-    submit(&mut state, &[5]);
-    let refused = announce(&mut state, Priority::Bulk, Duration::from_secs(1));
-    assert!(matches!(refused[..], [Action::Refuse(Refusal::Full { .. })]), "{refused:?}");
-}
-
-#[test]
-fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
-    let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER);
-    let wait = state.predicted_wait(at(0));
-    assert_eq!(announce(&mut state, Priority::Bulk, wait * 2), []);
-    assert_eq!(announce(&mut state, Priority::Interactive, wait), []);
-    let mut told = Duration::ZERO;
-    for _ in 0..3 {
-        let refused = announce(&mut state, Priority::Bulk, wait);
-        let [Action::Refuse(Refusal::Late { retry_after })] = refused[..] else {
-            panic!("{refused:?}")
-        };
-        assert!(retry_after > told, "{retry_after:?} {told:?}");
-        told = retry_after;
-    }
-    let Action::Refuse(Refusal::Late { retry_after }) =
-        submit_as(&mut state, &[100; 20], Priority::Bulk, at(0) + wait)
-    else {
-        panic!("it cannot be in time")
-    };
-    assert!(retry_after > told, "both halves promise behind each other");
-    assert_eq!(state.queue_depth(), 200, "nothing of it waits");
-}
-
-#[test]
-fn requests_that_are_still_read_or_tokenized_count_as_wait() {
-    let mut state = state(10, 1);
-    let second = Duration::from_secs(1);
-    let new = announced(Priority::Interactive, second);
-    let mut announce = |new: Announced| state.handle(at(0), &Event::Announce(new));
-    let (half, zero) = (second / 2, Duration::ZERO);
-    for (ahead, tokenizing) in [(half, zero), (zero, half), (half, half)] {
-        assert_eq!(announce(Announced { ahead, tokenizing, ..new }), [], "one beside the other");
-    }
-    for (ahead, tokenizing) in [(second, zero), (zero, second)] {
-        let refused = announce(Announced { ahead, tokenizing, ..new });
-        assert!(matches!(refused[..], [Action::Refuse(Refusal::Late { .. })]), "{refused:?}");
-    }
-}
-
-#[test]
-fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
-    let mut state = state(1, 1);
-    submit(&mut state, &[5]);
-    let tokens = 1 << 40;
-    let new = announced(Priority::Bulk, Duration::ZERO);
-    let event = Event::Announce(Announced { tokens, deadline: LATER, ..new });
-    state.handle(at(0), &event);
-    let minute = at(0) + RETRY_AFTER_MAX;
-    let refused = state.handle(minute, &event);
-    let [Action::Refuse(Refusal::Full { retry_after })] = refused[..] else {
-        panic!("{refused:?}")
-    };
-    assert!(retry_after < Duration::from_secs(1), "{retry_after:?}");
 }

@@ -24,8 +24,8 @@ pub(super) struct RunningBatch {
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     pub(super) live: bool,
-    /// Its batch, which runs for too long; it lives again when that ends after all.
-    pub(super) stuck: Option<RunningBatch>,
+    /// Its batch runs for too long; it lives again when that ends after all.
+    pub(super) stuck: bool,
     /// It asked for work and found none.
     pub(super) idle: bool,
     /// It was woken since and has not asked again.
@@ -83,7 +83,14 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Workers whose batch runs for too long.
     pub fn stuck(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.stuck.is_some()).count()
+        self.workers.iter().filter(|worker| worker.stuck).count()
+    }
+
+    /// Counts no time for batches in which the whole process stood still, up to `now`.
+    pub(crate) fn pass_over(&mut self, now: Moment, pause: Duration) {
+        for running in self.workers.iter_mut().filter_map(|worker| worker.running.as_mut()) {
+            running.started = now.min(running.started + pause);
+        }
     }
 
     /// Workers whose batch has run for `limit` or longer, and for several times what it should take

@@ -14,6 +14,7 @@ use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission,
 use crate::seeds::Seeds;
 
 mod panics;
+mod replacement;
 
 const HIDDEN: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -341,8 +342,7 @@ async fn a_batch_that_does_not_fit_memory_is_run_in_halves() {
 #[tokio::test]
 async fn a_half_that_does_not_fit_memory_fails_alone_and_once() {
     let items: Vec<TokenIds> = (1..9).map(|seed| ids(seed, 9)).collect();
-    let script = faults([(1, out_of_memory()), (3, out_of_memory())]);
-    let (pool, results) = run_together(script, &items).await;
+    let (pool, results) = run_together(faults([1, 3].map(|n| (n, out_of_memory()))), &items).await;
     for (index, rows) in results.iter().enumerate() {
         let failed = matches!(rows, Err(RunError::EngineFailed(why)) if why.contains("memory"));
         assert_eq!(failed, index >= 4, "item {index}: {rows:?}");
@@ -355,7 +355,9 @@ async fn a_half_that_does_not_fit_memory_fails_alone_and_once() {
 async fn one_item_that_does_not_fit_memory_is_run_once_more() {
     let pool = TestPool::new(1, 100, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
     assert_rows(&[ids(1, 9)], &pool.run(&[ids(1, 9)]).await.expect("the second run"));
+    let cost = pool.scheduler.snapshot().cost_correction.to_bits();
     pool.run(&[ids(2, 9)]).await.expect_err("twice is enough");
+    assert_eq!(pool.scheduler.snapshot().cost_correction.to_bits(), cost, "nothing was learnt");
     pool.run(&[ids(3, 9)]).await.expect("the session is kept");
     assert_eq!(pool.scheduler.snapshot().workers.restarts, 0);
 }

@@ -10,7 +10,8 @@ use super::*;
 mod framing;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TIMEOUTS: Timeouts = Timeouts { idle: Duration::from_secs(75), head: SECOND, write: SECOND };
+const TIMEOUTS: Timeouts =
+    Timeouts { idle: Duration::from_secs(75), head: SECOND, write: SECOND, least_per_s: 1 };
 
 const GET: &[u8] = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n";
 const POST: &[u8] = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody";
@@ -23,7 +24,7 @@ const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunke
 fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
     let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
-    (RequestGate::new(TimedStream::new(server, TIMEOUTS.write), TIMEOUTS, refuse_head), client)
+    (RequestGate::new(TimedStream::new(server, TIMEOUTS.patience()), TIMEOUTS, refuse_head), client)
 }
 
 /// Runs on a clock that stands still while there is work, and jumps when all wait for it.

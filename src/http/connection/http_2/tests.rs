@@ -5,15 +5,19 @@ use std::future::pending;
 use actix_service::fn_service;
 use actix_web::HttpResponse;
 use h2::client::{SendRequest, handshake};
-use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TIMEOUTS: Timeouts =
-    Timeouts { idle: Duration::from_secs(75), head: SECOND, write: Duration::from_secs(3) };
+const TIMEOUTS: Timeouts = Timeouts {
+    idle: Duration::from_secs(75),
+    head: SECOND,
+    write: Duration::from_secs(3),
+    least_per_s: 100,
+};
 /// An answer that no window has room for.
 const LARGE: usize = 1_000_000;
 
@@ -127,6 +131,134 @@ fn an_answer_without_room_in_its_window_resets_its_stream() {
     });
     assert_eq!(reason, Some(Reason::CANCEL));
     assert_eq!(lasted, SECOND + TIMEOUTS.write, "the client leaves then");
+}
+
+/// Reads an answer whose window is opened by `bytes` after each `pause`; how it ended, and how many
+/// bytes of it had come.
+fn read_slowly(bytes: usize, pause: Duration) -> (Option<Reason>, usize) {
+    let ((reason, length), _) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let (answer, _) = send.send_request(get(), true).expect("it is sent");
+        let mut body = answer.await.expect("an answer").into_body();
+        let (mut length, mut kept) = (0, 0);
+        loop {
+            let next = tokio::time::timeout(pause, body.data()).await;
+            match next {
+                Ok(Some(Ok(chunk))) => {
+                    length += chunk.len();
+                    kept += chunk.len();
+                }
+                Ok(Some(Err(error))) => return (error.reason(), length),
+                Ok(None) => return (None, length),
+                Err(_) => {
+                    let more = bytes.min(kept);
+                    kept -= more;
+                    body.flow_control().release_capacity(more).expect("they were taken");
+                }
+            }
+        }
+    });
+    (reason, length)
+}
+
+#[test]
+fn a_stream_whose_window_opens_slower_than_the_least_rate_is_reset() {
+    let (reason, length) = read_slowly(100, SECOND * 2);
+    assert_eq!(reason, Some(Reason::CANCEL), "50 bytes a second");
+    assert!(length < LARGE, "{length}");
+    assert_eq!(read_slowly(100_000, SECOND * 2), (None, LARGE), "it pauses, and is fast enough");
+}
+
+/// A stream whose other end takes a byte after each second.
+#[test]
+fn a_socket_of_http_2_that_drains_by_the_byte_is_closed() {
+    let (_, lasted) = run(pending(), |stream| async move {
+        let (mut taken, given) = tokio::io::split(stream);
+        let (inner, mut outer) = duplex(64 * 1024);
+        let (mut inner_read, mut inner_write) = tokio::io::split(inner);
+        // What the client sends goes through; what the server sends comes by the byte.
+        let mut given = given;
+        tokio::task::spawn_local(async move {
+            let _ = tokio::io::copy(&mut inner_read, &mut given).await;
+        });
+        let slow = tokio::task::spawn_local(async move {
+            // The head and the first part of the answer come at once.
+            for _ in 0..100_000 {
+                let Ok(byte) = taken.read_u8().await else { return };
+                if inner_write.write_u8(byte).await.is_err() {
+                    break;
+                }
+            }
+            loop {
+                sleep(SECOND).await;
+                if taken.read_u8().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (send, connection) = h2::client::Builder::new()
+            .initial_window_size(2 * LARGE as u32)
+            .initial_connection_window_size(2 * LARGE as u32)
+            .handshake::<_, Bytes>(&mut outer)
+            .await
+            .expect("HTTP/2");
+        let mut send = send.ready().await.expect("it is open");
+        let (answer, _) = send.send_request(get(), true).expect("it is sent");
+        tokio::select! {
+            _ = connection => {}
+            _ = async { (answer.await, std::future::pending::<()>().await) } => {}
+            _ = slow => {}
+        }
+    });
+    assert!(lasted < SECOND * 20, "{lasted:?}");
+}
+
+/// A request whose head takes some kilobytes, though later ones are short on the wire.
+fn get_with_head(value: &str) -> http::Request<()> {
+    let request = http::Request::get("https://localhost/");
+    request.header("x-long", value).body(()).expect("valid")
+}
+
+#[test]
+fn heads_of_a_connection_wait_once_they_take_the_memory_that_there_is_for_them() {
+    let ((most, answered), _) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let value = "v".repeat(3900);
+        let heads: Vec<_> = (0..4).map(|_| value.as_str()).collect();
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            let mut request = get_with_head(&value);
+            for (number, value) in heads.iter().enumerate().skip(1) {
+                let name = http::HeaderName::try_from(format!("x-{number}")).expect("a name");
+                request.headers_mut().insert(name, value.parse().expect("a value"));
+            }
+            send = send.ready().await.expect("it is open");
+            answers.push(send.send_request(request, true).expect("it is sent").0);
+        }
+        // Each is answered after a second: those that came together end together.
+        let begin = now();
+        let mut at_once = 0;
+        let mut answered = 0;
+        for answer in answers {
+            let answer = answer.await;
+            answered += usize::from(answer.is_ok());
+            at_once += usize::from(now() - begin < SECOND * 3 / 2);
+        }
+        (at_once, answered)
+    });
+    assert_eq!(answered, 100, "the others waited");
+    assert!(most < 50, "{most} heads of 16 kB were in memory at once");
+}
+
+#[test]
+fn a_head_above_16_kib_is_431() {
+    let (status, _) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let request = get_with_head(&"v".repeat(16 * 1024));
+        let (answer, _) = send.send_request(request, true).expect("it is sent");
+        answer.await.expect("an answer").status().as_u16()
+    });
+    assert_eq!(status, 431);
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl<'a> TextsRequest<'a> {
             vectors,
             priority: Some(priority),
             deadline,
+            reserved: None,
         };
         state.handle(now, &event).remove(0)
     }
@@ -248,7 +249,7 @@ fn a_repeated_text_counts_once_in_the_time_of_its_request() {
     ask(&mut state, at(0));
     TextsRequest::bulk(&[1]).accepted(&mut state);
     ask(&mut state, at(0));
-    let own = state.estimated_time(200 * TOKENS);
+    let own = state.own_time(&[TOKENS; 200]);
     let deadline = at(0) + own / 2;
     let distinct: Vec<u128> = (100..300).collect();
     let refused =

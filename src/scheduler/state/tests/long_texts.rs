@@ -76,16 +76,109 @@ fn one_long_run_teaches_what_the_next_one_takes() {
     assert!(!stuck);
 }
 
-#[test]
-fn a_batch_that_was_given_up_teaches_too_when_it_ends() {
-    let mut state = slow_state();
-    state.handle(at(0), &submission(&[8000], None, LATER));
-    ask(&mut state, at(0));
-    state.handle(at(1000), &Event::WorkerStuck { worker: 0 });
-    let end = at(0) + TRUE.predict(bucket(8192));
+/// Runs one text from `start` that takes `factor` times what it should; its end.
+fn run_disturbed(state: &mut SchedulerState, tokens: usize, start: Moment, factor: f64) -> Moment {
+    state.handle(start, &submission(&[tokens], None, LATER));
+    let actions = ask(state, start);
+    let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
+    let end = start + TRUE.predict(bucket).mul_f64(factor);
     state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
-    let needed = state.least_time(&[8000]).expect("it was measured");
-    assert!(needed > TRUE.predict(bucket(8192)).mul_f64(0.9), "{needed:?}");
+    end
+}
+
+fn needed(state: &SchedulerState, tokens: usize) -> Duration {
+    state.least_time(&[tokens]).expect("it was measured")
+}
+
+/// What becomes of a text that has `time`; one that is taken runs undisturbed.
+fn offer(state: &mut SchedulerState, tokens: usize, now: Moment, time: Duration) -> bool {
+    match state.handle(now, &submission(&[tokens], None, now + time))[0] {
+        Action::Accept { .. } => {
+            let actions = ask(state, now);
+            let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
+            let end = now + TRUE.predict(bucket);
+            state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+            true
+        }
+        Action::Refuse(Refusal::TooShort { needed }) => {
+            assert!(needed > time, "{needed:?}");
+            false
+        }
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_disturbed_run_locks_no_length_out() {
+    let mut state = slow_state();
+    let true_time = TRUE.predict(bucket(2048));
+    let mut now = run_disturbed(&mut state, 2000, at(0), 10.0);
+    assert!(needed(&state, 2000) > true_time * 4, "{:?}", needed(&state, 2000));
+    // Texts with twice the time that they take come every second.
+    let mut refused = 0;
+    while !offer(&mut state, 2000, now, true_time * 2) {
+        now = now + Duration::from_secs(1);
+        refused += 1;
+        assert!(refused < 3600, "it is locked out");
+    }
+    assert!(needed(&state, 2000) < true_time * 2, "{:?}", needed(&state, 2000));
+    assert!(offer(&mut state, 2000, now + true_time, true_time * 2));
+}
+
+#[test]
+fn a_text_that_takes_longer_than_its_time_is_tried_seldom() {
+    let mut state = slow_state();
+    let mut now = run_disturbed(&mut state, 8000, at(0), 1.0);
+    let time = Duration::from_secs(30);
+    let mut ran = Duration::ZERO;
+    let begin = now;
+    while now.since(begin) < Duration::from_secs(24 * 3600) {
+        if offer(&mut state, 8000, now, time) {
+            ran += TRUE.predict(bucket(8192));
+            now = now + TRUE.predict(bucket(8192));
+        }
+        now = now + Duration::from_secs(10);
+    }
+    let part = ran.as_secs_f64() / now.since(begin).as_secs_f64();
+    assert!(part > 0.0 && part < 0.06, "{part} of the worker's time");
+}
+
+#[test]
+fn a_shorter_run_of_a_long_text_replaces_a_longer_one() {
+    let mut state = slow_state();
+    let end = run_disturbed(&mut state, 2000, at(0), 10.0);
+    run_disturbed(&mut state, 2000, end, 1.0);
+    let ratio = needed(&state, 2000).as_secs_f64() / TRUE.predict(bucket(2048)).as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.2, "{ratio} of what it takes");
+}
+
+#[test]
+fn batches_that_faster_runs_follow_refuse_no_more_than_those_would() {
+    let mut state = slow_state();
+    let before = needed(&state, 60);
+    let mut now = at(0);
+    (0..200).for_each(|_| now = run_disturbed(&mut state, 60, now, 0.4));
+    assert!(needed(&state, 60) < before.mul_f64(0.5), "the start was disturbed");
+    (0..200).for_each(|_| now = run_disturbed(&mut state, 60, now, 4.0));
+    assert_eq!(needed(&state, 60), before, "what disturbs them may be over");
+}
+
+#[test]
+fn a_batch_that_was_given_up_or_ran_in_parts_teaches_nothing() {
+    for (tokens, in_parts) in [(8000, false), (60, false), (8000, true), (60, true)] {
+        let mut state = slow_state();
+        state.handle(at(0), &submission(&[tokens], None, LATER));
+        ask(&mut state, at(0));
+        let (cost, end) = (state.cost(), at(300_000));
+        if in_parts {
+            state.handle(end, &Event::BatchDoneInParts { worker: 0, failed: &[] });
+        } else {
+            state.handle(at(1000), &Event::WorkerStuck { worker: 0 });
+            state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+        }
+        assert_eq!(state.cost(), cost, "{tokens} {in_parts}");
+        assert_eq!(state.live_and_busy(), (1, 0));
+    }
 }
 
 #[test]

@@ -143,6 +143,7 @@ impl ClosedLoop {
             vectors: Vectors::Both,
             priority: Some(Priority::Interactive),
             deadline,
+            reserved: None,
         };
         let actions = self.state.handle(self.now, &event);
         self.carry_out(actions);
@@ -252,7 +253,8 @@ fn submit(state: &mut SchedulerState<usize>, texts: usize) -> Vec<Action<usize>>
     let deadline = Moment::from_nanos(u64::MAX);
     let (tokens, contents, digests) = (&tokens[..], &contents[..], &[][..]);
     let (vectors, priority) = (Vectors::Both, None);
-    let event = Event::Submit { tokens, contents, digests, vectors, priority, deadline };
+    let event =
+        Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved: None };
     state.handle(Moment::START, &event)
 }
 

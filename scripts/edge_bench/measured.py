@@ -1,0 +1,145 @@
+"""The harness of the measurements: servers, single texts beside a load, figures."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from default_package.command import say
+from default_package.errors import PackageError
+from http_bench import latency, open_loop, servers
+from http_bench.figures import Figure, at_least, at_most, share
+from http_bench.open_loop import Answer, Load
+
+from . import aside, clients, material
+from .aside import Ended
+
+DENSE = "/v1/embeddings"
+CLOSED_CLIENTS = 4
+AGAIN = 8
+"""So many times longer a closed loop runs once more on a machine too busy to answer at all."""
+TAIL_S = 40.0
+"""Longer than a request may take."""
+LONG_RATE = 2.0
+"""Texts a second of as many tokens as the model takes, which a small machine can run."""
+
+
+@dataclass
+class Sizes:
+    """How long and how many; the command line sets them."""
+
+    seconds: float
+    slow_seconds: float
+    rate: float
+    deadline_ms: int
+    idle: int
+    slow: int
+    unread: int
+    rest_seconds: float
+    """Behind a storm, before memory is looked at."""
+
+
+@dataclass
+class Measured:
+    """Figures for people, and everything that was seen for JSON."""
+
+    sizes: Sizes
+    texts: list[str]
+    arguments: list[str]
+    folder: Path
+    """For certificates."""
+    figures: list[Figure] = field(default_factory=list)
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def server(self, *more: str, tls: bool = False) -> Iterator[servers.Server]:
+        """A fresh server, warmed up a little."""
+        certificate, key = material.make_certificate(self.folder) if tls else ("", "")
+        secure = ["--tls-cert", certificate, "--tls-key", key] if tls else []
+        with servers.duovec([*self.arguments, *secure, *more]) as server:
+            self.probe(server, min(self.sizes.seconds, 2.0))
+            yield server
+
+    def capacity(self, url: str, wires: list[bytes]) -> float:
+        """Good answers a second of a closed loop."""
+        for seconds in (self.sizes.seconds, self.sizes.seconds * AGAIN):
+            with aside.aside(clients.looping, url, wires, CLOSED_CLIENTS) as ended:
+                time.sleep(seconds)
+            if ended.found[200]:
+                return ended.found[200] / seconds
+            say(f"nothing was answered in {seconds:g} s of a closed loop: {dict(ended.found)}")
+        raise PackageError("a closed loop gets no answer")
+
+    def probe(self, server: servers.Server, seconds: float, text_bytes: int = 0) -> list[Answer]:
+        """Single texts in an open loop: the project's, or some of so many bytes."""
+        rate = min(self.sizes.rate, LONG_RATE) if text_bytes else self.sizes.rate
+        due = latency.poisson(rate, seconds, material.SEED)
+        texts = self.texts
+        if text_bytes:
+            texts = [material.long_text(texts, text_bytes, number) for number in range(len(due))]
+        load = Load(server.url + DENSE, [{"input": text} for text in texts], due, tail_s=TAIL_S)
+        return aside.run(open_loop.answers_of, load).found
+
+    def beside(
+        self,
+        server: servers.Server,
+        seconds: float,
+        work: aside.Work,
+        *arguments: Any,
+        text_bytes: int = 0,
+    ) -> tuple[list[Answer], list[Answer], Ended]:
+        """Single texts without the load, half before it and half behind it, and beside it."""
+        undisturbed = self.probe(server, seconds / 2, text_bytes)
+        with aside.aside(work, *arguments) as ended:
+            beside = self.probe(server, seconds, text_bytes)
+        undisturbed += self.probe(server, seconds / 2, text_bytes)
+        return undisturbed, beside, ended
+
+    def p99(self, name: str, found: tuple[list[Answer], list[Answer], Ended], most: float) -> None:
+        undisturbed, beside, ended = found
+        quiet, loud = good_spread(undisturbed), good_spread(beside)
+        answered = sum(one.status == 200 for one in beside)
+        told = f"p99 {loud['p99']:.1f} ms, undisturbed {quiet['p99']:.1f} ms"
+        self.figures += [
+            at_most(f"{name}: {told}", ratio(loud["p99"], quiet["p99"]), most, times),
+            at_least(f"{name}: single texts answered", answered / len(beside), 1.0, share),
+        ]
+        self.seen[name] = {
+            "undisturbed_ms": quiet,
+            "beside_ms": loud,
+            "statuses": Counter(one.status for one in beside),
+            "load": ended.found,
+            "sender_cores": ended.cores,
+        }
+
+
+def ratio(part: float, whole: float) -> float:
+    """Not a number when there is nothing to compare with."""
+    return part / whole if whole else math.nan
+
+
+def times(value: float) -> str:
+    """2 -> `2.00 x`."""
+    return f"{value:.2f} x"
+
+
+def megabytes(value: float) -> str:
+    """268.4 -> `268 MB`."""
+    return f"{value:,.0f} MB"
+
+
+def good_spread(answers: list[Answer]) -> dict[str, float]:
+    """Latencies of good answers in milliseconds, from when they were due."""
+    return latency.spread(one.latency for one in answers if one.status == 200)
+
+
+def good_per_s(answers: list[Answer], deadline_s: float, seconds: float) -> float:
+    """Answers in time, of those that ended while requests came."""
+    good = [one for one in answers if one.in_time(deadline_s) and one.ended <= seconds]
+    return len(good) / seconds

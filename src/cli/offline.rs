@@ -1,0 +1,73 @@
+//! What `embed` and `batch` have in common: an output that goes on where an earlier run ended.
+
+use std::sync::Arc;
+
+use super::load::{Chosen, Loaded, Measuring, load};
+use super::progress_bar;
+use crate::clock::{Clock, RealClock};
+use crate::config::{Config, OptimizeFor};
+use crate::corpus::{
+    self, CorpusError, CorpusProgress, Destination, Machine, Maker, OutputTarget, Terms, Totals,
+};
+use crate::package::ModelPackage;
+use crate::tokenize::TextTokenizer;
+
+/// An output and the input that it is made from.
+pub(super) struct Production<W> {
+    pub(super) target: OutputTarget,
+    /// Those that are known before the model is loaded.
+    pub(super) terms: Terms,
+    pub(super) windows: W,
+    /// Bytes of the input; 0 when nobody knows.
+    pub(super) length: u64,
+}
+
+impl<W> Production<W> {
+    /// Makes what is not there yet, and shows how far it is. What is wrong with the output or with
+    /// the input of a complete one is said before the model is loaded. Nothing is warmed up: a
+    /// shape is run when a text needs it.
+    ///
+    /// # Errors
+    /// When the run ends before the output is whole; finished parts stay valid.
+    pub(super) fn run<M: Maker>(
+        self,
+        config: &Config,
+        maker: impl FnOnce(ModelPackage, TextTokenizer, &Terms) -> M,
+    ) -> anyhow::Result<Totals>
+    where
+        W: Iterator<Item = Result<M::Window, CorpusError>>,
+    {
+        let Self { target, terms, windows, length } = self;
+        let mut destination = Destination::open(target, &terms)?;
+        if destination.is_finished() {
+            let totals = destination.check_finished(windows)?;
+            tracing::info!("the output is already complete; nothing is left to do");
+            return Ok(totals);
+        }
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+        let mut config = config.clone();
+        config.engine.optimize_for = OptimizeFor::Throughput;
+        // The last bits of a vector depend on the batch that it runs in. What shares a batch
+        // depends on its size, so that must not be chosen anew in each run.
+        let measuring = Measuring::MeasureWorkers;
+        let Loaded { package, tokenizer, chosen } =
+            load(&config, measuring, &clock, &Arc::default())?;
+        let Chosen { engine, buckets, workers, max_batch_tokens, .. } = chosen;
+        let batch_tokens = max_batch_tokens.as_usize();
+        let terms = terms.run_by(engine.info(), batch_tokens);
+        destination.begin(&terms)?;
+        let machine = Machine {
+            engine,
+            buckets,
+            batch_tokens,
+            workers: workers.as_usize(),
+            watchdog: config.watchdog,
+            clock: Arc::clone(&clock),
+            progress: CorpusProgress::of(length),
+        };
+        let machine = Arc::new(machine);
+        let maker = maker(package, tokenizer, &terms);
+        let run = || corpus::run(windows, &maker, &mut destination, &machine);
+        Ok(progress_bar::show_while(&machine.progress, &*clock, run)?)
+    }
+}

@@ -1,0 +1,218 @@
+//! Whole runs on the fake engine, with faults.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::batch::plan::bucket_ladder;
+use crate::clock::RealClock;
+use crate::engine::EngineError;
+use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
+use crate::limits::{MaxBatchRows, MaxBatchTokens, WorkerStuckMs};
+
+const HIDDEN: usize = 8;
+
+/// Texts of a window are their lengths.
+struct LengthWindow(Vec<u32>);
+
+impl Window for LengthWindow {
+    fn digest(&self) -> String {
+        let mut digest = PieceDigest::default();
+        self.0.iter().for_each(|length| digest.add(length.to_le_bytes()));
+        digest.finish()
+    }
+
+    fn place(&self) -> String {
+        "here".to_owned()
+    }
+
+    fn span(&self) -> Range<u64> {
+        0..1
+    }
+}
+
+/// Writes a line for each text: whether its row is that of its ids, or that it was lost.
+struct Checks;
+
+impl Maker for Checks {
+    type Window = LengthWindow;
+    type Prepared = Vec<TokenIds>;
+
+    fn prepare(&self, window: LengthWindow) -> Result<(Vec<TokenIds>, Vec<TokenIds>), CorpusError> {
+        let ids = |length: &u32| TokenIds::new(&(0..*length).collect::<Vec<_>>());
+        let items: Vec<TokenIds> = window.0.iter().map(ids).collect();
+        Ok((items.clone(), items))
+    }
+
+    fn part<'a>(&'a self, prepared: &'a Vec<TokenIds>, rows: Vec<TextRow>) -> NewPart<'a> {
+        assert_eq!(prepared.len(), rows.len());
+        let line = |(ids, row): (&TokenIds, &TextRow)| match row.lost {
+            Some(_) => format!("{} lost\n", ids.len()),
+            None => format!("{} {}\n", ids.len(), row.rows.dense == expected_dense(ids, HIDDEN)),
+        };
+        let lines: String = prepared.iter().zip(&rows).map(line).collect();
+        let write = Box::new(move |path: &Path| {
+            stream(path, |out| std::io::Write::write_all(out, lines.as_bytes()))
+        });
+        NewPart { totals: Totals::default(), reasons: Vec::new(), write }
+    }
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// What was written, of three windows; else why the run ended.
+    fn run(&self, workers: usize, script: FakeScript, stuck_ms: u64) -> Result<String, String> {
+        let tokens = MaxBatchTokens::DEFAULT;
+        let mut watchdog = crate::config::Config::default().watchdog;
+        watchdog.stuck_after = WorkerStuckMs::new(stuck_ms).expect("in range");
+        let machine = Machine {
+            engine: Arc::new(FakeEngine::with_script(HIDDEN, script)),
+            buckets: bucket_ladder(64, tokens, MaxBatchRows::DEFAULT),
+            batch_tokens: tokens.as_usize(),
+            workers,
+            watchdog,
+            clock: Arc::new(RealClock::new()),
+            progress: CorpusProgress::default(),
+        };
+        let terms = Terms::default();
+        let target = OutputTarget::lines(self.out());
+        let mut destination = Destination::open(target, &terms).map_err(|e| e.to_string())?;
+        destination.begin(&terms).map_err(|error| error.to_string())?;
+        let windows = [vec![3, 9, 30, 31, 64], vec![], vec![5; 40], vec![7, 2, 60]];
+        let windows = windows.into_iter().map(|lengths| Ok(LengthWindow(lengths)));
+        run(windows, &Checks, &mut destination, &Arc::new(machine))
+            .map_err(|error| error.to_string())?;
+        Ok(std::fs::read_to_string(self.out()).expect("it is written"))
+    }
+}
+
+fn faults(faults: &[(u64, ScriptedFault)]) -> FakeScript {
+    let faults = faults.iter().cloned().collect::<HashMap<_, _>>();
+    FakeScript { faults, ..FakeScript::default() }
+}
+
+fn failing(error: EngineError) -> FakeScript {
+    faults(&[(1, ScriptedFault::Fail(error))])
+}
+
+/// What an undisturbed run writes.
+fn whole() -> String {
+    let lengths = [&[3, 9, 30, 31, 64][..], &[5; 40], &[7, 2, 60]].concat();
+    lengths.iter().map(|length| format!("{length} true\n")).collect()
+}
+
+const PATIENT: u64 = 60_000;
+
+#[test]
+fn every_text_has_its_own_row_with_any_number_of_lanes() {
+    for workers in 1..=3 {
+        assert_eq!(Place::new().run(workers, FakeScript::default(), PATIENT), Ok(whole()));
+    }
+}
+
+#[test]
+fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on() {
+    for script in [
+        failing(EngineError::Transient("broken".to_owned())),
+        failing(EngineError::SessionLost("broken".to_owned())),
+        faults(&[(1, ScriptedFault::Panic)]),
+        faults(&[(1, ScriptedFault::NoRows)]),
+        FakeScript { failing_opens: 1, ..FakeScript::default() },
+        FakeScript { panicking_opens: 1, ..FakeScript::default() },
+    ] {
+        let place = Place::new();
+        let error = place.run(1, script, PATIENT).expect_err("a batch is lost");
+        assert!(error.contains("run the same command again"), "{error}");
+        assert!(!place.out().exists(), "nothing was written for the texts that did not run");
+        assert_eq!(place.run(1, FakeScript::default(), PATIENT), Ok(whole()));
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_is_lost_alone() {
+    let script = faults(&[(0, ScriptedFault::NotFinite)]);
+    let written = Place::new().run(1, script, PATIENT).expect("the others have rows");
+    assert_eq!(written, whole().replacen("3 true", "3 lost", 1));
+    let rescues = true;
+    let script = FakeScript { rescues, ..faults(&[(0, ScriptedFault::NotFinite)]) };
+    assert_eq!(Place::new().run(1, script, PATIENT), Ok(whole()));
+}
+
+#[test]
+fn a_batch_without_memory_is_run_in_halves() {
+    let script = failing(EngineError::OutOfMemory("scripted".to_owned()));
+    assert_eq!(Place::new().run(1, script, PATIENT), Ok(whole()));
+}
+
+#[test]
+fn a_batch_that_does_not_end_ends_the_run() {
+    let gate = Gate::closed();
+    let script = FakeScript { gate: Some(Arc::clone(&gate)), ..FakeScript::default() };
+    let place = Place::new();
+    let error = std::thread::scope(|scope| {
+        let run = scope.spawn(|| place.run(1, script, 1));
+        // The lane is held for longer than it may run. Somebody looks, and the run waits some
+        // seconds for its end.
+        gate.wait_for_runs(1);
+        thread::sleep(4 * LOOK_INTERVAL);
+        gate.open();
+        run.join().expect("it does not panic")
+    });
+    let error = error.expect_err("nothing ran in time");
+    assert!(error.contains("may never end"), "{error}");
+    assert_eq!(place.run(1, FakeScript::default(), PATIENT), Ok(whole()));
+}
+
+#[test]
+fn what_lies_there_is_not_gone_on_with_on_other_terms() {
+    let place = Place::new();
+    let target = || OutputTarget::lines(place.out());
+    let terms = |model: &str| Terms::default().and("model", model);
+    let begin = |model: &str| {
+        let mut destination = Destination::open(target(), &terms(model))?;
+        destination.begin(&terms(model))?;
+        Ok::<_, CorpusError>(destination)
+    };
+    drop(begin("a").expect("the place is free"));
+    let destination = begin("b").expect("nothing was made yet");
+    let fault = |problem: Result<Destination, CorpusError>| {
+        problem.map(drop).expect_err("refused").to_string()
+    };
+    assert!(fault(begin("b")).contains("another process"), "one at a time");
+    let (ids, _) = Checks.prepare(LengthWindow(Vec::new())).expect("no texts");
+    destination.write_part(0, "digest", Checks.part(&ids, Vec::new())).expect("written");
+    drop(destination);
+    let refused = fault(begin("c"));
+    assert!(refused.contains("its model is \"b\", not \"c\""), "{refused}");
+    begin("b").expect("it goes on");
+}
+
+#[test]
+fn results_have_the_order_of_their_items() {
+    let items: Vec<usize> = (0..1001).collect();
+    let doubled = on_all_cores(&items, |item| 2 * item).expect("nothing panics");
+    assert!(doubled.iter().zip(&items).all(|(doubled, item)| *doubled == 2 * item));
+    assert_eq!(doubled.len(), items.len());
+}
+
+#[test]
+fn a_panic_ends_the_run_and_no_row_takes_the_placeof_another() {
+    let items: Vec<usize> = (0..100).collect();
+    let work = |item: &usize| {
+        assert!(*item != 3, "broken at {item}");
+        *item
+    };
+    let error = on_all_cores(&items, work).expect_err("one panics").to_string();
+    assert!(error.contains("broken at 3"), "{error}");
+}

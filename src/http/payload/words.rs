@@ -1,0 +1,310 @@
+//! The words that fields of a request take, those of other services among them.
+//!
+//! A client that says what it wants gets it or is told: a word that was passed over would give it
+//! other vectors without a sign.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
+use serde_json::Value;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::http::error::{ApiError, Code};
+use crate::http::reply::DenseFormat;
+use crate::service::InputType;
+
+/// Bytes of the longest string that a field other than `input` and `model` may hold; serde copies
+/// what it refuses.
+pub(super) const LONGEST_WORD: usize = 64;
+
+/// The words for what texts are used for, what they mean, and whose they are. Every field that
+/// asks for it takes all of them.
+pub(super) const USES: &[(&str, InputType, &str)] = &[
+    ("query", InputType::Query, "duovec, NVIDIA NIM, Voyage AI, TEI"),
+    ("search_query", InputType::Query, "Cohere, Nomic"),
+    ("retrieval.query", InputType::Query, "Jina AI"),
+    ("code.query", InputType::Query, "Jina AI"),
+    ("RETRIEVAL_QUERY", InputType::Query, "Google"),
+    ("CODE_RETRIEVAL_QUERY", InputType::Query, "Google"),
+    ("QUESTION_ANSWERING", InputType::Query, "Google"),
+    ("FACT_VERIFICATION", InputType::Query, "Google"),
+    ("passage", InputType::Passage, "duovec, NVIDIA NIM, TEI"),
+    ("document", InputType::Passage, "Voyage AI, TEI"),
+    ("search_document", InputType::Passage, "Cohere, Nomic"),
+    ("retrieval.passage", InputType::Passage, "Jina AI"),
+    ("code.passage", InputType::Passage, "Jina AI"),
+    ("RETRIEVAL_DOCUMENT", InputType::Passage, "Google"),
+    ("classification", InputType::Other, "Cohere, Jina AI, Nomic"),
+    ("clustering", InputType::Other, "Cohere, Jina AI, Nomic"),
+    ("separation", InputType::Other, "Jina AI"),
+    ("text-matching", InputType::Other, "Jina AI"),
+    ("CLASSIFICATION", InputType::Other, "Google"),
+    ("CLUSTERING", InputType::Other, "Google"),
+    ("SEMANTIC_SIMILARITY", InputType::Other, "Google"),
+];
+
+/// What a field takes whose words are those of [`USES`].
+pub(in crate::http) const USE: &str =
+    "\"query\" or \"passage\", or another service's word for one of them";
+
+/// What texts are used for: a word of [`USES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) struct Use(pub(in crate::http) InputType);
+
+impl<'de> Deserialize<'de> for Use {
+    fn deserialize<D: Deserializer<'de>>(word: D) -> Result<Self, D::Error> {
+        struct Known;
+        impl Visitor<'_> for Known {
+            type Value = Use;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(USE)
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Use, E> {
+                let known = USES.iter().find(|(known, ..)| *known == word);
+                known.map(|(_, of, _)| Use(*of)).ok_or_else(|| E::custom("no word of the table"))
+            }
+        }
+        word.deserialize_str(Known)
+    }
+}
+
+impl ToSchema for Use {
+    fn name() -> Cow<'static, str> {
+        "InputType".into()
+    }
+}
+
+impl PartialSchema for Use {
+    fn schema() -> RefOr<Schema> {
+        Self::schema_of(|_| true)
+    }
+}
+
+impl Use {
+    /// The words for those uses that `has` says.
+    pub(in crate::http) fn schema_of(has: impl Fn(InputType) -> bool) -> RefOr<Schema> {
+        let words = USES.iter().filter(|(_, of, _)| has(*of)).map(|(word, ..)| *word);
+        let words = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+        let about = "What texts are used for, in the words of several services.";
+        words.description(Some(about)).build().into()
+    }
+}
+
+/// Whether an over-long item is cut.
+#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Truncate {
+    Plain(bool),
+    Word(TruncateWord),
+}
+
+/// NIM's words: refuse, and cut at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum TruncateWord {
+    None,
+    End,
+}
+
+/// Which tokenizer token ids are of: the served model's, or OpenAI's, whose ids stand for a text.
+#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TokenEncoding {
+    Model,
+    Cl100kBase,
+    O200kBase,
+}
+
+/// Reads a word, a number or a boolean; null is `None`.
+pub(in crate::http) fn scalar<'de, D, T>(json: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    json.deserialize_any(Scalar(PhantomData))
+}
+
+/// Hands a plain value to `T` and refuses all others before anything of them is kept.
+struct Scalar<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Scalar<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a word, a number or a boolean")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<T>, E> {
+        if value.len() > LONGEST_WORD {
+            return Err(E::custom("longer than every word"));
+        }
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+}
+
+/// Reads an object; null is `None`. serde would take a list of its values for a struct, too.
+pub(in crate::http) fn object<'de, D, T>(json: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Object<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Option<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(fields)).map(Some)
+        }
+    }
+    json.deserialize_any(Object(PhantomData))
+}
+
+/// Reads the one form of vectors that a word, or a list with one word, names.
+pub(super) fn one_form<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<DenseFormat>, D::Error> {
+    struct OneForm;
+    impl<'de> Visitor<'de> for OneForm {
+        type Value = Option<DenseFormat>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a word or a list of one word")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
+            scalar(word.into_deserializer())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let first = list.next_element_seed(Element)?.flatten();
+            match (first, list.next_element_seed(Element)?) {
+                (Some(form), None) => Ok(Some(form)),
+                _ => Err(A::Error::custom("not one word")),
+            }
+        }
+    }
+    json.deserialize_any(OneForm)
+}
+
+/// A word in a list.
+struct Element;
+
+impl<'de> DeserializeSeed<'de> for Element {
+    type Value = Option<DenseFormat>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        scalar(json)
+    }
+}
+
+/// Reads true; false asks for what cannot be had.
+pub(super) fn only_true<'de, D: Deserializer<'de>>(json: D) -> Result<Option<bool>, D::Error> {
+    match scalar::<D, bool>(json)? {
+        Some(false) => Err(D::Error::custom("false")),
+        other => Ok(other),
+    }
+}
+
+/// Reads null; every value asks for what cannot be had.
+pub(super) fn only_null<'de, D: Deserializer<'de>>(json: D) -> Result<Option<bool>, D::Error> {
+    match scalar::<D, bool>(json)? {
+        Some(_) => Err(D::Error::custom("a value")),
+        None => Ok(None),
+    }
+}
+
+/// What [`only_true`] takes.
+pub(super) fn true_or_null() -> Schema {
+    let flag = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Boolean, Type::Null]));
+    let flag = flag.enum_values(Some([Value::Bool(true), Value::Null]));
+    flag.description(Some("Vectors always have length one; false is refused.")).build().into()
+}
+
+/// What [`only_null`] takes.
+pub(super) fn null() -> Schema {
+    let about = "Refused: prompts are the model's, or stand in the texts.";
+    ObjectBuilder::new().schema_type(Type::Null).description(Some(about)).build().into()
+}
+
+/// What fields that mean the same say together; refuses those that differ.
+pub(super) fn agreed<T: Copy + PartialEq>(
+    fields: &[(&'static str, Option<T>)],
+) -> Result<Option<T>, ApiError> {
+    let mut said = fields.iter().filter_map(|(name, value)| value.map(|value| (*name, value)));
+    let Some((first, meaning)) = said.next() else { return Ok(None) };
+    match said.find(|(_, other)| *other != meaning) {
+        None => Ok(Some(meaning)),
+        Some((other, _)) => {
+            let message = format!("{other} and {first} differ and mean the same; send one of them");
+            Err(ApiError::of(Code::InvalidValue, other, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::api_page::check_table;
+
+    #[test]
+    fn the_table_of_words_for_uses_is_that_of_the_program() {
+        let row = |(word, of, whose): &(&str, InputType, &str)| {
+            let means = match of {
+                InputType::Query => "`\"query\"`",
+                InputType::Passage => "`\"passage\"`",
+                InputType::Default | InputType::Other => "another use",
+            };
+            format!("| `\"{word}\"` | {means} | {whose} |")
+        };
+        check_table("| word |", &USES.iter().map(row).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn each_word_stands_once_in_the_table() {
+        let mut words: Vec<&str> = USES.iter().map(|(word, ..)| *word).collect();
+        words.sort_unstable();
+        assert!(words.windows(2).all(|pair| pair[0] != pair[1]), "{words:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! The room that an answer takes, at most: it is held before the model is run.
+
+use super::{AnswerFormat, DenseFormat, SparseFormat};
+use crate::service::{AnswerBytes, EmbedReply, EmbeddedItem};
+
+/// The longest decimal of a float, with its comma: `-0.000012345679,` or `-1.23456786e-20,`.
+pub(in crate::http) const DECIMAL_BYTES: u64 = 17;
+/// The longest token id, with a comma.
+const ID_BYTES: u64 = 11;
+/// Four bytes of each number as base64, whose end may be filled up.
+const BASE64_BYTES: u64 = 6;
+/// Names, braces and counts around the vectors of one item.
+const ITEM_BYTES: u64 = 192;
+/// The same around all items, without the model's id.
+const FRAME_BYTES: u64 = 192;
+/// A character of the model's id may be written as an escape.
+const ESCAPE_BYTES: u64 = 6;
+/// Names and numbers of one place.
+const PLACE_BYTES: u64 = 112;
+
+/// The most bytes that the parts of an answer take.
+pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
+    AnswerBytes {
+        frame: FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64,
+        item: ITEM_BYTES,
+        number: match format.dense {
+            DenseFormat::Float => DECIMAL_BYTES,
+            DenseFormat::Base64 => BASE64_BYTES,
+        },
+        // Quotes and a colon are around ids that are names.
+        weight: ID_BYTES + DECIMAL_BYTES + 3,
+        place: PLACE_BYTES,
+        has_pieces: format.sparse == SparseFormat::Tokens,
+    }
+}
+
+/// Room for an answer: no less than it takes, but for pieces that are longer than ids.
+pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
+    let of = |item: &EmbeddedItem| {
+        let places = item.occurrences.as_ref().map_or(0, Vec::len);
+        most.item
+            + most.number * item.dense.len() as u64
+            + most.weight * item.sparse.indices.len() as u64
+            + most.place * places as u64
+    };
+    let bytes = most.frame + reply.items.iter().map(of).sum::<u64>();
+    Vec::with_capacity(usize::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::reply::{Resident, write};
+    use crate::service::{Milestones, Occurrence, Vectors};
+    use crate::sparse::SparseVector;
+    use crate::tokenize::Span;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_answer_is_larger_than_the_room_for_it(
+            numbers in prop::collection::vec(any::<f32>(), 0..40),
+            ids in prop::collection::vec(any::<u32>(), 0..40),
+        ) {
+            let finite = |value: &f32| if value.is_finite() { *value } else { -f32::MIN_POSITIVE };
+            let values: Vec<f32> = numbers.iter().map(finite).collect();
+            let span = Span { start: usize::MAX, end: usize::MAX };
+            let place = |&id: &u32| Occurrence { id, span, weight: -1.234_567_8e-20 };
+            let one = EmbeddedItem {
+                dense: values,
+                sparse: SparseVector { values: vec![-1e-7; ids.len()], indices: ids.clone() },
+                occurrences: Some(ids.iter().map(place).collect()),
+                tokens: ids.len(),
+                truncated_from: Some(usize::MAX),
+            };
+            let (items, milestones) = (vec![one; 3], Milestones::default());
+            let reply =
+                EmbedReply { items, prompt_tokens: u64::MAX, milestones, cache_use: None };
+            let id = "a\u{1}\"/b";
+            let resident = Resident { id, vocab_size: usize::MAX, piece: &|_| None };
+            for dense in [DenseFormat::Float, DenseFormat::Base64] {
+                for sparse in [
+                    SparseFormat::Indices,
+                    SparseFormat::Dict,
+                    SparseFormat::Tokens,
+                    SparseFormat::PgVector,
+                ] {
+                    let format = AnswerFormat { dense, sparse };
+                    let answer = write(Vec::new(), &reply, Vectors::Both, format, &resident);
+                    let room = room(&reply, most_bytes(format, id)).capacity();
+                    prop_assert!(answer.len() <= room, "{} of {room}", answer.len());
+                }
+            }
+        }
+    }
+}

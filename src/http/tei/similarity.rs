@@ -1,0 +1,139 @@
+//! `/similarity`: how near sentences are to one of them.
+
+use actix_web::Resource;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, Object, OneOfBuilder, Schema, Type};
+
+use super::tokens::only;
+use super::{Direction, EmbedBody, MOST_BYTES, keyed};
+use crate::dense;
+use crate::http::AppState;
+use crate::http::app::post;
+use crate::http::embed::{Question, embed};
+use crate::http::error::{ApiError, Code};
+use crate::http::payload::{Body, Use, input, missing, object, scalar};
+use crate::http::reply::{DECIMAL_BYTES, Resident};
+use crate::service::{
+    AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, Input, RequestHead, Vectors,
+};
+
+/// The body of a request to `/similarity`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TeiSimilarityRequest)]
+pub(in crate::http) struct SimilarityBody {
+    #[serde(default, deserialize_with = "object")]
+    #[schema(required = true, value_type = Sentences)]
+    inputs: Option<Sentences>,
+    #[serde(default, deserialize_with = "object")]
+    parameters: Option<Parameters>,
+}
+
+/// One text, and those that it is compared with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TeiSentences)]
+struct Sentences {
+    /// One text, which may be in a list.
+    #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = one_text)]
+    source_sentence: Vec<Input>,
+    #[serde(default, deserialize_with = "input::read")]
+    #[schema(required = true, schema_with = texts)]
+    sentences: Vec<Input>,
+}
+
+/// How the sentences are read.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = TeiSimilarityParameters)]
+struct Parameters {
+    #[serde(default, deserialize_with = "scalar")]
+    truncate: Option<bool>,
+    #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
+    _direction: Option<Direction>,
+    #[serde(default, deserialize_with = "scalar")]
+    prompt_name: Option<Use>,
+}
+
+fn one_text() -> Schema {
+    text_or(ArrayBuilder::new().max_items(Some(1)))
+}
+
+fn texts() -> Schema {
+    text_or(ArrayBuilder::new())
+}
+
+fn text_or(texts: ArrayBuilder) -> Schema {
+    let text = || Object::with_type(Type::String);
+    OneOfBuilder::new().item(text()).item(texts.items(text()).min_items(Some(1))).into()
+}
+
+impl Body for SimilarityBody {
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("inputs", "an object with source_sentence, a text, and sentences, a list of texts"),
+        (
+            "parameters",
+            "an object with truncate (true or false), prompt_name (\"query\" or \"passage\") and \
+             truncation_direction (\"right\")",
+        ),
+    ];
+    const EXAMPLE: &'static str =
+        "{\"inputs\": {\"source_sentence\": \"a text\", \"sentences\": [\"another\"]}}";
+}
+
+impl Question for SimilarityBody {
+    type Format = ();
+
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        state: &AppState,
+    ) -> Result<(EmbedRequest, ()), ApiError> {
+        let Some(Sentences { source_sentence, sentences }) = self.inputs else {
+            return Err(missing::<Self>());
+        };
+        let texts = |items| only::<Self>(items, |input| matches!(input, Input::Text(_)));
+        let (mut inputs, sentences) = (texts(source_sentence)?, texts(sentences)?);
+        if inputs.len() > 1 {
+            let message = "source_sentence must be one text; send the others as sentences";
+            return Err(ApiError::of(Code::InvalidInput, Self::INPUT, message));
+        }
+        inputs.extend(sentences);
+        let most = state.config.max_items;
+        if inputs.len() > most.as_usize() {
+            let message = format!(
+                "inputs has more than {most} items, the source among them; split it into more \
+                 requests"
+            );
+            return Err(ApiError::of(Code::TooManyItems, Self::INPUT, message));
+        }
+        let Parameters { truncate, prompt_name, .. } = self.parameters.unwrap_or_default();
+        EmbedBody { inputs, truncate, prompt_name, ..EmbedBody::default() }
+            .ask(vectors, head, state)
+    }
+
+    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
+        // A number for each text, however long the vectors are.
+        AnswerBytes { item: DECIMAL_BYTES, number: 0, ..MOST_BYTES }
+    }
+
+    fn write(
+        mut out: Vec<u8>,
+        reply: &EmbedReply,
+        _vectors: Vectors,
+        (): (),
+        _resident: &Resident<'_>,
+    ) -> Vec<u8> {
+        let (source, sentences) = reply.items.split_first().expect("a request has an item");
+        let cosine = |item: &EmbeddedItem| dense::cosine(&source.dense, &item.dense) as f32;
+        let cosines: Vec<f32> = sentences.iter().map(cosine).collect();
+        serde_json::to_writer(&mut out, &cosines).expect("a vector takes all");
+        out
+    }
+}
+
+pub(super) fn route() -> Resource {
+    post(keyed("/similarity"), |state, request, body| {
+        embed::<SimilarityBody>(state, request, body, Vectors::Dense)
+    })
+}

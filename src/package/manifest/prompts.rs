@@ -1,0 +1,43 @@
+//! What the model was trained with in front of texts.
+
+#![allow(missing_docs, reason = "the fields are those of the file")]
+
+use serde::Deserialize;
+
+/// Texts that are put in front of an input.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompts {
+    pub query: Option<String>,
+    pub passage: Option<String>,
+}
+
+impl Prompts {
+    /// What is put in front; `None` when the model has no such prompt.
+    pub(crate) fn text(&self, name: PromptName) -> Option<&str> {
+        match name {
+            PromptName::Query => self.query.as_deref(),
+            PromptName::Passage => self.passage.as_deref(),
+        }
+    }
+}
+
+/// A prompt's name in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptName {
+    Query,
+    Passage,
+}
+
+impl PromptName {
+    pub(crate) const ALL: [Self; 2] = [Self::Query, Self::Passage];
+
+    /// The word of the setting and of answers.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Passage => "passage",
+        }
+    }
+}

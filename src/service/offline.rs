@@ -1,0 +1,28 @@
+//! Requests of a file: checked and tokenized without a queue, by whoever runs their items.
+
+use super::embedding::check_lengths;
+use super::tokenizing::tokenize_one;
+use super::{EmbedError, EmbedRequest, EmbeddingService};
+use crate::package::manifest::Manifest;
+use crate::tokenize::{Keep, TextTokenizer, TokenizeOptions, Tokenized};
+
+impl EmbeddingService {
+    /// Token ids of every input of a request, in order, on the calling thread.
+    ///
+    /// # Errors
+    /// Those of [`Self::embed`] that come before items wait.
+    pub(crate) fn tokenize_here(
+        &self,
+        manifest: &Manifest,
+        tokenizer: &TextTokenizer,
+        request: EmbedRequest,
+    ) -> Result<Vec<Tokenized>, EmbedError> {
+        let prompt = self.check(manifest, &request)?;
+        let EmbedRequest { inputs, options } = self.decode_here(request)?;
+        let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
+        let one = |input| tokenize_one(tokenizer, input, reading, &|| true);
+        let tokens: Vec<Tokenized> = inputs.iter().map(one).collect::<Result<_, _>>()?;
+        check_lengths(&tokens, options.over_long, manifest)?;
+        Ok(tokens)
+    }
+}

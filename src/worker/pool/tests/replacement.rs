@@ -1,0 +1,25 @@
+//! When a session that failed is replaced.
+
+use super::*;
+
+/// It opens and warms up, so that only its batches show that it is of no use.
+#[tokio::test]
+async fn a_session_that_runs_nothing_is_replaced_ever_later_until_one_runs() {
+    let lost = || ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
+    let again = 7;
+    let pool = TestPool::new(1, 100, faults((0..5).chain([again]).map(|run| (run, lost()))));
+    let begin = pool.clock.now();
+    for seed in 0..5 {
+        pool.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
+    }
+    pool.run(&[ids(5, 9)]).await.expect("the sixth session runs");
+    // 10, 20, 40, 80 and 160 ms.
+    assert!(pool.clock.now().since(begin) >= 31 * BACKOFF_MIN);
+    for seed in 6..again {
+        pool.run(&[ids(seed, 9)]).await.expect("it runs");
+    }
+    pool.run(&[ids(again, 9)]).await.expect_err("its session is lost");
+    let begin = pool.clock.now();
+    pool.run(&[ids(again + 1, 9)]).await.expect("another one runs");
+    assert!(pool.clock.now().since(begin) < 32 * BACKOFF_MIN, "it began anew");
+}

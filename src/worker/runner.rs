@@ -1,0 +1,221 @@
+//! A session, and what is done before it gives up texts: a batch that did not fit memory is run in
+//! halves, a row that is not finite is run alone in the rescue precision. Each once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::batch::plan::BucketTable;
+use crate::batch::{Batch, Bucket, Priority, TokenIds};
+use crate::clock::Clock;
+use crate::engine::{EngineError, Session};
+use crate::scheduler::{Incidents, Ran, RowOrError, RunError, TextRow};
+
+/// Runs batches on one session.
+pub(crate) struct Runner<'a> {
+    pub(crate) session: Box<dyn Session>,
+    /// For the log.
+    worker: usize,
+    buckets: BucketTable,
+    clock: Arc<dyn Clock>,
+    incidents: &'a Incidents,
+}
+
+/// What became of a batch.
+pub(crate) struct RunOutcome {
+    /// What each item gave, in their order.
+    pub(crate) rows: Vec<RowOrError>,
+    /// The last one of the session.
+    pub(crate) error: Option<EngineError>,
+    /// The batch did not run at once, so its time says nothing of others.
+    pub(crate) in_parts: bool,
+}
+
+impl<'a> Runner<'a> {
+    /// For a session that was opened for `buckets`.
+    pub(crate) fn new(
+        session: Box<dyn Session>,
+        worker: usize,
+        buckets: &[Bucket],
+        clock: Arc<dyn Clock>,
+        incidents: &'a Incidents,
+    ) -> Self {
+        Self { session, worker, buckets: BucketTable::new(buckets), clock, incidents }
+    }
+
+    /// Runs items as one batch. `record` is told of each run that gave rows. The session must not
+    /// be used any more after an error that it does not survive.
+    pub(crate) fn run(
+        &mut self,
+        bucket: Bucket,
+        priority: Priority,
+        items: &[TokenIds],
+        record: &dyn Fn(&Ran<'_>),
+    ) -> RunOutcome {
+        match self.run_once(bucket, priority, items, record) {
+            Err(EngineError::OutOfMemory(reason)) => {
+                tracing::warn!(worker = self.worker, reason, "a batch is run again in halves");
+                self.incidents.batches_split.add(1);
+                self.run_halves(priority, items, record)
+            }
+            once => of_all(once, items.len()),
+        }
+    }
+
+    /// The halves, or the only item once more.
+    fn run_halves(
+        &mut self,
+        priority: Priority,
+        items: &[TokenIds],
+        record: &dyn Fn(&Ran<'_>),
+    ) -> RunOutcome {
+        let (mut all, mut last) = (Vec::with_capacity(items.len()), None::<EngineError>);
+        for half in items.chunks(items.len().div_ceil(2)) {
+            let longest = half.iter().map(|ids| ids.len()).max().unwrap_or_default();
+            let bucket = self.buckets.smallest(half.len(), longest);
+            let ran = match &last {
+                Some(error) if !survived(error) => Err(error.clone()),
+                _ => self.run_once(bucket, priority, half, record),
+            };
+            let ended = of_all(ran, half.len());
+            all.extend(ended.rows);
+            last = ended.error.or(last);
+        }
+        RunOutcome { rows: all, error: last, in_parts: true }
+    }
+
+    fn run_once(
+        &mut self,
+        bucket: Bucket,
+        priority: Priority,
+        items: &[TokenIds],
+        record: &dyn Fn(&Ran<'_>),
+    ) -> Result<Vec<TextRow>, EngineError> {
+        let started = self.clock.now();
+        let batch = batch(bucket, priority, items)?;
+        let session = &mut *self.session;
+        let output = catch_panic(|| session.run(&batch))?;
+        let row = |(row, ids): (usize, &TokenIds)| TextRow::of(&output, row, ids.len());
+        let mut rows: Vec<TextRow> = items.iter().enumerate().map(row).collect();
+        let (times, whole) = (output.times, self.clock.now().since(started));
+        record(&Ran { bucket, items, times, whole });
+        for (row, ids) in rows.iter_mut().zip(items).filter(|(row, _)| row.lost.is_some()) {
+            self.incidents.rows_not_finite.add(1);
+            match self.rescue(priority, ids) {
+                None => {}
+                Some(Ok(rescued)) => {
+                    let finite = rescued.lost.is_none();
+                    self.incidents.rows_rescued.add(u64::from(finite));
+                    tracing::warn!(worker = self.worker, finite, "a row was run again");
+                    *row = rescued;
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// `None` when the engine has no rescue precision.
+    fn rescue(
+        &mut self,
+        priority: Priority,
+        ids: &TokenIds,
+    ) -> Option<Result<TextRow, EngineError>> {
+        let bucket = self.buckets.smallest(1, ids.len());
+        let batch = match batch(bucket, priority, std::slice::from_ref(ids)) {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        let session = &mut *self.session;
+        let ran = catch_panic(|| session.rescue(&batch).transpose()).transpose()?;
+        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, 0, ids.len()) };
+        Some(ran.map(row))
+    }
+}
+
+/// What a run gave to each of its items.
+fn of_all(ran: Result<Vec<TextRow>, EngineError>, items: usize) -> RunOutcome {
+    match ran {
+        Ok(rows) => {
+            let rows = rows.into_iter().map(Ok).collect();
+            RunOutcome { rows, error: None, in_parts: false }
+        }
+        Err(error) => {
+            let failed = Err(RunError::EngineFailed(error.to_string()));
+            RunOutcome { rows: vec![failed; items], error: Some(error), in_parts: false }
+        }
+    }
+}
+
+/// Whether the session may be used after this error.
+const fn survived(error: &EngineError) -> bool {
+    matches!(error, EngineError::OutOfMemory(_) | EngineError::Transient(_))
+}
+
+fn batch(bucket: Bucket, priority: Priority, items: &[TokenIds]) -> Result<Batch, EngineError> {
+    Batch::new(bucket, items.to_vec())
+        .map(|batch| batch.with_priority(priority))
+        .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
+}
+
+/// A panic of the session is an error of the session.
+pub(super) fn catch_panic<T>(
+    run: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        Err(EngineError::SessionLost(format!("panic: {}", panic_text(&*panic))))
+    })
+}
+
+/// What a panic was raised with.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::BatchOutput;
+    use crate::engine::fake::RowBuffers;
+
+    /// Each run takes a second; one of more than two rows finds no memory.
+    struct Tight {
+        clock: Arc<ManualClock>,
+        rows: RowBuffers,
+    }
+
+    impl Session for Tight {
+        fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+            self.clock.advance(Duration::from_secs(1));
+            if batch.bucket().rows > 2 {
+                return Err(EngineError::OutOfMemory("scripted".to_owned()));
+            }
+            self.rows.resize(batch.bucket());
+            Ok(self.rows.output())
+        }
+    }
+
+    #[test]
+    fn each_run_of_a_half_is_recorded_with_its_own_time() {
+        let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+        let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
+        let bucket = |rows| Bucket { rows, length: 8 };
+        let mut runner = Runner::new(session, 0, &[bucket(2), bucket(4)], clock, &incidents);
+        let items: Vec<TokenIds> = (1..4).map(|id| TokenIds::new(&[0, id, 2])).collect();
+        let seen = RefCell::new(Vec::new());
+        let record = |ran: &Ran<'_>| seen.borrow_mut().push((ran.items.len(), ran.whole));
+        let RunOutcome { rows, error, in_parts } =
+            runner.run(bucket(4), Priority::Bulk, &items, &record);
+        assert_eq!((rows.iter().filter(|row| row.is_ok()).count(), error), (3, None));
+        assert!(in_parts);
+        let second = Duration::from_secs(1);
+        assert_eq!(seen.into_inner(), [(2, second), (1, second)]);
+        assert_eq!(incidents.batches_split.get(), 1);
+    }
+}

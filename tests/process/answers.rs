@@ -1,0 +1,206 @@
+//! Clients that do not take their answers, and heads that are made to fill the memory: what the
+//! server holds for them is bounded, others are served, and the memory goes back.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::faults::memory_kib;
+use super::support::{Server, tiny};
+
+/// `--max-inflight-bytes` of these tests.
+const INFLIGHT: u64 = 16 * 1024 * 1024;
+
+/// What connections, heads and buffers may take besides.
+const MORE_KIB: i64 = 64 * 1024;
+
+/// 20 KB, and an answer of about a megabyte.
+fn body() -> String {
+    json!({"input": vec!["a b c d"; 2048], "offsets": true}).to_string()
+}
+
+/// A server that holds little, and the certificate of the one with TLS.
+struct Small {
+    server: Server,
+    cert: CertificateDer<'static>,
+    has_tls: bool,
+    _folder: TempDir,
+}
+
+impl Small {
+    fn start(tls: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name| folder.path().join(name).to_string_lossy().into_owned();
+        let (cert_path, key_path) = (path("cert.pem"), path("key.pem"));
+        let made = generate_simple_self_signed(vec!["localhost".to_owned()]);
+        let CertifiedKey { cert, signing_key } = made.expect("a pair");
+        fs::write(&cert_path, cert.pem()).expect("it is written");
+        fs::write(&key_path, signing_key.serialize_pem()).expect("it is written");
+        let package = tiny().to_string_lossy().into_owned();
+        let inflight = INFLIGHT.to_string();
+        let mut arguments = vec!["--engine", "fake", "--package", &package, "--http-threads", "2"];
+        arguments.extend(["--max-inflight-bytes", &inflight, "--max-body-bytes", "1000000"]);
+        if tls {
+            arguments.extend(["--tls-cert", &cert_path, "--tls-key", &key_path]);
+        }
+        let server = Server::ready(&arguments);
+        let cert = CertificateDer::from_pem_slice(cert.pem().as_bytes()).expect("it is PEM");
+        Self { server, cert, has_tls: tls, _folder: folder }
+    }
+
+    /// A connection of which the system keeps little on the client's side.
+    async fn connect(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("it is a socket");
+        socket.connect(self.server.address).await.expect("it listens")
+    }
+
+    async fn connect_tls(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.cert.clone()).expect("it is a certificate");
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = self.connect().await;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS")
+    }
+
+    fn rss_kib(&self) -> i64 {
+        memory_kib(self.server.pid(), "VmRSS:")
+    }
+}
+
+/// Sends `request` on a new connection and reads the whole answer.
+async fn exchange(small: &Small, request: &str) -> String {
+    let mut answer = Vec::new();
+    if small.has_tls {
+        let mut stream = small.connect_tls(b"http/1.1").await;
+        stream.write_all(request.as_bytes()).await.expect("it is open");
+        // A client of TLS need not be told that the connection ends.
+        let _ = stream.read_to_end(&mut answer).await;
+    } else {
+        let mut stream = small.connect().await;
+        stream.write_all(request.as_bytes()).await.expect("it is open");
+        stream.read_to_end(&mut answer).await.expect("the answer ends with the connection");
+    }
+    String::from_utf8(answer).expect("it is UTF-8")
+}
+
+/// Bytes that the server says it holds.
+async fn inflight(small: &Small) -> f64 {
+    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let metrics = exchange(small, request).await;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("duovec_inflight_bytes "));
+    line.expect("the metric is there").parse().expect("a number")
+}
+
+fn post(body: &str, more: &str) -> String {
+    let head = format!("POST /v1/embeddings:both HTTP/1.1\r\nhost: x\r\n{more}");
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// What the server holds stays within its limits while nobody reads, and others are served; then
+/// nobody is there any more.
+async fn watch_and_leave<T>(small: &Small, idle_kib: i64, deaf: Vec<T>) {
+    let mut most = 0.0_f64;
+    for _ in 0..20 {
+        let held = inflight(small).await;
+        assert!(held <= INFLIGHT as f64, "{held} bytes");
+        most = most.max(held);
+        let answer = exchange(small, &post(r#"{"input":"a"}"#, "connection: close\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let more = small.rss_kib() - idle_kib;
+        assert!(more < INFLIGHT as i64 / 1024 + MORE_KIB, "{more} KiB more than before");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(most > INFLIGHT as f64 / 4.0, "answers that wait are counted: {most}");
+    drop(deaf);
+    let end = Instant::now() + Duration::from_secs(30);
+    while inflight(small).await > 0.0 {
+        assert!(Instant::now() < end, "what nobody reads is still held");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_held_within_the_limit_of_bytes() {
+    let small = Small::start(false);
+    let idle_kib = small.rss_kib();
+    let mut deaf = Vec::new();
+    for _ in 0..100 {
+        let mut stream = small.connect().await;
+        stream.write_all(post(&body(), "").as_bytes()).await.expect("it is open");
+        deaf.push(stream);
+    }
+    watch_and_leave(&small, idle_kib, deaf).await;
+}
+
+#[tokio::test]
+async fn streams_that_nobody_reads_are_held_within_the_limit_of_bytes() {
+    let small = Small::start(true);
+    let idle_kib = small.rss_kib();
+    let mut deaf = Vec::new();
+    for _ in 0..2 {
+        let stream = small.connect_tls(b"h2").await;
+        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let mut send: SendRequest<Bytes> = send;
+        for _ in 0..128 {
+            send = send.ready().await.expect("it is open");
+            let request = http::Request::post("https://localhost/v1/embeddings:both");
+            let request = request.body(()).expect("valid");
+            let (answer, mut rest) = send.send_request(request, false).expect("it is sent");
+            rest.send_data(body().into(), true).expect("it is sent");
+            deaf.push((answer, rest));
+        }
+    }
+    watch_and_leave(&small, idle_kib, deaf).await;
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[tokio::test]
+async fn frames_of_clients_write_no_line_above_debug() {
+    let mut small = Small::start(true);
+    for _ in 0..5 {
+        let mut stream = small.connect_tls(b"h2").await;
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        for number in 0..60 {
+            // POST, https, / and an authority, all in one frame; then a reset.
+            bytes.extend(frame(1, 4, 2 * number + 1, &[0x83, 0x87, 0x84, 0x41, 1, b'x']));
+            bytes.extend(frame(3, 0, 2 * number + 1, &8_u32.to_be_bytes()));
+        }
+        stream.write_all(&bytes).await.expect("it is open");
+        // Until the server has had enough, or all of it.
+        let mut rest = Vec::new();
+        let reading = stream.read_to_end(&mut rest);
+        let _ = tokio::time::timeout(Duration::from_millis(500), reading).await;
+    }
+    small.server.signal("TERM");
+    let log = small.server.rest();
+    let loud = log.lines().filter(|line| !line.contains("\"INFO\"") && line.starts_with('{'));
+    assert_eq!(loud.collect::<Vec<_>>(), Vec::<&str>::new());
+}

@@ -1,0 +1,76 @@
+//! What is said of a wrong input or of an engine that fails, and when.
+
+use super::*;
+
+/// A package whose graph is broken cannot be loaded.
+#[test]
+fn a_whole_output_is_compared_with_its_input_before_the_model_is_loaded() {
+    let corpus = Corpus::with_rows(50);
+    assert_done(&corpus.embed("in.jsonl", "out", &["--part-rows", "20"]));
+    let broken = Broken::new();
+    fs::write(broken.file("model.onnx"), "no graph").expect("written");
+    let again = || {
+        let mut command = duovec();
+        command.args(["embed", "--engine", "fake", "--part-rows", "20", "--package"]);
+        command.arg(broken.path()).arg(corpus.path("in.jsonl"));
+        run(command.arg("--out").arg(corpus.path("out")))
+    };
+    let ended = again();
+    assert_done(&ended);
+    assert!(ended.stderr.contains("already complete"), "{}", ended.stderr);
+    write_jsonl(&corpus.path("in.jsonl"), &texts(51));
+    assert_says(&again(), 1, &["cannot continue", "part 2", "row 41 of", "name another output"]);
+    write_jsonl(&corpus.path("in.jsonl"), &texts(61));
+    assert_says(&again(), 1, &["cannot continue", "part 2"]);
+    write_jsonl(&corpus.path("in.jsonl"), &texts(40));
+    assert_says(&again(), 1, &["cannot continue", "more parts"]);
+}
+
+/// So a typing error costs nothing, and the next command is not held to it.
+#[test]
+fn a_column_that_is_missing_is_said_before_anything_is_loaded_or_written() {
+    let corpus = Corpus::with_rows(5);
+    let before = bytes(corpus.folder.path());
+    let broken = Broken::new();
+    fs::write(broken.file("model.onnx"), "no graph").expect("written");
+    let mut command = duovec();
+    command.args(["embed", "--engine", "fake", "--log-level", "error", "--keep", "idd"]);
+    command.arg("--package").arg(broken.path()).arg(corpus.path("in.jsonl"));
+    let ended = run(command.arg("--out").arg(corpus.path("out")));
+    assert_says(&ended, 1, &["in.jsonl", "`idd`", "id, text"]);
+    assert_eq!(bytes(corpus.folder.path()), before);
+    assert_done(&corpus.embed("in.jsonl", "out", &["--keep", "id"]));
+    let ended = corpus.embed("in.jsonl", "vn.csv", &[]);
+    assert_says(&ended, 1, &["vn.csv", ".parquet, .jsonl or .npy", "a folder"]);
+    assert!(!corpus.path("vn.csv").exists());
+}
+
+#[test]
+fn a_byte_order_mark_is_no_text_and_gzip_is_named() {
+    let corpus = Corpus::new();
+    fs::write(corpus.path("mark.jsonl"), "\u{feff}{\"text\": \"one\"}\n").expect("written");
+    fs::write(corpus.path("mark.txt"), "\u{feff}one\n").expect("written");
+    fs::write(corpus.path("plain.txt"), "one\n").expect("written");
+    let vectors = |input: &str| {
+        let out = format!("{input}.out.jsonl");
+        assert_done(&corpus.embed(input, &out, &[]));
+        read_jsonl(&corpus.path(&out))
+    };
+    let expected = vectors("plain.txt");
+    assert_eq!((vectors("mark.jsonl"), vectors("mark.txt")), (expected.clone(), expected));
+    for name in ["in.jsonl.gz", "in.jsonl"] {
+        fs::write(corpus.path(name), b"\x1f\x8b\x08\0packed").expect("written");
+        let ended = corpus.embed(name, "out", &["--input-format", "jsonl"]);
+        assert_says(&ended, 1, &[name, "packed with gzip", "gunzip"]);
+    }
+}
+
+/// The texts are right, so that none may be left out for good.
+#[test]
+fn an_engine_that_hangs_ends_the_run_and_rejects_no_row() {
+    let corpus = Corpus::with_rows(3);
+    let mut hangs = corpus.command("in.jsonl", "out", &["--fake-run-ms", "4000"]);
+    let ended = run(hangs.env("DUOVEC_WORKER_STUCK_MS", "200"));
+    assert_says(&ended, 1, &["may never end", "run the same command again"]);
+    assert_done(&corpus.embed("in.jsonl", "out", &["--fake-run-ms", "1"]));
+}
