@@ -7,6 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 /// are padded.
 const BASE64_FLOATS: usize = 192;
 
+/// What rounding to single precision leaves of a row's length.
+const UNIT_ERROR: f64 = 1e-6;
+
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
 pub(crate) fn is_finite(row: &[f32]) -> bool {
@@ -22,13 +25,19 @@ pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
         return row;
     }
     row.truncate(dimensions);
+    make_unit(&mut row);
+    row
+}
+
+/// Makes a row's length one. A row that has that length already keeps its bits, and one that is all
+/// zero or not finite stays so.
+pub(crate) fn make_unit(row: &mut [f32]) {
     let length = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
-    if length > 0.0 {
-        for value in &mut row {
+    if length > 0.0 && (length - 1.0).abs() > UNIT_ERROR {
+        for value in row {
             *value = (f64::from(*value) / length) as f32;
         }
     }
-    row
 }
 
 /// Writes little-endian f32 in base64, the form of OpenAI's clients, behind what `out` has.

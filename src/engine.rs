@@ -9,6 +9,7 @@ use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
 use crate::batch::{Batch, Bucket};
+use crate::dense::make_unit;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod cuda;
@@ -165,7 +166,8 @@ pub struct BatchOutput<'a> {
 }
 
 impl<'a> BatchOutput<'a> {
-    /// `dense`: `[rows, hidden]`, L2-normalized, row-major. `token_weights`: `[rows, length]`,
+    /// `dense`: `[rows, hidden]`, row-major, L2-normalized as far as the graph's precision allows:
+    /// in bf16 a row's length is off by up to some thousandths. `token_weights`: `[rows, length]`,
     /// `relu(linear(hidden))`; padding positions are not read. `None` for a model without them.
     pub fn new(
         bucket: Bucket,
@@ -177,10 +179,12 @@ impl<'a> BatchOutput<'a> {
         Self { dense, token_weights, hidden_size, length: bucket.length, times }
     }
 
-    /// A copy of the dense vector of one row: `hidden_size` floats.
+    /// A copy of the dense vector of one row: `hidden_size` floats, whose length is one.
     pub fn dense_row(&self, row: usize) -> Vec<f32> {
         let start = row * self.hidden_size;
-        self.dense.copy(start..start + self.hidden_size)
+        let mut dense = self.dense.copy(start..start + self.hidden_size);
+        make_unit(&mut dense);
+        dense
     }
 
     /// A copy of the token weights of one row: one float for each of its first `tokens` positions,
@@ -273,7 +277,7 @@ mod tests {
         let bucket = Bucket { rows: 2, length: 3 };
         for floats in [Floats::Single(&single), Floats::Half(&half)] {
             let output = BatchOutput::new(bucket, 3, floats, Some(floats));
-            assert_eq!(output.dense_row(1), [3.0, 4.0, 5.0]);
+            assert_eq!(output.dense_row(1), [3.0, 4.0, 5.0].map(|value| value / 50_f32.sqrt()));
             assert_eq!(output.weights_row(1, 2), [3.0, 4.0]);
             assert_eq!(output.weights_row(0, 9), [0.0, 1.0, 2.0]);
             let dense_only = BatchOutput::new(bucket, 3, floats, None);

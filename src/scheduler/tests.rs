@@ -88,11 +88,13 @@ fn a_lost_worker_answers_what_it_ran() {
     assert_eq!(scheduler.snapshot().counts.failed, 1);
 }
 
-/// Four rows of four dense floats and sixteen weights; each row is full of its own number.
+/// Four rows of four dense floats, of which the one of the row's number is one, and sixteen weights
+/// of that number.
 pub(super) fn buffers() -> RowBuffers {
     let mut buffers = RowBuffers::new(4);
     buffers.resize(Bucket { rows: 4, length: 16 });
-    buffers.dense.iter_mut().enumerate().for_each(|(place, value)| *value = (place / 4) as f32);
+    let dense = buffers.dense.iter_mut().enumerate();
+    dense.for_each(|(place, value)| *value = f32::from(u8::from(place / 4 == place % 4)));
     let weights = buffers.token_weights.iter_mut().enumerate();
     weights.for_each(|(place, value)| *value = (place / 16) as f32);
     buffers
@@ -100,7 +102,8 @@ pub(super) fn buffers() -> RowBuffers {
 
 /// What a request gets of a row of `buffers`.
 pub(super) fn rows_of(row: f32, vectors: Vectors) -> ItemRows {
-    ItemRows { dense: vec![row; 4], weights: vec![row; 3] }.only(vectors)
+    let dense = (0..4_u8).map(|place| f32::from(u8::from(f32::from(place) == row))).collect();
+    ItemRows { dense, weights: vec![row; 3] }.only(vectors)
 }
 
 #[test]
