@@ -76,14 +76,27 @@ class Measured:
             say(f"nothing was answered in {seconds:g} s of a closed loop: {dict(ended.found)}")
         raise PackageError("a closed loop gets no answer")
 
-    def probe(self, server: servers.Server, seconds: float, text_bytes: int = 0) -> list[Answer]:
-        """Single texts in an open loop: the project's, or some of so many bytes."""
+    def probe(
+        self,
+        server: servers.Server,
+        seconds: float,
+        text_bytes: int = 0,
+        part: tuple[float, float] = (0.0, 1.0),
+    ) -> list[Answer]:
+        """Single texts in an open loop: the project's, or some of so many bytes.
+
+        `part` is the part of the time whose texts are sent: what is compared with each other must
+        have the same bursts of the same texts.
+        """
         rate = min(self.sizes.rate, LONG_RATE) if text_bytes else self.sizes.rate
-        due = latency.poisson(rate, seconds, material.SEED)
-        texts = self.texts
+        start, end = (at * seconds for at in part)
+        due = list(enumerate(latency.poisson(rate, seconds, material.SEED)))
+        chosen = [(number, at - start) for number, at in due if start <= at < end]
+        texts = [self.texts[number % len(self.texts)] for number, _ in chosen]
         if text_bytes:
-            texts = [material.long_text(texts, text_bytes, number) for number in range(len(due))]
-        load = Load(server.url + DENSE, [{"input": text} for text in texts], due, tail_s=TAIL_S)
+            texts = [material.long_text(self.texts, text_bytes, number) for number, _ in chosen]
+        bodies, times = [{"input": text} for text in texts], [at for _, at in chosen]
+        load = Load(server.url + DENSE, bodies, times, tail_s=TAIL_S)
         return aside.run(open_loop.answers_of, load).found
 
     def beside(
@@ -95,10 +108,10 @@ class Measured:
         text_bytes: int = 0,
     ) -> tuple[list[Answer], list[Answer], Ended]:
         """Single texts without the load, half before it and half behind it, and beside it."""
-        undisturbed = self.probe(server, seconds / 2, text_bytes)
+        undisturbed = self.probe(server, seconds, text_bytes, (0.0, 0.5))
         with aside.aside(work, *arguments) as ended:
             beside = self.probe(server, seconds, text_bytes)
-        undisturbed += self.probe(server, seconds / 2, text_bytes)
+        undisturbed += self.probe(server, seconds, text_bytes, (0.5, 1.0))
         return undisturbed, beside, ended
 
     def p99(self, name: str, found: tuple[list[Answer], list[Answer], Ended], most: float) -> None:
