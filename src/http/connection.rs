@@ -54,6 +54,7 @@ mod http_2;
 mod patience;
 mod timed_stream;
 pub(super) mod unread;
+mod untaken;
 
 use gate::{LINGER, RefuseHead, RequestGate};
 use patience::Patience;

@@ -16,6 +16,8 @@
 //! | room for an answer in its window | by [`Patience`](super::patience) | the stream is reset |
 //! | room for bytes in the socket | the same, by [`TimedStream`] | closed |
 //!
+//! Where too many answers wait for room, a further one is [reset at once](super::untaken).
+//!
 //! Two states say what becomes of new requests; those that have begun are answered in both:
 //!
 //! | from | to | when |
@@ -52,6 +54,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Timeouts;
 use super::timed_stream::TimedStream;
+use super::untaken::Untaken;
 
 /// Requests of one connection at once; more are refused by the protocol and may be sent again. The
 /// standard asks for at least 100. Clients that want more open another connection.
@@ -117,8 +120,8 @@ where
         .handshake::<_, Bytes>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
-    let (streams, head_bytes) = (Cell::new(0), Cell::new(0));
-    let serving = Serving { application, dates, timeouts, streams, head_bytes };
+    let (streams, head_bytes, untaken) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let serving = Serving { application, dates, timeouts, streams, head_bytes, untaken };
     let mut running = FuturesUnordered::new();
     let (mut draining, mut silence) = (pin!(draining), pin!(sleep(timeouts.idle)));
     let mut intake = Intake::Open;
@@ -177,6 +180,8 @@ struct Serving<'a, A> {
     streams: Cell<usize>,
     /// What their heads take.
     head_bytes: Cell<usize>,
+    /// Answers that wait for room.
+    untaken: Cell<usize>,
 }
 
 /// A head that is in memory.
@@ -241,9 +246,16 @@ where
         let mut patience = self.timeouts.patience();
         while !has_no_body && !rest.is_empty() {
             stream.reserve_capacity(rest.len());
+            let mut waiting = None;
             let room = poll_fn(|context| match stream.poll_capacity(context) {
                 Poll::Ready(room) => Poll::Ready(Ok(room)),
-                Poll::Pending => patience.poll_end(context).map(Err),
+                Poll::Pending => {
+                    waiting = waiting.take().or_else(|| Untaken::count(&self.untaken));
+                    match waiting {
+                        Some(_) => patience.poll_end(context).map(|()| Err(Reason::CANCEL)),
+                        None => Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM)),
+                    }
+                }
             });
             match room.await {
                 Ok(Some(Ok(room))) => {
@@ -255,9 +267,9 @@ where
                     }
                 }
                 Ok(_) => break,
-                Err(()) => {
-                    tracing::debug!("a client gave its answer no room; the stream is reset");
-                    stream.send_reset(Reason::CANCEL);
+                Err(reason) => {
+                    tracing::debug!(%reason, "an answer has no room: the stream is reset");
+                    stream.send_reset(reason);
                     break;
                 }
             }

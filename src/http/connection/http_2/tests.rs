@@ -10,6 +10,7 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use super::*;
+use crate::http::connection::untaken::{UNTAKEN_MAX, UNTAKEN_OWN};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUTS: Timeouts = Timeouts {
@@ -114,23 +115,49 @@ fn a_connection_without_requests_is_closed() {
     assert_eq!(lasted.as_secs(), TIMEOUTS.idle.as_secs());
 }
 
+/// Why an answer was reset of which nothing that is read is given back.
+async fn read_without_giving_room(mut body: RecvStream) -> Option<Reason> {
+    loop {
+        match body.data().await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return error.reason(),
+            None => return None,
+        }
+    }
+}
+
 #[test]
 fn an_answer_without_room_in_its_window_resets_its_stream() {
     let (reason, lasted) = run(pending(), |stream| async move {
         let mut send = connect(stream).await;
         let (answer, _) = send.send_request(get(), true).expect("it is sent");
-        let mut body = answer.await.expect("an answer").into_body();
-        // What is read is not given back.
-        loop {
-            match body.data().await {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return error.reason(),
-                None => return None,
-            }
-        }
+        read_without_giving_room(answer.await.expect("an answer").into_body()).await
     });
     assert_eq!(reason, Some(Reason::CANCEL));
     assert_eq!(lasted, SECOND + TIMEOUTS.write, "the client leaves then");
+}
+
+#[test]
+fn a_connection_has_few_answers_that_wait_where_all_together_have_too_many() {
+    let others = Cell::new(0);
+    let _taken: Vec<_> = (0..UNTAKEN_MAX).map(|_| Untaken::count(&others)).collect();
+    let ((waiting, calmed), _) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let ask = |_| send.send_request(get(), true).expect("it is sent").0;
+        let answers: Vec<_> = (0..UNTAKEN_OWN + 4).map(ask).collect();
+        let (mut waiting, mut calmed) = (0, 0);
+        for answer in answers {
+            let reason = match answer.await {
+                Ok(answer) => read_without_giving_room(answer.into_body()).await,
+                // It is reset before its head has left.
+                Err(error) => error.reason(),
+            };
+            waiting += usize::from(reason == Some(Reason::CANCEL));
+            calmed += usize::from(reason == Some(Reason::ENHANCE_YOUR_CALM));
+        }
+        (waiting, calmed)
+    });
+    assert_eq!((waiting, calmed), (UNTAKEN_OWN, 4));
 }
 
 /// Reads an answer whose window is opened by `bytes` after each `pause`; how it ended, and how many
