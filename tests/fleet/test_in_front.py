@@ -210,7 +210,10 @@ def test_connections_to_the_servers_speak_http_2_and_are_kept(name: str, fleet: 
         assert len(load.answers) >= ANSWERS
         if name == "haproxy":
             shown = proxies.haproxy_shows(fleet, "interactive", "BACKEND")
-            assert int(shown["h2_backend_total_streams"]) == int(shown["req_tot"]) > 0
+            requests = int(shown["req_tot"])
+            # A busy machine makes HAProxy send a request again, which opens a further stream.
+            again = int(shown["wretr"]) + int(shown["wredis"])
+            assert 0 < requests <= int(shown["h2_backend_total_streams"]) <= requests + again
             assert int(shown["h2_total_connections"]) <= CONNECTIONS_MAX
             assert int(shown["ssl_reused_sess"]) > 0
         else:
