@@ -18,7 +18,21 @@ const GUARDS: [&str; 9] = [
     "metrics-need-key",
 ];
 
-/// Beginnings of the names that scripts, tests and images read.
+/// Words that such a setting's name is made of elsewhere, and what was meant.
+const GUARDED_WORDS: [(&str, &str); 10] = [
+    ("TLS", "DUOVEC_TLS_CERT or DUOVEC_TLS_KEY"),
+    ("SSL", "DUOVEC_TLS_CERT or DUOVEC_TLS_KEY"),
+    ("CERT", "DUOVEC_TLS_CERT"),
+    ("API_KEY", "DUOVEC_API_KEYS or DUOVEC_API_KEY_FILE"),
+    ("APIKEY", "DUOVEC_API_KEYS or DUOVEC_API_KEY_FILE"),
+    ("CONFIG", CONFIG_VARIABLE),
+    ("HOST", "DUOVEC_HOST"),
+    ("BIND", "DUOVEC_HOST"),
+    ("LISTEN", "DUOVEC_HOST"),
+    ("ADDR", "DUOVEC_HOST"),
+];
+
+/// Names that scripts, tests and images read; those that end in `_` are beginnings of such names.
 const ELSEWHERE: [&str; 12] = [
     CONFIG_VARIABLE,
     "DUOVEC_CACHE_DIR",
@@ -46,30 +60,33 @@ pub(super) enum Unread {
 pub(super) fn unread(name: &str) -> Option<Unread> {
     let reads = |setting: &Setting| [setting.variable(), setting.default_variable()];
     let is_known = SETTINGS.iter().any(|setting| reads(setting).iter().any(|read| read == name));
-    if is_known || ELSEWHERE.iter().any(|known| name.starts_with(known)) {
+    let is_elsewhere = |known: &&str| match known.ends_with('_') {
+        true => name.starts_with(*known),
+        false => name == *known,
+    };
+    if is_known || ELSEWHERE.iter().any(is_elsewhere) {
         return None;
     }
     let typed = name.strip_prefix(PREFIX)?;
-    let near = SETTINGS.iter().map(|setting| (distance(typed, setting), setting));
+    let settings = SETTINGS.iter().map(|one| (one.variable(), GUARDS.contains(&one.name)));
+    let near = settings.chain([(CONFIG_VARIABLE.to_owned(), true)]).map(|(right, is_guard)| {
+        let length = right.len() - PREFIX.len();
+        (strsim::osa_distance(name, &right), length, right, is_guard)
+    });
     // A slip or two, in a short name only one: HOME is no HOST.
-    let near = near
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, setting)| *distance <= (setting.name.len() / 3).min(2));
-    Some(match near {
-        Some((_, setting)) if GUARDS.contains(&setting.name) => {
-            let right = setting.variable();
-            Unread::Problem(format!("nothing reads this variable; did you mean {right}?"))
-        }
-        Some((_, setting)) => {
-            let right = setting.variable();
+    let near = near.filter(|(distance, length, ..)| *distance <= (length / 3).min(2)).min();
+    // In a name such as TLS_CERT_FILE, or SERVER_HOST.
+    let has = |word: &str| format!("_{typed}").contains(&format!("_{word}"));
+    let guarded = GUARDED_WORDS.iter().find(|(word, _)| has(word));
+    let problem = |right| format!("nothing reads this variable; did you mean {right}?");
+    Some(match (near, guarded) {
+        (Some((.., right, true)), _) => Unread::Problem(problem(right)),
+        (None, Some((_, right))) => Unread::Problem(problem((*right).to_owned())),
+        (Some((.., right, false)), _) => {
             Unread::Warning(format!("nothing reads {name}; did you mean {right}?"))
         }
-        None => Unread::Warning(format!("nothing reads {name}; it has no effect")),
+        (None, None) => Unread::Warning(format!("nothing reads {name}; it has no effect")),
     })
-}
-
-fn distance(typed: &str, setting: &Setting) -> usize {
-    strsim::osa_distance(typed, &setting.key().to_ascii_uppercase())
 }
 
 /// Whether Kubernetes set the variable, to tell a container where a service is whose name begins
@@ -106,6 +123,15 @@ mod tests {
             ("DUOVEC_TLSKEY", "DUOVEC_TLS_KEY"),
             ("DUOVEC_PROT", "DUOVEC_PORT"),
             ("DUOVEC_HOTS", "DUOVEC_HOST"),
+            ("DUOVEC_CONFG", "DUOVEC_CONFIG"),
+            ("DUOVEC_CONFIGS", "DUOVEC_CONFIG"),
+            ("DUOVEC_CONFIG_FILE", "DUOVEC_CONFIG"),
+            ("DUOVEC_TLS_CERT_FILE", "DUOVEC_TLS_CERT or DUOVEC_TLS_KEY"),
+            ("DUOVEC_TLS_KEY_FILE", "DUOVEC_TLS_CERT or DUOVEC_TLS_KEY"),
+            ("DUOVEC_SSL_CERTIFICATE", "DUOVEC_TLS_CERT or DUOVEC_TLS_KEY"),
+            ("DUOVEC_SERVER_API_KEY", "DUOVEC_API_KEYS or DUOVEC_API_KEY_FILE"),
+            ("DUOVEC_BIND_ADDRESS", "DUOVEC_HOST"),
+            ("DUOVEC_SERVER_HOST", "DUOVEC_HOST"),
         ] {
             let problem = format!("nothing reads this variable; did you mean {right}?");
             assert_eq!(unread(typed), Some(Unread::Problem(problem)), "{typed}");
@@ -119,10 +145,12 @@ mod tests {
             other => panic!("{typed}: {other:?}"),
         };
         assert!(warned("DUOVEC_WORKER").ends_with("did you mean DUOVEC_WORKERS?"));
-        for typed in ["DUOVEC_HOME", "DUOVEC_ROOT", "DUOVEC_COLOUR", "DUOVEC_"] {
+        for typed in
+            ["DUOVEC_HOME", "DUOVEC_ROOT", "DUOVEC_COLOUR", "DUOVEC_SEEDS_OF_TESTS", "DUOVEC_"]
+        {
             assert!(warned(typed).ends_with("has no effect"), "{typed}");
         }
-        for known in ["DUOVEC_PORT", "DUOVEC_CONFIG", "DUOVEC_CACHE_DIR", "DUOVEC_SEED"] {
+        for known in ["DUOVEC_PORT", "DUOVEC_CONFIG", "DUOVEC_CACHE_DIR", "DUOVEC_TEST_HOST"] {
             assert_eq!(unread(known), None);
         }
     }
