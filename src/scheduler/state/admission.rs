@@ -61,8 +61,8 @@ pub(super) struct NewRequest<'a> {
 pub struct Announced<'a> {
     /// As its head names it, or as its size suggests.
     pub priority: Priority,
-    /// Of each text, about. Of a head they are a guess, which decides only what others are
-    /// promised.
+    /// Of each text, about. Of a head they are a guess, which decides only what others who say bulk
+    /// are promised.
     pub(crate) tokens: &'a [usize],
     /// When its answer must be ready.
     pub deadline: Moment,
@@ -192,7 +192,10 @@ impl<T: Clone> SchedulerState<T> {
     fn decide(&mut self, now: Moment, asked: Announced<'_>, items: usize) -> Result<(), Refusal> {
         self.can_run()?;
         let Announced { priority, tokens, deadline, tokenizing, has_come } = asked;
-        let (time, own) = (deadline.since(now), self.own_time(tokens));
+        // Heads that do not say bulk may be either, and of any length: nothing is promised to them.
+        let is_guess = !has_come && priority == Priority::Interactive;
+        let own = if is_guess { Duration::ZERO } else { self.own_time(tokens) };
+        let time = deadline.since(now);
         let all = self.items.len() + self.admission.reserved_items;
         let over = (all + items).saturating_sub(self.config.capacity);
         if over > 0 {

@@ -87,6 +87,24 @@ fn heads_hold_nobody_up_however_many_there_are() {
     assert_eq!(submit(&mut state, &[5; 10])[0], Action::Accept { items: 0..10 });
 }
 
+#[test]
+fn heads_that_name_no_priority_put_nobody_off() {
+    let mut state = state(1, 1);
+    submit(&mut state, &[5]);
+    let refused = |state: &mut SchedulerState| {
+        let refused = announce(state, Priority::Interactive, Duration::from_secs(30));
+        match refused[..] {
+            [Action::Refuse(Refusal::Full { retry_after })] => retry_after,
+            _ => panic!("the queue is full: {refused:?}"),
+        }
+    };
+    let first = refused(&mut state);
+    (0..1000).for_each(|_| assert_eq!(refused(&mut state), first));
+    let query = state.handle(at(0), &submission(&[5], Some(Priority::Interactive), LATER));
+    let [Action::Refuse(Refusal::Full { retry_after })] = query[..] else { panic!("{query:?}") };
+    assert!(retry_after <= first, "{retry_after:?} {first:?}");
+}
+
 /// Asks for texts that are there and long enough to be tokenized elsewhere.
 fn reserve(state: &mut SchedulerState, tokens: &[usize], time: Duration) -> Action {
     let new = Announced { tokens, has_come: true, ..announced(Priority::Bulk, time) };
