@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::Machine;
 use super::error::CorpusError;
+use super::{LOOK_INTERVAL, Machine};
 use crate::batch::packing::{PackedBatch, pack};
 use crate::batch::{Bucket, Priority, TokenIds};
 use crate::clock::Moment;
@@ -25,6 +25,10 @@ use crate::worker::runner::Runner;
 /// How long the threads may take to end.
 const END_TIME: Duration = Duration::from_secs(10);
 const END_POLL: Duration = Duration::from_millis(5);
+
+/// How many times as long as those before it say a batch may take: they may have been much shorter,
+/// and the machine busier.
+const MEASURED_TIMES: f64 = 20.0;
 
 /// A window whose batches run.
 pub(super) struct Running<P> {
@@ -109,10 +113,19 @@ impl<P> Task<P> {
 /// What a lane runs, and since when.
 type Busy = Mutex<Option<(Moment, Bucket)>>;
 
+/// What is known of the lanes.
+struct LaneWatch {
+    busy: Vec<Busy>,
+    /// The longest time of a batch, as a part of its patience.
+    slowest: Mutex<Duration>,
+    /// When somebody last looked.
+    looked: Mutex<Moment>,
+}
+
 /// The threads.
 pub(super) struct Lanes {
     machine: Arc<Machine>,
-    busy: Arc<[Busy]>,
+    watched: Arc<LaneWatch>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -123,12 +136,12 @@ impl Lanes {
         queue: &Arc<TaskQueue<P>>,
         ran: &SyncSender<RanWindow<P>>,
     ) -> Result<Self, CorpusError> {
-        let busy: Arc<[Busy]> = (0..machine.workers).map(|_| Mutex::default()).collect();
+        let watched = Arc::new(LaneWatch::new(machine));
         let start = |lane: usize| {
-            let (machine, busy) = (Arc::clone(machine), Arc::clone(&busy));
+            let (machine, watched) = (Arc::clone(machine), Arc::clone(&watched));
             let (queue, ran) = (Arc::downgrade(queue), ran.clone());
             let live = move || {
-                let run = || run_all(lane, &machine, &busy[lane], &queue, &ran);
+                let run = || run_all(lane, &machine, &watched, &queue, &ran);
                 let ended = catch_unwind(AssertUnwindSafe(run));
                 let panicked = |panic: &_| Err(format!("panic: {}", panic_text(panic)));
                 if let Err(reason) = ended.unwrap_or_else(|panic| panicked(&*panic)) {
@@ -140,7 +153,7 @@ impl Lanes {
             named.spawn(live).map_err(fault)
         };
         let threads = (0..machine.workers).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { machine: Arc::clone(machine), busy, threads })
+        Ok(Self { machine: Arc::clone(machine), watched, threads })
     }
 
     /// # Errors
@@ -148,10 +161,18 @@ impl Lanes {
     pub(super) fn check(&self) -> Result<(), CorpusError> {
         let limit = Duration::from_millis(self.machine.watchdog.stuck_after.get());
         let now = self.machine.clock.now();
-        for busy in &*self.busy {
-            let Some((started, bucket)) = *busy.lock() else { continue };
-            let (time, Bucket { rows, length }) = (now.since(started), bucket);
-            if !limit.is_zero() && time >= limit.mul_f64(patience(bucket)) {
+        // A look that comes late was kept from coming, and so were the lanes: by SIGSTOP,
+        // `docker pause`, or a machine that stood still.
+        let last = std::mem::replace(&mut *self.watched.looked.lock(), now);
+        let late = now.since(last).saturating_sub(LOOK_INTERVAL);
+        for busy in &self.watched.busy {
+            let mut busy = busy.lock();
+            let Some((started, bucket)) = &mut *busy else { continue };
+            if late > LOOK_INTERVAL {
+                *started = *started + late;
+            }
+            let (time, Bucket { rows, length }) = (now.since(*started), *bucket);
+            if !limit.is_zero() && time >= self.watched.time_of(*bucket, limit) {
                 return Err(CorpusError::Engine(format!(
                     "a batch of {rows} × {length} tokens has run for {} s and may never end \
                      (DUOVEC_WORKER_STUCK_MS gives it more time)",
@@ -172,6 +193,32 @@ impl Lanes {
     }
 }
 
+impl LaneWatch {
+    fn new(machine: &Machine) -> Self {
+        Self {
+            busy: (0..machine.workers).map(|_| Mutex::default()).collect(),
+            slowest: Mutex::default(),
+            looked: Mutex::new(machine.clock.now()),
+        }
+    }
+
+    /// How long a batch may run: `limit` and its patience, but many times what the batches before
+    /// it say is enough.
+    fn time_of(&self, bucket: Bucket, limit: Duration) -> Duration {
+        let (most, slowest) = (limit.mul_f64(patience(bucket)), *self.slowest.lock());
+        match slowest.is_zero() {
+            true => most,
+            false => slowest.mul_f64(MEASURED_TIMES * patience(bucket)).clamp(limit, most),
+        }
+    }
+
+    /// A batch has run.
+    fn ran(&self, bucket: Bucket, time: Duration) {
+        let mut slowest = self.slowest.lock();
+        *slowest = slowest.max(time.div_f64(patience(bucket)));
+    }
+}
+
 /// How many times as long as a batch of common texts a batch may run. Long texts come first, when
 /// nothing was measured: what attention takes may grow with the square of a text's length.
 fn patience(bucket: Bucket) -> f64 {
@@ -183,7 +230,7 @@ fn patience(bucket: Bucket) -> f64 {
 fn run_all<P>(
     lane: usize,
     machine: &Machine,
-    busy: &Busy,
+    watched: &LaneWatch,
     queue: &Weak<TaskQueue<P>>,
     ran: &SyncSender<RanWindow<P>>,
 ) -> Result<(), String> {
@@ -196,9 +243,12 @@ fn run_all<P>(
     while let Some(waiting) = queue.upgrade() {
         let Ok(task) = waiting.lock().recv() else { break };
         drop(waiting);
-        *busy.lock() = Some((machine.clock.now(), task.bucket));
+        *watched.busy[lane].lock() = Some((machine.clock.now(), task.bucket));
         let rows = runner.run(task.bucket, Priority::Bulk, &task.items, &|_| ()).rows;
-        *busy.lock() = None;
+        let ended = watched.busy[lane].lock().take();
+        if let Some((started, bucket)) = ended {
+            watched.ran(bucket, machine.clock.now().since(started));
+        }
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>();
         let window = task.end(rows.map_err(|error| error.to_string())?, machine);
         if window.is_some_and(|window| ran.send(Ok(window)).is_err()) {
@@ -211,6 +261,61 @@ fn run_all<P>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::config::Config;
+    use crate::corpus::CorpusProgress;
+    use crate::engine::fake::{FakeEngine, FakeScript};
+
+    /// Lanes of which the first one has run `bucket` since now.
+    fn lanes(clock: &Arc<ManualClock>, bucket: Bucket) -> Lanes {
+        let machine = Arc::new(Machine {
+            engine: Arc::new(FakeEngine::with_script(4, FakeScript::default())),
+            buckets: vec![bucket],
+            batch_tokens: bucket.tokens(),
+            workers: 1,
+            watchdog: Config::default().watchdog,
+            clock: Arc::clone(clock) as _,
+            progress: CorpusProgress::default(),
+        });
+        let watched = Arc::new(LaneWatch::new(&machine));
+        *watched.busy[0].lock() = Some((clock.now(), bucket));
+        Lanes { machine, watched, threads: Vec::new() }
+    }
+
+    /// Looks until the batch is taken for hung; after what time.
+    fn hangs_after(lanes: &Lanes, clock: &ManualClock) -> Duration {
+        let begun = clock.now();
+        while lanes.check().is_ok() {
+            clock.advance(LOOK_INTERVAL);
+        }
+        clock.now().since(begun)
+    }
+
+    #[test]
+    fn a_process_that_stood_still_takes_no_batch_for_hung() {
+        let clock = Arc::new(ManualClock::default());
+        let lanes = lanes(&clock, Bucket { rows: 8, length: 64 });
+        let limit = Duration::from_millis(lanes.machine.watchdog.stuck_after.get());
+        for _ in 0..3 {
+            clock.advance(limit * 2);
+            lanes.check().expect("the batch stood still as well");
+        }
+        assert!(hangs_after(&lanes, &clock) <= limit, "it is seen nevertheless");
+    }
+
+    #[test]
+    fn a_long_text_has_the_time_that_batches_before_it_make_likely() {
+        let clock = Arc::new(ManualClock::default());
+        let long = Bucket { rows: 1, length: 8192 };
+        let lanes = lanes(&clock, long);
+        let limit = Duration::from_millis(lanes.machine.watchdog.stuck_after.get());
+        assert_eq!(lanes.watched.time_of(long, limit), limit.mul_f64(patience(long)));
+        lanes.watched.ran(Bucket { rows: 1, length: 64 }, Duration::from_millis(5));
+        assert_eq!(lanes.watched.time_of(long, limit), limit, "256 times 5 ms are not long");
+        lanes.watched.ran(Bucket { rows: 1, length: 512 }, Duration::from_millis(100));
+        let expected = Duration::from_millis(100 * 256 * 20);
+        assert_eq!(lanes.watched.time_of(long, limit), expected);
+    }
 
     #[test]
     fn a_long_text_has_the_time_that_its_attention_may_take() {
