@@ -1,5 +1,5 @@
-//! A session, and what is done before it gives up texts: a batch that did not fit memory is run in
-//! halves, a row that is not finite is run alone in the rescue precision. Each once.
+//! A session, and what is done before it gives up texts: a batch that does not fit memory is run in
+//! halves, and they in theirs; a row that is not finite is run alone in the rescue precision, once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The halves, or the only item once more.
+    /// The halves, which may be run in theirs; or the only item once more.
     fn run_halves(
         &mut self,
         priority: Priority,
@@ -72,11 +72,11 @@ impl<'a> Runner<'a> {
         for half in items.chunks(items.len().div_ceil(2)) {
             let longest = half.iter().map(|ids| ids.len()).max().unwrap_or_default();
             let bucket = self.buckets.smallest(half.len(), longest);
-            let ran = match &last {
-                Some(error) if !survived(error) => Err(error.clone()),
-                _ => self.run_once(bucket, priority, half, record),
+            let ended = match &last {
+                Some(error) if !survived(error) => of_all(Err(error.clone()), half.len()),
+                _ if half.len() < items.len() => self.run(bucket, priority, half, record),
+                _ => of_all(self.run_once(bucket, priority, half, record), half.len()),
             };
-            let ended = of_all(ran, half.len());
             all.extend(ended.rows);
             last = ended.error.or(last);
         }
@@ -217,5 +217,21 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(seen.into_inner(), [(2, second), (1, second)]);
         assert_eq!(incidents.batches_split.get(), 1);
+    }
+
+    #[test]
+    fn a_batch_whose_halves_do_not_fit_memory_is_run_in_quarters() {
+        let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+        let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
+        let bucket = |rows| Bucket { rows, length: 8 };
+        let buckets = [bucket(2), bucket(4), bucket(8)];
+        let mut runner = Runner::new(session, 0, &buckets, clock, &incidents);
+        let items: Vec<TokenIds> = (1..9).map(|id| TokenIds::new(&[0, id, 2])).collect();
+        let ran = RefCell::new(Vec::new());
+        let record = |one: &Ran<'_>| ran.borrow_mut().push(one.items.len());
+        let outcome = runner.run(bucket(8), Priority::Bulk, &items, &record);
+        assert!(outcome.error.is_none() && outcome.rows.iter().all(Result::is_ok));
+        assert_eq!(ran.into_inner(), [2; 4]);
+        assert_eq!(incidents.batches_split.get(), 3);
     }
 }
