@@ -92,12 +92,9 @@ fn terms(config: &Config, manifest: &Manifest) -> Terms {
     let HttpConfig { max_items, max_body_bytes, truncate, dialects, .. } = &config.http;
     let dialects: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
     let aliases = [&manifest.aliases[..], &config.model_aliases].concat();
-    let prompts = &manifest.prompts;
     let default_prompt = manifest.default_prompt.map_or("none", PromptName::name);
     Terms::of_model(config, manifest)
         .and("answers", "duovec batch")
-        .and("prompt_query", prompts.query.as_deref().unwrap_or_default())
-        .and("prompt_passage", prompts.passage.as_deref().unwrap_or_default())
         .and("prompt_default", default_prompt)
         .and("model_aliases", aliases.join(","))
         .and("token_input", config.token_input.name())

@@ -26,8 +26,12 @@ impl Terms {
         let dropped = manifest.sparse.iter().flat_map(|head| &head.dropped_token_ids);
         let dropped: Vec<String> = dropped.map(ToString::to_string).collect();
         let normalization = config.normalization.or(manifest.tokenizer.normalization);
+        // All of them: a text that begins with one of them gets no other.
+        let prompts = &manifest.prompts;
         let mut terms = Self::default()
             .and("model", &manifest.model_id)
+            .and("prompt_query", prompts.query.as_deref().unwrap_or_default())
+            .and("prompt_passage", prompts.passage.as_deref().unwrap_or_default())
             .and("revision", &manifest.revision)
             .and("files_sha256", files.finish())
             .and("max_input_tokens", manifest.max_input_tokens)

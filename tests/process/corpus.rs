@@ -358,16 +358,23 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     refused(&["--part-rows", "30"], &["part_rows", "\"20\"", "\"30\""]);
     refused(&["--part-rows", "20", "--dimensions", "4"], &["dimensions"]);
     refused(&["--part-rows", "20", "--vectors", "dense"], &["vectors"]);
-    let other = Broken::new();
-    other.manifest(|manifest| {
+    let other = |input_type, change: &dyn Fn(&mut Value)| {
+        let other = Broken::new();
+        other.manifest(change);
+        let mut command = duovec();
+        command.args(["embed", "--engine", "fake", "--log-level", "error", "--part-rows", "20"]);
+        command.arg("--package").arg(other.path()).arg(corpus.path("in.jsonl"));
+        command.args(["--input-type", input_type]);
+        run(command.arg("--out").arg(corpus.path("out")))
+    };
+    let ended = other("passage", &|manifest| {
         manifest["model_id"] = "another".into();
         manifest["prompts"] = json!({"passage": "passage: "});
     });
-    let mut command = duovec();
-    command.args(["embed", "--engine", "fake", "--log-level", "error", "--part-rows", "20"]);
-    command.arg("--package").arg(other.path()).arg(corpus.path("in.jsonl"));
-    let ended = run(command.arg("--out").arg(corpus.path("out")));
     assert_says(&ended, 1, &["its model is \"tiny-test\", not \"another\"", "its prompt is"]);
+    // A text that begins with it gets no other prompt.
+    let ended = other("default", &|manifest| manifest["prompts"] = json!({"query": "ask: "}));
+    assert_says(&ended, 1, &["its prompt_query is", "not \"ask: \""]);
     assert_eq!(bytes(&corpus.path("out")), before);
     // What is not ours at all.
     fs::create_dir(corpus.path("full")).expect("created");
