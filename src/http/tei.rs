@@ -47,14 +47,18 @@ pub(super) struct EmbedBody {
     truncate: Option<bool>,
     #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
     _direction: Option<Direction>,
+    // TEI has no such words, and clients of other services send them here as well.
     #[serde(default, deserialize_with = "scalar")]
+    #[serde(alias = "input_type", alias = "task", alias = "task_type")]
     prompt_name: Option<Use>,
     /// Vectors have length one all the same.
-    // The graph itself normalizes, so that there is no other vector to give.
+    // The graph itself normalizes, so that there is no other vector to give. It is not refused as
+    // "normalized" is elsewhere: Haystack sends false by default.
     #[serde(default, deserialize_with = "scalar", rename = "normalize")]
     _normalize: Option<bool>,
     /// The length of dense vectors; absent is the model's own.
     #[serde(default, deserialize_with = "scalar")]
+    #[serde(alias = "output_dimension", alias = "truncate_dim")]
     #[schema(value_type = Option<usize>, minimum = 1)]
     dimensions: Option<NonZeroUsize>,
 }
@@ -73,8 +77,13 @@ impl Body for EmbedBody {
         ("truncate", "true or false"),
         ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
         ("prompt_name", USE),
+        ("input_type", USE),
+        ("task", USE),
+        ("task_type", USE),
         ("normalize", "true or false (vectors have length one all the same)"),
         ("dimensions", WHOLE_NUMBER),
+        ("output_dimension", WHOLE_NUMBER),
+        ("truncate_dim", WHOLE_NUMBER),
     ];
     const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
 }

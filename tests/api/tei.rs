@@ -73,10 +73,14 @@ fn every_field_of_an_embed_request_is_obeyed() {
     {
         let expected = json!({"input": ["two words"], "input_type": input_type});
         let expected = dense(&server, &expected);
-        assert_eq!(server.post(EMBED, &ask("prompt_name", name.into())).ok(), expected, "{name}");
+        for field in ["prompt_name", "input_type", "task", "task_type"] {
+            assert_eq!(server.post(EMBED, &ask(field, name.into())).ok(), expected, "{field}");
+        }
     }
-    let cut = server.post(EMBED, &ask("dimensions", json!(CUT))).ok();
-    assert_eq!(cut[0].as_array().map(Vec::len), Some(CUT));
+    for field in ["dimensions", "output_dimension", "truncate_dim"] {
+        let cut = server.post(EMBED, &ask(field, json!(CUT))).ok();
+        assert_eq!(cut[0].as_array().map(Vec::len), Some(CUT), "{field}");
+    }
     let whole = json!({"inputs": LONG_TEXT, "truncate": false});
     is_refused(&server.post(EMBED, &whole), 400, "Validation", "truncate");
 }
@@ -194,6 +198,9 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
         (r#"{"inputs":"a","truncation_direction":"left"}"#, r#"must be "right""#),
         (r#"{"inputs":"a","prompt_name":"s2p"}"#, r#"must be "query" or "passage""#),
         (r#"{"inputs":"a","prompt_name":"clustering"}"#, "no prompt for this use"),
+        (r#"{"inputs":"a","task":"x"}"#, r#"task must be "query" or "passage""#),
+        (r#"{"inputs":"a","task":"query","prompt_name":"query"}"#, "comes twice"),
+        (r#"{"inputs":"a","output_dimension":5}"#, "use 4 or 8"),
         (r#"{"inputs":"a","normalize":1}"#, "normalize must be true or false"),
         (r#"{"inputs":"a","dimensions":0}"#, "dimensions must be"),
         (r#"{"inputs":"a","dimensions":5}"#, "use 4 or 8"),
