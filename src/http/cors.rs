@@ -10,13 +10,14 @@ const ANY: &str = "*";
 const MAX_AGE_S: usize = 7200;
 
 /// What pages may read besides the few headers that they always may.
-const EXPOSED: [&str; 6] = [
+const EXPOSED: [&str; 7] = [
     "allow",
     "retry-after",
     "server-timing",
     "www-authenticate",
     "x-compute-tokens",
     "x-request-id",
+    "x-request-timeout-ms",
 ];
 
 /// Answers browsers' questions (preflights) itself, before keys are looked at, and adds headers to

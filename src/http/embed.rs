@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderValue};
 use actix_web::web::{self, Bytes, BytesMut, Data};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, rt};
+use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
@@ -107,31 +107,25 @@ pub(super) struct Head {
     arrival: Moment,
     /// Time of the request, counted from its arrival, its body included.
     pub(super) timeout: Duration,
-    /// The client asked for more time than the operator allows.
-    is_cut: bool,
     packing: Packing,
     /// What the service asks at the door.
     pub(super) asked: RequestHead,
 }
 
 impl Head {
-    fn read(headers: &HeaderMap, config: &HttpConfig, arrival: Moment) -> Result<Self, ApiError> {
+    fn read(
+        headers: &HeaderMap,
+        config: &HttpConfig,
+        context: &RequestContext,
+    ) -> Result<Self, ApiError> {
         let (timeout, is_cut) = timeout(headers, config)?;
+        context.cut_ms.set(is_cut.then_some(timeout.as_millis() as u64));
+        let arrival = context.arrival;
         let priority = priority(headers)?;
         let packing = body::check_headers(headers, config.max_body_bytes)?;
         let announced_bytes = body::announced(headers);
         let asked = RequestHead { announced_bytes, priority, deadline: arrival + timeout };
-        Ok(Self { arrival, timeout, is_cut, packing, asked })
-    }
-
-    /// An answer, which tells the request's time when it is not what the client asked for.
-    fn answer(&self) -> HttpResponseBuilder {
-        let mut answer = HttpResponse::build(OK);
-        if self.is_cut {
-            let millis = self.timeout.as_millis().to_string();
-            answer.insert_header((X_REQUEST_TIMEOUT_MS, millis));
-        }
-        answer
+        Ok(Self { arrival, timeout, packing, asked })
     }
 
     /// What is left of the request's time; refuses when nothing is.
@@ -150,7 +144,7 @@ pub(super) async fn embed<Q: Question>(
 ) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
     let context = RequestContext::of(&request);
-    let head = Head::read(request.headers(), &state.config, context.arrival)?;
+    let head = Head::read(request.headers(), &state.config, &context)?;
     let permit = state.service.admit(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (bytes, permit) = receive::<Q>(&state, head, payload, permit).await?;
@@ -161,7 +155,7 @@ pub(super) async fn embed<Q: Question>(
     let Answer { body, items, tokens, timeline } =
         answer.map_err(|_| ApiError::deadline(head.timeout))??;
     context.served.set(Served { items, tokens, stages: Some(timeline.stages()) });
-    let mut response = head.answer();
+    let mut response = HttpResponse::build(OK);
     response.insert_header((SERVER_TIMING, timeline.server_timing()));
     response.insert_header((X_COMPUTE_TOKENS, HeaderValue::from(tokens)));
     Ok(response.content_type(JSON).body(body))
@@ -211,8 +205,8 @@ pub(super) async fn without_model<B: Body + Send + 'static>(
     work: impl AsyncFnOnce(B, Head, Permit) -> Result<Bytes, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
-    let arrival = RequestContext::of(request).arrival;
-    let head = Head::read(request.headers(), &state.config, arrival)?;
+    let context = RequestContext::of(request);
+    let head = Head::read(request.headers(), &state.config, &context)?;
     let permit = state.service.admit_to_tokenize(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (bytes, permit) = receive::<B>(state, head, payload, permit).await?;
@@ -223,7 +217,7 @@ pub(super) async fn without_model<B: Body + Send + 'static>(
     };
     let answer = rt::time::timeout(left, answer).await;
     let answer = answer.map_err(|_| ApiError::deadline(head.timeout))??;
-    Ok(head.answer().content_type(JSON).body(answer))
+    Ok(HttpResponse::build(OK).content_type(JSON).body(answer))
 }
 
 /// Reads the body; gives the permit back, which holds its bytes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix_cors::CorsError;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
@@ -16,6 +16,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use tracing::field::{DisplayValue, display};
 
 use super::app::Endpoint;
+use super::embed::X_REQUEST_TIMEOUT_MS;
 use super::error::{ApiError, Code};
 use super::{AppState, millis, request_id};
 use crate::clock::Moment;
@@ -45,6 +46,8 @@ pub(super) struct RequestContext {
     entered: Cell<Option<Entered>>,
     /// What its answer holds.
     pub(super) served: Cell<Served>,
+    /// Its time in milliseconds, when it asked for more than it may have.
+    pub(super) cut_ms: Cell<Option<u64>>,
 }
 
 /// A route that was found for a request.
@@ -117,9 +120,15 @@ pub(super) async fn observe(
     if let Some(error) = response.response().error().and_then(in_our_form) {
         response = response.error_response(error);
     }
+    let cut_ms = record.context.cut_ms.get();
     let error = response.response().error().and_then(Error::as_error);
     record.finish(response.status(), error);
-    response.headers_mut().insert(request_id::X_REQUEST_ID, id);
+    let headers = response.headers_mut();
+    headers.insert(request_id::X_REQUEST_ID, id);
+    if let Some(millis) = cut_ms {
+        let name = HeaderName::from_static(X_REQUEST_TIMEOUT_MS);
+        headers.insert(name, HeaderValue::from(millis));
+    }
     Ok(response)
 }
 
@@ -160,6 +169,7 @@ impl<'a> Record<'a> {
             arrival: state.clock.now(),
             entered: Cell::default(),
             served: Cell::default(),
+            cut_ms: Cell::default(),
         });
         Self { state, context, request_id, is_finished: false }
     }

@@ -55,7 +55,9 @@ fn answers_and_refusals_can_be_read_by_the_configured_pages_only() {
         assert_eq!(answer.status, status);
         assert_eq!(answer.header("access-control-allow-origin"), Some(OURS));
         let exposed = answer.header("access-control-expose-headers").expect("headers");
-        assert!(exposed.contains("x-request-id") && exposed.contains("retry-after"), "{exposed}");
+        for header in ["x-request-id", "retry-after", "x-request-timeout-ms"] {
+            assert!(exposed.contains(header), "{exposed}");
+        }
         assert!(answer.header("vary").is_some_and(|vary| vary.contains("Origin")));
         for other in ["https://evil.example", "https://app.example.org:8443", "null"] {
             let answer = post(&server, other, key);

@@ -340,6 +340,9 @@ fn a_timeout_above_the_servers_is_cut_and_the_answer_tells_it() {
             answer.ok();
             assert_eq!(answer.header(TIMEOUT), None, "{path} {value}");
         }
+        let refused = server.post_with(path, &[(TIMEOUT, "3600000")], "{}");
+        assert_eq!(refused.status, 400, "{path}");
+        assert_eq!(refused.header(TIMEOUT), Some(&*most.to_string()), "a refusal of {path}");
     }
 }
 
