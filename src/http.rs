@@ -68,6 +68,7 @@ pub use tls::TlsError;
 pub use unix_socket::UnixSocketError;
 
 use auth::Keys;
+use connection::streams::AllStreams;
 
 /// The content type of all answers but `/metrics` and `/docs`.
 const JSON: &str = "application/json";
@@ -84,6 +85,7 @@ struct AppState {
     traces: Option<Arc<Traces>>,
     /// `/openapi.json`, once the model's card is known.
     description: OnceLock<Vec<u8>>,
+    all_streams: AllStreams,
     /// Lets one large body be parsed at a time: texts with escapes are in memory twice meanwhile.
     parsing: Arc<Semaphore>,
 }
@@ -117,7 +119,10 @@ pub async fn serve(
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
     let (description, parsing) = (OnceLock::new(), Arc::new(Semaphore::new(1)));
-    let state = Data::new(AppState { service, config, keys, clock, traces, description, parsing });
+    let all_streams = AllStreams::default();
+    let state =
+        AppState { service, config, keys, clock, traces, description, all_streams, parsing };
+    let state = Data::new(state);
     let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();
     let mut server = Box::pin(server);

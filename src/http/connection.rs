@@ -8,6 +8,7 @@
 //! - `activity`: what handlers and connection tell each other
 //! - `unread`: the end of a body that no handler has read
 //! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
+//! - `streams`: that cap, which is lower while there are many connections
 //!
 //! Every wait for a client has a time. A client that waits for a place among `--max-connections`
 //! waits in the system's queue; the server knows nothing of it.
@@ -52,11 +53,12 @@ mod activity;
 mod gate;
 mod http_2;
 mod patience;
+pub(super) mod streams;
 mod timed_stream;
 pub(super) mod unread;
-mod untaken;
 
 use gate::{LINGER, RefuseHead, RequestGate};
+use http_2::Common;
 use patience::Patience;
 use timed_stream::TimedStream;
 
@@ -132,7 +134,10 @@ async fn secure(
 ) -> Result<TlsStream<TcpStream>, DispatchError> {
     set_up(&stream);
     match timeout(time, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Ok(stream),
+        Ok(Ok(mut stream)) => {
+            stream.get_mut().1.set_buffer_limit(Some(PART_BYTES));
+            Ok(stream)
+        }
         // Scanners and plain HTTP do this all day.
         Ok(Err(error)) => {
             tracing::debug!(%error, "a TLS handshake failed");
@@ -202,18 +207,21 @@ fn http_1_or_2(
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
         let app = application(&state).new_service(());
-        let draining = draining.clone();
+        let (state, draining) = (state.clone(), draining.clone());
         async move {
             let (http_1, app) = (Rc::new(http_1.await?), Rc::new(app.await?));
             let dates = ServiceConfig::default();
             let serve = move |stream: TlsStream<TcpStream>| {
                 let (http_1, app) = (Rc::clone(&http_1), Rc::clone(&app));
                 let (dates, draining) = (dates.clone(), wait(draining.clone()));
+                let state = state.clone();
                 async move {
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;
                     }
-                    let served = http_2::serve(stream, app, &dates, timeouts, draining);
+                    let (all_streams, dates) = (&state.all_streams, &dates);
+                    let common = Common { all_streams, dates, timeouts };
+                    let served = http_2::serve(stream, app, common, draining);
                     served.await.map_err(|error| {
                         tracing::debug!(%error, "a connection of HTTP/2 failed");
                         DispatchError::Io(io::Error::other(error))

@@ -16,8 +16,6 @@
 //! | room for an answer in its window | by [`Patience`](super::patience) | the stream is reset |
 //! | room for bytes in the socket | the same, by [`TimedStream`] | closed |
 //!
-//! Where too many answers wait for room, a further one is [reset at once](super::untaken).
-//!
 //! Two states say what becomes of new requests; those that have begun are answered in both:
 //!
 //! | from | to | when |
@@ -53,20 +51,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use super::Timeouts;
+use super::streams::AllStreams;
 use super::timed_stream::TimedStream;
-use super::untaken::Untaken;
-
-/// Requests of one connection at once; more are refused by the protocol and may be sent again. The
-/// standard asks for at least 100. Clients that want more open another connection.
-const STREAMS_MAX: usize = 128;
 
 /// The fields of one request, as the standard counts them. A field that was sent once takes a byte
 /// in each later head, so that heads are far larger here than on the wire.
 const FIELDS_MAX_BYTES: u32 = 16 * 1024;
 
-/// The heads of a connection's requests together; more requests wait to be taken. It is enough for
-/// all of them with heads of 4 KiB.
-const HEADS_MAX_BYTES: usize = 512 * 1024;
+/// The head of a request in memory, on average over those of a connection; more of them are refused
+/// by the protocol, and may be sent again.
+const HEAD_BYTES: usize = 4 * 1024;
 
 /// What a field takes in memory besides its bytes.
 const FIELD_BYTES: usize = 128;
@@ -91,6 +85,13 @@ enum Intake {
     Closed,
 }
 
+/// What connections have in common.
+pub(super) struct Common<'a> {
+    pub(super) all_streams: &'a AllStreams,
+    pub(super) dates: &'a ServiceConfig,
+    pub(super) timeouts: Timeouts,
+}
+
 /// Serves a connection until its client leaves, has been idle for too long, or has been told to
 /// leave, as when `draining` resolves.
 ///
@@ -99,8 +100,7 @@ enum Intake {
 pub(super) async fn serve<T, A>(
     stream: T,
     application: Rc<A>,
-    dates: &ServiceConfig,
-    timeouts: Timeouts,
+    Common { all_streams, dates, timeouts }: Common<'_>,
     draining: impl Future<Output = ()>,
 ) -> Result<(), h2::Error>
 where
@@ -109,10 +109,11 @@ where
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
+    let granted = all_streams.grant();
     let stream = TimedStream::new(stream, timeouts.patience());
     let mut builder = Builder::new();
     let handshake = builder
-        .max_concurrent_streams(STREAMS_MAX as u32)
+        .max_concurrent_streams(granted.streams as u32)
         .max_header_list_size(FIELDS_MAX_BYTES)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -120,24 +121,27 @@ where
         .handshake::<_, Bytes>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
-    let (streams, head_bytes, untaken) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let serving = Serving { application, dates, timeouts, streams, head_bytes, untaken };
+    let (streams, head_bytes) = (Cell::new(0), Cell::new(0));
+    let serving = Serving { application, dates, timeouts, streams, head_bytes };
     let mut running = FuturesUnordered::new();
     let (mut draining, mut silence) = (pin!(draining), pin!(sleep(timeouts.idle)));
     let mut intake = Intake::Open;
     loop {
-        let has_place = running.len() < STREAMS_MAX;
+        let has_place = running.len() < granted.streams;
         serving.streams.set(running.len());
-        let has_room = || has_place && serving.head_bytes.get() < HEADS_MAX_BYTES;
         let after = tokio::select! {
             biased;
             // First: those that were reset give their places back before others take them.
             Some(after) = running.next() => after,
-            opened = next(&mut connection, has_room) => match opened {
+            opened = next(&mut connection, has_place) => match opened {
                 None => return Ok(()),
                 Some(opened) => {
-                    let (request, respond) = opened?;
-                    running.push(serving.answer(request, respond));
+                    let (request, mut respond) = opened?;
+                    // One that waited would be in memory with its body, which nobody counts.
+                    match serving.head_bytes.get() < granted.streams * HEAD_BYTES {
+                        true => running.push(serving.answer(request, respond)),
+                        false => respond.send_reset(Reason::REFUSED_STREAM),
+                    }
                     continue;
                 }
             },
@@ -161,11 +165,11 @@ where
 /// The next stream that the client opens; `None` when the connection has ended.
 async fn next<T: AsyncRead + AsyncWrite + Unpin>(
     connection: &mut Connection<T, Bytes>,
-    has_room: impl Fn() -> bool,
+    has_place: bool,
 ) -> Option<Result<Opened, h2::Error>> {
-    poll_fn(|context| match has_room() {
+    poll_fn(|context| match has_place {
         true => connection.poll_accept(context),
-        // Without room frames are still read and written.
+        // Without a place frames are still read and written.
         false => connection.poll_closed(context).map(|ended| ended.err().map(Err)),
     })
     .await
@@ -180,8 +184,6 @@ struct Serving<'a, A> {
     streams: Cell<usize>,
     /// What their heads take.
     head_bytes: Cell<usize>,
-    /// Answers that wait for room.
-    untaken: Cell<usize>,
 }
 
 /// A head that is in memory.
@@ -215,20 +217,19 @@ where
     A::Response: Into<Response<BoxBody>>,
     A::Error: Into<Response<BoxBody>>,
 {
-    /// Answers one request, unless its client takes it back.
-    async fn answer(
+    /// The head and the body of an answer, unless the client takes its request back; whether the
+    /// connection stays open.
+    async fn ask(
         &self,
         request: http::Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
-    ) -> Intake {
-        let is_head = request.method() == http::Method::HEAD;
-        let head_in_memory = HeadInMemory::count(&request, &self.head_bytes);
+        respond: &mut SendResponse<Bytes>,
+    ) -> Option<(http::Response<()>, Bytes, Intake)> {
+        let _head_in_memory = HeadInMemory::count(&request, &self.head_bytes);
         let answer = tokio::select! {
             biased;
-            _ = poll_fn(|context| respond.poll_reset(context)) => return Intake::Open,
+            _ = poll_fn(|context| respond.poll_reset(context)) => return None,
             answer = self.application.call(to_actix(request)) => answer,
         };
-        drop(head_in_memory);
         let (mut head, body) = answer.map_or_else(Into::into, Into::into).into_parts();
         // Actix uses heads again, with the version of their last answer: HTTP/1.0 would mean to
         // close.
@@ -239,26 +240,31 @@ where
         };
         let head = from_actix(&head, body.size(), self.dates);
         // All answers of the application lie in memory whole.
-        let mut rest = body.try_into_bytes().unwrap_or_default();
+        Some((head, body.try_into_bytes().unwrap_or_default(), intake))
+    }
+
+    /// Answers one request, unless its client takes it back.
+    async fn answer(
+        &self,
+        request: http::Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+    ) -> Intake {
+        let is_head = request.method() == http::Method::HEAD;
+        // In a box of its own, which is gone when the answer waits for the client.
+        let asking = Box::pin(self.ask(request, &mut respond));
+        let Some((head, mut rest, intake)) = asking.await else { return Intake::Open };
         let has_no_body = is_head || rest.is_empty();
         // An error means that the stream is gone; nobody reads the answer.
         let Ok(mut stream) = respond.send_response(head, has_no_body) else { return intake };
         let mut patience = self.timeouts.patience();
         while !has_no_body && !rest.is_empty() {
             stream.reserve_capacity(rest.len());
-            let mut waiting = None;
             let room = poll_fn(|context| match stream.poll_capacity(context) {
-                Poll::Ready(room) => Poll::Ready(Ok(room)),
-                Poll::Pending => {
-                    waiting = waiting.take().or_else(|| Untaken::count(&self.untaken));
-                    match waiting {
-                        Some(_) => patience.poll_end(context).map(|()| Err(Reason::CANCEL)),
-                        None => Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM)),
-                    }
-                }
+                Poll::Ready(room) => Poll::Ready(Some(room)),
+                Poll::Pending => patience.poll_end(context).map(|()| None),
             });
             match room.await {
-                Ok(Some(Ok(room))) => {
+                Some(Some(Ok(room))) => {
                     let part = rest.split_to(room.min(rest.len()));
                     // Streams that share a connection share its rate.
                     patience.took(part.len() * self.streams.get());
@@ -266,10 +272,10 @@ where
                         break;
                     }
                 }
-                Ok(_) => break,
-                Err(reason) => {
-                    tracing::debug!(%reason, "an answer has no room: the stream is reset");
-                    stream.send_reset(reason);
+                Some(_) => break,
+                None => {
+                    tracing::debug!("a client did not take its answer; its stream is reset");
+                    stream.send_reset(Reason::CANCEL);
                     break;
                 }
             }
