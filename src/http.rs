@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName};
-use actix_web::web::Data;
+use actix_web::web::{Bytes, Data};
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -83,8 +83,8 @@ struct AppState {
     keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
     traces: Option<Arc<Traces>>,
-    /// `/openapi.json`, once the model's card is known.
-    description: OnceLock<Vec<u8>>,
+    /// `/openapi.json` without the model's card, and with it.
+    descriptions: [OnceLock<Bytes>; 2],
     all_streams: AllStreams,
     /// Lets one large body be parsed at a time: texts with escapes are in memory twice meanwhile.
     parsing: Arc<Semaphore>,
@@ -118,10 +118,10 @@ pub async fn serve(
     let clock = service.clock();
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
-    let (description, parsing) = (OnceLock::new(), Arc::new(Semaphore::new(1)));
+    let (descriptions, parsing) = (Default::default(), Arc::new(Semaphore::new(1)));
     let all_streams = AllStreams::default();
     let state =
-        AppState { service, config, keys, clock, traces, description, all_streams, parsing };
+        AppState { service, config, keys, clock, traces, descriptions, all_streams, parsing };
     let state = Data::new(state);
     let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
 use super::health_reply::Tuning;
-use super::{AppState, NO_STORE, millis};
+use super::{AppState, NO_STORE, held, millis};
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
 use crate::progress::StartStage;
 use crate::service::HealthReport;
@@ -125,12 +125,14 @@ pub(super) async fn report(state: Data<AppState>) -> HttpResponse {
     HttpResponse::build(status).insert_header(NO_STORE).json(describe(&report))
 }
 
-/// What was counted and timed.
+/// What was counted and timed. Anybody may ask for it, so it is held as other answers are.
 pub(super) async fn metrics(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let text = state.service.metrics_text().ok_or_else(|| {
         let message = "metrics are off; start the server with --metrics true";
         ApiError::new(Code::NotFound, message)
     })?;
+    let permit = state.service.room_for(text.capacity() as u64).map_err(ApiError::unavailable)?;
+    let text = held::hold(text.into_bytes(), permit);
     let mut response = HttpResponse::build(OK);
     Ok(response.insert_header(NO_STORE).content_type(METRICS_CONTENT_TYPE).body(text))
 }

@@ -28,9 +28,13 @@ impl AsRef<[u8]> for Held {
 }
 
 /// The bytes of an answer, which is all that its request holds from now on.
-pub(super) fn hold(answer: Vec<u8>, mut permit: Permit) -> Bytes {
-    // It was held before it was written, and less than before is never refused.
-    let _ = permit.hold(answer.capacity() as u64);
+pub(super) fn hold(mut answer: Vec<u8>, mut permit: Permit) -> Bytes {
+    // It was held before it was written, and less than before is never refused. A vector that had
+    // to grow has more room than bytes.
+    if permit.hold(answer.capacity() as u64).is_err() {
+        answer.shrink_to_fit();
+        let _ = permit.hold(answer.capacity() as u64);
+    }
     Bytes::from_owner(Held { answer, _permit: permit })
 }
 
@@ -95,5 +99,37 @@ impl Write for Length {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::RealClock;
+    use crate::config::{DoorConfig, TokenInput};
+    use crate::limits::{MaxInflightBytes, MaxItemBytes};
+    use crate::service::{EmbeddingService, ServiceOptions};
+
+    #[test]
+    fn an_answer_that_had_to_grow_takes_no_more_than_it_holds() {
+        let max_inflight_bytes = MaxInflightBytes::new(65_536).expect("in range");
+        let options = ServiceOptions {
+            model_aliases: Vec::new(),
+            token_input: TokenInput::Model,
+            max_item_bytes: MaxItemBytes::DEFAULT,
+            door: DoorConfig { max_inflight_bytes, ..DoorConfig::default() },
+            metrics: false,
+        };
+        let service = EmbeddingService::new(options, Arc::new(RealClock::new()));
+        let permit = service.room_for(60_000).expect("there is room");
+        let mut answer = Vec::with_capacity(100_000);
+        answer.resize(50_000, b'x');
+        let held = hold(answer, permit);
+        service.room_for(15_000).expect("nothing is held that is not there");
+        service.room_for(16_000).expect_err("the answer is held");
+        drop(held);
+        service.room_for(65_000).expect("it is gone");
     }
 }

@@ -48,19 +48,16 @@ struct Facts<'a> {
     card: Option<&'a ModelCard>,
 }
 
-/// `/openapi.json`. Anybody may ask for it, so it is written once: with the model's card it does
-/// not change any more.
+/// `/openapi.json`. Anybody may ask for it, so it is written once, and once more when the model's
+/// card is known. All answers are the same bytes.
 pub(super) async fn answer(state: Data<AppState>) -> HttpResponse {
     let HttpConfig { max_items, max_request_timeout, ref dialects, .. } = state.config;
     let card = state.service.model_card();
     let write = || {
         let document = document(&Facts { max_items, max_request_timeout, dialects, card });
-        serde_json::to_vec(&document).expect("it has string keys only")
+        serde_json::to_vec(&document).expect("it has string keys only").into()
     };
-    let body = match card {
-        Some(_) => state.description.get_or_init(write).clone(),
-        None => write(),
-    };
+    let body = state.descriptions[usize::from(card.is_some())].get_or_init(write).clone();
     let mut response = HttpResponse::build(OK);
     response.insert_header((CACHE_CONTROL, "no-cache")).content_type(JSON).body(body)
 }

@@ -2,12 +2,13 @@
 //! `/` leads to it. They ask no other host for anything.
 
 use std::io::Read;
+use std::sync::OnceLock;
 
 use actix_web::http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap,
     HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use actix_web::web::{Data, ServiceConfig};
+use actix_web::web::{Bytes, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -32,7 +33,8 @@ type PageFile = (&'static str, &'static str, Stored);
 
 enum Stored {
     Plain(&'static str),
-    Gzip(&'static [u8]),
+    /// Packed, and unpacked once for all who want it so.
+    Gzip(&'static [u8], OnceLock<Bytes>),
 }
 
 static DOCS: [PageFile; 5] = [
@@ -42,12 +44,18 @@ static DOCS: [PageFile; 5] = [
     (
         "/docs/swagger-ui-bundle.js",
         SCRIPT,
-        Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"))),
+        Stored::Gzip(
+            include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz")),
+            OnceLock::new(),
+        ),
     ),
     (
         "/docs/swagger-ui.css",
         STYLE,
-        Stored::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"))),
+        Stored::Gzip(
+            include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz")),
+            OnceLock::new(),
+        ),
     ),
 ];
 
@@ -116,22 +124,22 @@ fn answer((_, content_type, stored): &PageFile, headers: &HeaderMap) -> HttpResp
         .insert_header((REFERRER_POLICY, "no-referrer"))
         // A new release of the server may bring another page.
         .insert_header((CACHE_CONTROL, "no-cache"));
-    let packed = match stored {
+    let (packed, plain) = match stored {
         Stored::Plain(text) => return response.body(*text),
-        Stored::Gzip(packed) => *packed,
+        Stored::Gzip(packed, plain) => (*packed, plain),
     };
     response.insert_header((VARY, "accept-encoding"));
     if accepts(headers, ACCEPT_ENCODING, &["gzip", "x-gzip", "*"]) {
         response.insert_header((CONTENT_ENCODING, "gzip")).body(packed)
     } else {
-        response.body(unpack(packed))
+        response.body(plain.get_or_init(|| unpack(packed)).clone())
     }
 }
 
-fn unpack(packed: &[u8]) -> Vec<u8> {
+fn unpack(packed: &[u8]) -> Bytes {
     let mut plain = Vec::new();
     GzDecoder::new(packed).read_to_end(&mut plain).expect("the build packed it whole");
-    plain
+    plain.into_boxed_slice().into()
 }
 
 /// Whether a header names one of `words` and does not forbid it with `q=0`.

@@ -203,6 +203,16 @@ impl EmbeddingService {
         Ok(permit)
     }
 
+    /// Room for an answer of `bytes` bytes that no request has room for yet.
+    ///
+    /// # Errors
+    /// Those of [`Permit::hold`].
+    pub(crate) fn room_for(&self, bytes: u64) -> Result<Permit, Refusal> {
+        let mut permit = self.door.enter(0)?;
+        permit.hold(bytes)?;
+        Ok(permit)
+    }
+
     /// Asks for long texts before they are tokenized, since many make a request bulk, which waits
     /// longer. Gives the room that they then have in the queue. Short ones are asked as items:
     /// tokenizing them costs no more than asking.

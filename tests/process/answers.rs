@@ -20,10 +20,13 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::faults::memory_kib;
-use super::support::{Server, tiny};
+use super::support::{Server, duovec, tiny};
 
 /// `--max-inflight-bytes` of these tests.
 const INFLIGHT: u64 = 16 * 1024 * 1024;
+
+/// What is made for the first large requests and stays: threads, their heaps and buffers.
+const ONCE_KIB: i64 = 12 * 1024;
 
 /// What connections, heads and buffers may take besides.
 const MORE_KIB: i64 = 64 * 1024;
@@ -57,7 +60,11 @@ impl Small {
         if tls {
             arguments.extend(["--tls-cert", &cert_path, "--tls-key", &key_path]);
         }
-        let server = Server::ready(&arguments);
+        let mut server = duovec();
+        // What stays in memory is then held by somebody, not kept by the allocator.
+        server.env("MIMALLOC_PURGE_DELAY", "0").env("MIMALLOC_ALLOW_THP", "0").arg("serve");
+        let mut server = Server::spawn(server.args(&arguments));
+        server.wait_for("ready");
         let cert = CertificateDer::from_pem_slice(cert.pem().as_bytes()).expect("it is PEM");
         Self { server, cert, has_tls: tls, _folder: folder }
     }
@@ -138,6 +145,20 @@ async fn watch_and_leave<T>(small: &Small, idle_kib: i64, deaf: Vec<T>) {
         assert!(Instant::now() < end, "what nobody reads is still held");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    went_back(small, idle_kib).await;
+}
+
+/// Within a minute the server takes no more memory than before the storm.
+async fn went_back(small: &Small, idle_kib: i64) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let now_kib = small.rss_kib();
+        if now_kib <= idle_kib + idle_kib / 20 + ONCE_KIB {
+            return println!("{idle_kib} KiB before, {now_kib} KiB behind it");
+        }
+        assert!(Instant::now() < end, "{idle_kib} KiB before, {now_kib} KiB a minute later");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 #[tokio::test]
@@ -173,6 +194,63 @@ async fn streams_that_nobody_reads_are_held_within_the_limit_of_bytes() {
         }
     }
     watch_and_leave(&small, idle_kib, deaf).await;
+}
+
+/// Asks for a file or a text on so many connections of either protocol, over TLS, and reads nothing
+/// of it.
+async fn ask_and_read_nothing(small: &Small, path: &str, http_1: usize, http_2: usize) -> Deaf {
+    let mut deaf = Deaf::default();
+    for _ in 0..http_1 {
+        let mut stream = small.connect_tls(b"http/1.1").await;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("it is open");
+        deaf.http_1.push(stream);
+    }
+    for _ in 0..http_2 {
+        let stream = small.connect_tls(b"h2").await;
+        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let mut send: SendRequest<Bytes> = send;
+        for _ in 0..128 {
+            send = send.ready().await.expect("it is open");
+            let request = http::Request::get(format!("https://localhost{path}"));
+            let request = request.body(()).expect("valid");
+            let (answer, _) = send.send_request(request, true).expect("it is sent");
+            deaf.http_2.push(answer);
+        }
+    }
+    deaf
+}
+
+/// What nobody reads.
+#[derive(Default)]
+struct Deaf {
+    http_1: Vec<TlsStream<TcpStream>>,
+    http_2: Vec<h2::client::ResponseFuture>,
+}
+
+#[tokio::test]
+async fn answers_without_a_key_that_nobody_reads_are_one_or_are_counted() {
+    let small = Small::start(true);
+    for path in ["/docs/swagger-ui-bundle.js", "/openapi.json", "/metrics"] {
+        let get = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let answer = exchange(&small, &get).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}");
+        let idle_kib = small.rss_kib();
+        let deaf = ask_and_read_nothing(&small, path, 20, 4).await;
+        // Whoever came is answered, as far as there is room.
+        let (mut most, mut counted) = (0, 0.0_f64);
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            most = most.max(small.rss_kib() - idle_kib);
+            counted = counted.max(inflight(&small).await);
+        }
+        println!("{path}: {} bytes, {most} KiB more, {counted} bytes held", answer.len());
+        assert!(most < 24 * 1024, "{path}: {most} KiB more than before");
+        let is_shared = path != "/metrics";
+        assert!(is_shared || counted > 1e6, "{path}: {counted} bytes are counted");
+        drop(deaf);
+    }
 }
 
 /// A frame of HTTP/2.
