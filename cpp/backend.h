@@ -39,22 +39,12 @@ struct Version {
     std::int32_t build = 0;
 };
 
-/// An input or output the graph must have, of rank 2. `columns` is the fixed second size, 0 when
-/// it is the length of the batch.
-struct TensorSpec {
-    std::string name;
-    Element element = Element::kInt32;
-    std::int32_t columns = 0;
-};
-
 struct BuildRequest {
     /// ONNX; external data lie beside it.
     std::string model_path;
-    /// Exactly these, in any order.
-    std::vector<TensorSpec> inputs;
-    std::vector<TensorSpec> outputs;
     std::vector<Profile> profiles;
-    /// The manifest's numbers, which the graph must fit.
+    /// What the manifest says, which the graph must fit.
+    TensorElements elements;
     std::int32_t length_max = 0;
     std::int32_t vocabulary_size = 0;
     std::int32_t hidden_size = 0;
@@ -124,11 +114,7 @@ struct EngineRequest {
     std::span<std::uint8_t const> plan;
     /// What the manifest says of it, which it must be.
     std::vector<Profile> profiles;
-    std::string input_ids;
-    std::string attention_mask;
-    std::string dense;
-    /// Empty when the model has no lexical weights.
-    std::string token_weights;
+    bool has_token_weights = false;
     std::int32_t hidden_size = 0;
     /// Whether the plan may bring code that runs on the host, as version-compatible ones do.
     bool host_code_allowed = false;
@@ -157,15 +143,17 @@ struct SessionRequest {
     std::int64_t mapped_tokens_max = 0;
 };
 
-/// Pinned memory of the staged shape, to be filled: row-major [rows, length] each, of the type that
-/// the plan has.
+/// Pinned memory of the staged shape, to be filled: row-major [rows, length], and for the last one
+/// [rows, spans, length].
 struct StagedInputs {
-    std::span<std::byte> input_ids;
-    std::span<std::byte> attention_mask;
+    std::span<std::int32_t> input_ids;
+    std::span<std::int32_t> positions;
+    std::span<std::int32_t> segments;
+    std::span<float> span_weights;
 };
 
-/// Pinned memory with the rows of the last run: [rows, hidden] and [rows, length]; the second is
-/// empty when the model has no lexical weights. Valid until the next run.
+/// Pinned memory with what the last run gave: [rows, spans, hidden] and [rows, length]; the second
+/// is empty when the model has no lexical weights. Valid until the next run.
 struct RunOutputs {
     std::span<std::byte const> dense;
     std::span<std::byte const> token_weights;

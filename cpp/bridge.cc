@@ -57,25 +57,11 @@ class RustObserver final : public BuildObserver {
 };
 
 duovec::Element element_of(Element element) {
-    switch (element) {
-        case Element::Int32:
-            return duovec::Element::kInt32;
-        case Element::Int64:
-            return duovec::Element::kInt64;
-        case Element::Float32:
-            return duovec::Element::kFloat32;
-        case Element::Float16:
-            return duovec::Element::kFloat16;
-    }
-    throw Error(ErrorKind::kInternal, "an unknown element type");
+    return element == Element::Float16 ? duovec::Element::kFloat16 : duovec::Element::kFloat32;
 }
 
-std::vector<TensorSpec> tensors_of(rust::Vec<Tensor> const& tensors) {
-    std::vector<TensorSpec> specs;
-    for (Tensor const& tensor : tensors) {
-        specs.push_back({std::string(tensor.name), element_of(tensor.element), tensor.columns});
-    }
-    return specs;
+Element element_to(duovec::Element element) {
+    return element == duovec::Element::kFloat16 ? Element::Float16 : Element::Float32;
 }
 
 duovec::Profile profile_of(Profile const& profile) {
@@ -87,8 +73,8 @@ duovec::Profile profile_of(Profile const& profile) {
 duovec::BuildRequest request_of(BuildRequest const& from) {
     duovec::BuildRequest request;
     request.model_path = std::string(from.model_path);
-    request.inputs = tensors_of(from.inputs);
-    request.outputs = tensors_of(from.outputs);
+    request.elements = {element_of(from.elements.dense), element_of(from.elements.token_weights),
+                        from.elements.has_token_weights};
     for (Profile const& profile : from.profiles) {
         request.profiles.push_back(profile_of(profile));
     }
@@ -106,27 +92,14 @@ duovec::BuildRequest request_of(BuildRequest const& from) {
     return request;
 }
 
-Element element_to(duovec::Element element) {
-    switch (element) {
-        case duovec::Element::kInt32:
-            return Element::Int32;
-        case duovec::Element::kInt64:
-            return Element::Int64;
-        case duovec::Element::kFloat32:
-            return Element::Float32;
-        case duovec::Element::kFloat16:
-            return Element::Float16;
-    }
-    throw Error(ErrorKind::kInternal, "an unknown element type");
-}
-
 /// Bytes as numbers of the type that the plan must have there.
-template <typename Number, typename Byte>
-rust::Slice<Number> numbers(std::span<Byte> bytes, duovec::Element has, duovec::Element wanted) {
+template <typename Number>
+rust::Slice<Number const> numbers(std::span<std::byte const> bytes, duovec::Element has,
+                                  duovec::Element wanted) {
     if (has != wanted) {
         throw Error(ErrorKind::kInternal, "a tensor was asked for in another type than it has");
     }
-    return {reinterpret_cast<Number*>(bytes.data()), bytes.size() / sizeof(Number)};
+    return {reinterpret_cast<Number const*>(bytes.data()), bytes.size() / sizeof(Number)};
 }
 
 Fusion fusion_of(duovec::Fusion fusion) {
@@ -226,10 +199,7 @@ std::shared_ptr<Engine> Library::load(EngineRequest const& from,
     for (Profile const& profile : from.profiles) {
         request.profiles.push_back(profile_of(profile));
     }
-    request.input_ids = std::string(from.input_ids);
-    request.attention_mask = std::string(from.attention_mask);
-    request.dense = std::string(from.dense);
-    request.token_weights = std::string(from.token_weights);
+    request.has_token_weights = from.has_token_weights;
     request.hidden_size = from.hidden_size;
     request.host_code_allowed = from.host_code_allowed;
     request.device = from.device;
@@ -245,8 +215,8 @@ Engine::Engine(std::shared_ptr<duovec::Engine const> engine) : engine_(std::move
 
 Elements Engine::elements() const {
     TensorElements const elements = engine_->elements();
-    return {element_to(elements.inputs), element_to(elements.dense),
-            element_to(elements.token_weights), elements.has_token_weights};
+    return {element_to(elements.dense), element_to(elements.token_weights),
+            elements.has_token_weights};
 }
 
 rust::String Engine::layers() const { return rust::String::lossy(engine_->layers()); }
@@ -275,21 +245,13 @@ Session::Session(std::shared_ptr<duovec::Engine const> engine,
 
 Session::~Session() = default;
 
-void Session::stage(std::int32_t rows, std::int32_t length) {
-    StagedInputs const staged = session_->stage({rows, length});
-    inputs_ = staged.input_ids.data();
-    auto const between = static_cast<std::size_t>(staged.attention_mask.data() - inputs_);
-    inputs_bytes_ = between + staged.attention_mask.size();
-}
-
-rust::Slice<std::int32_t> Session::inputs_i32() {
-    return numbers<std::int32_t>(std::span(inputs_, inputs_bytes_), engine_->elements().inputs,
-                                 duovec::Element::kInt32);
-}
-
-rust::Slice<std::int64_t> Session::inputs_i64() {
-    return numbers<std::int64_t>(std::span(inputs_, inputs_bytes_), engine_->elements().inputs,
-                                 duovec::Element::kInt64);
+StagedInputs Session::stage(std::int32_t rows, std::int32_t length) {
+    duovec::StagedInputs const staged = session_->stage({rows, length});
+    auto const slice = []<typename Number>(std::span<Number> numbers) {
+        return rust::Slice<Number>(numbers.data(), numbers.size());
+    };
+    return {slice(staged.input_ids), slice(staged.positions), slice(staged.segments),
+            slice(staged.span_weights)};
 }
 
 RunTimes Session::run(bool urgent) {
@@ -302,24 +264,23 @@ void Session::set_long_run(std::int64_t nanoseconds) {
 }
 
 rust::Slice<float const> Session::dense_f32() const {
-    return numbers<float const>(session_->outputs().dense, engine_->elements().dense,
-                                duovec::Element::kFloat32);
+    return numbers<float>(session_->outputs().dense, engine_->elements().dense,
+                          duovec::Element::kFloat32);
 }
 
 rust::Slice<std::uint16_t const> Session::dense_f16() const {
-    return numbers<std::uint16_t const>(session_->outputs().dense, engine_->elements().dense,
-                                        duovec::Element::kFloat16);
+    return numbers<std::uint16_t>(session_->outputs().dense, engine_->elements().dense,
+                                  duovec::Element::kFloat16);
 }
 
 rust::Slice<float const> Session::token_weights_f32() const {
-    return numbers<float const>(session_->outputs().token_weights,
-                                engine_->elements().token_weights, duovec::Element::kFloat32);
+    return numbers<float>(session_->outputs().token_weights, engine_->elements().token_weights,
+                          duovec::Element::kFloat32);
 }
 
 rust::Slice<std::uint16_t const> Session::token_weights_f16() const {
-    return numbers<std::uint16_t const>(session_->outputs().token_weights,
-                                        engine_->elements().token_weights,
-                                        duovec::Element::kFloat16);
+    return numbers<std::uint16_t>(session_->outputs().token_weights,
+                                  engine_->elements().token_weights, duovec::Element::kFloat16);
 }
 
 SessionReport Session::report() const {

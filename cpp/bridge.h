@@ -7,7 +7,6 @@
 
 #pragma once
 
-#include <cstddef>
 #include <exception>
 #include <memory>
 #include <new>
@@ -50,6 +49,7 @@ struct BuildReport;
 struct EngineRequest;
 struct SessionRequest;
 struct SessionReport;
+struct StagedInputs;
 struct Elements;
 struct RunTimes;
 struct LayerTime;
@@ -68,17 +68,14 @@ class Plan {
     std::unique_ptr<duovec::Plan> plan_;
 };
 
-/// What one worker runs. Its memory is handed out as numbers of the plan's own type; a slice of
+/// What one worker runs. Its outputs are handed out as numbers of the plan's own type; a slice of
 /// another type is an Error(kInternal).
 class Session {
  public:
     Session(std::shared_ptr<duovec::Engine const> engine, std::unique_ptr<duovec::Session> session);
     ~Session();
 
-    void stage(std::int32_t rows, std::int32_t length);
-    /// Ids, then padding up to the second half, which begins with the mask.
-    rust::Slice<std::int32_t> inputs_i32();
-    rust::Slice<std::int64_t> inputs_i64();
+    StagedInputs stage(std::int32_t rows, std::int32_t length);
     RunTimes run(bool urgent);
     void set_long_run(std::int64_t nanoseconds);
     rust::Slice<float const> dense_f32() const;
@@ -93,9 +90,6 @@ class Session {
     // Before the session: it must live longer.
     std::shared_ptr<duovec::Engine const> engine_;
     std::unique_ptr<duovec::Session> session_;
-    /// Both staged inputs and what lies between them.
-    std::byte* inputs_ = nullptr;
-    std::size_t inputs_bytes_ = 0;
 };
 
 class Engine {

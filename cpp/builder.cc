@@ -14,7 +14,7 @@
 namespace duovec::DUOVEC_FLAVOUR {
 namespace {
 
-/// A mask or an id tensor that no layer reads: the plan would compute something else.
+/// An input that no layer reads: the plan would compute something else.
 constexpr std::string_view kLostInput = "Unused Input";
 
 [[noreturn]] void fail(Diagnostics const& diagnostics, ErrorKind kind, std::string const& what) {
@@ -172,14 +172,14 @@ class Build {
         require(made != nullptr, diagnostics_, "no profile can be made");
         using Selector = nvinfer1::OptProfileSelector;
         bool done = true;
-        for (TensorSpec const& input : request_.inputs) {
-            auto const set = [&](Selector selector, std::int32_t rows, std::int32_t length) {
-                nvinfer1::Dims dims{2, {rows, length}};
-                done = made->setDimensions(input.name.c_str(), selector, dims) && done;
+        for (TensorRule const& rule : kInputRules) {
+            auto const set = [&](Selector selector, Shape shape) {
+                nvinfer1::Dims const dims = dims_of(rule, shape, request_.hidden_size);
+                done = made->setDimensions(rule.name, selector, dims) && done;
             };
-            set(Selector::kMIN, profile.rows.min, profile.length.min);
-            set(Selector::kOPT, profile.rows.opt, profile.length.opt);
-            set(Selector::kMAX, profile.rows.max, profile.length.max);
+            set(Selector::kMIN, {profile.rows.min, profile.length.min});
+            set(Selector::kOPT, {profile.rows.opt, profile.length.opt});
+            set(Selector::kMAX, {profile.rows.max, profile.length.max});
         }
         done = done && made->isValid() && config_->addOptimizationProfile(made) >= 0;
         require(done, diagnostics_, "profile " + to_string(profile) + " is refused");

@@ -16,12 +16,19 @@ namespace {
 
 constexpr bool kIsRtx = kFlavour == duovec::Flavour::kTensorRtRtx;
 
-/// A graph as small as the checks allow; `dense` is the end of its line.
-std::string graph_text(std::string const& dense = "float32 -1 8", std::string const& more = "") {
-    return "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask int32 -1 "
-           "-1\nlayer constant - words float16 100 8\nlayer gather words,input_ids embedded "
-           "float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer "
-           "cast states dense " +
+/// A graph as small as the checks allow; `dense` is the end of its line, `rows` those of its table
+/// of positions.
+std::string graph_text(std::string const& dense = "float32 -1 -1 8", std::string const& more = "",
+                       std::string const& rows = "64") {
+    return "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput positions int32 -1 -1\n"
+           "input segments int32 -1 -1\ninput span_weights float32 -1 -1 -1\n"
+           "layer constant - words float16 100 8\n"
+           "layer gather words,input_ids embedded float16 -1 -1 8\n"
+           "layer constant - places float32 " +
+           rows + " 8\nlayer cast places narrow float16 " + rows +
+           " 8\nlayer gather narrow,positions placed float16 -1 -1 8\n"
+           "layer product embedded,placed,segments states float16 -1 -1 8\n"
+           "layer product span_weights,states dense " +
            dense + "\nlayer cast states token_weights float32 -1 -1\n" + more +
            "output dense\noutput token_weights\n";
 }
@@ -55,10 +62,7 @@ class Quiet final : public duovec::BuildObserver {
 BuildRequest build_request(GraphFile const& graph) {
     BuildRequest wanted;
     wanted.model_path = graph.path();
-    wanted.inputs = {{"input_ids", duovec::Element::kInt32, 0},
-                     {"attention_mask", duovec::Element::kInt32, 0}};
-    wanted.outputs = {{"dense", duovec::Element::kFloat32, kHidden},
-                      {"token_weights", duovec::Element::kFloat32, 0}};
+    wanted.elements = {duovec::Element::kFloat32, duovec::Element::kFloat32, true};
     wanted.profiles = request("").profiles;
     wanted.length_max = 64;
     wanted.vocabulary_size = 100;
@@ -81,7 +85,7 @@ std::string text_of(duovec::Plan const& plan) {
 TEST(a_plan_that_was_built_runs) {
     GraphFile const graph(graph_text());
     auto const plan = build(build_request(graph));
-    CHECK(plan->report().precision == "f16");
+    CHECK(plan->report().precision == "f16" && plan->report().position_rows == 64);
     CHECK((plan->report().scratch_bytes == std::vector<std::int64_t>{16384, 65536}));
     CHECK(plan->report().warnings.empty());
     std::string const text = text_of(*plan);
@@ -105,7 +109,7 @@ TEST(products_of_8_bits_are_fp8_whatever_attention_computes_in) {
         "layer quantize states,words states.fp8 float8 -1 -1 8\nlayer dequantize "
         "states.fp8,words states.rounded float16 -1 -1 8\nlayer product states.rounded,words "
         "narrow float16 -1 -1 8\n";
-    GraphFile const graph(graph_text("float32 -1 8", rounded));
+    GraphFile const graph(graph_text("float32 -1 -1 8", rounded));
     CHECK(build(build_request(graph))->report().precision == "fp8");
 }
 
@@ -142,7 +146,7 @@ TEST(a_timing_cache_is_used_again_and_a_foreign_one_is_not) {
 }
 
 TEST(layers_without_outputs_are_passed_over) {
-    GraphFile const graph(graph_text("float32 -1 8", "layer assertion dense -\n"));
+    GraphFile const graph(graph_text("float32 -1 -1 8", "layer assertion dense -\n"));
     CHECK(!build(build_request(graph))->bytes().empty());
 }
 
@@ -152,10 +156,13 @@ TEST(a_graph_that_no_session_could_load_is_refused) {
         auto const error = failure([&] { build(build_request(graph)); });
         return failed_with(error, ErrorKind::kModel, words);
     };
-    CHECK(
-        refused(graph_text("float32 -1 -1"), "has the shape [?, ?], the manifest says 8 columns"));
+    CHECK(refused(graph_text("float32 -1 8"),
+                  "'dense' has the shape [?, 8], it must be [rows, spans, 8]"));
+    CHECK(refused(graph_text("bfloat16 -1 -1 8"), "'dense' is bfloat16, it must be float32"));
     CHECK(refused("no graph", "Failed to parse the ONNX model"));
-    CHECK(refused(graph_text() + "input third int32 -1 -1\n", "has 3 inputs"));
+    CHECK(refused(graph_text() + "input fifth int32 -1 -1\n", "has 5 inputs"));
+    CHECK(refused(graph_text("float32 -1 -1 8", "", "63"),
+                  "is longer than the graph's table of 63 positions"));
 }
 
 TEST(a_build_that_fails_or_is_stopped_says_why) {

@@ -87,10 +87,10 @@ TEST(scratch_memory_is_read_profile_by_profile) {
 
 TEST(warnings_are_kept_once) {
     Diagnostics diagnostics;
-    logger().log(ILogger::Severity::kWARNING, "Unused Input: attention_mask");
-    logger().log(ILogger::Severity::kWARNING, "Unused Input: attention_mask");
+    logger().log(ILogger::Severity::kWARNING, "Unused Input: segments");
+    logger().log(ILogger::Severity::kWARNING, "Unused Input: segments");
     logger().log(ILogger::Severity::kWARNING, "Make sure input input_ids has Int64 binding.");
-    CHECK(diagnostics.warnings() == std::vector<std::string>{"Unused Input: attention_mask"});
+    CHECK(diagnostics.warnings() == std::vector<std::string>{"Unused Input: segments"});
 }
 
 TEST(what_is_reported_as_one_message_is_no_error_line_too) {

@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -61,8 +63,6 @@ Element element_of(DataType type, std::string const& name) {
     switch (type) {
         case DataType::kINT32:
             return Element::kInt32;
-        case DataType::kINT64:
-            return Element::kInt64;
         case DataType::kFLOAT:
             return Element::kFloat32;
         case DataType::kHALF:
@@ -72,58 +72,65 @@ Element element_of(DataType type, std::string const& name) {
     }
 }
 
-bool is_float(Element element) {
-    return element == Element::kFloat32 || element == Element::kFloat16;
-}
-
-/// The type of a tensor of rank 2 that must be there; `columns` is -1 where it is the length.
-Element tensor(ICudaEngine const& engine, std::string const& name, TensorIOMode mode,
-               std::int32_t columns) {
-    if (engine.getTensorIOMode(name.c_str()) != mode) {
-        bool const input = mode == TensorIOMode::kINPUT;
-        refuse(std::string("it has no ") + (input ? "input" : "output") + " '" + name + "'");
+/// The type of a tensor that must be there.
+Element element_of(ICudaEngine const& engine, TensorRule const& rule, TensorIOMode mode,
+                   std::int32_t hidden_size) {
+    std::string const name = rule.name;
+    bool const is_input = mode == TensorIOMode::kINPUT;
+    if (engine.getTensorIOMode(rule.name) != mode) {
+        refuse(std::string("it has no ") + (is_input ? "input" : "output") + " '" + name + "'");
     }
-    Dims const shape = engine.getTensorShape(name.c_str());
-    if (shape.nbDims != 2 || shape.d[1] != columns) {
-        std::string const wanted = columns < 0 ? "length" : std::to_string(columns);
-        refuse("tensor '" + name + "' is not [rows, " + wanted + "]");
+    if (!same(engine.getTensorShape(rule.name), open_dims(rule, hidden_size))) {
+        refuse("tensor '" + name + "' is not " + shape_text(rule, hidden_size));
     }
-    Element const element = element_of(engine.getTensorDataType(name.c_str()), name);
-    if (is_float(element) != (mode == TensorIOMode::kOUTPUT)) {
+    Element const element = element_of(engine.getTensorDataType(rule.name), name);
+    if (is_input ? element != rule.element : element == Element::kInt32) {
         refuse("tensor '" + name + "' has the wrong type");
     }
     return element;
 }
 
 TensorElements read_tensors(ICudaEngine const& engine, EngineRequest const& request) {
+    for (TensorRule const& rule : kInputRules) {
+        element_of(engine, rule, TensorIOMode::kINPUT, request.hidden_size);
+    }
+    auto const output = [&](TensorName name) {
+        return element_of(engine, kTensorRules[name], TensorIOMode::kOUTPUT, request.hidden_size);
+    };
     TensorElements elements;
-    auto const input = TensorIOMode::kINPUT;
-    elements.inputs = tensor(engine, request.input_ids, input, -1);
-    if (tensor(engine, request.attention_mask, input, -1) != elements.inputs) {
-        refuse("its two inputs have different types");
-    }
-    auto const output = TensorIOMode::kOUTPUT;
-    elements.dense = tensor(engine, request.dense, output, request.hidden_size);
-    elements.has_token_weights = !request.token_weights.empty();
+    elements.dense = output(kDense);
+    elements.has_token_weights = request.has_token_weights;
     if (elements.has_token_weights) {
-        elements.token_weights = tensor(engine, request.token_weights, output, -1);
+        elements.token_weights = output(kTokenWeights);
     }
-    std::int32_t const wanted = elements.has_token_weights ? 4 : 3;
-    if (engine.getNbIOTensors() != wanted) {
-        refuse("it has " + std::to_string(engine.getNbIOTensors()) + " tensors, the manifest " +
+    std::size_t const wanted = tensor_rules(elements.has_token_weights).size();
+    if (engine.getNbIOTensors() != static_cast<std::int32_t>(wanted)) {
+        refuse("it has " + std::to_string(engine.getNbIOTensors()) + " tensors, not " +
                std::to_string(wanted));
     }
     return elements;
 }
 
-Range range(ICudaEngine const& engine, std::string const& name, std::int32_t profile,
-            std::int32_t axis) {
-    auto const size = [&](OptProfileSelector selector) {
-        Dims const shape = engine.getProfileShape(name.c_str(), profile, selector);
-        return shape.nbDims == 2 ? static_cast<std::int32_t>(shape.d[axis]) : 0;
-    };
-    return {size(OptProfileSelector::kMIN), size(OptProfileSelector::kOPT),
-            size(OptProfileSelector::kMAX)};
+/// Rows and lengths of a profile, if all inputs agree on them.
+std::optional<Profile> profile_of(ICudaEngine const& engine, std::int32_t index,
+                                  std::string const& name) {
+    constexpr OptProfileSelector kSelectors[] = {OptProfileSelector::kMIN, OptProfileSelector::kOPT,
+                                                 OptProfileSelector::kMAX};
+    std::array<Shape, 3> shapes;
+    for (std::size_t at = 0; at < shapes.size(); ++at) {
+        auto const dims = [&](TensorRule const& rule) {
+            return engine.getProfileShape(rule.name, index, kSelectors[at]);
+        };
+        Dims const ids = dims(kTensorRules[kInputIds]);
+        shapes[at] = {static_cast<std::int32_t>(ids.d[0]), static_cast<std::int32_t>(ids.d[1])};
+        for (TensorRule const& rule : kInputRules) {
+            if (!same(dims(rule), dims_of(rule, shapes[at], 0))) {
+                return std::nullopt;
+            }
+        }
+    }
+    auto const& [min, opt, max] = shapes;
+    return Profile{name, {min.rows, opt.rows, max.rows}, {min.length, opt.length, max.length}};
 }
 
 void check_plan_profiles(ICudaEngine const& engine, EngineRequest const& request) {
@@ -134,13 +141,13 @@ void check_plan_profiles(ICudaEngine const& engine, EngineRequest const& request
     }
     for (std::int32_t index = 0; index < count; ++index) {
         Profile const& wanted = request.profiles[static_cast<std::size_t>(index)];
-        for (std::string const& name : {request.input_ids, request.attention_mask}) {
-            Profile const found{wanted.name, range(engine, name, index, 0),
-                                range(engine, name, index, 1)};
-            if (found != wanted) {
-                refuse("its profile " + to_string(found) + " is " + to_string(wanted) +
-                       " in the manifest");
-            }
+        auto const found = profile_of(engine, index, wanted.name);
+        if (!found) {
+            refuse("its profile '" + wanted.name + "' has other sizes for some of its inputs");
+        }
+        if (*found != wanted) {
+            refuse("its profile " + to_string(*found) + " is " + to_string(wanted) +
+                   " in the manifest");
         }
     }
 }
@@ -152,9 +159,7 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
       cuda_(request.cuda_file),
       device_(request.device),
       profiles_(request.profiles),
-      names_(request) {
-    names_.plan = {};
-    names_.kernels = {};
+      hidden_size_(request.hidden_size) {
     // Before the library is asked: without a driver some versions return a bad pointer.
     cuda_.use(device_);
     runtime_ = library_->create_runtime(logger());

@@ -35,8 +35,7 @@ class LoadedEngine final : public Engine {
     Cuda const& cuda() const noexcept { return cuda_; }
     std::int32_t device() const noexcept { return device_; }
     std::vector<Profile> const& profiles() const noexcept { return profiles_; }
-    /// Tensors' names as the request gave them; its plan is empty.
-    EngineRequest const& names() const noexcept { return names_; }
+    std::int32_t hidden_size() const noexcept { return hidden_size_; }
     nvinfer1::ICudaEngine& vendor() const noexcept { return *engine_; }
     /// What the library says of runtime and engine. A context that it refuses is among that.
     Diagnostics& recorder() const noexcept { return recorder_; }
@@ -61,7 +60,7 @@ class LoadedEngine final : public Engine {
     Cuda cuda_;
     std::int32_t device_;
     std::vector<Profile> profiles_;
-    EngineRequest names_;
+    std::int32_t hidden_size_;
     // Before what it is set on: it must live longer.
     mutable Diagnostics recorder_{Hearing::kRecorder};
     std::unique_ptr<nvinfer1::IRuntime> runtime_;

@@ -16,6 +16,8 @@
 #include <NvInfer.h>
 #include <NvOnnxParser.h>
 
+#include <algorithm>
+
 #include "backend.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
@@ -47,5 +49,27 @@ constexpr std::int32_t kOldestMinor = 0;
 #error "these headers are of no major version that is known"
 #endif
 #endif
+
+/// A tensor's sizes in a batch of that shape.
+inline nvinfer1::Dims dims_of(TensorRule const& rule, Shape shape, std::int32_t hidden_size) {
+    nvinfer1::Dims dims{};
+    for (Axis const axis : rule.axes) {
+        dims.d[dims.nbDims++] = size_of(axis, shape, hidden_size);
+    }
+    return dims;
+}
+
+/// The same in a graph or a plan: -1 for all but the model's own size.
+inline nvinfer1::Dims open_dims(TensorRule const& rule, std::int32_t hidden_size) {
+    nvinfer1::Dims dims{};
+    for (Axis const axis : rule.axes) {
+        dims.d[dims.nbDims++] = axis == Axis::kHidden ? hidden_size : -1;
+    }
+    return dims;
+}
+
+inline bool same(nvinfer1::Dims const& a, nvinfer1::Dims const& b) {
+    return a.nbDims == b.nbDims && std::equal(a.d, a.d + std::max(a.nbDims, 0), b.d);
+}
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -7,38 +7,55 @@ std::size_t aligned(std::size_t bytes) {
     return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-Region behind(Region const& place, std::size_t bytes) {
-    return {aligned(place.offset + place.bytes), bytes};
+std::string axis_text(Axis axis, std::int32_t hidden_size) {
+    switch (axis) {
+        case Axis::kRows:
+            return "rows";
+        case Axis::kSpans:
+            return "spans";
+        case Axis::kLength:
+            return "length";
+        case Axis::kHidden:
+            break;
+    }
+    return std::to_string(hidden_size);
 }
 
 }  // namespace
 
-std::size_t bytes_of(Element element) {
-    switch (element) {
-        case Element::kInt64:
-            return 8;
-        case Element::kInt32:
-        case Element::kFloat32:
-            return 4;
-        case Element::kFloat16:
-            return 2;
+Element element_of(std::size_t tensor, TensorElements const& elements) {
+    switch (tensor) {
+        case kDense:
+            return elements.dense;
+        case kTokenWeights:
+            return elements.token_weights;
+        default:
+            return kTensorRules[tensor].element;
     }
-    return 0;
 }
 
-std::int64_t tokens_of(Shape shape) { return std::int64_t{shape.rows} * shape.length; }
+std::string shape_text(TensorRule const& rule, std::int32_t hidden_size) {
+    std::string text;
+    for (Axis const axis : rule.axes) {
+        text += (text.empty() ? "[" : ", ") + axis_text(axis, hidden_size);
+    }
+    return text + "]";
+}
 
 Layout lay_out(Shape shape, TensorElements const& elements, std::int32_t hidden_size) {
-    auto const tokens = static_cast<std::size_t>(tokens_of(shape));
-    auto const floats = static_cast<std::size_t>(std::int64_t{shape.rows} * hidden_size);
-    std::size_t const weights = elements.has_token_weights ? tokens : 0;
     Layout layout;
-    layout.input_ids = {0, tokens * bytes_of(elements.inputs)};
-    layout.attention_mask = behind(layout.input_ids, tokens * bytes_of(elements.inputs));
-    layout.inputs_bytes = layout.attention_mask.offset + layout.attention_mask.bytes;
-    layout.dense = {0, floats * bytes_of(elements.dense)};
-    layout.token_weights = behind(layout.dense, weights * bytes_of(elements.token_weights));
-    layout.outputs_bytes = layout.token_weights.offset + layout.token_weights.bytes;
+    std::size_t end = 0;
+    for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+        end = tensor == kInputs ? 0 : end;
+        std::size_t bytes = bytes_of(element_of(tensor, elements));
+        for (Axis const axis : kTensorRules[tensor].axes) {
+            bytes *= static_cast<std::size_t>(size_of(axis, shape, hidden_size));
+        }
+        bool const is_there = tensor != kTokenWeights || elements.has_token_weights;
+        layout.tensors[tensor] = {aligned(end), is_there ? bytes : 0};
+        end = layout.tensors[tensor].offset + layout.tensors[tensor].bytes;
+        (tensor < kInputs ? layout.inputs_bytes : layout.outputs_bytes) = end;
+    }
     return layout;
 }
 

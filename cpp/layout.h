@@ -1,4 +1,5 @@
-// Where the tensors of one shape lie in a session's two blocks of memory, inputs and outputs. Pure.
+// The tensors of the graph's contract, and where those of one shape lie in a session's two blocks
+// of memory, inputs and outputs. Pure.
 //
 // Each block is copied whole, so its tensors lie next to each other: one copy in, one copy out.
 //
@@ -6,20 +7,22 @@
 
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 
 namespace duovec {
 
 /// Types that sessions can fill or read.
-enum class Element { kInt32, kInt64, kFloat32, kFloat16 };
+enum class Element { kInt32, kFloat32, kFloat16 };
 
-std::size_t bytes_of(Element element);
+constexpr std::size_t bytes_of(Element element) { return element == Element::kFloat16 ? 2 : 4; }
 
-/// The tensors' types in a plan.
+/// The types of a plan's outputs; those of inputs are the contract's.
 struct TensorElements {
-    /// Of both inputs.
-    Element inputs = Element::kInt32;
     Element dense = Element::kFloat32;
     Element token_weights = Element::kFloat32;
     bool has_token_weights = false;
@@ -34,7 +37,75 @@ struct Shape {
     auto operator<=>(Shape const&) const = default;
 };
 
-std::int64_t tokens_of(Shape shape);
+constexpr std::int64_t tokens_of(Shape shape) { return std::int64_t{shape.rows} * shape.length; }
+
+/// Spans that a row of this length has room for, as the server's `Bucket` has it.
+constexpr std::int32_t spans_of(std::int32_t length) { return std::max(1, length / 8); }
+
+/// What an axis of a tensor counts.
+enum class Axis { kRows, kSpans, kLength, kHidden };
+
+enum TensorName : std::size_t {
+    kInputIds,
+    kPositions,
+    kSegments,
+    kSpanWeights,
+    kDense,
+    /// Of models with lexical weights only.
+    kTokenWeights,
+};
+
+constexpr std::size_t kInputs = 4;
+constexpr std::size_t kTensors = 6;
+
+/// What a tensor is called, and what it is.
+struct TensorRule {
+    char const* name;
+    /// Of an input.
+    Element element;
+    std::span<Axis const> axes;
+};
+
+constexpr Axis kTokenAxes[] = {Axis::kRows, Axis::kLength};
+constexpr Axis kWeightAxes[] = {Axis::kRows, Axis::kSpans, Axis::kLength};
+constexpr Axis kDenseAxes[] = {Axis::kRows, Axis::kSpans, Axis::kHidden};
+
+/// Inputs first, in the order of TensorName.
+constexpr std::array<TensorRule, kTensors> kTensorRules = {{
+    {"input_ids", Element::kInt32, kTokenAxes},
+    {"positions", Element::kInt32, kTokenAxes},
+    {"segments", Element::kInt32, kTokenAxes},
+    {"span_weights", Element::kFloat32, kWeightAxes},
+    {"dense", Element::kFloat32, kDenseAxes},
+    {"token_weights", Element::kFloat32, kTokenAxes},
+}};
+
+constexpr std::span<TensorRule const> kInputRules = std::span(kTensorRules).first(kInputs);
+
+/// Those that a plan has.
+constexpr std::span<TensorRule const> tensor_rules(bool has_token_weights) {
+    return std::span(kTensorRules).first(has_token_weights ? kTensors : kTensors - 1);
+}
+
+/// The type of a tensor that the plan has, by TensorName.
+Element element_of(std::size_t tensor, TensorElements const& elements);
+
+constexpr std::int32_t size_of(Axis axis, Shape shape, std::int32_t hidden_size) {
+    switch (axis) {
+        case Axis::kRows:
+            return shape.rows;
+        case Axis::kSpans:
+            return spans_of(shape.length);
+        case Axis::kLength:
+            return shape.length;
+        case Axis::kHidden:
+            break;
+    }
+    return hidden_size;
+}
+
+/// "[rows, spans, 384]".
+std::string shape_text(TensorRule const& rule, std::int32_t hidden_size);
 
 /// A tensor's place in its block, in bytes.
 struct Region {
@@ -45,12 +116,9 @@ struct Region {
 };
 
 struct Layout {
-    Region input_ids;
-    Region attention_mask;
+    /// By TensorName; of no bytes where the model has no lexical weights.
+    std::array<Region, kTensors> tensors;
     std::size_t inputs_bytes = 0;
-    Region dense;
-    /// Empty when the model has no lexical weights.
-    Region token_weights;
     std::size_t outputs_bytes = 0;
 
     bool operator==(Layout const&) const = default;

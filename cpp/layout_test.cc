@@ -3,48 +3,71 @@
 #include "testing/check.h"
 
 using duovec::Element;
+using duovec::kDense;
+using duovec::kInputs;
 using duovec::kTensorAlignment;
+using duovec::kTensors;
+using duovec::kTokenWeights;
 using duovec::lay_out;
 using duovec::Layout;
+using duovec::Region;
 using duovec::TensorElements;
 
 namespace {
 
-constexpr TensorElements kWide{Element::kInt64, Element::kFloat32, Element::kFloat16, true};
+constexpr TensorElements kMixed{Element::kFloat32, Element::kFloat16, true};
 
 }  // namespace
 
 TEST(tensors_lie_aligned_one_behind_the_other) {
-    Layout const layout = lay_out({3, 17}, kWide, 24);
-    CHECK((layout.input_ids == duovec::Region{0, 3 * 17 * 8}));
-    CHECK((layout.attention_mask == duovec::Region{512, 3 * 17 * 8}));
-    CHECK(layout.inputs_bytes == 512 + 3 * 17 * 8);
-    CHECK((layout.dense == duovec::Region{0, 3 * 24 * 4}));
-    CHECK((layout.token_weights == duovec::Region{512, 3 * 17 * 2}));
-    CHECK(layout.outputs_bytes == 512 + 3 * 17 * 2);
+    Layout const layout = lay_out({3, 17}, kMixed, 24);
+    constexpr std::size_t kTokens = 3 * 17;
+    // Two spans a row.
+    CHECK((layout.tensors == std::array<Region, kTensors>{{{0, kTokens * 4},
+                                                           {256, kTokens * 4},
+                                                           {512, kTokens * 4},
+                                                           {768, kTokens * 4 * 2},
+                                                           {0, 3 * 2 * 24 * 4},
+                                                           {768, kTokens * 2}}}));
+    CHECK(layout.inputs_bytes == 768 + kTokens * 4 * 2);
+    CHECK(layout.outputs_bytes == 768 + kTokens * 2);
 }
 
 TEST(every_tensor_begins_at_a_multiple_of_the_alignment_and_overlaps_none) {
     for (int rows = 1; rows <= 64; rows += 7) {
         for (int length = 1; length <= 520; length += 13) {
-            Layout const layout = lay_out({rows, length}, kWide, 384);
-            CHECK(layout.attention_mask.offset % kTensorAlignment == 0);
-            CHECK(layout.token_weights.offset % kTensorAlignment == 0);
-            CHECK(layout.attention_mask.offset >= layout.input_ids.bytes);
-            CHECK(layout.token_weights.offset >= layout.dense.bytes);
+            Layout const layout = lay_out({rows, length}, kMixed, 384);
+            for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+                Region const& place = layout.tensors[tensor];
+                CHECK(place.offset % kTensorAlignment == 0);
+                bool const is_first = tensor == 0 || tensor == kInputs;
+                Region const before = is_first ? Region{} : layout.tensors[tensor - 1];
+                CHECK(place.offset >= before.offset + before.bytes);
+            }
         }
     }
 }
 
+TEST(a_row_has_a_span_for_every_eight_of_its_tokens) {
+    CHECK(duovec::spans_of(1) == 1 && duovec::spans_of(15) == 1);
+    CHECK(duovec::spans_of(16) == 2 && duovec::spans_of(8192) == 1024);
+}
+
 TEST(a_model_without_lexical_weights_has_no_place_for_them) {
-    TensorElements elements = kWide;
+    TensorElements elements = kMixed;
     elements.has_token_weights = false;
     Layout const layout = lay_out({2, 8}, elements, 64);
-    CHECK(layout.token_weights.bytes == 0);
-    CHECK(layout.outputs_bytes == layout.dense.bytes);
+    CHECK(layout.tensors[kTokenWeights].bytes == 0);
+    CHECK(layout.outputs_bytes == layout.tensors[kDense].bytes);
+    CHECK(duovec::tensor_rules(false).size() == kTensors - 1);
 }
 
 TEST(the_largest_shapes_do_not_overflow) {
-    Layout const layout = lay_out({4096, 8192}, kWide, 4096);
-    CHECK(layout.input_ids.bytes == std::size_t{4096} * 8192 * 8);
+    Layout const layout = lay_out({4096, 8192}, kMixed, 4096);
+    CHECK(layout.tensors[kDense].bytes == std::size_t{4096} * 1024 * 4096 * 4);
+}
+
+TEST(shapes_are_told_in_words) {
+    CHECK(shape_text(duovec::kTensorRules[kDense], 384) == "[rows, spans, 384]");
+    CHECK(shape_text(duovec::kTensorRules[duovec::kSpanWeights], 0) == "[rows, spans, length]");
 }

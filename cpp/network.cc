@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -17,10 +18,8 @@ using nvinfer1::ILayer;
 using nvinfer1::ITensor;
 using nvinfer1::LayerType;
 
-/// Tables of fewer rows are token types, not positions.
-constexpr std::int64_t kPositionRowsMin = 3;
-/// Casts and reshapes between a table and its lookup.
-constexpr int kStepsToTableMax = 4;
+/// Casts and reshapes between a constant or an input and what reads it.
+constexpr int kStepsMax = 4;
 
 [[noreturn]] void refuse(std::string const& problem) { throw Error(ErrorKind::kModel, problem); }
 
@@ -28,8 +27,6 @@ DataType type_of(Element element) {
     switch (element) {
         case Element::kInt32:
             return DataType::kINT32;
-        case Element::kInt64:
-            return DataType::kINT64;
         case Element::kFloat32:
             return DataType::kFLOAT;
         case Element::kFloat16:
@@ -72,40 +69,36 @@ std::string to_text(std::vector<ITensor const*> const& tensors) {
     return text.empty() ? "none" : text;
 }
 
-void check_tensor(std::string const& what, ITensor const& tensor, TensorSpec const& spec) {
-    if (tensor.getType() != type_of(spec.element)) {
-        refuse(what + " is " + name_of_type(tensor.getType()) + ", the manifest says " +
-               name_of_type(type_of(spec.element)));
+void check_tensor(std::string const& what, ITensor const& tensor, TensorRule const& rule,
+                  Element element, std::int32_t hidden_size) {
+    DataType const type = type_of(element);
+    if (tensor.getType() != type) {
+        refuse(what + " is " + name_of_type(tensor.getType()) + ", it must be " +
+               name_of_type(type));
     }
-    Dims const dims = tensor.getDimensions();
-    std::int64_t const columns = spec.columns == 0 ? -1 : spec.columns;
-    if (dims.nbDims != 2) {
-        refuse(what + " has the shape " + to_text(dims) + ", two axes are needed");
-    }
-    if (dims.d[0] != -1 || (spec.columns == 0 && dims.d[1] != -1)) {
-        refuse(what + " has the fixed shape " + to_text(dims) +
-               ", rows and length must be dynamic: export the graph with dynamic axes");
-    }
-    if (dims.d[1] != columns) {
-        refuse(what + " has the shape " + to_text(dims) + ", the manifest says " +
-               std::to_string(columns) + " columns: export the graph with that size");
+    if (!same(tensor.getDimensions(), open_dims(rule, hidden_size))) {
+        refuse(what + " has the shape " + to_text(tensor.getDimensions()) + ", it must be " +
+               shape_text(rule, hidden_size) + ": export the graph with these axes");
     }
 }
 
+/// Those from `first` to before `last` must be there, and no others.
 void check_tensors(std::string const& kind, std::vector<ITensor const*> const& found,
-                   std::vector<TensorSpec> const& wanted) {
-    for (TensorSpec const& spec : wanted) {
-        auto const tensor = std::ranges::find_if(
-            found, [&](ITensor const* one) { return spec.name == one->getName(); });
-        if (tensor == found.end()) {
-            refuse("the graph has no " + kind + " '" + spec.name +
-                   "' that the manifest names, it has " + to_text(found));
+                   std::size_t first, std::size_t last, BuildRequest const& request) {
+    for (std::size_t tensor = first; tensor < last; ++tensor) {
+        TensorRule const& rule = kTensorRules[tensor];
+        std::string const name = rule.name;
+        auto const is_it = [&](ITensor const* one) { return name == one->getName(); };
+        auto const seen = std::ranges::find_if(found, is_it);
+        if (seen == found.end()) {
+            refuse("the graph has no " + kind + " '" + name + "', it has " + to_text(found));
         }
-        check_tensor(kind + " '" + spec.name + "'", **tensor, spec);
+        check_tensor(kind + " '" + name + "'", **seen, rule, element_of(tensor, request.elements),
+                     request.hidden_size);
     }
-    if (found.size() != wanted.size()) {
+    if (found.size() != last - first) {
         refuse("the graph has " + std::to_string(found.size()) + " " + kind + "s (" +
-               to_text(found) + "), the manifest names " + std::to_string(wanted.size()));
+               to_text(found) + "), it must have " + std::to_string(last - first));
     }
 }
 
@@ -123,53 +116,53 @@ Producers producers_of(nvinfer1::INetworkDefinition const& network) {
     return producers;
 }
 
-/// Rows of the constant [rows, hidden] that a lookup reads, if it reads one.
-std::optional<std::int64_t> table_rows(ILayer const& lookup, Producers const& producers,
-                                       std::int32_t hidden_size) {
-    ITensor const* tensor = lookup.getInput(0);
-    for (int step = 0; step < kStepsToTableMax; ++step) {
+/// What is behind casts and reshapes: a layer's own output, or an input of the graph.
+ITensor const* origin(ITensor const* tensor, Producers const& producers) {
+    for (int step = 0; step < kStepsMax; ++step) {
         auto const found = producers.find(tensor);
         if (found == producers.end()) {
-            return std::nullopt;
+            break;
         }
-        ILayer const& layer = *found->second;
-        if (layer.getType() == LayerType::kCONSTANT) {
-            Dims const dims = tensor->getDimensions();
-            bool const is_table = dims.nbDims >= 2 && dims.d[dims.nbDims - 1] == hidden_size;
-            return is_table ? std::optional(dims.d[dims.nbDims - 2]) : std::nullopt;
+        LayerType const type = found->second->getType();
+        if (type != LayerType::kCAST && type != LayerType::kIDENTITY &&
+            type != LayerType::kSHUFFLE) {
+            break;
         }
-        bool const passes = layer.getType() == LayerType::kCAST ||
-                            layer.getType() == LayerType::kIDENTITY ||
-                            layer.getType() == LayerType::kSHUFFLE;
-        if (!passes) {
-            return std::nullopt;
-        }
-        tensor = layer.getInput(0);
+        tensor = found->second->getInput(0);
     }
-    return std::nullopt;
+    return tensor;
 }
 
-void check_word_table(std::vector<std::int64_t> const& tables, std::int32_t vocabulary_size) {
-    std::int64_t const rows = std::ranges::max(tables);
+/// Rows of the constant [rows, hidden] in which a lookup finds what `input` asks for, if it is one.
+std::optional<std::int64_t> table_rows(ILayer const& layer, TensorName input,
+                                       Producers const& producers, std::int32_t hidden_size) {
+    if (layer.getType() != LayerType::kGATHER) {
+        return std::nullopt;
+    }
+    ITensor const* const table = origin(layer.getInput(0), producers);
+    std::string_view const asked = origin(layer.getInput(1), producers)->getName();
+    auto const made_by = producers.find(table);
+    bool const is_lookup = asked == kTensorRules[input].name && made_by != producers.end() &&
+                           made_by->second->getType() == LayerType::kCONSTANT;
+    Dims const dims = table->getDimensions();
+    bool const is_table = is_lookup && dims.nbDims >= 2 && dims.d[dims.nbDims - 1] == hidden_size;
+    return is_table ? std::optional(dims.d[dims.nbDims - 2]) : std::nullopt;
+}
+
+void check_word_table(std::int64_t rows, std::int32_t vocabulary_size) {
     if (rows < vocabulary_size) {
-        refuse("the graph's largest table has " + std::to_string(rows) +
+        refuse("the graph's table of words has " + std::to_string(rows) +
                " rows, the manifest's vocab_size is " + std::to_string(vocabulary_size));
     }
 }
 
-std::int32_t check_positions(std::vector<std::int64_t> const& tables, BuildRequest const& request) {
-    std::int64_t rows = 0;
-    for (std::int64_t const one : tables) {
-        bool const position = one >= kPositionRowsMin && one < request.vocabulary_size;
-        rows = position && (rows == 0 || one < rows) ? one : rows;
-    }
-    for (Profile const& profile : request.profiles) {
-        if (rows != 0 && profile.length.max > rows) {
+void check_positions(std::int64_t rows, std::vector<Profile> const& profiles) {
+    for (Profile const& profile : profiles) {
+        if (profile.length.max > rows) {
             refuse("profile " + to_string(profile) + " is longer than the graph's table of " +
                    std::to_string(rows) + " positions");
         }
     }
-    return static_cast<std::int32_t>(rows);
 }
 
 std::string precision_name(std::set<DataType> const& types) {
@@ -196,10 +189,13 @@ bool is_float(DataType type) {
     return type == DataType::kFLOAT || type == DataType::kHALF || type == DataType::kBF16;
 }
 
-/// A head that makes one number of each token; its arithmetic is nothing beside the layers'.
-bool has_one_column(ITensor const& product) {
-    Dims const dims = product.getDimensions();
-    return dims.nbDims > 0 && dims.d[dims.nbDims - 1] == 1;
+/// A product of the encoder's layers. The one that pools, and a head that makes one number of each
+/// token, are in f32 in every graph, and their arithmetic is nothing beside the layers'.
+bool is_of_encoder(ILayer const& product, Producers const& producers) {
+    Dims const dims = product.getOutput(0)->getDimensions();
+    std::string_view const left = origin(product.getInput(0), producers)->getName();
+    bool const has_one_column = dims.nbDims > 0 && dims.d[dims.nbDims - 1] == 1;
+    return !has_one_column && left != kTensorRules[kSpanWeights].name;
 }
 
 /// kFP8 for a product of numbers that were rounded to it, else the type that it is written in.
@@ -229,12 +225,13 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
     for (std::int32_t index = 0; index < network.getNbOutputs(); ++index) {
         outputs.push_back(network.getOutput(index));
     }
-    check_tensors("input", inputs, request.inputs);
-    check_tensors("output", outputs, request.outputs);
+    check_tensors("input", inputs, 0, kInputs, request);
+    std::size_t const end = tensor_rules(request.elements.has_token_weights).size();
+    check_tensors("output", outputs, kInputs, end, request);
 
+    std::int32_t const hidden_size = request.hidden_size;
     NetworkFacts facts;
     std::set<DataType> products;
-    std::vector<std::int64_t> tables;
     Producers const producers = producers_of(network);
     for (std::int32_t index = 0; index < network.getNbLayers(); ++index) {
         ILayer const& layer = *network.getLayer(index);
@@ -244,23 +241,19 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
         }
         ITensor const& output = *layer.getOutput(0);
         if (layer.getType() == LayerType::kMATRIX_MULTIPLY && is_float(output.getType()) &&
-            !has_one_column(output)) {
+            is_of_encoder(layer, producers)) {
             products.insert(arithmetic(layer, producers));
         } else if (layer.getType() == LayerType::kSOFTMAX &&
                    output.getDimensions().nbDims == kScoresAxes) {
             ++facts.attentions;
-        } else if (layer.getType() == LayerType::kGATHER || layer.getType() == LayerType::kSLICE) {
-            auto const rows = table_rows(layer, producers, request.hidden_size);
-            if (rows) {
-                tables.push_back(*rows);
-            }
+        } else if (auto const rows = table_rows(layer, kInputIds, producers, hidden_size)) {
+            check_word_table(*rows, request.vocabulary_size);
+        } else if (auto const places = table_rows(layer, kPositions, producers, hidden_size)) {
+            check_positions(*places, request.profiles);
+            facts.position_rows = static_cast<std::int32_t>(*places);
         }
     }
     facts.precision = precision_name(products);
-    if (!tables.empty()) {
-        check_word_table(tables, request.vocabulary_size);
-        facts.position_rows = check_positions(tables, request);
-    }
     return facts;
 }
 

@@ -1,7 +1,7 @@
 // What a parsed graph is, and whether it is the one the manifest describes.
 //
 // TensorRT builds a plan from almost anything: an empty file, wrong input names, lengths over the
-// position table. All of that is refused here, before the build.
+// table of positions. All of that is refused here, before the build.
 //
 // Thread safety: free functions; a network is used by one thread. Ownership: none is taken.
 // Preconditions: the network was parsed without errors.
@@ -17,7 +17,7 @@ namespace duovec::DUOVEC_FLAVOUR {
 struct NetworkFacts {
     /// "f32", "f16", "bf16", "fp8" or "mixed": of the matrix products.
     std::string precision;
-    /// Rows of the smallest table that is looked up by position, 0 when none was found.
+    /// Rows of the table in which `positions` are looked up, 0 when none was found.
     std::int32_t position_rows = 0;
     std::int32_t attentions = 0;
 };

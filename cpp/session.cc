@@ -33,19 +33,9 @@ void warn(std::string const& line) {
 
 void* at(void* block, Region const& place) { return static_cast<std::byte*>(block) + place.offset; }
 
-void fill_with_ones(std::span<std::byte> bytes, Element element) {
-    auto const fill = [&]<typename Number>(Number one) {
-        std::fill_n(reinterpret_cast<Number*>(bytes.data()), bytes.size() / sizeof one, one);
-    };
-    if (element == Element::kInt64) {
-        fill(std::int64_t{1});
-    } else {
-        fill(std::int32_t{1});
-    }
-}
-
-std::span<std::byte> part(void* block, Region const& place) {
-    return {static_cast<std::byte*>(block) + place.offset, place.bytes};
+template <typename Number>
+std::span<Number> part(void* block, Region const& place) {
+    return {static_cast<Number*>(at(block, place)), place.bytes / sizeof(Number)};
 }
 
 }  // namespace
@@ -93,7 +83,7 @@ void StreamSession::add_buckets(SessionRequest const& request) {
         BucketState bucket;
         bucket.shape = shape;
         bucket.profile = *profile;
-        bucket.layout = lay_out(shape, engine_.elements(), engine_.names().hidden_size);
+        bucket.layout = lay_out(shape, engine_.elements(), engine_.hidden_size());
         bucket.wants_graph = tokens_of(shape) <= request.captured_tokens_max;
         bucket.wants_mapping = tokens_of(shape) <= request.mapped_tokens_max;
         buckets_.emplace(shape, std::move(bucket));
@@ -175,9 +165,12 @@ StagedInputs StreamSession::stage(Shape shape) {
                                              std::to_string(shape.length));
     }
     staged_ = &found->second;
-    Layout const& layout = staged_->layout;
-    return {part(pinned_inputs_.get(), layout.input_ids),
-            part(pinned_inputs_.get(), layout.attention_mask)};
+    void* const block = pinned_inputs_.get();
+    auto const& tensors = staged_->layout.tensors;
+    return {part<std::int32_t>(block, tensors[kInputIds]),
+            part<std::int32_t>(block, tensors[kPositions]),
+            part<std::int32_t>(block, tensors[kSegments]),
+            part<float>(block, tensors[kSpanWeights])};
 }
 
 RunTimes StreamSession::run(Urgency urgency) {
@@ -209,9 +202,10 @@ RunOutputs StreamSession::outputs() const noexcept {
     if (staged_ == nullptr) {
         return {};
     }
-    Layout const& layout = staged_->layout;
-    return {part(pinned_outputs_.get(), layout.dense),
-            part(pinned_outputs_.get(), layout.token_weights)};
+    void* const block = pinned_outputs_.get();
+    auto const& tensors = staged_->layout.tensors;
+    return {part<std::byte const>(block, tensors[kDense]),
+            part<std::byte const>(block, tensors[kTokenWeights])};
 }
 
 SessionReport StreamSession::report() const {
@@ -226,8 +220,10 @@ SessionReport StreamSession::report() const {
 
 std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     StagedInputs const staged = stage(shape);
-    std::ranges::fill(staged.input_ids, std::byte{0});
-    fill_with_ones(staged.attention_mask, engine_.elements().inputs);
+    std::ranges::fill(staged.input_ids, 0);
+    std::ranges::fill(staged.positions, 0);
+    std::ranges::fill(staged.segments, -1);
+    std::ranges::fill(staged.span_weights, 0.0F);
     run(Urgency::kUsual);
     LayerClock clock;
     nvinfer1::IExecutionContext& context = *contexts_[staged_->profile].context;
@@ -314,22 +310,17 @@ StreamSession::Blocks StreamSession::device_blocks() const noexcept {
 
 void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
                          Blocks const& blocks) {
-    EngineRequest const& names = engine_.names();
-    Layout const& layout = bucket.layout;
-    nvinfer1::Dims shape{};
-    shape.nbDims = 2;
-    shape.d[0] = bucket.shape.rows;
-    shape.d[1] = bucket.shape.length;
-    auto const address = [&](std::string const& name, void* block, Region const& place) {
-        return context.setTensorAddress(name.c_str(), at(block, place));
-    };
-    bool done = context.setInputShape(names.input_ids.c_str(), shape) &&
-                context.setInputShape(names.attention_mask.c_str(), shape) &&
-                address(names.input_ids, blocks.inputs, layout.input_ids) &&
-                address(names.attention_mask, blocks.inputs, layout.attention_mask) &&
-                address(names.dense, blocks.outputs, layout.dense);
-    if (engine_.elements().has_token_weights) {
-        done = done && address(names.token_weights, blocks.outputs, layout.token_weights);
+    std::int32_t const hidden_size = engine_.hidden_size();
+    bool done = true;
+    std::size_t tensor = 0;
+    for (TensorRule const& rule : tensor_rules(engine_.elements().has_token_weights)) {
+        bool const is_input = tensor < kInputs;
+        done = done && (!is_input ||
+                        context.setInputShape(rule.name, dims_of(rule, bucket.shape, hidden_size)));
+        void* const block = is_input ? blocks.inputs : blocks.outputs;
+        done =
+            done && context.setTensorAddress(rule.name, at(block, bucket.layout.tensors[tensor]));
+        ++tensor;
     }
     if (!done) {
         throw Error(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape: " +

@@ -38,7 +38,7 @@ class StreamSession final : public Session {
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 
-    /// See Engine::layer_times. The ids are zeros, and no token is masked.
+    /// See Engine::layer_times. The rows are empty.
     std::vector<LayerTime> layer_times(Shape shape);
 
  private:

@@ -50,9 +50,7 @@ TEST(small_shapes_use_mapped_memory_when_that_saves_time) {
     for (std::int32_t seed = 0; seed < 5; ++seed) {
         for (Shape const shape : kShapes) {
             for (auto const urgency : {Urgency::kUsual, Urgency::kUrgent}) {
-                fill<std::int32_t>(*session, shape, seed);
-                static_cast<void>(session->run(urgency));
-                std::vector<float> const seen = rows(*session, shape, seed);
+                std::vector<float> const seen = run(*session, shape, seed, urgency);
                 auto const alone = engine->open_session({{shape}, 0});
                 CHECK(seen == run(*alone, shape, seed));
             }
@@ -125,7 +123,7 @@ TEST(runs_on_mapped_memory_allocate_nothing_and_copy_in_no_time) {
     // A busy machine may hold one up, not each.
     std::int64_t least_copies = 1'000'000;
     for (int round = 0; round < kRounds; ++round) {
-        fill<std::int32_t>(*session, kSmallest, round);
+        fill(*session, kSmallest, round);
         duovec::RunTimes const times = session->run();
         // Of short runs some are timed.
         CHECK(times.compute == 0 || times.compute >= 2'900'000);

@@ -29,7 +29,7 @@ void* __wrap__Znwm(std::size_t bytes) {
 }
 }
 
-TEST(rows_are_those_of_each_text_alone) {
+TEST(texts_beside_each_other_give_what_each_gives_alone) {
     auto const engine = load();
     for (std::int64_t const captured_tokens_max : {std::int64_t{0}, kAllGraphs}) {
         auto const session = engine->open_session(wanted(captured_tokens_max));
@@ -104,7 +104,7 @@ TEST(the_host_allocates_nothing_in_a_run_after_warm_up) {
     auto const session = engine->open_session(wanted(128));
     warm_up(*session);
     for (Shape const shape : kShapes) {
-        fill<std::int32_t>(*session, shape, 3);
+        fill(*session, shape, 3);
         long const before = allocations;
         session->stage(shape);
         static_cast<void>(session->run());
@@ -119,7 +119,7 @@ TEST(stages_are_timed) {
     auto const engine = load();
     auto const session = engine->open_session(wanted(kAllGraphs, kLongRun));
     for (int round = 0; round < 2; ++round) {
-        fill<std::int32_t>(*session, kLargest, round);
+        fill(*session, kLargest, round);
         duovec::RunTimes const times = session->run();
         CHECK(times.compute >= 2'900'000);
         CHECK(times.copy_in >= 0 && times.copy_out >= 0);
@@ -156,7 +156,7 @@ TEST(one_of_sixteen_short_runs_is_timed) {
     long const before = count("event");
     int timed = 0;
     for (int round = 0; round < 33; ++round) {
-        fill<std::int32_t>(*session, {2, 8}, round);
+        fill(*session, {2, 8}, round);
         timed += session->run().compute > 0 ? 1 : 0;
     }
     CHECK(timed == 3);
@@ -170,9 +170,7 @@ TEST(urgent_runs_are_on_a_stream_of_high_priority) {
     CHECK(count("urgent") == 0);
     for (Shape const shape : kShapes) {
         for (auto const urgency : {Urgency::kUrgent, Urgency::kUsual, Urgency::kUrgent}) {
-            fill<std::int32_t>(*session, shape, 3);
-            static_cast<void>(session->run(urgency));
-            CHECK(rows(*session, shape, 3) == run_alone(*engine, shape, 3));
+            CHECK(run(*session, shape, 3, urgency) == run_alone(*engine, shape, 3));
         }
     }
     CHECK(count("urgent") == 2 * std::ssize(kShapes));
@@ -206,28 +204,23 @@ TEST(sessions_run_on_the_device_of_their_engine) {
     CHECK(run(*session, kLargest, 3) == run_alone(one, kLargest, 3));
 }
 
-TEST(wide_inputs_and_half_precision_outputs_are_read_from_the_plan) {
+TEST(half_precision_outputs_are_read_from_the_plan) {
     PlanText half;
-    half.inputs = "int64";
     half.outputs = "float16";
-    half.weights = "output token_weights float16 0\n";
+    half.weights = "output token_weights float16 -1 -1\n";
     auto const engine = load(half);
-    CHECK(engine->elements().inputs == Element::kInt64);
     CHECK(engine->elements().dense == Element::kFloat16);
     CHECK(engine->elements().token_weights == Element::kFloat16);
     auto const session = engine->open_session(wanted(128));
-    auto const alone = engine->open_session({{{1, 32}}, 0});
     Shape const shape{4, 32};
-    fill<std::int64_t>(*session, shape, 9);
-    static_cast<void>(session->run());
-    std::vector<std::uint16_t> const together = rows<std::uint16_t>(*session, shape, 9);
-    std::vector<std::uint16_t> apart;
-    for (std::int32_t row = 0; row < shape.rows; ++row) {
-        fill<std::int64_t>(*alone, {1, 32}, 9 + row);
-        static_cast<void>(alone->run());
-        std::ranges::copy(rows<std::uint16_t>(*alone, {1, 32}, 9 + row), std::back_inserter(apart));
-    }
-    CHECK(together == apart);
+    CHECK(run<std::uint16_t>(*session, shape, 9) == run_alone<std::uint16_t>(*engine, shape, 9));
+}
+
+TEST(layers_are_timed_on_empty_rows) {
+    PlanText plan;
+    plan.head += "layer words\nlayer dense\n";
+    auto const times = load(plan)->layer_times({4, 32});
+    CHECK(times.size() == 2 && times[0].name == "words" && times[1].microseconds > 0);
 }
 
 TEST(a_model_without_lexical_weights_gives_none) {
@@ -235,10 +228,10 @@ TEST(a_model_without_lexical_weights_gives_none) {
     plan.weights = "";
     std::string const text = plan.text();
     EngineRequest dense_only = request(text);
-    dense_only.token_weights = "";
+    dense_only.has_token_weights = false;
     LoadedEngine const engine(std::make_shared<Library const>(DUOVEC_TEST_STANDINS), dense_only);
     auto const session = engine.open_session(wanted(128));
-    fill<std::int32_t>(*session, {2, 8}, 3);
+    fill(*session, {2, 8}, 3);
     static_cast<void>(session->run());
     CHECK(session->outputs().dense.size() == 2 * kHidden * sizeof(float));
     CHECK(session->outputs().token_weights.empty());
@@ -263,17 +256,21 @@ TEST(a_plan_that_is_not_what_the_manifest_says_is_refused) {
     ErrorKind const model = ErrorKind::kModel;
     auto const renamed = refusal([](PlanText& plan) { plan.dense = "pooled"; });
     CHECK(failed_with(renamed, model, "it has no output 'dense'"));
-    auto const typed = refusal([](PlanText& plan) { plan.inputs = "float32"; });
+    auto const typed = refusal([](PlanText& plan) { plan.ids = "float32"; });
     CHECK(failed_with(typed, model, "tensor 'input_ids' has the wrong type"));
     auto const missing = refusal([](PlanText& plan) { plan.weights = ""; });
     CHECK(failed_with(missing, model, "it has no output 'token_weights'"));
     auto const wider =
-        refusal([](PlanText& plan) { plan.weights = "output token_weights float32 9\n"; });
+        refusal([](PlanText& plan) { plan.weights = "output token_weights float32 -1 9\n"; });
     CHECK(failed_with(wider, model, "tensor 'token_weights' is not [rows, length]"));
+    auto const flat =
+        refusal([](PlanText& plan) { plan.dense = "dense float32 -1 8\noutput other"; });
+    CHECK(failed_with(flat, model, "tensor 'dense' is not [rows, spans, 8]"));
     auto const longer = refusal([](PlanText& plan) { plan.latency = "profile 1 1 1 8 8 48\n"; });
     CHECK(failed_with(longer, model, "its profile latency=1x1:1x8:8x48 is latency=1x1:1x8:8x32"));
-    auto const more = refusal([](PlanText& plan) { plan.weights += "output extra float32 8\n"; });
-    CHECK(failed_with(more, model, "it has 5 tensors, the manifest 4"));
+    auto const more =
+        refusal([](PlanText& plan) { plan.weights += "output extra float32 -1 8\n"; });
+    CHECK(failed_with(more, model, "it has 7 tensors, not 6"));
 }
 
 TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {

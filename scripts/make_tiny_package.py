@@ -4,7 +4,7 @@
     scripts/make_tiny_package.py
 
 The graph, tokenizer and manifest come from the same code as the default package's, at width 8 with
-seeded weights, so its vectors mean nothing but react to every token, to order and to the mask.
+seeded weights, so its vectors mean nothing but react to every token and to order.
 Every ASCII text tokenizes without `<unk>`. The same bytes come out of every run.
 """
 

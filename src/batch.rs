@@ -1,15 +1,19 @@
-//! Token ids of a text, and batches of them that are padded to one length.
+//! Token ids of a text, and batches of them: rows of one length, each with several texts.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
+pub use rows::Place;
+use rows::{Rows, TEXT_MIN};
 
 pub mod cost;
 pub(crate) mod packing;
 pub mod plan;
+mod rows;
 pub(crate) mod warm_up;
 
 /// Which requests go first. Interactive items do; bulk items have a guaranteed share.
@@ -28,6 +32,14 @@ impl Priority {
             Self::Interactive
         } else {
             Self::Bulk
+        }
+    }
+
+    /// The other one of the two.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Interactive => Self::Bulk,
+            Self::Bulk => Self::Interactive,
         }
     }
 }
@@ -60,6 +72,16 @@ impl Vectors {
     }
 }
 
+/// Which tokens of a text its dense vector is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// The first one.
+    Cls,
+    /// All of them, each counting alike.
+    Mean,
+}
+
 /// Token ids of one text, special tokens included. Cheap to clone: the request keeps a copy for the
 /// sparse selection while the batch runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,26 +102,26 @@ impl Deref for TokenIds {
     }
 }
 
-/// A shape that batches are padded to: `rows` texts, each padded to `length` tokens.
+/// A batch's shape: `rows`, each of `length` tokens. Several texts share a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
-    /// Texts of the batch, padding rows included.
+    /// Rows, those without a text included.
     pub rows: usize,
-    /// Tokens of every row, padding tokens included.
+    /// Tokens of every row, those of no text included.
     pub length: usize,
 }
 
 impl Bucket {
-    /// Padded tokens: what the engine computes, whatever the texts are.
+    /// Tokens of all rows: what the engine computes, whatever the texts are.
     pub const fn tokens(self) -> usize {
         self.rows * self.length
     }
-}
 
-/// The bucket of the fewest tokens that one text of `tokens` fits.
-pub fn smallest_for(buckets: &[Bucket], tokens: usize) -> Option<Bucket> {
-    let fits = buckets.iter().filter(|bucket| bucket.length >= tokens);
-    fits.min_by_key(|bucket| (bucket.tokens(), bucket.length)).copied()
+    /// Dense vectors that each row gives. The length alone says it, so that batches of one shape
+    /// are alike for the engine.
+    pub const fn spans(self) -> usize {
+        if self.length < TEXT_MIN { 1 } else { self.length / TEXT_MIN }
+    }
 }
 
 /// A batch that does not fit its bucket.
@@ -108,33 +130,60 @@ pub fn smallest_for(buckets: &[Bucket], tokens: usize) -> Option<Bucket> {
 pub enum BatchError {
     #[error("a batch needs at least one item")]
     Empty,
-    #[error("{items} items do not fit {rows} rows")]
-    TooManyRows { items: usize, rows: usize },
-    #[error("an item of {tokens} tokens does not fit a length of {length}")]
+    #[error("{items} items do not fit {rows} rows of {length} tokens")]
+    TooMany { items: usize, rows: usize, length: usize },
+    #[error("an item of {tokens} tokens does not fit a row of {length}")]
     TooLong { tokens: usize, length: usize },
 }
 
-/// Items that run together. `items.len() <= bucket.rows`, every item fits `bucket.length`.
+/// Items that run together. No row has more tokens than its length.
 #[derive(Debug, Clone)]
 pub struct Batch {
     bucket: Bucket,
     items: Vec<TokenIds>,
+    places: Vec<Place>,
     priority: Priority,
 }
 
+/// The inputs of a graph, row-major: `[rows, length]` each, and `[rows, spans, length]`.
+#[derive(Debug)]
+pub(crate) struct GraphInputs<'a> {
+    /// The padding id where no text is.
+    pub(crate) input_ids: &'a mut [i32],
+    /// Place of a token in its text, from 0; 0 where no text is.
+    pub(crate) positions: &'a mut [i32],
+    /// Which text of its row a token belongs to, from 0; -1 where no text is.
+    pub(crate) segments: &'a mut [i32],
+    /// How much each token counts in each dense vector of its row.
+    pub(crate) span_weights: &'a mut [f32],
+}
+
 impl Batch {
-    /// Checks that the items fit the bucket. Nobody waits for it, unless that is said.
+    /// Puts each item, in their order, into the first row that has room for it. Nobody waits for
+    /// the batch, unless that is said.
     pub fn new(bucket: Bucket, items: Vec<TokenIds>) -> Result<Self, BatchError> {
+        let Bucket { rows, length } = bucket;
         if items.is_empty() {
             return Err(BatchError::Empty);
         }
-        if items.len() > bucket.rows {
-            return Err(BatchError::TooManyRows { items: items.len(), rows: bucket.rows });
+        if let Some(item) = items.iter().find(|item| item.len() > length) {
+            return Err(BatchError::TooLong { tokens: item.len(), length });
         }
-        match items.iter().find(|item| item.len() > bucket.length) {
-            Some(item) => Err(BatchError::TooLong { tokens: item.len(), length: bucket.length }),
-            None => Ok(Self { bucket, items, priority: Priority::Bulk }),
-        }
+        let mut room = Rows::new(bucket);
+        let places: Option<Vec<Place>> = items.iter().map(|item| room.put(item.len())).collect();
+        let places = places.ok_or(BatchError::TooMany { items: items.len(), rows, length })?;
+        Ok(Self { bucket, items, places, priority: Priority::Bulk })
+    }
+
+    /// Puts as many of `items` into the rows as there is room for.
+    ///
+    /// # Errors
+    /// As [`Batch::new`], when the first one does not fit.
+    pub(crate) fn filled(bucket: Bucket, mut items: Vec<TokenIds>) -> Result<Self, BatchError> {
+        let mut room = Rows::new(bucket);
+        let fitting = items.iter().take_while(|item| room.put(item.len()).is_some()).count();
+        items.truncate(fitting.max(1));
+        Self::new(bucket, items)
     }
 
     /// The same for requests of which the first in order has that priority.
@@ -153,34 +202,53 @@ impl Batch {
         self.bucket
     }
 
-    /// The real rows, in the order of the output's rows.
+    /// The texts, in the order in which they were given.
     pub fn items(&self) -> &[TokenIds] {
         &self.items
     }
 
-    /// Writes ids and mask as row-major `[rows, length]`, int32 or int64: every engine's layout.
-    ///
-    /// A padding row repeats `pad_token_id` with an empty mask; the graph answers it with zeros.
+    /// Where each item lies.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Whether the item has a row of its own.
+    pub(crate) fn is_alone(&self, item: usize) -> bool {
+        let row = self.places[item].row;
+        self.places.iter().filter(|place| place.row == row).count() == 1
+    }
+
+    /// Writes all inputs.
     ///
     /// # Panics
-    /// When a slice is not `bucket.tokens()` long: the session allocated it for another bucket.
+    /// When a slice has another size than the bucket says: the session allocated it for another.
     #[cfg(any(test, feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
-    pub(crate) fn fill<N: Copy + From<i32>>(
-        &self,
-        pad_token_id: u32,
-        ids: &mut [N],
-        mask: &mut [N],
-    ) {
-        let Bucket { rows, length } = self.bucket;
-        assert!(ids.len() == rows * length && mask.len() == ids.len(), "buffers fit the bucket");
-        ids.fill(pad_token_id.cast_signed().into());
-        mask.fill(0.into());
-        for (row, item) in self.items.iter().enumerate() {
-            let start = row * length;
-            for (slot, &id) in ids[start..start + item.len()].iter_mut().zip(item.iter()) {
-                *slot = id.cast_signed().into();
+    pub(crate) fn fill(&self, pooling: Pooling, pad_token_id: u32, inputs: GraphInputs<'_>) {
+        let GraphInputs { input_ids, positions, segments, span_weights } = inputs;
+        let (tokens, length, spans) =
+            (self.bucket.tokens(), self.bucket.length, self.bucket.spans());
+        assert!([&*input_ids, &*positions, &*segments].map(<[i32]>::len) == [tokens; 3]);
+        assert!(span_weights.len() == tokens * spans, "buffers fit the bucket");
+        input_ids.fill(pad_token_id.cast_signed());
+        positions.fill(0);
+        segments.fill(-1);
+        span_weights.fill(0.0);
+        for (item, place) in self.items.iter().zip(&self.places) {
+            let start = place.row * length + place.start;
+            let range = start..start + item.len();
+            for (slot, &id) in input_ids[range.clone()].iter_mut().zip(item.iter()) {
+                *slot = id.cast_signed();
             }
-            mask[start..start + item.len()].fill(1.into());
+            for (slot, position) in positions[range.clone()].iter_mut().zip(0..) {
+                *slot = position;
+            }
+            segments[range].fill(i32::try_from(place.segment).unwrap_or(i32::MAX));
+            let span = (place.row * spans + place.segment) * length + place.start;
+            let weights = &mut span_weights[span..span + item.len()];
+            match pooling {
+                Pooling::Cls => weights[0] = 1.0,
+                Pooling::Mean => weights.fill((item.len() as f32).recip()),
+            }
         }
     }
 }
@@ -189,30 +257,51 @@ impl Batch {
 mod tests {
     use super::*;
 
+    fn filled(pooling: Pooling, bucket: Bucket, items: &[&[u32]]) -> ([Vec<i32>; 3], Vec<f32>) {
+        let items = items.iter().map(|ids| TokenIds::new(ids)).collect();
+        let batch = Batch::new(bucket, items).expect("the items fit");
+        let mut integers = [0; 3].map(|_| vec![9; bucket.tokens()]);
+        let mut span_weights = vec![9.0; bucket.tokens() * bucket.spans()];
+        let [input_ids, positions, segments] = &mut integers;
+        let span_weights_of = &mut span_weights;
+        let inputs = GraphInputs { input_ids, positions, segments, span_weights: span_weights_of };
+        batch.fill(pooling, 1, inputs);
+        (integers, span_weights)
+    }
+
     #[test]
-    fn filling_pads_rows_and_lengths() {
-        let bucket = Bucket { rows: 3, length: 4 };
-        let items = vec![TokenIds::new(&[0, 7, 2]), TokenIds::new(&[0, 2])];
-        let batch = Batch::new(bucket, items).expect("two short items fit");
-        let (mut ids, mut mask) = ([9; 12], [9; 12]);
-        batch.fill(1, &mut ids, &mut mask);
-        assert_eq!(ids, [0, 7, 2, 1, 0, 2, 1, 1, 1, 1, 1, 1]);
-        assert_eq!(mask, [1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0]);
+    fn texts_are_told_apart_in_their_row() {
+        let bucket = Bucket { rows: 1, length: 16 };
+        let ([ids, positions, segments], weights) =
+            filled(Pooling::Mean, bucket, &[&[0, 7, 8, 2], &[0, 2]]);
+        assert_eq!(ids[..7], [0, 7, 8, 2, 0, 2, 1]);
+        assert_eq!(positions[..7], [0, 1, 2, 3, 0, 1, 0]);
+        assert_eq!(segments[..7], [0, 0, 0, 0, 1, 1, -1]);
+        assert_eq!(weights[..5], [0.25, 0.25, 0.25, 0.25, 0.0]);
+        assert_eq!(weights[16 + 3..16 + 7], [0.0, 0.5, 0.5, 0.0]);
+        assert!(segments[6..].iter().all(|&segment| segment == -1));
+    }
+
+    #[test]
+    fn the_first_token_stands_for_its_text_with_cls_pooling() {
+        let bucket = Bucket { rows: 2, length: 16 };
+        let (_, weights) = filled(Pooling::Cls, bucket, &[&[5; 8], &[6; 9], &[7; 3]]);
+        let ones: Vec<usize> = (0..64).filter(|&place| weights[place] == 1.0).collect();
+        assert_eq!(ones, [0, 16 + 8, 32]);
+        assert_eq!(weights.iter().sum::<f32>(), 3.0);
     }
 
     #[test]
     fn items_that_do_not_fit_are_refused() {
-        let bucket = Bucket { rows: 1, length: 2 };
-        let short = TokenIds::new(&[0, 2]);
-        let long = TokenIds::new(&[0, 5, 2]);
+        let bucket = Bucket { rows: 1, length: 16 };
+        let item = |tokens| TokenIds::new(&vec![0; tokens]);
         assert_eq!(Batch::new(bucket, vec![]).err(), Some(BatchError::Empty));
         assert_eq!(
-            Batch::new(bucket, vec![long]).err(),
-            Some(BatchError::TooLong { tokens: 3, length: 2 })
+            Batch::new(bucket, vec![item(17)]).err(),
+            Some(BatchError::TooLong { tokens: 17, length: 16 })
         );
-        assert_eq!(
-            Batch::new(bucket, vec![short.clone(), short]).err(),
-            Some(BatchError::TooManyRows { items: 2, rows: 1 })
-        );
+        let short = vec![item(2); 3];
+        let refused = Some(BatchError::TooMany { items: 3, rows: 1, length: 16 });
+        assert_eq!(Batch::new(bucket, short).err(), refused);
     }
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::{Bucket, TokenIds};
+use crate::batch::TokenIds;
+use crate::batch::plan::Shapes;
 use crate::clock::Clock;
 use crate::config::{WatchdogConfig, cores};
 use crate::engine::Engine;
@@ -90,9 +91,7 @@ pub(crate) trait Maker: Sync {
 /// What runs the texts.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) buckets: Vec<Bucket>,
-    /// Padded tokens of a batch, at most.
-    pub(crate) batch_tokens: usize,
+    pub(crate) shapes: Shapes,
     pub(crate) workers: usize,
     pub(crate) watchdog: WatchdogConfig,
     pub(crate) clock: Arc<dyn Clock>,

@@ -8,8 +8,10 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use crate::batch::{Batch, Bucket};
+use crate::batch::{Batch, Bucket, Place, Pooling};
 use crate::dense::make_unit;
+use crate::package::canary::{Comparison, among_neighbours, compare_all};
+use crate::package::manifest::{Manifest, Outputs};
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod cuda;
@@ -161,36 +163,35 @@ pub struct BatchOutput<'a> {
     dense: Floats<'a>,
     token_weights: Option<Floats<'a>>,
     hidden_size: usize,
-    length: usize,
+    bucket: Bucket,
     pub(crate) times: StageTimes,
 }
 
 impl<'a> BatchOutput<'a> {
-    /// `dense`: `[rows, hidden]`, row-major, L2-normalized as far as the graph's precision allows:
-    /// in bf16 a row's length is off by up to some thousandths. `token_weights`: `[rows, length]`,
-    /// `relu(linear(hidden))`; padding positions are not read. `None` for a model without them.
+    /// `dense`: `[rows, spans, hidden]`, row-major, L2-normalized as far as the graph's precision
+    /// allows: in bf16 a vector's length is off by up to some thousandths. `token_weights`:
+    /// `[rows, length]`; those of no text are not read. `None` for a model without them.
     pub fn new(
         bucket: Bucket,
         hidden_size: usize,
         dense: Floats<'a>,
         token_weights: Option<Floats<'a>>,
     ) -> Self {
-        let times = StageTimes::default();
-        Self { dense, token_weights, hidden_size, length: bucket.length, times }
+        Self { dense, token_weights, hidden_size, bucket, times: StageTimes::default() }
     }
 
-    /// A copy of the dense vector of one row: `hidden_size` floats, whose length is one.
-    pub fn dense_row(&self, row: usize) -> Vec<f32> {
-        let start = row * self.hidden_size;
+    /// A copy of the dense vector of a text: `hidden_size` floats, whose length is one.
+    pub fn dense_of(&self, place: Place) -> Vec<f32> {
+        let start = (place.row * self.bucket.spans() + place.segment) * self.hidden_size;
         let mut dense = self.dense.copy(start..start + self.hidden_size);
         make_unit(&mut dense);
         dense
     }
 
-    /// A copy of the token weights of one row: one float for each of its first `tokens` positions,
-    /// all zero for a model without them.
-    pub fn weights_row(&self, row: usize, tokens: usize) -> Vec<f32> {
-        let (start, tokens) = (row * self.length, tokens.min(self.length));
+    /// A copy of the token weights of a text: one float for each of its `tokens` tokens, all zero
+    /// for a model without them.
+    pub fn weights_of(&self, place: Place, tokens: usize) -> Vec<f32> {
+        let start = place.row * self.bucket.length + place.start;
         let copy = |weights: Floats<'_>| weights.copy(start..start + tokens);
         self.token_weights.map_or_else(|| vec![0.0; tokens], copy)
     }
@@ -266,22 +267,58 @@ pub trait Session {
     fn warmed_up(&mut self) {}
 }
 
+/// What a session must know of the package.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GraphFacts {
+    pub(crate) outputs: Outputs,
+    pub(crate) hidden_size: usize,
+    pub(crate) pad_token_id: u32,
+    pub(crate) pooling: Pooling,
+}
+
+impl GraphFacts {
+    pub(crate) const fn of(manifest: &Manifest) -> Self {
+        let &Manifest { outputs, hidden_size, pad_token_id, pooling, .. } = manifest;
+        Self { outputs, hidden_size, pad_token_id, pooling }
+    }
+}
+
+/// Runs the canary among other texts in a batch of this shape; gives the numbers that are the
+/// furthest from the golden ones.
+///
+/// # Errors
+/// `BadPackage` when the canary does not fit the shape; those of the session.
+pub(crate) fn run_canary(
+    session: &mut dyn Session,
+    manifest: &Manifest,
+    bucket: Bucket,
+) -> Result<Comparison, EngineError> {
+    let batch = among_neighbours(manifest, bucket)
+        .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
+    let output = session.run(&batch)?;
+    Ok(compare_all(manifest, &batch, |item| {
+        let place = batch.places()[item];
+        (output.dense_of(place), output.weights_of(place, batch.items()[item].len()))
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn rows_are_copied_in_single_precision() {
-        let single = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let single: [f32; 32] = std::array::from_fn(|place| place as f32);
         let half = single.map(f16::from_f32);
-        let bucket = Bucket { rows: 2, length: 3 };
+        let bucket = Bucket { rows: 2, length: 16 };
+        let place = Place { row: 1, start: 5, segment: 1 };
         for floats in [Floats::Single(&single), Floats::Half(&half)] {
             let output = BatchOutput::new(bucket, 3, floats, Some(floats));
-            assert_eq!(output.dense_row(1), [3.0, 4.0, 5.0].map(|value| value / 50_f32.sqrt()));
-            assert_eq!(output.weights_row(1, 2), [3.0, 4.0]);
-            assert_eq!(output.weights_row(0, 9), [0.0, 1.0, 2.0]);
+            let length = 302_f32.sqrt();
+            assert_eq!(output.dense_of(place), [9.0, 10.0, 11.0].map(|value| value / length));
+            assert_eq!(output.weights_of(place, 2), [21.0, 22.0]);
             let dense_only = BatchOutput::new(bucket, 3, floats, None);
-            assert_eq!(dense_only.weights_row(1, 2), [0.0, 0.0]);
+            assert_eq!(dense_only.weights_of(place, 2), [0.0, 0.0]);
         }
     }
 

@@ -34,13 +34,6 @@ pub(crate) const CPU_WORKLOAD_TOKENS: [usize; 2] = [32, 64];
 pub(crate) const CPU_WORKLOAD_BATCHES: [usize; 2] = [128, 512];
 /// The same for a GPU; the largest batch stays within 64 rows.
 pub(crate) const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
-/// Padded tokens up to which a GPU's time hardly grows, until that is measured; and the range of
-/// what is taken for measured.
-pub(crate) const GPU_KNEE_TOKENS: usize = 512;
-/// See [`GPU_KNEE_TOKENS`].
-pub(crate) const GPU_KNEE_TOKENS_MIN: usize = 64;
-/// See [`GPU_KNEE_TOKENS`].
-pub(crate) const GPU_KNEE_TOKENS_MAX: usize = 2048;
 /// See [`GPU_WORKLOAD_TOKENS`]. So many show from which size on the time grows.
 pub(crate) const GPU_WORKLOAD_BATCHES: [usize; 7] = [512, 1024, 1536, 2048, 3072, 4096, 8192];
 

@@ -21,11 +21,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::batch::cost::{CostModel, Fit, Times};
-use crate::batch::plan::{BucketTable, Sequence};
+use crate::batch::plan::{Sequence, Shapes};
 use crate::batch::{Bucket, Priority};
 use crate::clock::{Clock, Moment};
 use crate::engine::{StageSums, StageTimes};
-use crate::limits::{CacheBytes, IDLE_RUN_MAX, MaxAgeMs, QueueCapacity, Workers};
+use crate::limits::{CacheBytes, IDLE_RUN_MAX, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
@@ -59,8 +59,6 @@ pub use ticket::{ItemRows, RunError, Ticket};
 pub struct SchedulerConfig {
     /// Items that wait or run, at most.
     pub queue_capacity: QueueCapacity,
-    /// After this wait an item leads the next batch of its priority.
-    pub max_age: MaxAgeMs,
     /// How many there will be, the wide one left out.
     pub workers: Workers,
     /// Whether there will be one more, which has all cores and runs while no other does.
@@ -72,8 +70,8 @@ pub struct SchedulerConfig {
 impl SchedulerConfig {
     /// Defaults for so many workers.
     pub const fn new(workers: Workers) -> Self {
-        let (queue_capacity, max_age) = (QueueCapacity::DEFAULT, MaxAgeMs::DEFAULT);
-        Self { queue_capacity, max_age, workers, wide: false, cache_bytes: CacheBytes::DEFAULT }
+        let (queue_capacity, cache_bytes) = (QueueCapacity::DEFAULT, CacheBytes::DEFAULT);
+        Self { queue_capacity, workers, wide: false, cache_bytes }
     }
 }
 
@@ -138,7 +136,7 @@ type Ended = Vec<(QueuedItem, RunError)>;
 #[derive(Debug)]
 struct Inner {
     state: Mutex<SchedulerState<QueuedItem>>,
-    buckets: Vec<Bucket>,
+    shapes: Shapes,
     /// One for each worker.
     work: Vec<Condvar>,
     empty: Notify,
@@ -156,19 +154,15 @@ struct Inner {
 pub struct Scheduler(Arc<Inner>);
 
 impl Scheduler {
-    /// A scheduler that plans batches of `buckets`, which the engine supports; no worker lives yet.
-    pub fn new(config: SchedulerConfig, buckets: Vec<Bucket>, clock: Arc<dyn Clock>) -> Self {
+    /// A scheduler that plans batches of `shapes`, which the engine supports; no worker lives yet.
+    pub fn new(config: SchedulerConfig, shapes: Shapes, clock: Arc<dyn Clock>) -> Self {
         let workers = config.workers.as_usize();
-        let state_config = StateConfig {
-            capacity: config.queue_capacity.as_usize(),
-            max_age: Duration::from_millis(config.max_age.get()),
-            workers,
-            wide: config.wide,
-        };
+        let state_config =
+            StateConfig { capacity: config.queue_capacity.as_usize(), workers, wide: config.wide };
         let all = workers + usize::from(config.wide);
         Self(Arc::new(Inner {
-            state: Mutex::new(SchedulerState::new(state_config, BucketTable::new(&buckets))),
-            buckets,
+            state: Mutex::new(SchedulerState::new(state_config, shapes.clone())),
+            shapes,
             work: (0..all).map(|_| Condvar::new()).collect(),
             empty: Notify::new(),
             clock,
@@ -330,9 +324,9 @@ impl Scheduler {
         self.0.cache.is_some()
     }
 
-    /// Every shape that a batch may have.
-    pub fn buckets(&self) -> &[Bucket] {
-        &self.0.buckets
+    /// The shapes that batches have.
+    pub fn shapes(&self) -> &Shapes {
+        &self.0.shapes
     }
 
     /// What went wrong so far.

@@ -73,8 +73,8 @@ impl Worker {
 
     /// Its life, and in `has_run` whether a batch went well in it.
     fn live(&self, has_run: &mut bool) -> WorkerEnd {
-        let buckets = self.scheduler.buckets();
-        let mut session = match self.engine.open_session(buckets) {
+        let shapes = self.scheduler.shapes();
+        let mut session = match self.engine.open_session(shapes.prepared()) {
             Ok(session) => session,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
@@ -84,7 +84,7 @@ impl Worker {
         };
         session.warmed_up();
         let (clock, incidents) = (Arc::clone(&self.clock), self.scheduler.incidents());
-        let mut runner = Runner::new(session, self.index, buckets, clock, incidents);
+        let mut runner = Runner::new(session, self.index, shapes.clone(), clock, incidents);
         self.scheduler.worker_opened(self.index);
         let ready = WorkerEvent::Ready { worker: self.index, measured, left: left.len() };
         let _ = self.events.send(ready);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use duovec::batch::plan::ROW_TOKENS;
 use duovec::batch::{Batch, Bucket, TokenIds};
 use duovec::clock::RealClock;
 use duovec::config::{PrecisionChoice, RescueChoice, SpecialTokenText};
@@ -125,14 +126,14 @@ fn run(
     for chosen in order.chunks(rows) {
         let items: Vec<_> = chosen.iter().map(|&index| tokenized[index].ids.clone()).collect();
         let length = items.iter().map(|ids| ids.len()).max().expect("a chunk is not empty");
-        // One padding row and some padding tokens more than needed.
-        let length = (length + 5).min(MODEL_LENGTH);
+        // One row and some tokens of no text; short texts share a row with the longest ones.
+        let length = (length + 5).clamp(ROW_TOKENS, MODEL_LENGTH);
         let bucket = Bucket { rows: chosen.len() + 1, length };
         let batch = Batch::new(bucket, items).expect("the items fit");
         let output = session.run(&batch).expect("the engine runs");
-        for (row, &index) in chosen.iter().enumerate() {
+        for (&place, &index) in batch.places().iter().zip(chosen) {
             let tokens = tokenized[index].ids.len();
-            vectors[index] = (output.dense_row(row), output.weights_row(row, tokens));
+            vectors[index] = (output.dense_of(place), output.weights_of(place, tokens));
         }
     }
     vectors
@@ -255,7 +256,9 @@ fn the_rescue_precision_is_f32_beside_half_precision_only() {
     let mut f32_session = open(&f32_engine);
     assert_eq!(f32_session.rescue(&batch), None);
     let expected = f32_session.run(&batch).expect("it runs");
-    let rows = |output: &BatchOutput<'_>| (output.dense_row(0), output.weights_row(0, tokens));
+    let place = batch.places()[0];
+    let rows =
+        |output: &BatchOutput<'_>| (output.dense_of(place), output.weights_of(place, tokens));
 
     let engine = rescuing_engine(&package, PrecisionChoice::Auto, RescueChoice::F32);
     let precision = engine.info().precision.clone();
@@ -268,5 +271,5 @@ fn the_rescue_precision_is_f32_beside_half_precision_only() {
     }
     assert_eq!(rescued, Some(rows(&expected)));
     let usual = session.run(&batch).expect("it runs");
-    assert_ne!(usual.dense_row(0), expected.dense_row(0), "it is another precision");
+    assert_ne!(usual.dense_of(place), expected.dense_of(place), "it is another precision");
 }

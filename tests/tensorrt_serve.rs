@@ -42,8 +42,8 @@ const HIDDEN: usize = 8;
 const MAX_TOKENS: u32 = 64;
 /// More executions than any warm-up needs; requests take the rest.
 const AFTER_WARM_UP: usize = 1000;
-/// Of 47. A run that other programs hold up is a long one, whose graph may seem to save no time.
-const GRAPHS_KEPT: RangeInclusive<u64> = 40..=47;
+/// Of 10. A run that other programs hold up is a long one, whose graph may seem to save no time.
+const GRAPHS_KEPT: RangeInclusive<u64> = 8..=10;
 /// Requests after which a scripted fault must have shown itself.
 const REQUESTS_MAX: usize = 2000;
 
@@ -61,21 +61,11 @@ struct Package {
 
 impl Package {
     fn new(flavour: PlanFlavour) -> Self {
-        Self::of_types(flavour, "int32", "float32")
+        Self::of(flavour, standins(), "", "float32")
     }
 
-    fn of_types(flavour: PlanFlavour, inputs: &str, outputs: &str) -> Self {
-        Self::of(flavour, standins(), "", inputs, outputs)
-    }
-
-    /// `head` is the plan's first lines.
-    fn of(
-        flavour: PlanFlavour,
-        libraries: PathBuf,
-        head: &str,
-        inputs: &str,
-        outputs: &str,
-    ) -> Self {
+    /// `head` is the plan's first lines, `outputs` a type.
+    fn of(flavour: PlanFlavour, libraries: PathBuf, head: &str, outputs: &str) -> Self {
         let package = Broken::new();
         let (head, capability) = match flavour {
             PlanFlavour::TensorRt => (head.to_owned(), "9.0"),
@@ -83,9 +73,11 @@ impl Package {
         };
         let library = Library::open(flavour.into(), Some(&libraries)).expect("a stand-in");
         let text = format!(
-            "duovec stand-in plan 1\nflavour {flavour}\n{head}input input_ids {inputs}\ninput \
-             attention_mask {inputs}\noutput dense {outputs} {HIDDEN}\noutput token_weights \
-             {outputs} 0\nprofile 1 1 1 32 8 {MAX_TOKENS}\nprofile 1 1 32 32 64 {MAX_TOKENS}\n\
+            "duovec stand-in plan 1\nflavour {flavour}\n{head}input input_ids int32 -1 -1\n\
+             input positions int32 -1 -1\ninput segments int32 -1 -1\ninput span_weights \
+             float32 -1 -1 -1\noutput dense {outputs} -1 -1 {HIDDEN}\noutput token_weights \
+             {outputs} -1 -1\nprofile 1 1 1 32 8 {MAX_TOKENS}\n\
+             profile 1 1 32 32 64 {MAX_TOKENS}\n\
              scratch 65536\nscratch 524288\nlayer words\nlayer dense\n"
         );
         fs::write(package.file("standin.plan"), &text).expect("it is written");
@@ -260,8 +252,8 @@ async fn both_flavours_serve_what_the_plan_gives() {
 }
 
 #[tokio::test]
-async fn wide_ids_and_half_precision_rows_pass() {
-    let package = Package::of_types(PlanFlavour::TensorRt, "int64", "float16");
+async fn half_precision_vectors_pass() {
+    let package = Package::of(PlanFlavour::TensorRt, standins(), "", "float16");
     let server = package.serve("", &[]);
     let body = json!({"input": [ids_of(7), ids_of(20)]});
     let request = client().post(server.url("/v1/embeddings")).json(&body);
@@ -414,6 +406,15 @@ fn a_named_engine_that_cannot_be_had_is_an_error() {
 }
 
 #[test]
+fn a_plan_that_mixes_up_rows_or_texts_is_refused() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    for mistake in ["mixes_rows", "mixes_texts"] {
+        let said = package.refusal(mistake);
+        assert!(said.contains("does not give the manifest's golden numbers"), "{mistake}: {said}");
+    }
+}
+
+#[test]
 fn bench_compares_graphs_with_plain_runs() {
     for flavour in flavours() {
         let package = Package::new(flavour);
@@ -424,11 +425,11 @@ fn bench_compares_graphs_with_plain_runs() {
         let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
         assert_eq!(report["engine"], flavour.name());
         assert_eq!(report["graphs"]["equal"], true);
-        assert_eq!(report["graphs"]["buckets"], 47, "{report}");
+        assert_eq!(report["graphs"]["buckets"], 10, "{report}");
         assert_eq!(report["graphs"]["refused"], 0, "{report}");
         let captured = report["graphs"]["captured"].as_u64().expect("they are compared");
         assert!(GRAPHS_KEPT.contains(&captured), "{report}");
-        assert!(report["shapes"].as_array().map(Vec::len) > Some(10));
+        assert_eq!(report["shapes"].as_array().map(Vec::len), Some(10));
     }
     // Plain runs never take the kernels that TensorRT-RTX has until the best ones are compiled.
     let package = Package::new(PlanFlavour::TensorRtRtx);
@@ -437,7 +438,7 @@ fn bench_compares_graphs_with_plain_runs() {
     let ended = run(command.args(["--log-level", "off"]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let package = Package::new(PlanFlavour::TensorRt);
-    let mut command = package.command("bench", "tensorrt", "nan=400");
+    let mut command = package.command("bench", "tensorrt", "nan=100");
     // Or that run is one of those which compare the two kinds of memory.
     command.args(["--cuda-mapped-tokens", "0"]);
     command.args(["--compare-graphs", "--no-table", "--ms-per-shape", "1"]);
@@ -455,7 +456,7 @@ fn bench_compares_mapped_memory_with_copies() {
         run(command.args(["--log-level", "off"]).args(more))
     };
     // A machine that is busy just then makes a bucket's copies look as fast.
-    for (faults, mapped) in [("other_us=3000", 16..=20), ("mapped_us=9000", 0..=0)] {
+    for (faults, mapped) in [("other_us=3000", 5..=7), ("mapped_us=9000", 0..=0)] {
         let ended = bench(faults, &[]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
@@ -463,7 +464,7 @@ fn bench_compares_mapped_memory_with_copies() {
         assert_eq!(memory["equal"], true, "{report}");
         let seen = memory["mapped"].as_u64().expect("a number");
         assert!(mapped.contains(&seen), "{report}");
-        assert_eq!(memory["buckets"], 20, "{report}");
+        assert_eq!(memory["buckets"], 7, "{report}");
         assert!(seen == 0 || memory["time_ratio"].as_f64() < Some(0.9), "{report}");
     }
     let ended = bench("", &["--cuda-mapped-tokens", "0"]);

@@ -66,19 +66,20 @@ struct PlanText {
     std::string flavour = kFlavour == duovec::Flavour::kTensorRt ? "tensorrt" : "tensorrt-rtx";
     /// Lines in front of all others.
     std::string head = kFlavour == duovec::Flavour::kTensorRt ? "" : "user_allocation\n";
-    std::string inputs = "int32";
+    std::string ids = "int32";
     std::string outputs = "float32";
     std::string dense = "dense";
-    std::string weights = "output token_weights float32 0\n";
+    std::string weights = "output token_weights float32 -1 -1\n";
     std::string latency = "profile 1 1 1 8 8 32\n";
     /// Bytes of the two profiles.
     std::string scratch = "scratch 4096\nscratch 65536\n";
 
     std::string text() const {
         return "duovec stand-in plan 1\nflavour " + flavour + "\n" + head + "input input_ids " +
-               inputs + "\ninput attention_mask " + inputs + "\noutput " + dense + " " + outputs +
-               " " + std::to_string(kHidden) + "\n" + weights + latency +
-               "profile 1 1 8 32 16 64\n" + scratch;
+               ids + " -1 -1\ninput positions int32 -1 -1\ninput segments int32 -1 -1\n" +
+               "input span_weights float32 -1 -1 -1\noutput " + dense + " " + outputs + " -1 -1 " +
+               std::to_string(kHidden) + "\n" + weights + latency + "profile 1 1 8 32 16 64\n" +
+               scratch;
     }
 };
 
@@ -87,10 +88,7 @@ inline EngineRequest request(std::string const& plan) {
     request.plan = {reinterpret_cast<std::uint8_t const*>(plan.data()), plan.size()};
     request.profiles = {{"latency", {1, 1, 8}, {1, 8, 32}},
                         {"throughput", {1, 8, 16}, {1, 32, 64}}};
-    request.input_ids = "input_ids";
-    request.attention_mask = "attention_mask";
-    request.dense = "dense";
-    request.token_weights = "token_weights";
+    request.has_token_weights = true;
     request.hidden_size = kHidden;
     request.cuda_file = std::string(DUOVEC_TEST_STANDINS) + "/libcudart.so.13";
     return request;
@@ -133,61 +131,105 @@ inline bool failed_with(std::optional<Error> const& error, ErrorKind kind, char 
     return right;
 }
 
-/// A row's ids: 1 to `length` of them, other ones for each seed.
-inline std::vector<std::int32_t> ids_of(std::int32_t seed, std::int32_t length) {
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(1 + seed % length));
+/// A text's ids: 1 to `room` of them, other ones for each seed.
+inline std::vector<std::int32_t> ids_of(std::int32_t seed, std::int32_t room) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(1 + seed % room));
     for (std::size_t at = 0; at < ids.size(); ++at) {
         ids[at] = seed * 31 + static_cast<std::int32_t>(at) * 7 + 4;
     }
     return ids;
 }
 
-template <typename Number>
-void fill(Session& session, Shape shape, std::int32_t seed) {
-    duovec::StagedInputs const staged = session.stage(shape);
-    auto* const ids = reinterpret_cast<Number*>(staged.input_ids.data());
-    auto* const mask = reinterpret_cast<Number*>(staged.attention_mask.data());
-    std::fill_n(ids, duovec::tokens_of(shape), Number{1});
-    std::fill_n(mask, duovec::tokens_of(shape), Number{0});
+/// The ids of each text of each row.
+using Texts = std::vector<std::vector<std::vector<std::int32_t>>>;
+
+/// Rows with as many texts as they have spans or tokens for.
+inline Texts texts_of(Shape shape, std::int32_t seed) {
+    Texts rows(static_cast<std::size_t>(shape.rows));
     for (std::int32_t row = 0; row < shape.rows; ++row) {
-        std::vector<std::int32_t> const row_ids = ids_of(seed + row, shape.length);
-        std::copy(row_ids.begin(), row_ids.end(), ids + row * shape.length);
-        std::fill_n(mask + row * shape.length, row_ids.size(), Number{1});
+        auto& texts = rows[static_cast<std::size_t>(row)];
+        std::int32_t room = shape.length;
+        while (room > 0 && std::ssize(texts) < spans_of(shape.length)) {
+            auto const number = static_cast<std::int32_t>(texts.size());
+            texts.push_back(ids_of(seed + row + 5 * number, room));
+            room -= static_cast<std::int32_t>(texts.back().size());
+        }
+    }
+    return rows;
+}
+
+/// One span for each text: all its tokens count, or with `cls` the first alone.
+inline void fill(Session& session, Shape shape, Texts const& rows, bool cls = false) {
+    duovec::StagedInputs const staged = session.stage(shape);
+    std::ranges::fill(staged.input_ids, 1);
+    std::ranges::fill(staged.positions, 0);
+    std::ranges::fill(staged.segments, -1);
+    std::ranges::fill(staged.span_weights, 0.0F);
+    auto const length = static_cast<std::size_t>(shape.length);
+    auto const spans = static_cast<std::size_t>(spans_of(shape.length));
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        std::size_t place = row * length;
+        for (std::size_t text = 0; text < rows[row].size(); ++text) {
+            auto const& ids = rows[row][text];
+            std::size_t const counts = (row * spans + text) * length + place - row * length;
+            for (std::size_t at = 0; at < ids.size(); ++at, ++place) {
+                staged.input_ids[place] = ids[at];
+                staged.positions[place] = static_cast<std::int32_t>(at);
+                staged.segments[place] = static_cast<std::int32_t>(text);
+                float const part = 1.0F / static_cast<float>(ids.size());
+                staged.span_weights[counts + at] = !cls ? part : at == 0 ? 1.0F : 0.0F;
+            }
+        }
     }
 }
 
-/// What is read of a batch: its dense rows, then the weights of its real tokens.
+inline void fill(Session& session, Shape shape, std::int32_t seed) {
+    fill(session, shape, texts_of(shape, seed), seed % 2 == 1);
+}
+
+/// What is read of a batch: of each text its vector, then the weights of its tokens.
 template <typename Number = float>
-std::vector<Number> rows(Session const& session, Shape shape, std::int32_t seed) {
+std::vector<Number> read(Session const& session, Shape shape, Texts const& rows) {
     duovec::RunOutputs const outputs = session.outputs();
     auto const* const dense = reinterpret_cast<Number const*>(outputs.dense.data());
     auto const* const weights = reinterpret_cast<Number const*>(outputs.token_weights.data());
-    std::vector<Number> read;
-    for (std::int32_t row = 0; row < shape.rows; ++row) {
-        auto const tokens = ids_of(seed + row, shape.length).size();
-        read.insert(read.end(), dense + row * kHidden, dense + (row + 1) * kHidden);
-        auto const* const first = weights + row * shape.length;
-        read.insert(read.end(), first, first + tokens);
+    auto const spans = static_cast<std::size_t>(spans_of(shape.length));
+    std::vector<Number> found;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        Number const* token = weights + row * static_cast<std::size_t>(shape.length);
+        for (std::size_t text = 0; text < rows[row].size(); ++text) {
+            Number const* const vector = dense + (row * spans + text) * kHidden;
+            found.insert(found.end(), vector, vector + kHidden);
+            Number const* const end = token + rows[row][text].size();
+            found.insert(found.end(), token, end);
+            token = end;
+        }
     }
-    return read;
+    return found;
 }
 
-inline std::vector<float> run(Session& session, Shape shape, std::int32_t seed) {
-    fill<std::int32_t>(session, shape, seed);
-    static_cast<void>(session.run());
-    return rows(session, shape, seed);
+template <typename Number = float>
+std::vector<Number> run(Session& session, Shape shape, std::int32_t seed,
+                        Urgency urgency = Urgency::kUsual) {
+    fill(session, shape, seed);
+    static_cast<void>(session.run(urgency));
+    return read<Number>(session, shape, texts_of(shape, seed));
 }
 
 /// The same texts, each alone in a batch of one row of its shape's length.
-inline std::vector<float> run_alone(LoadedEngine const& engine, Shape shape, std::int32_t seed) {
+template <typename Number = float>
+std::vector<Number> run_alone(LoadedEngine const& engine, Shape shape, std::int32_t seed) {
     Shape const single{1, shape.length};
     auto const session = engine.open_session({{single}, 0});
-    std::vector<float> read;
-    for (std::int32_t row = 0; row < shape.rows; ++row) {
-        std::vector<float> const one = run(*session, single, seed + row);
-        read.insert(read.end(), one.begin(), one.end());
+    std::vector<Number> found;
+    for (auto const& row : texts_of(shape, seed)) {
+        for (auto const& text : row) {
+            fill(*session, single, {{text}});
+            static_cast<void>(session->run());
+            std::ranges::copy(read<Number>(*session, single, {{text}}), std::back_inserter(found));
+        }
     }
-    return read;
+    return found;
 }
 
 inline void warm_up(Session& session) {

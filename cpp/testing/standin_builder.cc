@@ -1,7 +1,7 @@
 // The builder of the TensorRT stand-ins. Its graphs are text, a line for each part:
 //
 //     duovec stand-in graph 1
-//     input NAME TYPE ROWS COLUMNS
+//     input NAME TYPE DIMENSIONS...
 //     layer KIND INPUTS OUTPUT TYPE DIMENSIONS...
 //     output NAME
 //
@@ -19,7 +19,7 @@ namespace duovec::standin {
 namespace {
 
 constexpr std::string_view kGraphHeader = "duovec stand-in graph 1\n";
-/// What one padded token takes.
+/// What one token takes.
 constexpr std::int64_t kScratchPerToken = 64;
 constexpr std::int32_t kSteps = 4;
 
@@ -53,6 +53,24 @@ std::string name_of(DataType type) {
     auto const* const found =
         std::ranges::find(kTypes, type, [](auto const& one) { return one.second; });
     return std::string(found->first);
+}
+
+/// The rest of a line.
+Dims read_dims(std::istream& words) {
+    Dims dims{};
+    for (std::int64_t size = 0; dims.nbDims < Dims::MAX_DIMS && words >> size; ++dims.nbDims) {
+        dims.d[dims.nbDims] = size;
+    }
+    return dims;
+}
+
+/// A tensor as a plan has it.
+std::string plan_line(char const* kind, ITensor const& tensor) {
+    std::string line = std::string(kind) + " " + tensor.getName() + " " + name_of(tensor.getType());
+    for (std::int64_t const size : sizes_of(tensor.getDimensions())) {
+        line += " " + std::to_string(size);
+    }
+    return line + "\n";
 }
 
 /// A layer as the public classes show it; a product has a class of its own.
@@ -168,13 +186,11 @@ void Network::read_line(std::string const& line) {
     std::string kind;
     std::string name;
     std::string type;
-    std::int64_t rows = 0;
-    std::int64_t columns = 0;
     words >> kind;
     if (kind == "layer") {
         read_layer(words);
-    } else if (kind == "input" && words >> name >> type >> rows >> columns) {
-        addInput(name.c_str(), value_of(kTypes, type), dims_of(rows, columns));
+    } else if (kind == "input" && words >> name >> type) {
+        addInput(name.c_str(), value_of(kTypes, type), read_dims(words));
     } else if (kind == "output" && words >> name) {
         markOutput(*find(name));
     } else {
@@ -195,12 +211,8 @@ void Network::read_layer(std::istream& words) {
     }
     ITensor* made = nullptr;
     if (output != "-") {
-        Dims dims{};
         words >> type;
-        for (std::int64_t size = 0; dims.nbDims < Dims::MAX_DIMS && words >> size; ++dims.nbDims) {
-            dims.d[dims.nbDims] = size;
-        }
-        made = add_tensor(output, value_of(kTypes, type), dims);
+        made = add_tensor(output, value_of(kTypes, type), read_dims(words));
     }
     layers_.push_back(
         std::make_shared<LayerOwner<ILayer>>(value_of(kLayers, kind), std::move(inputs), made));
@@ -208,27 +220,40 @@ void Network::read_layer(std::istream& words) {
 
 bool OptimizationProfile::setDimensions(char const* name, OptProfileSelector select,
                                         Dims const& dims) noexcept {
-    if (dims.nbDims != 2 || dims.d[0] < 1 || dims.d[1] < 1) {
+    if (dims.nbDims < 1 ||
+        std::any_of(dims.d, dims.d + dims.nbDims, [](auto n) { return n < 1; })) {
         return false;
     }
-    shapes_[name][static_cast<std::size_t>(select)] = {dims.d[0], dims.d[1]};
+    sizes_[name][static_cast<std::size_t>(select)] = sizes_of(dims);
     return true;
 }
 
 bool OptimizationProfile::isValid() const noexcept {
-    return !shapes_.empty() && std::ranges::all_of(shapes_, [](auto const& input) {
+    return !sizes_.empty() && std::ranges::all_of(sizes_, [](auto const& input) {
         auto const& [min, opt, max] = input.second;
-        return min.rows >= 1 && min.rows <= opt.rows && opt.rows <= max.rows && min.length >= 1 &&
-               min.length <= opt.length && opt.length <= max.length;
+        return !min.empty() && std::ranges::equal(min, opt, std::ranges::less_equal()) &&
+               std::ranges::equal(opt, max, std::ranges::less_equal());
     });
 }
 
 std::optional<ShapeRange> OptimizationProfile::range() const {
-    if (shapes_.empty()) {
+    if (!isValid()) {
         return std::nullopt;
     }
-    auto const& [min, opt, max] = shapes_.begin()->second;
-    return ShapeRange{min, opt, max};
+    std::array<Shape, 3> shapes;
+    for (std::size_t at = 0; at < shapes.size(); ++at) {
+        auto const& first = sizes_.begin()->second[at];
+        shapes[at] = {static_cast<std::int32_t>(first.front()),
+                      static_cast<std::int32_t>(first.back())};
+        for (auto const& [name, sizes] : sizes_) {
+            PlanTensor const tensor{name, true, Element::kInt32,
+                                    std::vector<std::int64_t>(sizes[at].size(), -1)};
+            if (sizes[at] != tensor.sizes_of(shapes[at])) {
+                return std::nullopt;
+            }
+        }
+    }
+    return ShapeRange{shapes[0], shapes[1], shapes[2]};
 }
 
 IHostMemory* TimingCache::serialize() const noexcept {
@@ -243,7 +268,8 @@ BuilderConfig::Taken BuilderConfig::setMaxAuxStreams(std::int32_t streams) noexc
 std::int32_t BuilderConfig::addOptimizationProfile(IOptimizationProfile const* profile) noexcept {
     auto const range = static_cast<ProfileOwner const*>(profile)->implementation().range();
     if (!range) {
-        reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "addOptimizationProfile: it is empty");
+        reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                       "addOptimizationProfile: it is empty, or its inputs do not agree");
         return -1;
     }
     profiles_.push_back(*range);
@@ -362,23 +388,21 @@ IHostMemory* Builder::buildSerializedNetwork(INetworkDefinition& definition,
     plan << "duovec stand-in plan 1\nflavour " << kFlavourName << "\n" << config.settings();
     plan << (network.strongly_typed() ? "built strongly_typed\n" : "");
     for (ITensor* const input : network.inputs()) {
-        plan << "input " << input->getName() << " " << name_of(input->getType()) << "\n";
+        plan << plan_line("input", *input);
         if (!network.is_read(input)) {
             reporter_.log(ILogger::Severity::kWARNING,
                           std::string("Unused Input: ") + input->getName());
         }
     }
     for (ITensor* const output : network.outputs()) {
-        std::int64_t const columns = std::max<std::int64_t>(output->getDimensions().d[1], 0);
-        plan << "output " << output->getName() << " " << name_of(output->getType()) << " "
-             << columns << "\n";
+        plan << plan_line("output", *output);
     }
     for (std::int32_t index = 0; config.is_detailed() && index < network.getNbLayers(); ++index) {
         ITensor const* const output = network.getLayer(index)->getOutput(0);
         plan << (output == nullptr ? "" : std::string("layer ") + output->getName() + "\n");
     }
     for (auto const& [min, opt, max] : config.profiles()) {
-        std::int64_t const scratch = kScratchPerToken * max.rows * max.length;
+        std::int64_t const scratch = kScratchPerToken * tokens_of(max);
         plan << "profile " << min.rows << " " << min.length << " " << opt.rows << " " << opt.length
              << " " << max.rows << " " << max.length << "\nscratch " << scratch << "\n";
         reporter_.log(ILogger::Severity::kVERBOSE,

@@ -94,11 +94,11 @@ class OptimizationProfile final : public TrapOptimizationProfile {
     bool setDimensions(char const* name, OptProfileSelector select,
                        Dims const& dims) noexcept override;
     bool isValid() const noexcept override;
-    /// Of the first input; nothing when it has none.
+    /// Rows and lengths; nothing when the inputs do not agree on them.
     std::optional<ShapeRange> range() const;
 
  private:
-    std::map<std::string, std::array<PlanShape, 3>> shapes_;
+    std::map<std::string, std::array<std::vector<std::int64_t>, 3>> sizes_;
 };
 
 class TimingCache final : public TrapTimingCache {

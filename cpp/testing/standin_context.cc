@@ -10,9 +10,13 @@
 namespace duovec::standin {
 namespace {
 
-bool within(PlanShape const& shape, ShapeRange const& range) {
-    return shape.rows >= range.min.rows && shape.rows <= range.max.rows &&
-           shape.length >= range.min.length && shape.length <= range.max.length;
+bool within(std::vector<std::int64_t> const& sizes, PlanTensor const& tensor,
+            ShapeRange const& range) {
+    auto const least = tensor.sizes_of(range.min);
+    auto const most = tensor.sizes_of(range.max);
+    return sizes.size() == least.size() &&
+           std::ranges::equal(least, sizes, std::ranges::less_equal()) &&
+           std::ranges::equal(sizes, most, std::ranges::less_equal());
 }
 
 void expect_aligned(void const* address, std::string const& what) {
@@ -108,7 +112,7 @@ bool StandinContext::setOptimizationProfileAsync(std::int32_t profile,
     profile_ = profile;
     primed_ = false;
     for (Binding& binding : bindings_) {
-        binding.shape.reset();
+        binding.sizes.reset();
         binding.refused = false;
     }
     return true;
@@ -137,27 +141,37 @@ bool StandinContext::setInputShape(char const* name, Dims const& dims) noexcept 
                                   " is not an input tensor. IExecutionContext::setInputShape can "
                                   "only be called for input tensors.");
     }
-    PlanShape const shape{dims.d[0], dims.d[1]};
-    binding->refused =
-        dims.nbDims != 2 || !within(shape, plan_->profiles[static_cast<std::size_t>(profile_)]);
+    std::vector<std::int64_t> const sizes = sizes_of(dims);
+    PlanTensor const& tensor = plan_->tensors[static_cast<std::size_t>(binding - bindings_.data())];
+    binding->refused = !within(sizes, tensor, plan_->profiles[static_cast<std::size_t>(profile_)]);
     if (binding->refused) {
         primed_ = false;
         return reporter_.fail(
             ErrorCode::kINVALID_ARGUMENT,
             std::string("setInputShape: ") + name + " does not satisfy any optimization profiles.");
     }
-    primed_ = primed_ && binding->shape == shape;
-    binding->shape = shape;
+    primed_ = primed_ && binding->sizes == sizes;
+    binding->sizes = sizes;
     return true;
 }
 
 bool StandinContext::all_shapes_set() const {
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        if (plan_->tensors[index].input && !bindings_[index].shape) {
+        if (plan_->tensors[index].input && !bindings_[index].sizes) {
             return false;
         }
     }
     return true;
+}
+
+std::optional<Shape> StandinContext::shape() const {
+    for (Binding const& binding : bindings_) {
+        if (binding.sizes) {
+            return Shape{static_cast<std::int32_t>(binding.sizes->front()),
+                         static_cast<std::int32_t>(binding.sizes->back())};
+        }
+    }
+    return std::nullopt;
 }
 
 Dims StandinContext::getTensorShape(char const* name) const noexcept {
@@ -166,16 +180,12 @@ Dims StandinContext::getTensorShape(char const* name) const noexcept {
     if (tensor == nullptr) {
         return no_dims();
     }
-    std::optional<PlanShape> shape =
-        bindings_[static_cast<std::size_t>(tensor - &plan_->tensors[0])].shape;
-    if (!tensor->input && all_shapes_set()) {
-        auto const input = std::ranges::find(plan_->tensors, true, &PlanTensor::input);
-        shape = bindings_[static_cast<std::size_t>(input - plan_->tensors.begin())].shape;
+    auto const& sizes = bindings_[static_cast<std::size_t>(tensor - &plan_->tensors[0])].sizes;
+    if (sizes) {
+        return dims_of(*sizes);
     }
-    if (!shape) {
-        return engine_.getTensorShape(name);
-    }
-    return dims_of(shape->rows, tensor->columns_of(*shape));
+    bool const is_known = !tensor->input && all_shapes_set();
+    return dims_of(is_known ? tensor->sizes_of(*shape()) : tensor->dims);
 }
 
 bool StandinContext::allInputDimensionsSpecified() const noexcept {
@@ -187,7 +197,7 @@ std::int32_t StandinContext::inferShapes(std::int32_t count, char const** names)
     Guard const guard(*this);
     std::int32_t missing = 0;
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        if (plan_->tensors[index].input && !bindings_[index].shape) {
+        if (plan_->tensors[index].input && !bindings_[index].sizes) {
             if (missing < count && names != nullptr) {
                 names[missing] = plan_->tensors[index].name.c_str();
             }
@@ -264,8 +274,8 @@ std::int64_t StandinContext::scratch_needed() const {
     return plan_->scratch[static_cast<std::size_t>(profile_)];
 }
 
-PlanShape StandinContext::expect_shape() const {
-    std::optional<PlanShape> shape;
+Shape StandinContext::expect_shape() const {
+    Shape const shape = this->shape().value_or(Shape{});
     for (std::size_t index = 0; index < bindings_.size(); ++index) {
         PlanTensor const& tensor = plan_->tensors[index];
         Binding const& binding = bindings_[index];
@@ -275,15 +285,14 @@ PlanShape StandinContext::expect_shape() const {
         if (!tensor.input) {
             continue;
         }
-        if (!binding.shape || binding.refused) {
+        if (!binding.sizes || binding.refused) {
             contract("enqueueV3 while input " + tensor.name + " has no shape, or a refused one");
         }
-        if (shape && *shape != *binding.shape) {
+        if (*binding.sizes != tensor.sizes_of(shape)) {
             contract("enqueueV3 while inputs have different shapes");
         }
-        shape = binding.shape;
     }
-    return shape.value_or(PlanShape{});
+    return shape;
 }
 
 void StandinContext::add_scratch(Operation& operation) const {
@@ -299,33 +308,21 @@ void StandinContext::add_scratch(Operation& operation) const {
         {scratch_, static_cast<std::size_t>(needed), true, MemoryKind::kDevice, "scratch"});
 }
 
-// A plan of other types has none: a GPU's kernel knows these alone.
-std::optional<KernelRun> StandinContext::kernels(PlanShape const& shape) const {
-    KernelRun run;
-    run.arguments.rows = static_cast<std::int32_t>(shape.rows);
-    run.arguments.length = static_cast<std::int32_t>(shape.length);
-    run.kernels = std::max(1, static_cast<int>(plan_->layers.size()));
-    for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        PlanTensor const& tensor = plan_->tensors[index];
-        void* const address = const_cast<void*>(bindings_[index].address);
-        if (tensor.element != (tensor.input ? ElementType::kInt32 : ElementType::kFloat32)) {
-            return std::nullopt;
-        }
-        if (tensor.name == "input_ids") {
-            run.arguments.ids = static_cast<std::int32_t const*>(address);
-        } else if (tensor.name == "attention_mask") {
-            run.arguments.mask = static_cast<std::int32_t const*>(address);
-        } else if (tensor.columns == 0) {
-            run.arguments.weights = static_cast<float*>(address);
-        } else {
-            run.arguments.dense = static_cast<float*>(address);
-            run.arguments.columns = static_cast<std::int32_t>(tensor.columns);
-        }
+// A plan of other types has none: a GPU's kernel knows float32 alone.
+std::optional<KernelRun> StandinContext::kernels(Shape shape) const {
+    auto const is_half = [](PlanTensor const& one) { return one.element == Element::kFloat16; };
+    if (std::ranges::any_of(plan_->tensors, is_half)) {
+        return std::nullopt;
     }
-    return run;
+    std::vector<void*> memory;
+    for (Binding const& binding : bindings_) {
+        memory.push_back(const_cast<void*>(binding.address));
+    }
+    return KernelRun{arguments_of(*plan_, shape, memory),
+                     std::max(1, static_cast<int>(plan_->layers.size()))};
 }
 
-Operation StandinContext::operation(PlanShape const& shape) const {
+Operation StandinContext::operation(Shape shape) const {
     Operation run;
     run.name = "execution of context " + use_->name;
     run.context = use_;
@@ -364,7 +361,7 @@ bool StandinContext::enqueueV3(cudaStream_t stream) noexcept {
     if (capturing && is_set("capture_enqueue_fails")) {
         return fail("scripted: it cannot be captured");
     }
-    PlanShape const shape = expect_shape();
+    Shape const shape = expect_shape();
     bool const user_managed = strategy_ == ExecutionContextAllocationStrategy::kUSER_MANAGED;
     if (user_managed && scratch_needed() > 0 && scratch_ == nullptr) {
         return fail("the strategy is kUSER_MANAGED: setDeviceMemoryV2 should be called before");

@@ -8,10 +8,12 @@ namespace {
 
 using namespace duovec::testing;
 
-constexpr std::int64_t kLength = 32;
+constexpr std::int32_t kLength = 32;
 
 void prepare(Rig& rig) {
-    std::memset(rig.host, 0, RigLayout::kDense);
+    rig.clear_inputs();
+    rig.write_text(0, kLength, 0, 4, 0, [](std::size_t) { return 5; });
+    rig.write_text(0, kLength, 4, 4, 1, [](std::size_t) { return 6; });
     rig.prepare(2, kLength);
 }
 
@@ -70,7 +72,7 @@ TEST(memory) {
         rig.host = pageable.data();
         rig.copy_in();
     }));
-    CHECK(breaks("target needs 16384 bytes, 16383 are there", [](Rig& rig) {
+    CHECK(breaks("target needs 77824 bytes, 77823 are there", [](Rig& rig) {
         rig.device += RigLayout::kBytes - RigLayout::kDense + 1;
         rig.copy_in();
     }));
@@ -167,16 +169,30 @@ TEST(contexts) {
     }));
     CHECK(breaks("4096 bytes of scratch, 8192 are needed", [](Rig& rig) {
         rig.context->setOptimizationProfileAsync(1, rig.stream);
-        rig.context->setInputShape("input_ids", dims(1, kLength));
-        rig.context->setInputShape("attention_mask", dims(1, kLength));
+        rig.reshape(1, kLength);
         rig.context->enqueueV3(rig.stream);
     }));
     CHECK(breaks("scratch needs 4096 bytes, 3840 are there", [](Rig& rig) {
         rig.context->setDeviceMemoryV2(static_cast<char*>(rig.scratch) + 256, kScratch);
         rig.context->enqueueV3(rig.stream);
     }));
-    CHECK(breaks("mask is not ones and then zeros", [](Rig& rig) {
-        rig.at<std::int32_t>(RigLayout::kMask)[1] = 1;
+}
+
+TEST(inputs) {
+    CHECK(breaks("texts of a row are not numbered", [](Rig& rig) {
+        std::fill_n(rig.at<std::int32_t>(RigLayout::kSegments) + 4, 4, 2);
+        rig.run();
+    }));
+    CHECK(breaks("positions do not count the tokens of each text", [](Rig& rig) {
+        rig.at<std::int32_t>(RigLayout::kPositions)[4] = 4;
+        rig.run();
+    }));
+    CHECK(breaks("a span is not a part of one text", [](Rig& rig) {
+        rig.at<float>(RigLayout::kCounts)[4] = 0.25F;
+        rig.run();
+    }));
+    CHECK(breaks("the id -1 is out of range", [](Rig& rig) {
+        rig.at<std::int32_t>(RigLayout::kIds)[9] = -1;
         rig.run();
     }));
 }

@@ -194,7 +194,7 @@ cudaError_t submit(cudaStream_t stream, Operation const& operation) {
         return cudaSuccess;
     }
     if (!operation.kernels) {
-        contract("on a GPU the stand-in runs plans of int32 and float32 only");
+        contract("on a GPU the stand-in runs plans with outputs of float32 only");
     }
     KernelRun run = *operation.kernels;
     if (!is_capturing(stream) && fires("sticky")) {

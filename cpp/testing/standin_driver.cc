@@ -41,10 +41,6 @@ bool fits(std::string_view text) {
 
 void* handle_of(std::string_view name) { return const_cast<char*>(name.data()); }
 
-std::size_t bytes(std::int32_t rows, std::int32_t columns) {
-    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * 4;
-}
-
 void run_block(KernelArguments const& run, std::int32_t row, std::int32_t block) {
     for (std::int32_t thread = 0; thread < kBlockTokens; ++thread) {
         run_thread(run, KernelThread{row, block, thread});
@@ -65,28 +61,34 @@ void keep_busy(std::chrono::nanoseconds span) {
 Operation operation_of(KernelArguments const& run, std::int32_t rows, std::int32_t blocks) {
     Operation kernel;
     kernel.name = "kernel";
-    bool const has_weights = run.weights != nullptr;
     bool const writes = run.writes != 0;
     kernel.illegal = writes && run.dense == nullptr;
-    kernel.ranges = {
-        {run.ids, bytes(run.rows, run.length), false, MemoryKind::kDevice, "ids"},
-        {run.mask, bytes(run.rows, run.length), false, MemoryKind::kDevice, "mask"},
+    auto const tokens = static_cast<std::size_t>(run.rows) * static_cast<std::size_t>(run.length);
+    auto const spans = static_cast<std::size_t>(run.spans);
+    auto const columns = static_cast<std::size_t>(run.columns);
+    auto const add = [&](void const* address, std::size_t numbers, bool written, char const* what) {
+        kernel.ranges.push_back({address, numbers * 4, written, MemoryKind::kDevice, what});
     };
+    add(run.ids, tokens, false, "ids");
+    add(run.positions, tokens, false, "positions");
+    add(run.segments, tokens, false, "segments");
+    add(run.span_weights, tokens * spans, false, "span weights");
+    bool const has_weights = run.weights != nullptr;
     if (writes && !kernel.illegal) {
-        kernel.ranges.push_back(
-            {run.dense, bytes(run.rows, run.columns), true, MemoryKind::kDevice, "dense"});
+        add(run.dense, static_cast<std::size_t>(run.rows) * spans * columns, true, "dense");
         if (has_weights) {
-            kernel.ranges.push_back(
-                {run.weights, bytes(run.rows, run.length), true, MemoryKind::kDevice, "weights"});
+            add(run.weights, tokens, true, "weights");
         }
     }
     kernel.body = [=](std::vector<void*> const& memory, bool) {
         KernelArguments here = run;
         here.ids = static_cast<std::int32_t const*>(memory[0]);
-        here.mask = static_cast<std::int32_t const*>(memory[1]);
+        here.positions = static_cast<std::int32_t const*>(memory[1]);
+        here.segments = static_cast<std::int32_t const*>(memory[2]);
+        here.span_weights = static_cast<float const*>(memory[3]);
         if (writes) {
-            here.dense = static_cast<float*>(memory[2]);
-            here.weights = has_weights ? static_cast<float*>(memory[3]) : nullptr;
+            here.dense = static_cast<float*>(memory[4]);
+            here.weights = has_weights ? static_cast<float*>(memory[5]) : nullptr;
         }
         for (std::int32_t at = 0; writes && at < rows * blocks; ++at) {
             run_block(here, at / blocks, at % blocks);

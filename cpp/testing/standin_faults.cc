@@ -46,6 +46,8 @@ constexpr std::pair<std::string_view, bool> kFaults[] = {{"no_device", false},
                                                          {"launch_us", true},
                                                          {"mapped_us", true},
                                                          {"hang", true},
+                                                         {"mixes_rows", false},
+                                                         {"mixes_texts", false},
                                                          {"nan", true}};
 
 /// Whether the fault needs a number; nothing when there is no such fault.

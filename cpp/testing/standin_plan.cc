@@ -19,18 +19,20 @@ std::string header(std::string_view flavour) {
     return "duovec stand-in plan 1\nflavour " + std::string(flavour) + "\n";
 }
 
-ElementType element_of(std::string const& name) {
-    static constexpr std::pair<std::string_view, ElementType> kNames[] = {
-        {"int32", ElementType::kInt32},
-        {"int64", ElementType::kInt64},
-        {"float32", ElementType::kFloat32},
-        {"float16", ElementType::kFloat16}};
+Element element_of(std::string const& name) {
+    static constexpr std::pair<std::string_view, Element> kNames[] = {
+        {"int32", Element::kInt32}, {"float32", Element::kFloat32}, {"float16", Element::kFloat16}};
     for (auto const& [known, element] : kNames) {
         if (known == name) {
             return element;
         }
     }
     throw std::runtime_error("unknown type '" + name + "'");
+}
+
+bool is_tensor(PlanTensor const& tensor) {
+    std::size_t const rank = tensor.dims.size();
+    return (rank == 2 || rank == 3) && tensor.dims[0] == -1 && (rank == 2 || tensor.dims[1] == -1);
 }
 
 bool is_range(ShapeRange const& range) {
@@ -48,12 +50,16 @@ void parse_line(StandinPlan& plan, std::string const& line) {
     ShapeRange range;
     std::int64_t bytes = -1;
     words >> kind;
-    if (kind == "input" && words >> tensor.name >> element) {
-        tensor.input = true;
+    if ((kind == "input" || kind == "output") && words >> tensor.name >> element) {
+        tensor.input = kind == "input";
         tensor.element = element_of(element);
-        plan.tensors.push_back(tensor);
-    } else if (kind == "output" && words >> tensor.name >> element >> tensor.columns) {
-        tensor.element = element_of(element);
+        for (std::int64_t size = 0; tensor.dims.size() < 3 && words >> size;) {
+            tensor.dims.push_back(size);
+        }
+        words.clear();
+        if (!is_tensor(tensor)) {
+            throw std::runtime_error("a tensor of another shape: '" + line + "'");
+        }
         plan.tensors.push_back(tensor);
     } else if (kind == "profile" &&
                words >> range.min.rows >> range.min.length >> range.opt.rows >> range.opt.length >>
@@ -105,23 +111,12 @@ std::uint16_t half_of(float value) {
     return static_cast<std::uint16_t>(sign | half);
 }
 
-std::int64_t read(PlanTensor const& tensor, void const* memory, std::int64_t index) {
-    switch (tensor.element) {
-        case ElementType::kInt32:
-            return static_cast<std::int32_t const*>(memory)[index];
-        case ElementType::kInt64:
-            return static_cast<std::int64_t const*>(memory)[index];
-        default:
-            contract("the plan's input " + tensor.name + " is not of an integer type");
-    }
-}
-
 void write(PlanTensor const& tensor, void* memory, std::int64_t index, float value) {
     switch (tensor.element) {
-        case ElementType::kFloat32:
+        case Element::kFloat32:
             static_cast<float*>(memory)[index] = value;
             return;
-        case ElementType::kFloat16:
+        case Element::kFloat16:
             static_cast<std::uint16_t*>(memory)[index] = half_of(value);
             return;
         default:
@@ -129,71 +124,75 @@ void write(PlanTensor const& tensor, void* memory, std::int64_t index, float val
     }
 }
 
-std::size_t index_of(StandinPlan const& plan, std::string_view name) {
-    auto const found = std::ranges::find(plan.tensors, name, &PlanTensor::name);
-    if (found == plan.tensors.end() || !found->input) {
-        contract("a plan without input " + std::string(name) + " is run");
+/// Aborts unless the row is texts one behind the other, each with its own places and spans.
+void expect_contract(KernelArguments const& run, std::int32_t row) {
+    std::int64_t const first = std::int64_t{row} * run.length;
+    std::int32_t last = -1;
+    for (std::int64_t at = first; at < first + run.length; ++at) {
+        std::int32_t const segment = run.segments[at];
+        bool const goes_on = at > first && segment == run.segments[at - 1];
+        if (run.ids[at] < 0) {
+            contract("the id " + std::to_string(run.ids[at]) + " is out of range");
+        }
+        if (segment != -1 && !goes_on && segment != ++last) {
+            contract("the texts of a row are not numbered in their order");
+        }
+        if (run.positions[at] != (segment != -1 && goes_on ? run.positions[at - 1] + 1 : 0)) {
+            contract("positions do not count the tokens of each text");
+        }
     }
-    return static_cast<std::size_t>(found - plan.tensors.begin());
+    for (std::int32_t span = 0; span < run.spans; ++span) {
+        std::int64_t const place = std::int64_t{row} * run.spans + span;
+        float const* const counts = run.span_weights + place * run.length;
+        auto const [begin, end] = tokens_of_span(counts, run.segments + first, run.length);
+        if (end > begin && (run.segments[first + begin] == -1 ||
+                            run.segments[first + begin] != run.segments[first + end - 1])) {
+            contract("a span is not a part of one text");
+        }
+    }
 }
 
-/// The ids of one row whose mask is 1.
-std::vector<std::uint32_t> ids_of_row(StandinPlan const& plan, std::int64_t row,
-                                      std::int64_t length, std::vector<void*> const& memory) {
-    std::size_t const ids = index_of(plan, "input_ids");
-    std::size_t const mask = index_of(plan, "attention_mask");
-    std::vector<std::uint32_t> found;
-    for (std::int64_t position = 0; position < length; ++position) {
-        std::int64_t const index = row * length + position;
-        std::int64_t const bit = read(plan.tensors[mask], memory[mask], index);
-        bool const ended = static_cast<std::int64_t>(found.size()) < position;
-        if (bit < 0 || bit > 1 || (bit == 1 && ended)) {
-            contract("the mask is not ones and then zeros");
-        }
-        if (bit == 0) {
-            continue;
-        }
-        std::int64_t const id = read(plan.tensors[ids], memory[ids], index);
-        if (id < 0 || id > std::numeric_limits<std::uint32_t>::max()) {
-            contract("the id " + std::to_string(id) + " is out of range");
-        }
-        found.push_back(static_cast<std::uint32_t>(id));
+/// What a graph that is wrong would compute, by the faults that are set.
+void plant_mistakes(KernelArguments& run, std::vector<std::int32_t>& ids,
+                    std::vector<float>& counts) {
+    if (is_set("mixes_rows")) {
+        ids.assign(run.ids, run.ids + std::int64_t{run.rows} * run.length);
+        std::ranges::rotate(ids, ids.begin() + run.length);
+        run.ids = ids.data();
     }
-    return found;
-}
-
-void write_row(PlanTensor const& tensor, void* memory, std::int64_t row, std::int64_t columns,
-               std::span<std::uint32_t const> ids) {
-    std::vector<float> values(static_cast<std::size_t>(columns), kNan);
-    if (tensor.columns == 0) {
-        for (std::size_t position = 0; position < ids.size(); ++position) {
-            values[position] = weight_of(ids[position], position);
+    if (is_set("mixes_texts")) {
+        std::int64_t const rows = std::int64_t{run.rows} * run.spans;
+        counts.assign(run.span_weights, run.span_weights + rows * run.length);
+        for (auto row = counts.begin(); row != counts.end(); row += run.length) {
+            auto const of_span = std::ranges::subrange(row, row + run.length);
+            auto const counted = std::ranges::find_if(of_span, [](float one) { return one != 0; });
+            if (counted != of_span.begin() && counted != of_span.end()) {
+                counted[-1] = 1;
+            }
         }
-    } else {
-        write_dense(ids.data(), ids.size(), values.data(), values.size());
-    }
-    for (std::size_t column = 0; column < values.size(); ++column) {
-        write(tensor, memory, row * columns + static_cast<std::int64_t>(column), values[column]);
+        run.span_weights = counts.data();
     }
 }
 
 }  // namespace
 
-std::size_t bytes_of(ElementType element) {
-    switch (element) {
-        case ElementType::kInt64:
-            return 8;
-        case ElementType::kFloat16:
-            return 2;
-        case ElementType::kInt32:
-        case ElementType::kFloat32:
-            break;
+std::vector<std::int64_t> PlanTensor::sizes_of(Shape shape) const {
+    std::vector<std::int64_t> sizes = {shape.rows, spans_of(shape.length), shape.length};
+    if (dims.size() < sizes.size()) {
+        sizes.erase(sizes.begin() + 1);
     }
-    return 4;
+    if (dims.back() != -1) {
+        sizes.back() = dims.back();
+    }
+    return sizes;
 }
 
-std::size_t PlanTensor::bytes_of(PlanShape const& shape) const {
-    return static_cast<std::size_t>(shape.rows * columns_of(shape)) * standin::bytes_of(element);
+std::size_t PlanTensor::bytes_of(Shape shape) const {
+    std::size_t bytes = duovec::bytes_of(element);
+    for (std::int64_t const size : sizes_of(shape)) {
+        bytes *= static_cast<std::size_t>(size);
+    }
+    return bytes;
 }
 
 bool has_plan_header(std::string_view text, std::string_view flavour) {
@@ -218,31 +217,62 @@ StandinPlan parse_plan(std::string_view text, std::string_view flavour) {
     return plan;
 }
 
-void run_plan(StandinPlan const& plan, PlanShape const& shape, std::vector<void*> const& memory,
-              bool nan) {
-    for (std::int64_t row = 0; row < shape.rows; ++row) {
-        std::vector<std::uint32_t> const ids = ids_of_row(plan, row, shape.length, memory);
-        for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
-            PlanTensor const& tensor = plan.tensors[index];
-            if (!tensor.input) {
-                write_row(tensor, memory[index], row, tensor.columns_of(shape), ids);
-            }
+KernelArguments arguments_of(StandinPlan const& plan, Shape shape,
+                             std::vector<void*> const& memory) {
+    KernelArguments run;
+    auto const find = [&](TensorName name) -> void* {
+        auto const found =
+            std::ranges::find(plan.tensors, kTensorRules[name].name, &PlanTensor::name);
+        if (found == plan.tensors.end()) {
+            return nullptr;
         }
+        run.columns = static_cast<std::int32_t>(found->dims.back());
+        return memory[static_cast<std::size_t>(found - plan.tensors.begin())];
+    };
+    run.ids = static_cast<std::int32_t const*>(find(kInputIds));
+    run.positions = static_cast<std::int32_t const*>(find(kPositions));
+    run.segments = static_cast<std::int32_t const*>(find(kSegments));
+    run.span_weights = static_cast<float const*>(find(kSpanWeights));
+    run.weights = static_cast<float*>(find(kTokenWeights));
+    // The last one: its columns stay.
+    run.dense = static_cast<float*>(find(kDense));
+    run.rows = shape.rows;
+    run.length = shape.length;
+    run.spans = spans_of(shape.length);
+    run.writes = 1;
+    return run;
+}
+
+void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory, bool nan) {
+    KernelArguments run = arguments_of(plan, shape, memory);
+    std::vector<float> dense(static_cast<std::size_t>(run.rows * run.spans * run.columns));
+    std::vector<float> weights(static_cast<std::size_t>(tokens_of(shape)));
+    run.dense = dense.data();
+    run.weights = weights.data();
+    for (std::int32_t row = 0; row < run.rows; ++row) {
+        expect_contract(run, row);
     }
-    for (std::size_t index = 0; nan && index < plan.tensors.size(); ++index) {
+    std::vector<std::int32_t> ids;
+    std::vector<float> counts;
+    plant_mistakes(run, ids, counts);
+    for (std::int32_t row = 0; row < run.rows; ++row) {
+        run_row(run, row);
+    }
+    std::fill_n(dense.begin(), nan ? run.columns : 0, kNan);
+    for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
         PlanTensor const& tensor = plan.tensors[index];
-        for (std::int64_t column = 0; !tensor.input && column < tensor.columns; ++column) {
-            write(tensor, memory[index], column, kNan);
+        std::vector<float> const& values = tensor.dims.size() == 3 ? dense : weights;
+        for (std::size_t at = 0; !tensor.input && at < values.size(); ++at) {
+            write(tensor, memory[index], static_cast<std::int64_t>(at), values[at]);
         }
     }
 }
 
-void round_outputs(StandinPlan const& plan, PlanShape const& shape,
-                   std::vector<void*> const& memory) {
+void round_outputs(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory) {
     constexpr float kFactor = 1.0F + 1.0F / 4096;
     for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
         PlanTensor const& tensor = plan.tensors[index];
-        if (!tensor.input && tensor.element == ElementType::kFloat32) {
+        if (!tensor.input && tensor.element == Element::kFloat32) {
             std::span<float> const values(static_cast<float*>(memory[index]),
                                           tensor.bytes_of(shape) / sizeof(float));
             std::ranges::for_each(values, [](float& value) { value *= kFactor; });

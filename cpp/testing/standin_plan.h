@@ -2,7 +2,7 @@
 // they stand for, which is that of src/engine/fake.rs.
 //
 // Thread safety: everything may be called from all threads. Ownership: none. Preconditions: inputs
-// that break the engine's contract abort.
+// that break the graph's contract abort.
 
 #pragma once
 
@@ -12,36 +12,28 @@
 #include <string_view>
 #include <vector>
 
+#include "layout.h"
+#include "testing/standin_kernel.h"
+
 namespace duovec::standin {
 
-enum class ElementType { kInt32, kInt64, kFloat32, kFloat16 };
-
-std::size_t bytes_of(ElementType element);
-
-struct PlanShape {
-    std::int64_t rows = 0;
-    std::int64_t length = 0;
-
-    bool operator==(PlanShape const&) const = default;
-};
-
+/// Of rank 2, [rows, length], or 3, [rows, spans, length]; the last axis may have a size of its
+/// own.
 struct PlanTensor {
     std::string name;
     bool input = false;
-    ElementType element = ElementType::kInt32;
-    /// Of an output; 0 is the batch's length.
-    std::int64_t columns = 0;
+    Element element = Element::kInt32;
+    /// As in the plan's text: -1 where a batch's shape tells.
+    std::vector<std::int64_t> dims;
 
-    std::int64_t columns_of(PlanShape const& shape) const {
-        return columns == 0 ? shape.length : columns;
-    }
-    std::size_t bytes_of(PlanShape const& shape) const;
+    std::vector<std::int64_t> sizes_of(Shape shape) const;
+    std::size_t bytes_of(Shape shape) const;
 };
 
 struct ShapeRange {
-    PlanShape min;
-    PlanShape opt;
-    PlanShape max;
+    Shape min;
+    Shape opt;
+    Shape max;
 };
 
 struct StandinPlan {
@@ -64,13 +56,15 @@ StandinPlan parse_plan(std::string_view text, std::string_view flavour);
 bool has_plan_header(std::string_view text, std::string_view flavour);
 std::size_t plan_header_bytes(std::string_view flavour);
 
-/// Fills the outputs; `memory` has an address for each tensor. With `nan` the first dense row is
+/// `memory` has an address for each tensor; null for what the plan has not.
+KernelArguments arguments_of(StandinPlan const& plan, Shape shape,
+                             std::vector<void*> const& memory);
+
+/// Fills the outputs; `memory` has an address for each tensor. With `nan` the first dense vector is
 /// not a number.
-void run_plan(StandinPlan const& plan, PlanShape const& shape, std::vector<void*> const& memory,
-              bool nan);
+void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory, bool nan);
 
 /// Changes the outputs as another order of sums would.
-void round_outputs(StandinPlan const& plan, PlanShape const& shape,
-                   std::vector<void*> const& memory);
+void round_outputs(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory);
 
 }  // namespace duovec::standin

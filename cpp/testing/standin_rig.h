@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -105,23 +106,21 @@ constexpr std::int64_t kScratch = 4096;
 
 constexpr bool kIsRtx = flavour::kFlavour == Flavour::kTensorRtRtx;
 
-/// Of the flavour; `dense` and `ids` are types.
-inline std::string plan_text(std::string const& dense = "float32",
-                             std::string const& ids = "int32") {
+/// Of the flavour; `dense` is a type.
+inline std::string plan_text(std::string const& dense = "float32") {
     std::string const name = flavour::kFlavour == Flavour::kTensorRt ? "tensorrt" : "tensorrt-rtx";
     std::string const more = kIsRtx ? "user_allocation\n" : "";
-    return "duovec stand-in plan 1\nflavour " + name + "\n" + more + "input input_ids " + ids +
-           "\ninput attention_mask int32\noutput dense " + dense +
-           " 16\noutput token_weights float32 0\nprofile 1 1 1 32 8 128\n"
+    return "duovec stand-in plan 1\nflavour " + name + "\n" + more +
+           "input input_ids int32 -1 -1\ninput positions int32 -1 -1\n"
+           "input segments int32 -1 -1\ninput span_weights float32 -1 -1 -1\n"
+           "output dense " +
+           dense +
+           " -1 -1 16\noutput token_weights float32 -1 -1\nprofile 1 1 1 32 8 128\n"
            "profile 1 1 4 64 4 512\nscratch 4096\nscratch 8192\n";
 }
 
-inline trt::Dims dims(std::int64_t rows, std::int64_t length) {
-    trt::Dims shape{};
-    shape.nbDims = 2;
-    shape.d[0] = rows;
-    shape.d[1] = length;
-    return shape;
+inline trt::Dims dims(std::int32_t rows, std::int32_t length) {
+    return flavour::dims_of(kTensorRules[kInputIds], {rows, length}, 0);
 }
 
 inline std::unique_ptr<trt::IRuntime> make_runtime(ErrorListener& listener) {
@@ -134,10 +133,15 @@ inline std::unique_ptr<trt::IRuntime> make_runtime(ErrorListener& listener) {
 /// Where the parts of the memory begin, each with room for 8 rows of 128 positions.
 struct RigLayout {
     static constexpr std::size_t kIds = 0;
-    static constexpr std::size_t kMask = 8192;
-    static constexpr std::size_t kDense = 16384;
-    static constexpr std::size_t kWeights = 20480;
-    static constexpr std::size_t kBytes = 24576;
+    static constexpr std::size_t kPositions = 4096;
+    static constexpr std::size_t kSegments = 8192;
+    static constexpr std::size_t kCounts = 12288;
+    static constexpr std::size_t kDense = 77824;
+    static constexpr std::size_t kWeights = 86016;
+    static constexpr std::size_t kBytes = 90112;
+    /// By TensorName.
+    static constexpr std::size_t kPlaces[] = {kIds,    kPositions, kSegments,
+                                              kCounts, kDense,     kWeights};
 };
 
 /// A context with memory of device and host for its tensors, and a stream.
@@ -173,26 +177,59 @@ class Rig {
     }
 
     /// Selects the first profile and sets memory and shape; false when the shape is refused.
-    bool prepare(std::int64_t rows, std::int64_t length) {
+    bool prepare(std::int32_t rows, std::int32_t length) {
         context->setOptimizationProfileAsync(0, stream);
         context->setDeviceMemoryV2(scratch, kScratch);
-        context->setInputTensorAddress("input_ids", device + RigLayout::kIds);
-        context->setInputTensorAddress("attention_mask", device + RigLayout::kMask);
-        context->setOutputTensorAddress("dense", device + RigLayout::kDense);
-        context->setOutputTensorAddress("token_weights", device + RigLayout::kWeights);
-        return context->setInputShape("input_ids", dims(rows, length)) &&
-               context->setInputShape("attention_mask", dims(rows, length));
+        bind(device);
+        return reshape(rows, length);
+    }
+
+    /// Sets the shape of all inputs.
+    bool reshape(std::int32_t rows, std::int32_t length) const {
+        return std::ranges::all_of(kInputRules, [&](TensorRule const& rule) {
+            auto const sizes = flavour::dims_of(rule, {rows, length}, 0);
+            return context->setInputShape(rule.name, sizes);
+        });
+    }
+
+    /// All tensors are in that block from now on.
+    void bind(char* block) const {
+        for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+            char const* const name = kTensorRules[tensor].name;
+            char* const place = block + RigLayout::kPlaces[tensor];
+            tensor < kInputs ? context->setInputTensorAddress(name, place)
+                             : context->setOutputTensorAddress(name, place);
+        }
     }
 
     /// All tensors are in the host's memory from now on, where the device sees it.
     void use_mapping() const {
         void* mapping = nullptr;
         expect(CUDA(cudaHostGetDevicePointer)(&mapping, static_cast<void*>(host), 0U));
-        auto* const first = static_cast<char*>(mapping);
-        context->setInputTensorAddress("input_ids", first + RigLayout::kIds);
-        context->setInputTensorAddress("attention_mask", first + RigLayout::kMask);
-        context->setOutputTensorAddress("dense", first + RigLayout::kDense);
-        context->setOutputTensorAddress("token_weights", first + RigLayout::kWeights);
+        bind(static_cast<char*>(mapping));
+    }
+
+    /// A text of `count` tokens in the row, from its token `begin` on: the row's text `number`, of
+    /// which all tokens count.
+    template <typename IdAt>
+    void write_text(std::size_t row, std::size_t length, std::size_t begin, std::size_t count,
+                    std::int32_t number, IdAt const& id_at) const {
+        auto const spans = static_cast<std::size_t>(spans_of(static_cast<std::int32_t>(length)));
+        auto const span = row * spans + static_cast<std::size_t>(number);
+        for (std::size_t token = 0; token < count; ++token) {
+            std::size_t const place = row * length + begin + token;
+            at<std::int32_t>(RigLayout::kIds)[place] = id_at(token);
+            at<std::int32_t>(RigLayout::kPositions)[place] = static_cast<std::int32_t>(token);
+            at<std::int32_t>(RigLayout::kSegments)[place] = number;
+            at<float>(RigLayout::kCounts)[span * length + begin + token] =
+                1.0F / static_cast<float>(count);
+        }
+    }
+
+    /// No text anywhere.
+    void clear_inputs() const {
+        std::memset(host, 0, RigLayout::kDense);
+        std::memset(host + RigLayout::kSegments, -1, RigLayout::kCounts - RigLayout::kSegments);
     }
 
     cudaError_t copy_in() const {

@@ -12,15 +12,13 @@ namespace {
 
 constexpr std::int32_t kLayers = 3;
 
-DataType type_of(ElementType element) {
+DataType type_of(Element element) {
     switch (element) {
-        case ElementType::kInt32:
+        case Element::kInt32:
             return DataType::kINT32;
-        case ElementType::kInt64:
-            return DataType::kINT64;
-        case ElementType::kFloat16:
+        case Element::kFloat16:
             return DataType::kHALF;
-        case ElementType::kFloat32:
+        case Element::kFloat32:
             break;
     }
     return DataType::kFLOAT;
@@ -28,12 +26,15 @@ DataType type_of(ElementType element) {
 
 }  // namespace
 
-Dims dims_of(std::int64_t rows, std::int64_t columns) {
+Dims dims_of(std::vector<std::int64_t> const& sizes) {
     Dims dims{};
-    dims.nbDims = 2;
-    dims.d[0] = rows;
-    dims.d[1] = columns;
+    dims.nbDims = static_cast<std::int32_t>(sizes.size());
+    std::ranges::copy(sizes, dims.d);
     return dims;
+}
+
+std::vector<std::int64_t> sizes_of(Dims const& dims) {
+    return {dims.d, dims.d + std::max(dims.nbDims, 0)};
 }
 
 // Releases have thrown out of destructors there, which ends the process.
@@ -298,7 +299,7 @@ Dims StandinEngine::getTensorShape(char const* name) const noexcept {
     if (tensor == nullptr) {
         return no_dims();
     }
-    return dims_of(-1, tensor->columns == 0 ? -1 : tensor->columns);
+    return dims_of(tensor->dims);
 }
 
 TensorLocation StandinEngine::getTensorLocation(char const*) const noexcept {
@@ -317,10 +318,10 @@ Dims StandinEngine::getProfileShape(char const* name, std::int32_t profile,
         return no_dims();
     }
     ShapeRange const& range = plan_->profiles[index];
-    PlanShape const& shape = select == OptProfileSelector::kMIN   ? range.min
-                             : select == OptProfileSelector::kOPT ? range.opt
-                                                                  : range.max;
-    return dims_of(shape.rows, shape.length);
+    Shape const shape = select == OptProfileSelector::kMIN   ? range.min
+                        : select == OptProfileSelector::kOPT ? range.opt
+                                                             : range.max;
+    return dims_of(tensor->sizes_of(shape));
 }
 
 std::int64_t StandinEngine::getDeviceMemorySizeV2() const noexcept {

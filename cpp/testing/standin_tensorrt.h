@@ -241,7 +241,7 @@ class StandinContext final : public TrapExecutionContext {
  private:
     /// What was set for a tensor.
     struct Binding {
-        std::optional<PlanShape> shape;
+        std::optional<std::vector<std::int64_t>> sizes;
         bool refused = false;
         void const* address = nullptr;
     };
@@ -252,12 +252,14 @@ class StandinContext final : public TrapExecutionContext {
     Binding* find(char const* name, bool input, bool output);
     bool bind(char const* name, void const* data, bool input, bool output);
     bool all_shapes_set() const;
+    /// Of the batch, by the first input that has sizes.
+    std::optional<Shape> shape() const;
     /// Bytes of the profile that is selected.
     std::int64_t scratch_needed() const;
     /// Of all inputs; aborts when they have none or different ones.
-    PlanShape expect_shape() const;
-    Operation operation(PlanShape const& shape) const;
-    std::optional<KernelRun> kernels(PlanShape const& shape) const;
+    Shape expect_shape() const;
+    Operation operation(Shape shape) const;
+    std::optional<KernelRun> kernels(Shape shape) const;
     void add_scratch(Operation& operation) const;
 
     StandinEngine const& engine_;
@@ -285,8 +287,8 @@ class StandinContext final : public TrapExecutionContext {
 
 /// Aborts when the device is lost: nothing of TensorRT's may be destroyed then.
 void expect_device(char const* what);
-/// A shape of rank 2.
-Dims dims_of(std::int64_t rows, std::int64_t columns);
+Dims dims_of(std::vector<std::int64_t> const& sizes);
+std::vector<std::int64_t> sizes_of(Dims const& dims);
 /// What is given for a name that is not known.
 Dims no_dims();
 

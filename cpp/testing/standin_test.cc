@@ -11,7 +11,7 @@ namespace {
 
 using namespace duovec::testing;
 
-constexpr std::int64_t kLength = 32;
+constexpr std::int32_t kLength = 32;
 
 /// Of ids 101, 250001 and 7, computed apart from both implementations.
 constexpr std::uint32_t kDenseBits[] = {
@@ -22,19 +22,13 @@ constexpr std::uint16_t kDenseHalves[] = {0x366b, 0xa132, 0x2849, 0x2f80, 0x31c5
                                           0xb75d, 0x3563, 0xa7d1, 0xb104, 0xb4c6, 0xb356,
                                           0xb5e0, 0xb60d, 0xb084, 0x28e9};
 
-/// Two rows, the first one with the three ids, the second one with its length of them.
-template <typename Id>
+/// Two rows, the first one with the three ids, the second one full of others.
 void write_inputs(Rig const& rig) {
-    constexpr Id kIds[] = {101, 250001, 7};
-    std::memset(rig.host, 0, RigLayout::kDense);
-    for (std::size_t position = 0; position < 3; ++position) {
-        rig.at<Id>(RigLayout::kIds)[position] = kIds[position];
-        rig.at<std::int32_t>(RigLayout::kMask)[position] = 1;
-    }
-    for (std::size_t position = kLength; position < 2 * kLength; ++position) {
-        rig.at<Id>(RigLayout::kIds)[position] = static_cast<Id>(position);
-        rig.at<std::int32_t>(RigLayout::kMask)[position] = 1;
-    }
+    constexpr std::int32_t kIds[] = {101, 250001, 7};
+    rig.clear_inputs();
+    rig.write_text(0, kLength, 0, 3, 0, [&](std::size_t at) { return kIds[at]; });
+    rig.write_text(1, kLength, 0, kLength, 0,
+                   [](std::size_t at) { return static_cast<std::int32_t>(kLength + at); });
 }
 
 bool has_golden_row(Rig const& rig) {
@@ -43,7 +37,7 @@ bool has_golden_row(Rig const& rig) {
 }
 
 void prepare(Rig& rig) {
-    write_inputs<std::int32_t>(rig);
+    write_inputs(rig);
     CHECK(rig.prepare(2, kLength));
 }
 
@@ -58,20 +52,20 @@ TEST(library_says_what_it_is) {
 }
 
 TEST(engine_describes_its_plan) {
-    Rig const rig(plan_text("float16", "int64"));
+    Rig const rig(plan_text("float16"));
     trt::ICudaEngine const& engine = *rig.engine;
-    CHECK(engine.getNbIOTensors() == 4);
-    CHECK(std::string(engine.getIOTensorName(3)) == "token_weights");
+    CHECK(engine.getNbIOTensors() == 6);
+    CHECK(std::string(engine.getIOTensorName(5)) == "token_weights");
     CHECK(engine.getTensorIOMode("input_ids") == trt::TensorIOMode::kINPUT);
     CHECK(engine.getTensorIOMode("dense") == trt::TensorIOMode::kOUTPUT);
     CHECK(engine.getTensorIOMode("other") == trt::TensorIOMode::kNONE);
-    CHECK(engine.getTensorDataType("input_ids") == trt::DataType::kINT64);
+    CHECK(engine.getTensorDataType("input_ids") == trt::DataType::kINT32);
     CHECK(engine.getTensorDataType("dense") == trt::DataType::kHALF);
-    CHECK(engine.getTensorShape("dense").d[1] == kColumns);
+    CHECK(engine.getTensorShape("dense").d[2] == kColumns);
     CHECK(engine.getTensorShape("token_weights").d[1] == -1);
     CHECK(engine.getNbOptimizationProfiles() == 2);
     CHECK(engine.getProfileShape("input_ids", 1, trt::OptProfileSelector::kMAX).d[1] == 512);
-    CHECK(engine.getProfileShape("input_ids", 0, trt::OptProfileSelector::kOPT).d[1] == 32);
+    CHECK(engine.getProfileShape("span_weights", 0, trt::OptProfileSelector::kOPT).d[1] == 4);
     CHECK(engine.getDeviceMemorySizeForProfileV2(0) == kScratch);
     CHECK(engine.getDeviceMemorySizeV2() == 2 * kScratch);
     CHECK(engine.getNbAuxStreams() == 0);
@@ -120,6 +114,8 @@ TEST(plan_of_another_flavour_is_refused) {
     plan.replace(plan.find("tensorrt"), 8, "something");
     CHECK(contains(thrown([&] { Rig const rig(plan); }), "it is no plan of"));
     CHECK(contains(thrown([] { Rig const rig(plan_text() + "more\n"); }), "bad line 'more'"));
+    auto const fixed = [] { Rig const rig(plan_text() + "output other float32 4 8\n"); };
+    CHECK(contains(thrown(fixed), "a tensor of another shape"));
     CHECK(live() == 0);
 }
 
@@ -134,23 +130,32 @@ TEST(plain_run_gives_expected_rows) {
     rig.run();
     CHECK(count("enqueue") == before + 1);
     CHECK(has_golden_row(rig));
+    auto const is_zero = [](float one) { return one == 0; };
     float const* const weights = rig.at<float>(RigLayout::kWeights);
-    CHECK(std::isnan(weights[3]) && std::isnan(weights[kLength - 1]));
-    CHECK(!std::isnan(weights[kLength]) && !std::isnan(weights[2 * kLength - 1]));
+    CHECK(std::all_of(weights + 3, weights + kLength, is_zero));
+    CHECK(!std::all_of(weights + kLength, weights + 2 * kLength, is_zero));
+    // Of the spans that nobody wants.
+    float const* const dense = rig.at<float>(RigLayout::kDense);
+    CHECK(std::all_of(dense + kColumns, dense + 4 * kColumns, is_zero));
 }
 
-TEST(rows_do_not_depend_on_padding) {
+TEST(a_text_gives_the_same_wherever_it_lies_and_whether_all_its_tokens_count_or_the_first) {
+    constexpr std::int32_t kIds[] = {101, 250001, 7};
     Rig rig;
-    write_inputs<std::int32_t>(rig);
-    CHECK(rig.prepare(1, 5));
-    rig.run();
-    CHECK(has_golden_row(rig));
-    rig.at<std::int32_t>(RigLayout::kMask)[0] = 0;
-    rig.at<std::int32_t>(RigLayout::kMask)[1] = 0;
-    rig.at<std::int32_t>(RigLayout::kMask)[2] = 0;
-    rig.run();
-    float const* const dense = rig.at<float>(RigLayout::kDense);
-    CHECK(std::all_of(dense, dense + kColumns, [](float value) { return value == 0; }));
+    CHECK(rig.prepare(1, kLength));
+    for (bool const first_counts_alone : {false, true}) {
+        rig.clear_inputs();
+        rig.write_text(0, kLength, 0, 6, 0, [](std::size_t) { return 5; });
+        rig.write_text(0, kLength, 6, 3, 1, [&](std::size_t at) { return kIds[at]; });
+        rig.write_text(0, kLength, 9, 4, 2, [](std::size_t) { return 8; });
+        float* const counts = rig.at<float>(RigLayout::kCounts) + kLength + 6;
+        std::fill_n(counts + 1, 2, first_counts_alone ? 0.0F : counts[0]);
+        rig.run();
+        float const* const dense = rig.at<float>(RigLayout::kDense) + kColumns;
+        float const* const weights = rig.at<float>(RigLayout::kWeights) + 6;
+        CHECK(std::memcmp(dense, kDenseBits, sizeof kDenseBits) == 0);
+        CHECK(std::memcmp(weights, kWeightBits, sizeof kWeightBits) == 0);
+    }
 }
 
 TEST(outputs_read_too_early_are_no_numbers) {
@@ -167,9 +172,9 @@ TEST(outputs_read_too_early_are_no_numbers) {
     CHECK(has_golden_row(rig));
 }
 
-TEST(halves_and_wide_ids) {
-    Rig rig(plan_text("float16", "int64"));
-    write_inputs<std::int64_t>(rig);
+TEST(halves) {
+    Rig rig(plan_text("float16"));
+    write_inputs(rig);
     CHECK(rig.prepare(2, kLength));
     rig.run();
     CHECK(std::memcmp(rig.host + RigLayout::kDense, kDenseHalves, sizeof kDenseHalves) == 0);
@@ -204,8 +209,7 @@ TEST(capture_needs_a_run_before) {
     CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
     CHECK(contains(rig.listener.recorded, "cannot be captured before it ran"));
     rig.run();
-    rig.context->setInputShape("input_ids", dims(1, 5));
-    rig.context->setInputShape("attention_mask", dims(1, 5));
+    rig.reshape(1, kLength);
     CHECK(rig.capture() == cudaErrorStreamCaptureInvalidated);
     rig.run();
     CHECK(rig.capture() == cudaSuccess);
@@ -242,7 +246,7 @@ TEST(threads_and_devices_work_beside_each_other) {
         threads.emplace_back([&right, number] {
             CUDA(cudaSetDevice)(number % 2);
             Rig rig;
-            write_inputs<std::int32_t>(rig);
+            write_inputs(rig);
             bool golden = rig.prepare(2, kLength);
             for (int round = 0; round < 20; ++round) {
                 rig.run();
@@ -305,7 +309,7 @@ TEST(scratch_is_checked_against_the_selected_profile) {
     CHECK(rig.context->getOptimizationProfile() == 0);
     rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
     CHECK(contains(rig.listener.recorded, "The provided memory size is too small"));
-    write_inputs<std::int32_t>(rig);
+    write_inputs(rig);
     CHECK(rig.prepare(1, kLength));
     CHECK(rig.context->setOptimizationProfileAsync(1, rig.stream));
     rig.listener.recorded.clear();
@@ -316,12 +320,8 @@ TEST(scratch_is_checked_against_the_selected_profile) {
         rig.engine->createExecutionContext(trt::ExecutionContextAllocationStrategy::kUSER_MANAGED));
     rig.context->setErrorRecorder(&static_cast<trt::IErrorRecorder&>(rig.listener));
     rig.context->setDeviceMemoryV2(rig.scratch, kScratch - 1);
-    rig.context->setInputShape("input_ids", dims(1, kLength));
-    rig.context->setInputShape("attention_mask", dims(1, kLength));
-    rig.context->setInputTensorAddress("input_ids", rig.device + RigLayout::kIds);
-    rig.context->setInputTensorAddress("attention_mask", rig.device + RigLayout::kMask);
-    rig.context->setOutputTensorAddress("dense", rig.device + RigLayout::kDense);
-    rig.context->setOutputTensorAddress("token_weights", rig.device + RigLayout::kWeights);
+    rig.reshape(1, kLength);
+    rig.bind(rig.device);
     CHECK(!rig.context->enqueueV3(rig.stream));
     CHECK(contains(rig.listener.recorded, "setDeviceMemoryV2 should be called before"));
 }

@@ -1,8 +1,13 @@
 """Writes model.onnx: a post-layer-norm BERT encoder with a dense and a sparse output.
 
-Inputs `input_ids`, `attention_mask`: int32 `[batch, length]`. Outputs `dense`: f32
-`[batch, hidden]`, mean pooled and L2-normalized; `token_weights`: f32 `[batch, length]`, as
-`sparse_head` has them, zero where the mask is zero. The hidden states never leave the graph.
+A row has several texts, of which none sees another. Inputs, int32 `[rows, length]`: `input_ids`;
+`positions`, of a token in its own text, from 0; `segments`, which text of the row a token belongs
+to, from 0, and -1 for padding. `span_weights`, f32 `[rows, spans, length]`, says how much each
+token counts in each span, of which each gives a dense vector.
+
+Outputs: `dense`, f32 `[rows, spans, hidden]`, L2-normalized, zeros for a span without weights;
+`token_weights`, f32 `[rows, length]`, as `sparse_head` has them, zero for padding. The hidden
+states never leave the graph.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .graph_builder import GraphBuilder
+from .segments import attention_penalty
 from .sparse_graph import token_weights
 from .sparse_head import SparseHead
 from .weights import Model
@@ -24,52 +30,39 @@ IR_VERSION = 9
 """What ONNX 1.15 wrote with opset 20: every reader of the opset accepts it."""
 PRODUCER = "duovec"
 """Tells our graphs from others."""
-MASK_PENALTY = -10000.0
-"""Added to the attention scores of padding: exp() of it is zero, and even with a large negative
-score added it stays a finite fp16 number (whose lowest is -65504)."""
+TOKEN_INPUTS = ("input_ids", "positions", "segments")
 DENSE_NORM_FLOOR = 1e-12
-"""Smallest divisor of the L2 normalization, so that an all-padding row gives zeros, not NaN."""
+"""Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
 
 
 def build(model: Model, head: SparseHead) -> onnx.ModelProto:
     """The whole graph; the same inputs give the same bytes."""
     builder = GraphBuilder(model.config)
-    mask = builder.op("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    penalty = attention_penalty(builder, mask)
+    penalty = attention_penalty(builder)
     hidden = encode(builder, model.tensors, _embeddings(builder, model), penalty)
-    axis = builder.ints("dense.axis", 1)
-    normalize(builder, mean_pool(builder, hidden, mask, axis), axis)
-    token_weights(builder, hidden, mask, head)
+    pool(builder, hidden)
+    token_weights(builder, hidden, head)
     finished = finish(builder)
     onnx.checker.check_model(finished)
     return finished
 
 
-def attention_penalty(builder: GraphBuilder, mask: str) -> str:
-    """[batch, length] of ones and zeros -> [batch, 1, 1, length] of 0 and MASK_PENALTY."""
-    padding = builder.op("Sub", [builder.floats("one", 1.0), mask], "padding")
-    scaled = builder.op(
-        "Mul", [padding, builder.floats("mask.penalty", MASK_PENALTY)], "padding.penalty"
-    )
-    return builder.op("Unsqueeze", [scaled, builder.ints("penalty.axes", 1, 2)], "penalty")
-
-
 def _embeddings(builder: GraphBuilder, model: Model) -> str:
-    """Word + position + type 0, normalized: f32 `[batch, length, hidden]`.
+    """Word + position + type 0, normalized: f32 `[rows, length, hidden]`.
 
     The table is stored as f16 (Q4_0 holds less than that) because it is two thirds of the model;
-    only the rows of the vocabulary are kept, the file pads them. Positions start at 0 and are the
-    head of the table, so that no index input is needed; type 0 is folded into them.
+    only the rows of the vocabulary are kept, the file pads them. Type 0 is folded into the
+    positions.
     """
     rows = model.word_rows(slice(0, len(model.vocabulary.pieces))).astype(np.float16)
     gathered = builder.op(
         "Gather", [builder.constant("word.table", rows), "input_ids"], "word.half"
     )
     words = builder.op("Cast", [gathered], "word", to=TensorProto.FLOAT)
-    shape = builder.op("Shape", ["input_ids"], "length", start=1, end=2)
     table = model.tensors["emb.pos"] + model.tensors["emb.type"][0]
-    bounds = [builder.ints("zero", 0), shape, builder.ints("position.axes", 0)]
-    places = builder.op("Slice", [builder.floats("position.table", table), *bounds], "position")
+    places = builder.op(
+        "Gather", [builder.floats("position.table", table), "positions"], "position"
+    )
     total = builder.op("Add", [words, places], "embedding")
     tensors = model.tensors
     return builder.layer_norm(total, "embedding.norm", tensors["emb.ln.w"], tensors["emb.ln.b"])
@@ -78,7 +71,7 @@ def _embeddings(builder: GraphBuilder, model: Model) -> str:
 def encode(
     builder: GraphBuilder, tensors: Mapping[str, np.ndarray], hidden: str, penalty: str
 ) -> str:
-    """All layers, `tensors` named as in the wheel: `[batch, length, hidden]` in and out."""
+    """All layers, `tensors` named as in the wheel: `[rows, length, hidden]` in and out."""
     builder.ints("heads.split", 0, 0, builder.config.heads, builder.config.head_size)
     builder.ints("heads.join", 0, 0, builder.config.hidden)
     for layer in range(builder.config.layers):
@@ -113,7 +106,7 @@ def _attention(
     hidden: str,
     penalty: str,
 ) -> str:
-    """softmax(q k^T + penalty) v: `[batch, length, hidden]`; 1/sqrt(head size) is inside Wq."""
+    """softmax(q k^T + penalty) v: `[rows, length, hidden]`; 1/sqrt(head size) is inside Wq."""
     scale = np.float32(builder.config.head_size**-0.5)
     orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
     weight, bias = parts["q"]
@@ -132,18 +125,10 @@ def _attention(
     return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
 
 
-def mean_pool(builder: GraphBuilder, hidden: str, mask: str, axis: str) -> str:
-    """Mean over the real positions: f32 `[batch, hidden]`, zeros for an empty row."""
-    column = builder.op("Unsqueeze", [mask, builder.ints("mask.axis", 2)], "mask.column")
-    real = builder.op("Mul", [hidden, column], "dense.real")
-    total = builder.op("ReduceSum", [real, axis], "dense.total", keepdims=0)
-    count = builder.op("ReduceSum", [mask, axis], "dense.count", keepdims=1)
-    floor = builder.op("Max", [count, "one"], "dense.count.floor")
-    return builder.op("Div", [total, floor], "dense.mean")
-
-
-def normalize(builder: GraphBuilder, pooled: str, axis: str) -> str:
-    """L2 over `axis`, the output `dense`: f32 `[batch, hidden]`, zeros stay zeros."""
+def pool(builder: GraphBuilder, hidden: str) -> str:
+    """The output `dense`: a sum of hidden states for each span, L2-normalized; zeros stay zeros."""
+    pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
+    axis = builder.ints("dense.axis", 2)
     norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
     safe = builder.op(
         "Max", [norm, builder.floats("norm.floor", DENSE_NORM_FLOOR)], "dense.norm.floor"
@@ -153,21 +138,17 @@ def normalize(builder: GraphBuilder, pooled: str, axis: str) -> str:
 
 def finish(builder: GraphBuilder) -> onnx.ModelProto:
     """The model around the collected nodes; `token_weights` is an output when a node makes it."""
-    shape = ["batch", "length"]
-    dense_shape: list[str | int | None] = ["batch", builder.config.hidden]
+    tokens = ["rows", "length"]
+    dense_shape: list[str | int | None] = ["rows", "spans", builder.config.hidden]
     outputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, dense_shape)]
     if any("token_weights" in node.output for node in builder.nodes):
-        outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, shape))
-    graph = helper.make_graph(
-        builder.nodes,
-        "encoder",
-        [
-            helper.make_tensor_value_info("input_ids", TensorProto.INT32, shape),
-            helper.make_tensor_value_info("attention_mask", TensorProto.INT32, shape),
-        ],
-        outputs,
-        builder.initializers,
-    )
+        outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, tokens))
+    spans = ["rows", "spans", "length"]
+    inputs = [
+        *(helper.make_tensor_value_info(name, TensorProto.INT32, tokens) for name in TOKEN_INPUTS),
+        helper.make_tensor_value_info("span_weights", TensorProto.FLOAT, spans),
+    ]
+    graph = helper.make_graph(builder.nodes, "encoder", inputs, outputs, builder.initializers)
     return helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", OPSET)],

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from .description import Description
+from .errors import PackageError
+from .json_file import read_json
 from .reference import ReferenceEncoder, ReferenceTokenizer, Vectors, select_sparse, shorten
 from .sparse_head import SparseHead
 from .weights import Model
 from .wheel import digest
 
 NAME = "manifest.json"
+FORMAT_VERSION = 2
+"""Of what a graph takes and gives: the second has several texts in a row."""
+POOLING = "mean"
+"""Of weights in the wheel's form."""
 # Ten times what bf16 costs the default package: `verify` measures on texts.jsonl a dense cosine of
 # at least 0.99998 between bf16 and f32, and token weights within 0.0025. The wheel's own engine,
 # with 4-bit weights and 8-bit activations, still reaches 0.9998. Mistakes are well outside:
@@ -59,6 +65,18 @@ class Canary:
     vectors: Vectors
 
 
+def read(folder: Path) -> dict[str, Any]:
+    """The manifest of a package whose graphs are of FORMAT_VERSION."""
+    content = read_json(folder / NAME, "package")
+    found = content.get("format_version")
+    if found != FORMAT_VERSION:
+        raise PackageError(
+            f"{folder} has format_version {found!r}, {FORMAT_VERSION} is needed: make it again "
+            "with scripts/make_default_package.py or scripts/export_onnx.py"
+        )
+    return content
+
+
 def write(about: Description, network: Network, canary: Canary, folder: Path) -> None:
     """manifest.json of the package whose other files lie in `folder`."""
     save(build(about, network, canary, folder), folder / NAME)
@@ -70,7 +88,7 @@ def build(about: Description, network: Network, canary: Canary, folder: Path) ->
     outputs = ("dense", "token_weights") if head else ("dense",)
     tokenizer = {"normalization": network.normalization} if network.normalization else None
     return {
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "model_id": about.model_id,
         "aliases": about.aliases,
         "revision": about.revision,
@@ -88,8 +106,7 @@ def build(about: Description, network: Network, canary: Canary, folder: Path) ->
         "default_prompt": about.default_prompt,
         **({"tokenizer": tokenizer} if tokenizer else {}),
         "sparse": head and {"dropped_token_ids": network.special_ids, "head": head.method},
-        "inputs": _tensors("int32", "input_ids", "attention_mask"),
-        "outputs": _tensors("float32", *outputs),
+        "outputs": dict.fromkeys(outputs, "float32"),
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
         "canary": _golden(canary, network),
@@ -102,7 +119,7 @@ def write_for_model(about: Description, model: Model, head: SparseHead, folder: 
     network = Network(
         hidden_size=model.config.hidden,
         max_input_tokens=model.config.positions,
-        pooling="mean",
+        pooling=POOLING,
         vocab_size=len(vocabulary.pieces),
         pad=vocabulary.pad,
         bos=vocabulary.bos,
@@ -141,11 +158,6 @@ def _golden(canary: Canary, network: Network) -> dict[str, Any]:
         "sparse": pairs,
         "tolerances": TOLERANCES,
     }
-
-
-def _tensors(kind: str, *names: str) -> dict[str, Any]:
-    """`inputs` or `outputs`."""
-    return {name: {"name": name, "type": kind} for name in names}
 
 
 def _one_line(found: re.Match[str]) -> str:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import openvino
 
-BATCH_ITEMS = 8
-"""Rows of one run: enough that padding is exercised, few enough that little of it is wasted."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """The outputs for one sequence, padding cut off."""
-
-    dense: np.ndarray
-    token_weights: np.ndarray
+from . import rows
+from .rows import Batch, Found
 
 
 class Runtime:
@@ -35,37 +27,32 @@ class Runtime:
         capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return precision.upper() in capabilities
 
-    def run_padded(self, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """int32 `[batch, length]` twice -> dense and token weights, as the graph gives them.
+    def run_rows(self, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Dense vectors and token weights of a batch, as the graph gives them.
 
         Token weights are zeros for a graph without a head.
         """
-        result = self._compiled({"input_ids": ids, "attention_mask": mask})
+        result = self._compiled(inputs)
         if len(self._compiled.outputs) == 1:
-            return np.array(result["dense"]), np.zeros(ids.shape, np.float32)
+            return np.array(result["dense"]), np.zeros(inputs["input_ids"].shape, np.float32)
         return np.array(result["dense"]), np.array(result["token_weights"])
 
-    def run(self, sequences: list[list[int]], pad: int) -> list[Row]:
-        """One row for each sequence, in order; batches of neighbours in length."""
-        rows: list[Row | None] = [None] * len(sequences)
-        order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-        for start in range(0, len(order), BATCH_ITEMS):
-            picked = order[start : start + BATCH_ITEMS]
-            length = max(len(sequences[i]) for i in picked)
-            ids = np.full((len(picked), length), pad, np.int32)
-            mask = np.zeros((len(picked), length), np.int32)
-            for row, i in enumerate(picked):
-                ids[row, : len(sequences[i])] = sequences[i]
-                mask[row, : len(sequences[i])] = 1
-            dense, weights = self.run_padded(ids, mask)
-            for row, i in enumerate(picked):
-                rows[i] = Row(dense[row], weights[row, : len(sequences[i])])
-        return [row for row in rows if row is not None]
+    def run(self, sequences: Sequence[Sequence[int]], pad: int, pooling: str) -> list[Found]:
+        """What is found for each sequence of token ids, in order."""
+        found: dict[int, Found] = {}
+        for batch in rows.batches(sequences, pad, pooling):
+            found |= self.run_batch(batch)
+        return [found[text] for text in range(len(sequences))]
 
-    def operations(self) -> Counter[str]:
-        """How many nodes of each kind the plugin really runs, after its fusions."""
+    def run_batch(self, batch: Batch) -> dict[int, Found]:
+        """What is found for each text of a batch, by its number."""
+        return batch.split(*self.run_rows(batch.inputs))
+
+    def layer_operations(self) -> Counter[str]:
+        """How many nodes of each kind the plugin really runs, but for the pooling's."""
         nodes = self._compiled.get_runtime_model().get_ops()
-        return Counter(str(_text(node.get_rt_info()["layerType"])) for node in nodes)
+        inside = [node for node in nodes if not node.get_friendly_name().startswith("dense.")]
+        return Counter(str(_text(node.get_rt_info()["layerType"])) for node in inside)
 
 
 def _text(value: object) -> object:

@@ -6,13 +6,14 @@ import numpy as np
 from onnx import TensorProto
 
 from .graph_builder import GraphBuilder
+from .segments import SAME_TEXT, ZERO, as_row, equal_pairs, over_pairs
 from .sparse_head import NORM_FLOOR, SparseHead
 
 
-def token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHead) -> str:
-    """relu(linear(hidden)) for each position, zero on padding: f32 `[batch, length]`.
+def token_weights(builder: GraphBuilder, hidden: str, head: SparseHead) -> str:
+    """relu(linear(hidden)) for each position, zero for padding: f32 `[rows, length]`.
 
-    With an exponent the weights of a row are divided by their norm, to which padding adds nothing.
+    With an exponent the weights of a text are divided by their norm.
     """
     weight = np.asarray(head.weights, np.float32).reshape(1, -1)
     if head.piece_biases is None:
@@ -28,21 +29,20 @@ def token_weights(builder: GraphBuilder, hidden: str, mask: str, head: SparseHea
     if head.repeat_weight:
         flat = _add_repeats(builder, flat, head.repeat_weight)
     positive = builder.op("Relu", [flat], "sparse.positive")
+    first = builder.constant("sparse.first", np.asarray(0, np.int32))
+    real = builder.op("GreaterOrEqual", ["segments", first], "sparse.real")
     if head.norm_exponent == 0.0:
-        return builder.op("Mul", [positive, mask], "token_weights")
-    kept = builder.op("Mul", [positive, mask], "sparse.kept")
+        return builder.op("Where", [real, positive, ZERO], "token_weights")
+    kept = builder.op("Where", [real, positive, ZERO], "sparse.kept")
     return _divide_by_norm(builder, kept, head.norm_exponent)
 
 
 def _add_repeats(builder: GraphBuilder, flat: str, weight: float) -> str:
-    """Adds weight · log(how often the row has the position's id). Padding equals no real token."""
-    axis = builder.ints("sparse.repeats.axis", 2)
-    columns = builder.op("Unsqueeze", ["input_ids", axis], "sparse.repeats.columns")
-    one = builder.ints("sparse.repeats.one", 1)
-    rows = builder.op("Unsqueeze", ["input_ids", one], "sparse.repeats.rows")
-    same = builder.op("Equal", [columns, rows], "sparse.repeats.same")
+    """Adds weight · log(how often the position's text has its id)."""
+    same_id = equal_pairs(builder, "input_ids", "sparse.repeats.ids")
+    same = builder.op("And", [same_id, SAME_TEXT], "sparse.repeats.same")
     numbers = builder.op("Cast", [same], "sparse.repeats.numbers", to=TensorProto.FLOAT)
-    count = builder.op("ReduceSum", [numbers, axis], "sparse.repeats.count", keepdims=0)
+    count = over_pairs(builder, "ReduceSum", numbers, "sparse.repeats.count")
     logarithm = builder.op("Log", [count], "sparse.repeats.log")
     scale = builder.floats("sparse.repeats.weight", weight)
     scaled = builder.op("Mul", [logarithm, scale], "sparse.repeats")
@@ -50,8 +50,12 @@ def _add_repeats(builder: GraphBuilder, flat: str, weight: float) -> str:
 
 
 def _divide_by_norm(builder: GraphBuilder, kept: str, exponent: float) -> str:
-    axis = builder.ints("sparse.norm.axis", 1)
-    norm = builder.op("ReduceL2", [kept, axis], "sparse.norm", keepdims=1)
+    """Divides by the norm of the position's text.
+
+    A choice and a sum, no product of matrices: OpenVINO rounds to bf16 what goes into those.
+    """
+    own = builder.op("Where", [SAME_TEXT, as_row(builder, kept), ZERO], "sparse.norm.own")
+    norm = over_pairs(builder, "ReduceL2", own, "sparse.norm")
     floor = builder.floats("sparse.norm.least", NORM_FLOOR)
     safe = builder.op("Max", [norm, floor], "sparse.norm.floor")
     power = builder.floats("sparse.norm.exponent", exponent)

@@ -5,19 +5,20 @@ Each check prints one line to stderr and raises PackageError when its limit is m
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tokenizers
 
+from . import manifest
 from . import texts as sentences
+from .checks import Shape, check_neighbours, cosine, demand, sparse_distance, unfused
 from .command import say
 from .description import DEFAULT_PACKAGE
-from .errors import PackageError
 from .reference import ReferenceEncoder, ReferenceTokenizer, Vectors, select_sparse
-from .runtime import Row, Runtime
+from .rows import Found
+from .runtime import Runtime
 from .sparse_head import SparseHead
 from .tokenizer import compare_normalization
 from .weights import Model
@@ -34,18 +35,6 @@ NEWER_CHARACTERS_MAX = 173
 the vocabulary has none of them."""
 SEVERAL = 3
 """The reference runs on every third text, which takes seconds instead of half a minute."""
-
-
-def demand(holds: bool, failure: str) -> None:
-    """Raises PackageError(failure) unless `holds`."""
-    if not holds:
-        raise PackageError(f"the package failed its check: {failure}")
-
-
-def cosine(left: np.ndarray, right: np.ndarray) -> float:
-    """Of two vectors, in f64."""
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 @dataclass(frozen=True)
@@ -67,11 +56,13 @@ def run_all(subject: Subject) -> None:
     check_normalization(subject)
     sequences = check_tokens(subject, texts, engine)
     runtime = Runtime(subject.folder / "model.onnx", "f32")
-    rows = runtime.run(sequences, subject.model.vocabulary.pad)
+    rows = runtime.run(sequences, subject.model.vocabulary.pad, manifest.POOLING)
     if engine is not None:
         check_wheel_engine(texts, rows, engine)
     check_reference(subject, sequences, rows)
-    check_padding_row(subject, runtime)
+    vocabulary, tokens_max = subject.model.vocabulary, subject.model.config.positions
+    shape = Shape(len(vocabulary.pieces), vocabulary.pad, tokens_max, manifest.POOLING)
+    check_neighbours(runtime, shape)
     check_fusion(runtime)
     check_canary_files(subject.folder, runtime)
     report_low_precision(subject, sequences, rows)
@@ -111,7 +102,7 @@ def check_tokens(
     return queries
 
 
-def check_wheel_engine(texts: list[sentences.Text], rows: list[Row], engine: WheelEngine) -> None:
+def check_wheel_engine(texts: list[sentences.Text], rows: list[Found], engine: WheelEngine) -> None:
     """Dense vectors against the engine the weights were published with."""
     cosines = [
         cosine(row.dense, engine.embed(text.text, is_query=True))
@@ -128,7 +119,7 @@ def check_wheel_engine(texts: list[sentences.Text], rows: list[Row], engine: Whe
     )
 
 
-def check_reference(subject: Subject, sequences: list[list[int]], rows: list[Row]) -> None:
+def check_reference(subject: Subject, sequences: list[list[int]], rows: list[Found]) -> None:
     """Both outputs against the numpy forward pass."""
     encoder = ReferenceEncoder(subject.model, subject.head)
     cosines, distances, weights = [], [], []
@@ -146,45 +137,29 @@ def check_reference(subject: Subject, sequences: list[list[int]], rows: list[Row
     demand(max(weights) <= REFERENCE_WEIGHT_MAX, "the token weights are not the reference's")
 
 
-def weight_distance(row: Row, expected: Vectors) -> float:
+def weight_distance(row: Found, expected: Vectors) -> float:
     """Largest absolute difference of the token weights of one sequence."""
     return float(np.abs(row.token_weights - expected.token_weights).max())
 
 
-def check_padding_row(subject: Subject, runtime: Runtime) -> None:
-    """A row of padding only gives zeros, and leaves its neighbour alone."""
-    vocabulary = subject.model.vocabulary
-    ids = np.full((2, 8), vocabulary.pad, np.int32)
-    ids[0, :3] = [vocabulary.bos, 6, vocabulary.eos]
-    mask = np.zeros((2, 8), np.int32)
-    mask[0, :3] = 1
-    dense, weights = runtime.run_padded(ids, mask)
-    alone, _ = runtime.run_padded(ids[:1, :3], mask[:1, :3])
-    demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
-    demand(not dense[1].any() and not weights[1].any(), "a row of padding is not zero")
-    demand(not weights[0, 3:].any(), "padding positions have token weights")
-    demand(cosine(dense[0], alone[0]) > 0.999999, "padding changes the vector beside it")
-    say("padding: an empty row gives zeros, and changes nothing beside it")
-
-
 def check_fusion(runtime: Runtime) -> None:
     """OpenVINO runs attention and GELU fused: no such node of their own is left."""
-    kinds = runtime.operations()
-    left = [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kinds[kind]]
+    left = unfused(runtime)
     demand(not left, f"OpenVINO runs {left} unfused")
+    kinds = runtime.layer_operations()
     say(f"fusion: {kinds['FullyConnected']} matrix products, {kinds['Subgraph']} fused attentions")
 
 
 def check_canary_files(folder: Path, runtime: Runtime) -> None:
     """The manifest's golden values, read back from the file, and its text's token ids."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    canary = manifest["canary"]
+    content = manifest.read(folder)
+    canary = content["canary"]
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     demand(tokenizer.encode(canary["text"]).ids == canary["token_ids"], "ids of the canary")
-    [row] = runtime.run([canary["token_ids"]], manifest["pad_token_id"])
+    [row] = runtime.run([canary["token_ids"]], content["pad_token_id"], content["pooling"])
     similarity = cosine(row.dense, np.asarray(canary["dense"]))
     ids, weights = select_sparse(
-        canary["token_ids"], row.token_weights, set(manifest["sparse"]["dropped_token_ids"])
+        canary["token_ids"], row.token_weights, set(content["sparse"]["dropped_token_ids"])
     )
     expected = {int(token_id): weight for token_id, weight in canary["sparse"]}
     distance = sparse_distance(dict(zip(ids, weights, strict=True)), expected)
@@ -193,19 +168,13 @@ def check_canary_files(folder: Path, runtime: Runtime) -> None:
     demand(distance <= REFERENCE_WEIGHT_MAX, "sparse weights of the canary")
 
 
-def sparse_distance(found: dict[int, float], expected: dict[int, float]) -> float:
-    """Largest absolute difference; an absent id weighs zero."""
-    keys = found.keys() | expected.keys()
-    return max((abs(found.get(k, 0.0) - expected.get(k, 0.0)) for k in keys), default=0.0)
-
-
-def report_low_precision(subject: Subject, sequences: list[list[int]], rows: list[Row]) -> None:
+def report_low_precision(subject: Subject, sequences: list[list[int]], rows: list[Found]) -> None:
     """What bf16 costs on this CPU; the manifest's tolerances rest on these figures."""
     if not Runtime.supports("bf16"):
         say("bf16: this CPU has none, not measured")
         return
     runtime = Runtime(subject.folder / "model.onnx", "bf16")
-    low = runtime.run(sequences, subject.model.vocabulary.pad)
+    low = runtime.run(sequences, subject.model.vocabulary.pad, manifest.POOLING)
     pairs = list(zip(low, rows, strict=True))
     cosines = [cosine(a.dense, b.dense) for a, b in pairs]
     weights = [float(np.abs(a.token_weights - b.token_weights).max()) for a, b in pairs]

@@ -18,7 +18,7 @@ from gpu_check.server import Server
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
 BASELINE = Path(__file__).with_name("baseline.py")
 #: Shapes that PyTorch runs too.
-BASELINE_SHAPES = "1x32,1x128,8x64,16x128,64x128,16x512"
+BASELINE_SHAPES = "1x32,1x128,8x128,32x128,64x128,16x512"
 WORKERS = (1, 2, 4)
 
 

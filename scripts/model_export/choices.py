@@ -9,9 +9,9 @@ class Family(Enum):
     """How positions are counted; the layers are the same."""
 
     BERT = "bert"
-    """From row 0 of the table, padding or not."""
+    """From row 0 of the table."""
     XLM_ROBERTA = "xlm-roberta"
-    """From row `pad_token_id + 1`, over what the mask keeps; padding has row `pad_token_id`."""
+    """From row `pad_token_id + 1`."""
 
 
 class Pooling(Enum):

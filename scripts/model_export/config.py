@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from default_package.errors import PackageError
+from default_package.json_file import read_json
 from default_package.weights import Config
 
 from .choices import Family, Pooling
@@ -55,19 +56,6 @@ def read(folder: Path, pooling: Pooling | None) -> Architecture:
         pooling=pooling or _pooling(folder),
         pad_token_id=_whole(stored, "pad_token_id", 0),
     )
-
-
-def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
-    """The JSON object of a file that every folder of an `owner` has."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: name the folder of a {owner}") from error
-    except ValueError as error:
-        raise PackageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise PackageError(f"{path} is not a JSON object")
-    return content
 
 
 def _whole(stored: dict[str, Any], field: str, least: int) -> int:

@@ -26,7 +26,6 @@ from default_package.weights import Config
 
 from . import graph, verify
 from .choices import Precision
-from .config import read_json
 from .half import SingleBuilder, make_builder
 from .weight_store import EXTERNAL_BYTES_MIN, WeightStore, open_store
 
@@ -46,7 +45,7 @@ def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_
 
     Until the new one is whole and checked the old one stays as it is.
     """
-    read_json(package / manifest.NAME, "package")
+    manifest.read(package)
     name = graph_name(precision)
     with command.working_folder(package) as work:
         twin = work / "package"
@@ -72,7 +71,7 @@ def add_in_place(
 def _enter(folder: Path, precision: Precision) -> None:
     """Checks the graph and lists it in the manifest."""
     name = graph_name(precision)
-    content = read_json(folder / manifest.NAME)
+    content = manifest.read(folder)
     names = {path.name for path in folder.iterdir() if path.name.startswith(name)}
     known = {k: v for k, v in content["files"].items() if not k.startswith(name)}
     content["files"] = dict(
@@ -109,7 +108,7 @@ def replay(
     store = open_store(target, numbers, external_bytes_min)
     try:
         # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
-        width = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+        width = model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
         builder = make(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
         _replay(model, builder)
     finally:

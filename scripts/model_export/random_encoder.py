@@ -1,7 +1,7 @@
 """Seeded weights of any size: for builds, benches and tests where the shape is what counts.
 
-Vectors of such a model mean nothing, but every token, its place, the mask and every weight change
-them, so that a mistake in a graph shows.
+Vectors of such a model mean nothing, but every token, its place and every weight change them, so
+that a mistake in a graph shows.
 """
 
 from __future__ import annotations

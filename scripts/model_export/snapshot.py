@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from default_package.errors import PackageError
+from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
 
@@ -93,7 +94,7 @@ def _read_weights(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _read_parts(index: Path) -> dict[str, StoredTensor]:
-    parts = config.read_json(index).get("weight_map")
+    parts = read_json(index).get("weight_map")
     if not isinstance(parts, dict):
         raise PackageError(f"{index} has no weight_map")
     stored: dict[str, StoredTensor] = {}

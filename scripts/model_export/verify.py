@@ -5,24 +5,32 @@ Each check prints one line to stderr and raises PackageError when its limit is m
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from default_package import manifest
+from default_package.checks import (
+    Shape,
+    check_neighbours,
+    cosine,
+    demand,
+    sparse_distance,
+    unfused,
+)
 from default_package.command import say
 from default_package.reference import Vectors, select_sparse
-from default_package.runtime import Row, Runtime
-from default_package.verify import cosine, demand, sparse_distance
+from default_package.rows import Found
+from default_package.runtime import Runtime
 
 from .choices import Precision
 from .reference import ExportReference
 from .vocabulary import Vocabulary
 
 TEXTS = ["What is a lexical weight?", "Ein kurzer Satz."]
-"""Beside the canary: of two lengths, so that one of them is padded in a batch."""
+"""Beside the canary."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +67,26 @@ def expect(vocabulary: Vocabulary, reference: ExportReference, tokens_max: int) 
 
 def run_all(folder: Path, precision: Precision, expected: Expected) -> None:
     """All checks of the package in `folder`."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    content = manifest.read(folder)
     runtime = Runtime(folder / "model.onnx", "f32")
     limits = LIMITS[precision]
-    check_reference(runtime, expected, manifest["pad_token_id"], limits)
-    check_padding_row(runtime, expected.sequences[0], manifest["pad_token_id"])
-    check_canary(runtime, manifest, limits)
+    check_reference(runtime, expected, content, limits)
+    check_neighbours(runtime, shape_of(content))
+    check_canary(runtime, content, limits)
     report_fusion(runtime)
 
 
-def check_reference(runtime: Runtime, expected: Expected, pad: int, limits: Limits) -> None:
-    """Both outputs, in one padded batch."""
-    rows = runtime.run(expected.sequences, pad)
+def shape_of(content: dict[str, Any]) -> Shape:
+    """What the package's made-up texts keep to."""
+    names = ("vocab_size", "pad_token_id", "max_input_tokens", "pooling")
+    return Shape(*(content[name] for name in names))
+
+
+def check_reference(
+    runtime: Runtime, expected: Expected, content: dict[str, Any], limits: Limits
+) -> None:
+    """Both outputs, with all texts in one row."""
+    rows = runtime.run(expected.sequences, content["pad_token_id"], content["pooling"])
     pairs = list(zip(rows, expected.vectors, strict=True))
     similarity = min(cosine(row.dense, vectors.dense) for row, vectors in pairs)
     distance = max(_weight_distance(row, vectors) for row, vectors in pairs)
@@ -82,34 +98,20 @@ def check_reference(runtime: Runtime, expected: Expected, pad: int, limits: Limi
     demand(distance <= limits.token_weight_max, "the token weights are not the reference's")
 
 
-def _weight_distance(row: Row, vectors: Vectors) -> float:
+def _weight_distance(row: Found, vectors: Vectors) -> float:
     if not vectors.token_weights.any():
         return 0.0
     return float(np.abs(row.token_weights - vectors.token_weights).max())
 
 
-def check_padding_row(runtime: Runtime, sequence: list[int], pad: int) -> None:
-    """A row of padding only gives zeros, and leaves its neighbour alone."""
-    ids = np.full((2, len(sequence) + 3), pad, np.int32)
-    mask = np.zeros_like(ids)
-    ids[0, : len(sequence)], mask[0, : len(sequence)] = sequence, 1
-    dense, weights = runtime.run_padded(ids, mask)
-    alone, _ = runtime.run_padded(ids[:1, : len(sequence)], mask[:1, : len(sequence)])
-    demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
-    demand(not dense[1].any() and not weights[1].any(), "a row of padding is not zero")
-    demand(not weights[0, len(sequence) :].any(), "padding positions have token weights")
-    demand(cosine(dense[0], alone[0]) > 0.999999, "padding changes the vector beside it")
-    say("padding: an empty row gives zeros, and changes nothing beside it")
-
-
-def check_canary(runtime: Runtime, manifest: dict[str, Any], limits: Limits) -> None:
+def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> None:
     """The manifest's golden numbers, read back from the file."""
-    canary = manifest["canary"]
-    [row] = runtime.run([canary["token_ids"]], manifest["pad_token_id"])
+    canary = content["canary"]
+    [row] = runtime.run([canary["token_ids"]], content["pad_token_id"], content["pooling"])
     similarity = cosine(row.dense, np.asarray(canary["dense"]))
     distance = 0.0
-    if manifest["sparse"]:
-        dropped = set(manifest["sparse"]["dropped_token_ids"])
+    if content["sparse"]:
+        dropped = set(content["sparse"]["dropped_token_ids"])
         ids, weights = select_sparse(canary["token_ids"], row.token_weights, dropped)
         golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
         distance = sparse_distance(dict(zip(ids, weights, strict=True)), golden)
@@ -120,6 +122,5 @@ def check_canary(runtime: Runtime, manifest: dict[str, Any], limits: Limits) -> 
 
 def report_fusion(runtime: Runtime) -> None:
     """Whether attention and GELU run fused here: slower when not, on some processors, not wrong."""
-    kinds = runtime.operations()
-    left = [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kinds[kind]]
+    left = unfused(runtime)
     say(f"fusion: OpenVINO runs {', '.join(left)} unfused here" if left else "fusion: complete")

@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from default_package import rows
 from model_export import graph, random_encoder
 from model_export.choices import Family, Pooling, Precision
 from model_export.encoder import Encoder, TensorSource
 
-Run = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
 SHAPES = [(f, p) for f in Family for p in Pooling]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
@@ -48,23 +49,17 @@ def changed(encoder: Encoder, change: Callable[[str, np.ndarray], np.ndarray]) -
     return replace(encoder, source=Changed(encoder.source, change))
 
 
-def padded(sequences: list[list[int]], pad: int, *, left: bool = False) -> tuple[np.ndarray, ...]:
-    length = max(map(len, sequences)) + 1
-    ids = np.full((len(sequences), length), pad, np.int32)
-    mask = np.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        start = length - len(sequence) if left else 0
-        ids[row, start : start + len(sequence)] = sequence
-        mask[row, start : start + len(sequence)] = 1
-    return ids, mask
+def packed(pooling: Pooling = Pooling.CLS, pad: int = 1) -> rows.Batch:
+    """BATCH: two texts in a row, one in the next, and a row of padding."""
+    return rows.batch(BATCH, [[0, 1], [2], []], 18, pad, pooling.value)
 
 
 def in_stated_types(path: Path) -> Run:
     """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
     evaluator = ReferenceEvaluator(onnx.load(path))
 
-    def run(ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        dense, weights = evaluator.run(None, {"input_ids": ids, "attention_mask": mask})
+    def run(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        dense, weights = evaluator.run(None, inputs)
         assert dense.dtype == weights.dtype == np.float32
         return dense, weights
 

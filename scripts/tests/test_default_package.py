@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from default_package import command, make, manifest, sparse_head, texts, tokenizer, wheel
+from default_package.checks import cosine, sparse_distance
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
-from default_package.verify import cosine, sparse_distance
 
 CHARSMAP_SHA256 = "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"
 GOLDEN = Path(__file__).resolve().parents[2] / "tests/golden/multilingual-e5-small.json"

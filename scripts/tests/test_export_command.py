@@ -11,7 +11,7 @@ import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_tokenizer import wordpiece
 
-from default_package.verify import cosine
+from default_package.checks import cosine
 from model_export import graph, verify
 from model_export.choices import Family, Pooling
 from model_export.export import published_license
@@ -19,7 +19,7 @@ from model_export.reference import ExportReference
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
-default_prompt tokenizer sparse inputs outputs files plans canary"""
+default_prompt tokenizer sparse outputs files plans canary"""
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
@@ -104,14 +104,14 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_that_fails_its_check_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = graph.parts.attention_penalty
+    real = graph.attention_penalty
 
-    def forgets_the_mask(builder: graph.SingleBuilder, mask: str) -> str:
-        real(builder, mask)
-        builder.nodes[-2].input[1] = builder.floats("nothing", 0.0)
+    def forgets_the_texts(builder: graph.SingleBuilder) -> str:
+        real(builder)
+        builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
         return "penalty"
 
-    monkeypatch.setattr(graph.parts, "attention_penalty", forgets_the_mask)
+    monkeypatch.setattr(graph, "attention_penalty", forgets_the_texts)
     out = tmp_path / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 1
     assert "the package failed its check" in capsys.readouterr().err

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, encoder_of, padded, written
+from export_graphs import BATCH, encoder_of, packed, written
 from onnx import TensorProto, numpy_helper
 
+from default_package.checks import cosine
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
-from default_package.verify import cosine
 from model_export import half_package
 from model_export.choices import Precision
 from model_export.compensation import compensated
@@ -42,7 +42,7 @@ def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Pat
     layers = range(encoder.config.layers)
     assert in_8_bits == {f"layer{i}.{end}.product" for i in layers for end in ends}
     left = products.keys() - in_8_bits
-    assert left == {"sparse.product"} | {
+    assert left == {"sparse.product", "dense.pooled"} | {
         f"layer{i}.{k}" for i in layers for k in ("scores", "mixed")
     }
     stored = {i.name: i.data_type for i in graph.initializer if i.name.endswith(".weight")}
@@ -67,18 +67,15 @@ def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
 def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
     path = rounded(encoder_of(), tmp_path)
     exact, near = (Runtime(p, "f32") for p in (tmp_path / "model.onnx", path))
-    (dense, weights), (near_dense, near_weights) = (
-        one.run_padded(*padded(BATCH, 1)) for one in (exact, near)
-    )
-    for row in range(len(BATCH)):
-        similarity = cosine(dense[row], near_dense[row])
+    for one, other in zip(*(run.run(BATCH, 1, "cls") for run in (exact, near)), strict=True):
+        similarity = cosine(one.dense, other.dense)
         assert 0.99 < similarity < 0.999999, "it is not rounded, or too much"
-    np.testing.assert_allclose(near_weights, weights, atol=0.1)
+        np.testing.assert_allclose(other.token_weights, one.token_weights, atol=0.1)
 
 
 def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
     path = rounded(encoder_of(), tmp_path, largest=0.01)
-    dense, weights = Runtime(path, "f32").run_padded(*padded(BATCH, 1))
+    dense, weights = Runtime(path, "f32").run_rows(packed().inputs)
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 

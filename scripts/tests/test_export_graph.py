@@ -1,4 +1,4 @@
-"""The exported graphs: node types, fusion, positions, padding."""
+"""The exported graphs: node types, fusion, positions, neighbours."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,9 +8,10 @@ import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, padded, written
+from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, packed, written
 from onnx import TensorProto
 
+from default_package.checks import Shape, check_neighbours
 from default_package.runtime import Runtime
 from default_package.verify import check_fusion
 from model_export.choices import Family, Pooling, Precision
@@ -20,14 +21,15 @@ from model_export.reference import ExportReference
 
 @pytest.mark.parametrize("precision", list(Precision))
 @pytest.mark.parametrize(("family", "pooling"), SHAPES)
-def test_the_graph_is_the_reference_whatever_the_padding(
+def test_the_graph_is_the_reference_whatever_is_beside_a_text(
     tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
 ) -> None:
     encoder = encoder_of(family, pooling)
     runtime = Runtime(written(encoder, precision, tmp_path), "f32")
     reference, positive = ExportReference(encoder), False
     tolerance = {Precision.FP32: 1e-5, Precision.FP16: 4e-3, Precision.BF16: 3e-2}[precision]
-    for row, ids in zip(runtime.run(BATCH, encoder.architecture.pad_token_id), BATCH, strict=True):
+    found = runtime.run(BATCH, encoder.architecture.pad_token_id, pooling.value)
+    for row, ids in zip(found, BATCH, strict=True):
         expected = reference.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=tolerance)
         np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=tolerance)
@@ -35,28 +37,12 @@ def test_the_graph_is_the_reference_whatever_the_padding(
     assert positive, "a head that gives only zeros would prove nothing"
 
 
-def test_positions_of_xlm_roberta_are_counted_over_the_mask(tmp_path: Path) -> None:
-    encoder = encoder_of()
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
-    onward, mask = padded(BATCH[:2], 1)
-    right, _ = runtime.run_padded(onward, mask)
-    # With padding in front, `<s>` is not at position 0, where CLS pooling looks: the weights tell.
-    ids, mask = padded(BATCH[:2], 1, left=True)
-    _, weights = runtime.run_padded(ids, mask)
-    for row, sequence in enumerate(BATCH[:2]):
-        expected = ExportReference(encoder).run(sequence)
-        np.testing.assert_allclose(
-            weights[row, -len(sequence) :], expected.token_weights, atol=1e-5
-        )
-        np.testing.assert_allclose(right[row], expected.dense, atol=1e-5)
-
-
 @pytest.mark.parametrize(("family", "rows"), [(Family.XLM_ROBERTA, "234"), (Family.BERT, "012")])
 def test_only_the_rows_of_its_positions_change_a_text(
     tmp_path: Path, family: Family, rows: str
 ) -> None:
     encoder, text = encoder_of(family), [[0, 5, 2]]
-    plain = Runtime(written(encoder, Precision.FP32, tmp_path), "f32").run(text, 1)[0].dense
+    plain = Runtime(written(encoder, Precision.FP32, tmp_path), "f32").run(text, 1, "cls")[0].dense
     seen = ""
     for row in range(6):
 
@@ -66,24 +52,36 @@ def test_only_the_rows_of_its_positions_change_a_text(
             return value
 
         path = written(changed(encoder, zeroed), Precision.FP32, tmp_path)
-        found = Runtime(path, "f32").run(text, 1)[0].dense
+        found = Runtime(path, "f32").run(text, 1, "cls")[0].dense
         seen += "" if np.array_equal(found, plain) else str(row)
     assert seen == rows
 
 
 @pytest.mark.parametrize("precision", list(Precision))
 @pytest.mark.parametrize(("family", "pooling"), SHAPES)
-def test_a_row_of_padding_gives_zeros(
+def test_padding_gives_zeros(
     tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
 ) -> None:
     path = written(encoder_of(family, pooling), precision, tmp_path)
-    ids, mask = padded(BATCH, 1)
-    mask[1] = 0
-    for run in (Runtime(path, "f32").run_padded, in_stated_types(path)):
-        dense, weights = run(ids, mask)
+    batch = packed(pooling)
+    for run in (Runtime(path, "f32").run_rows, in_stated_types(path)):
+        dense, weights = run(batch.inputs)
         assert np.isfinite(dense).all() and np.isfinite(weights).all()
-        assert not dense[1].any() and not weights[1].any()
-        np.testing.assert_allclose(np.linalg.norm(dense[[0, 2]], axis=1), 1.0, atol=1e-4)
+        norms = np.linalg.norm(dense, axis=2)
+        np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
+        assert not weights[batch.inputs["segments"] < 0].any()
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize(("family", "pooling"), SHAPES)
+def test_no_text_sees_another_one(
+    tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
+) -> None:
+    encoder = encoder_of(family, pooling)
+    runtime = Runtime(written(encoder, precision, tmp_path), "f32")
+    sizes, tokens_max = encoder.config, encoder.architecture.max_input_tokens
+    for seed in range(3):
+        check_neighbours(runtime, Shape(sizes.vocab_rows, 1, tokens_max, pooling.value), seed)
 
 
 # Between the casts of bf16 it finds no attention; those graphs are for GPUs.
@@ -98,7 +96,7 @@ def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
     longest = [0, *range(4, encoder.architecture.max_input_tokens + 2), 2]
     assert len(longest) == encoder.architecture.max_input_tokens
-    [row] = runtime.run([longest], 1)
+    [row] = runtime.run([longest], 1, "cls")
     np.testing.assert_allclose(row.dense, ExportReference(encoder).run(longest).dense, atol=1e-5)
 
 
@@ -112,7 +110,9 @@ def test_norms_are_one_operator_and_the_opset_allows_it(
     assert (kinds["LayerNormalization"], kinds["Gelu"]) == (2 * layers + 1, layers)
     assert kinds["Softmax"] == layers
     assert model.opset_import[0].version >= 17
-    assert not {"Erf", "Pow", "Sqrt", "If", "Loop", "Where"} & kinds.keys()
+    # For what a position may see, and for padding's weights.
+    assert kinds["Where"] == 2
+    assert not {"Erf", "Pow", "Sqrt", "If", "Loop", "CumSum", "Shape"} & kinds.keys()
 
 
 def test_a_model_without_a_head_has_one_output(tmp_path: Path) -> None:
@@ -142,8 +142,7 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
     for a, b in zip(left.graph.initializer, right.graph.initializer, strict=True):
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(a), onnx.numpy_helper.to_array(b))
     assert list(left.graph.node) == list(right.graph.node)
-    ids, mask = padded(BATCH, 1)
-    results = [Runtime(path, "f32").run_padded(ids, mask) for path in (inline, beside)]
+    results = [Runtime(path, "f32").run_rows(packed().inputs) for path in (inline, beside)]
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
 

@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 
+from default_package.checks import cosine
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
-from default_package.verify import cosine
 from model_export import half_package
 from model_export.choices import Precision
 from model_export.verify import LIMITS
@@ -39,14 +38,11 @@ def test_a_graph_in_16_bits_is_added_to_a_package(
     }
     (out / "some.plan").unlink()
     check_files(out)
-    ids, mask = np.asarray([[0, 5, 2]], np.int32), np.ones((1, 3), np.int32)
-    results = [
-        Runtime(out / n, "f32").run_padded(ids, mask)[0]
-        for n in before["files"]
-        if n.endswith(".onnx")
-    ]
-    twin, _ = Runtime(out / f"model.{precision}.onnx", "f32").run_padded(ids, mask)
-    assert cosine(results[0][0], twin[0]) > LIMITS[Precision(precision)].dense_cosine_min
+    single, twin = (
+        Runtime(out / name, "f32").run([[0, 5, 2]], 1, "cls")[0].dense
+        for name in ("model.onnx", f"model.{precision}.onnx")
+    )
+    assert cosine(single, twin) > LIMITS[Precision(precision)].dense_cosine_min
 
 
 def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
@@ -82,6 +78,10 @@ def test_a_failed_f16_graph_leaves_the_package(
     (out / "model.onnx").write_bytes(b"\xff" * 9)
     assert run(monkeypatch, "--fp16-of-package", out) == 1
     assert "cannot be read" in capsys.readouterr().err
+    manifest = manifest_of(out)
+    (out / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "has format_version 1, 2 is needed: make it again with" in capsys.readouterr().err
     assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
     assert "manifest.json is missing: name the folder of a package" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["engines"]

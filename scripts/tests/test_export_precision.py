@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, padded, written
+from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, packed, written
 from onnx import TensorProto
 
+from default_package.checks import cosine
 from default_package.errors import PackageError
-from default_package.verify import cosine
 from model_export import half_package
 from model_export.choices import Precision
 from model_export.encoder import Encoder
@@ -25,14 +25,13 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
     tmp_path: Path, precision: Precision
 ) -> None:
     encoder = encoder_of()
-    ids, mask = padded(BATCH, 1)
-    dense, weights = in_stated_types(written(encoder, precision, tmp_path))(ids, mask)
+    batch, run = packed(), in_stated_types(written(encoder, precision, tmp_path))
     limits = LIMITS[precision]
-    for row, sequence in enumerate(BATCH):
-        expected = ExportReference(encoder).run(sequence)
-        assert cosine(dense[row], expected.dense) > limits.dense_cosine_min
-        found = weights[row, : len(sequence)]
-        np.testing.assert_allclose(found, expected.token_weights, atol=limits.token_weight_max)
+    for text, found in batch.split(*run(batch.inputs)).items():
+        expected = ExportReference(encoder).run(BATCH[text])
+        assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
+        weights, atol = found.token_weights, limits.token_weight_max
+        np.testing.assert_allclose(weights, expected.token_weights, atol=atol)
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -63,7 +62,8 @@ def test_16_bits_are_for_products_and_f32_for_norms_and_softmax(
     assert types["embedding.norm"] == types["layer1.ffn.norm"] == half
     assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
     assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
-    assert types["input_ids"] == types["attention_mask"] == TensorProto.INT32
+    assert types["penalty"] == types["dense.pooled"] == TensorProto.FLOAT
+    assert types["input_ids"] == types["segments"] == types["positions"] == TensorProto.INT32
     casts = [node.input[0] for node in model.graph.node if node.op_type == "Cast"]
     assert max(Counter(casts).values()) <= 1, "a tensor is cast twice to the same type"
 
@@ -87,13 +87,13 @@ def test_a_weight_that_f16_cannot_hold_is_named(tmp_path: Path) -> None:
             written(with_first("l0.q.b", number), Precision.FP32, tmp_path)
 
 
-def test_large_scores_do_not_overflow_with_the_mask(tmp_path: Path) -> None:
+def test_large_scores_do_not_overflow_with_the_penalty(tmp_path: Path) -> None:
     def loud(name: str, value: np.ndarray) -> np.ndarray:
         """Queries and keys so large that the scores reach thousands."""
         return value * 20.0 if name.endswith((".q.w", ".k.w")) else value
 
     path = written(changed(encoder_of(), loud), Precision.FP16, tmp_path)
-    dense, weights = in_stated_types(path)(*padded(BATCH, 1))
+    dense, weights = in_stated_types(path)(packed().inputs)
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 

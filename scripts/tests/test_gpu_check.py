@@ -227,8 +227,8 @@ def test_the_kernel_has_one_entry_with_one_structure() -> None:
     entries = re.findall(r"\.entry (\w+)\(([^)]*)\)", KERNEL.read_text())
     assert [name for name, _ in entries] == ["duovec_standin_run"]
     parameters = [" ".join(one.split()) for one in entries[0][1].split(",")]
-    # Four addresses, a time, and four sizes.
-    assert parameters == [f".param .align 8 .b8 duovec_standin_run_param_0[{5 * 8 + 4 * 4}]"]
+    # Six addresses, a time, five sizes, and what makes it a multiple of 8.
+    assert parameters == [f".param .align 8 .b8 duovec_standin_run_param_0[{7 * 8 + 5 * 4 + 4}]"]
 
 
 def test_the_kernel_rounds_as_a_processor_does() -> None:

@@ -241,8 +241,8 @@ fn eliminate(mut matrix: Vec<Vec<f64>>) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::gpu_ladder;
-    use crate::limits::{MaxBatchRows, MaxBatchTokens};
+    use crate::batch::plan::Shapes;
+    use crate::limits::MaxBatchTokens;
     use proptest::prelude::*;
 
     fn buckets() -> Vec<Bucket> {
@@ -319,11 +319,11 @@ mod tests {
     #[test]
     fn times_that_grow_from_some_size_on_are_met() {
         let tokens = MaxBatchTokens::new(8192).expect("in range");
-        let ladder = gpu_ladder(512, tokens, MaxBatchRows::DEFAULT, 1024);
+        let shapes = Shapes::on_gpu(512, tokens);
         let time = |shape: Bucket| (shape, Duration::from_secs_f64(gpu_us(shape) / 1e6));
-        let measured: Vec<_> = sample(&ladder).into_iter().map(time).collect();
+        let measured: Vec<_> = sample(shapes.prepared()).into_iter().map(time).collect();
         let model = fit(&measured).expect("determined").model;
-        for shape in ladder {
+        for &shape in shapes.prepared() {
             let ratio = model.predict_us(shape) / gpu_us(shape);
             assert!((ratio - 1.0).abs() < 0.01, "{shape:?}: {ratio}");
         }

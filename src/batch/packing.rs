@@ -1,89 +1,95 @@
-//! Texts that are all known, sorted by length, in batches that waste little.
+//! Texts that are all known, in batches whose rows are nearly full.
 //!
 //! A queue never knows what comes next, so [`plan`](super::plan) chooses among what waits. A file
-//! of texts is known whole: neighbours in length share a batch, and each batch is full.
-
-use std::ops::Range;
+//! of texts is known whole: the longest come first, and shorter ones fill what they leave.
 
 use super::Bucket;
+use super::plan::{ROW_TOKENS, Shapes};
+use super::rows::Rows;
 
-/// A batch of neighbours.
+/// A batch of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PackedBatch {
     /// The shape that runs.
     pub bucket: Bucket,
-    /// Which of the sorted texts.
-    pub items: Range<usize>,
+    /// Which of the texts, in the order in which they are put into the rows.
+    pub items: Vec<usize>,
 }
 
-/// Packs texts of these lengths, which ascend, in batches of at most `budget` padded tokens; a text
-/// that is longer alone is a batch of its own. The longest come first, so that no worker ends with
-/// a long batch alone. The same lengths, buckets and budget give the same batches.
+/// Packs texts of these lengths in the largest batches of `shapes`. The longest come first, so that
+/// no worker ends with a long batch alone. The same lengths and shapes give the same batches.
 ///
-/// `None` when a text is longer than every bucket.
-pub(crate) fn pack(
-    lengths: &[usize],
-    buckets: &[Bucket],
-    budget: usize,
-) -> Option<Vec<PackedBatch>> {
-    let fits = |bucket: &&Bucket, length: usize| {
-        bucket.length >= length && (bucket.rows == 1 || bucket.tokens() <= budget)
-    };
+/// `None` when a text is longer than every shape.
+pub(crate) fn pack(lengths: &[usize], shapes: &Shapes) -> Option<Vec<PackedBatch>> {
+    let mut left: Vec<usize> = (0..lengths.len()).collect();
+    left.sort_by_key(|&text| std::cmp::Reverse(lengths[text]));
     let mut batches = Vec::new();
-    let mut end = lengths.len();
-    while end > 0 {
-        let longest = lengths[end - 1];
-        let fitting = buckets.iter().filter(|bucket| fits(bucket, longest));
-        let length = fitting.clone().map(|bucket| bucket.length).min();
-        let of_length = fitting.filter(|bucket| Some(bucket.length) == length);
-        // The fewest rows that hold what is left, or the most there are.
-        let best = of_length.min_by_key(|bucket| (bucket.rows < end, bucket.rows.abs_diff(end)));
-        let bucket = *best?;
-        let start = end.saturating_sub(bucket.rows);
-        batches.push(PackedBatch { bucket, items: start..end });
-        end = start;
+    while let Some(&longest) = left.first() {
+        if lengths[longest] > shapes.max_length() {
+            return None;
+        }
+        let bucket = largest(lengths[longest], shapes);
+        let mut rows = Rows::new(bucket);
+        let (mut items, mut after) = (Vec::new(), Vec::with_capacity(left.len()));
+        for text in left {
+            match rows.are_full() || rows.put(lengths[text]).is_none() {
+                true => after.push(text),
+                false => items.push(text),
+            }
+        }
+        left = after;
+        let packed: Vec<usize> = items.iter().map(|&text| lengths[text]).collect();
+        batches.push(PackedBatch { bucket: shapes.smallest(&packed, bucket), items });
     }
     Some(batches)
+}
+
+/// The largest batch whose rows hold a text of so many tokens and are not much longer.
+fn largest(tokens: usize, shapes: &Shapes) -> Bucket {
+    let own = shapes.row(tokens);
+    let length = own.length.max(ROW_TOKENS.min(shapes.max_length()));
+    let alike = shapes.prepared().iter().filter(|shape| shape.length == length);
+    alike.max_by_key(|shape| shape.rows).copied().unwrap_or(own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::bucket_ladder;
-    use crate::limits::{MaxBatchRows, MaxBatchTokens};
+    use crate::limits::MaxBatchTokens;
 
-    fn buckets() -> Vec<Bucket> {
-        let tokens = MaxBatchTokens::new(2048).expect("in range");
-        bucket_ladder(512, tokens, MaxBatchRows::DEFAULT)
+    fn shapes(max_tokens: u64) -> Shapes {
+        Shapes::on_cpu(512, MaxBatchTokens::new(max_tokens).expect("in range"))
     }
 
     #[test]
-    fn every_text_is_packed_once_within_the_budget() {
-        let mut lengths: Vec<usize> = (0..300).map(|at| 2 + at * at % 511).collect();
-        lengths.sort_unstable();
-        for budget in [256, 512, 2048] {
-            let batches = pack(&lengths, &buckets(), budget).expect("they fit");
-            let mut end = lengths.len();
-            for PackedBatch { bucket, items } in batches {
-                assert_eq!(items.end, end, "each text is in one batch");
-                assert!(items.len() <= bucket.rows && lengths[items.end - 1] <= bucket.length);
-                assert!(bucket.rows == 1 || bucket.tokens() <= budget);
-                end = items.start;
+    fn every_text_is_packed_once_and_fits() {
+        let lengths: Vec<usize> = (0..300).map(|at| 2 + at * at % 511).collect();
+        for max_tokens in [256, 512, 2048] {
+            let mut seen = vec![0; lengths.len()];
+            for PackedBatch { bucket, items } in pack(&lengths, &shapes(max_tokens)).expect("fit") {
+                let mut rows = Rows::new(bucket);
+                for text in items {
+                    assert!(rows.put(lengths[text]).is_some(), "{bucket:?}");
+                    seen[text] += 1;
+                }
+                assert!(bucket.rows == 1 || bucket.tokens() <= max_tokens as usize);
             }
-            assert_eq!(end, 0);
+            assert!(seen.iter().all(|&times| times == 1));
         }
     }
 
     #[test]
-    fn equal_lengths_are_packed_without_padding() {
-        let batches = pack(&[16; 64], &buckets(), 512).expect("they fit");
-        assert!(batches.iter().all(|batch| batch.items.len() == batch.bucket.rows));
-        assert_eq!(batches.len(), 2);
+    fn rows_of_common_texts_are_nearly_full() {
+        let lengths: Vec<usize> = (0..512).map(|at| 5 + at * 7919 % 90).collect();
+        let batches = pack(&lengths, &shapes(512)).expect("they fit");
+        let run: usize = batches.iter().map(|batch| batch.bucket.tokens()).sum();
+        let real = lengths.iter().sum::<usize>() as f64 / run as f64;
+        assert!(real > 0.97, "{real}");
     }
 
     #[test]
-    fn a_text_beyond_every_bucket_cannot_be_packed() {
-        assert_eq!(pack(&[3, 513], &buckets(), 512), None);
-        assert_eq!(pack(&[], &buckets(), 512), Some(Vec::new()));
+    fn a_text_beyond_every_shape_cannot_be_packed() {
+        assert_eq!(pack(&[3, 513], &shapes(512)), None);
+        assert_eq!(pack(&[], &shapes(512)), Some(Vec::new()));
     }
 }

@@ -1,129 +1,148 @@
 //! Decides what runs next. The shapes of batches are here; `plan/waiting` chooses among the items
 //! that wait.
 
-use std::collections::BTreeMap;
-
 use crate::batch::Bucket;
-use crate::limits::{MaxBatchRows, MaxBatchTokens};
+use crate::batch::rows::Rows;
+use crate::limits::MaxBatchTokens;
 
-mod gpu_ladder;
 mod waiting;
 
-pub use gpu_ladder::gpu_ladder;
 pub use waiting::{BatchPlan, Sequence, WaitingItem, WaitingItems};
 
-/// Rows that a batch may have; steps of at most a half waste at most a third of the rows.
-const ROWS: [usize; 18] =
-    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 2048, 4096];
+/// Tokens of the rows that texts share. Longer rows cost more for each token, since every token
+/// attends to all of its row; shorter ones leave more of their end empty.
+pub const ROW_TOKENS: usize = 128;
 
-/// Every shape that a model of `max_length` tokens is run with on a CPU, ascending by length and
-/// rows.
-///
-/// Lengths step by 8 to 96, by 16 to 192, by 32 to 256, by 64 to 1024, then by at most a sixteenth
-/// of themselves. A batch stays within both
-/// limits, but one row may always run; the most rows within them are always among the choices.
-pub fn bucket_ladder(
-    max_length: usize,
-    max_tokens: MaxBatchTokens,
-    max_rows: MaxBatchRows,
-) -> Vec<Bucket> {
-    with_rows(lengths(max_length), max_tokens, max_rows, |_| ROWS.into_iter())
+/// Lengths of a row on a processor that is as long as its texts: steps up to these lengths, and
+/// beyond the last one. A step never adds more than a fifth to a text above 160 tokens.
+const CPU_STEPS: [(usize, usize); 2] = [(ROW_TOKENS, 8), (512, 32)];
+const CPU_LONG_STEP: usize = 128;
+
+/// Step of a lone row's length on a GPU, which takes about the same time for all of them.
+const GPU_STEP: usize = 16;
+
+/// The shapes of all batches: those that are prepared, and on a processor one row of any length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shapes {
+    /// Ascending by length and rows; at least one.
+    prepared: Vec<Bucket>,
+    any_length: bool,
+    /// Tokens of a batch of several texts, at most.
+    max_tokens: usize,
 }
 
-/// Each length with those of its rows, which ascend, that are within both limits.
-fn with_rows<Rows: Iterator<Item = usize>>(
-    lengths: Vec<usize>,
-    max_tokens: MaxBatchTokens,
-    max_rows: MaxBatchRows,
-    rows: impl Fn(usize) -> Rows,
-) -> Vec<Bucket> {
-    let mut buckets = Vec::new();
-    for length in lengths {
-        let most = (max_tokens.as_usize() / length).clamp(1, max_rows.as_usize());
-        let fewer = rows(length).take_while(|&rows| rows < most);
-        buckets.extend(fewer.chain([most]).map(|rows| Bucket { rows, length }));
-    }
-    buckets
-}
-
-fn lengths(max_length: usize) -> Vec<usize> {
-    let mut lengths = Vec::new();
-    let mut length = 8;
-    while length < max_length {
-        lengths.push(length);
-        length += match length {
-            ..96 => 8,
-            96..192 => 16,
-            192..256 => 32,
-            // A sixteenth of the power of two below: 64 from 1024, 128 from 2048.
-            _ => (1 << length.ilog2() >> 4).max(64),
-        };
-    }
-    lengths.push(max_length);
-    lengths
-}
-
-/// All buckets of one length.
-#[derive(Debug, Clone)]
-struct LengthClass {
-    length: usize,
-    /// Ascending.
-    rows: Vec<usize>,
-}
-
-impl LengthClass {
-    fn max_rows(&self) -> usize {
-        *self.rows.last().expect("a class is made from at least one bucket")
-    }
-
-    /// Index of the smallest number of rows that holds `items`, or of the largest number.
-    fn step(&self, items: usize) -> usize {
-        self.rows.partition_point(|&rows| rows < items).min(self.rows.len() - 1)
-    }
-}
-
-/// The engine's buckets by length.
-#[derive(Debug, Clone)]
-pub struct BucketTable {
-    classes: Vec<LengthClass>,
-}
-
-impl BucketTable {
-    /// Sorts the buckets; their order does not matter.
-    pub fn new(buckets: &[Bucket]) -> Self {
-        let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for bucket in buckets {
-            by_length.entry(bucket.length).or_default().push(bucket.rows);
+impl Shapes {
+    /// For a model of `max_length` tokens on a processor: one row of each length up to
+    /// `ROW_TOKENS`, several rows of that length and of twice that length within `max_tokens`, and
+    /// a few long rows. At most 30 with the default limits. A long text gets a row of its own
+    /// length: its first run takes two milliseconds longer, which is little of it.
+    pub fn on_cpu(max_length: usize, max_tokens: MaxBatchTokens) -> Self {
+        let shared = ROW_TOKENS.min(max_length);
+        let short = (1..).map(|step| step * CPU_STEPS[0].1).take_while(|&length| length < shared);
+        let mut prepared: Vec<Bucket> = short.chain([shared]).map(one_row).collect();
+        let doubled = (1..).map(|power| ROW_TOKENS << power);
+        let long = [ROW_TOKENS * 3 / 2].into_iter().chain(doubled);
+        prepared.extend(long.take_while(|&length| length < max_length).map(one_row));
+        prepared.push(one_row(max_length));
+        for length in [shared, 2 * ROW_TOKENS] {
+            prepared.extend(powers_of_two(length, max_tokens));
         }
-        let class = |(length, mut rows): (usize, Vec<usize>)| {
-            rows.sort_unstable();
-            LengthClass { length, rows }
+        let prepared = prepared.into_iter().filter(|shape| shape.length <= max_length).collect();
+        Self::new(prepared, true).within(max_tokens.as_usize())
+    }
+
+    /// For a GPU, which compiles a shape or captures its graph before the shape is used: few
+    /// shapes, and no other. At most 25 up to 8,192 tokens a text and a batch.
+    pub fn on_gpu(max_length: usize, max_tokens: MaxBatchTokens) -> Self {
+        let shared = ROW_TOKENS.min(max_length);
+        let short = (1..).map(|step| step * GPU_STEP).take_while(|&length| length < shared);
+        let mut prepared: Vec<Bucket> = short.chain([shared]).map(one_row).collect();
+        prepared.extend(powers_of_two(shared, max_tokens));
+        let long = (1..).map(|power| ROW_TOKENS << power).take_while(|&length| length < max_length);
+        for length in long.chain([max_length]) {
+            let rows = (max_tokens.as_usize() / length).max(1);
+            prepared.extend([one_row(length), Bucket { rows, length }]);
+        }
+        Self::new(prepared, false).within(max_tokens.as_usize())
+    }
+
+    /// These shapes, in any order, and on a processor one row of any length up to the longest.
+    pub fn new(mut prepared: Vec<Bucket>, any_length: bool) -> Self {
+        prepared.sort_unstable_by_key(|shape| (shape.length, shape.rows));
+        prepared.dedup();
+        let several = prepared.iter().filter(|shape| shape.rows > 1);
+        let tokens = several.map(|shape| shape.tokens()).max().unwrap_or(0);
+        let longest = prepared.last().map_or(0, |shape| shape.length);
+        let max_tokens = tokens.max(ROW_TOKENS.min(longest));
+        Self { prepared, any_length, max_tokens }
+    }
+
+    /// Those of the prepared shapes that `supported` gives.
+    #[must_use]
+    pub fn only(self, supported: impl FnOnce(&[Bucket]) -> Vec<Bucket>) -> Self {
+        let only = Self::new(supported(&self.prepared), self.any_length);
+        Self { max_tokens: only.max_tokens.min(self.max_tokens), ..only }
+    }
+
+    /// Those of one row, and those of several rows with at most so many tokens.
+    #[must_use]
+    pub fn within(self, tokens: usize) -> Self {
+        let fits = |shape: &Bucket| shape.rows == 1 || shape.tokens() <= tokens;
+        let fitting = self.only(|all| all.iter().copied().filter(fits).collect());
+        Self { max_tokens: fitting.max_tokens.min(tokens), ..fitting }
+    }
+
+    /// Those that are prepared before they are used, ascending by length and rows.
+    pub fn prepared(&self) -> &[Bucket] {
+        &self.prepared
+    }
+
+    /// Longest text that can be run; 0 without any shape.
+    pub fn max_length(&self) -> usize {
+        self.prepared.last().map_or(0, |shape| shape.length)
+    }
+
+    /// Tokens of a batch of several texts, at most.
+    pub(crate) const fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
+    /// The shortest row that holds `tokens` tokens; the longest one for more.
+    pub fn row(&self, tokens: usize) -> Bucket {
+        let tokens = tokens.min(self.max_length());
+        if self.any_length {
+            let step = CPU_STEPS.iter().find(|(end, _)| tokens <= *end);
+            let step = step.map_or(CPU_LONG_STEP, |(_, step)| *step);
+            return one_row(tokens.max(1).next_multiple_of(step).min(self.max_length()));
+        }
+        let holding = self.prepared.iter().filter(|shape| shape.length >= tokens);
+        let least = holding.min_by_key(|shape| (shape.tokens(), shape.length));
+        *least.expect("there is a shape for the longest text")
+    }
+
+    /// The shape of the fewest tokens that holds texts of these lengths, put into it in their
+    /// order; `within` when no smaller one does.
+    pub(crate) fn smallest(&self, lengths: &[usize], within: Bucket) -> Bucket {
+        let holds = |shape: &Bucket| {
+            let mut rows = Rows::new(*shape);
+            lengths.iter().all(|&tokens| rows.put(tokens).is_some())
         };
-        Self { classes: by_length.into_iter().map(class).collect() }
+        let own = self.any_length.then(|| self.row(lengths.iter().sum()));
+        let smaller = self.prepared.iter().copied().chain(own);
+        let smaller = smaller.filter(|shape| shape.tokens() < within.tokens());
+        smaller.filter(holds).min_by_key(|shape| (shape.tokens(), shape.length)).unwrap_or(within)
     }
+}
 
-    /// Longest item that can be run; 0 without any bucket.
-    pub(crate) fn max_length(&self) -> usize {
-        self.classes.last().map_or(0, |class| class.length)
-    }
+const fn one_row(length: usize) -> Bucket {
+    Bucket { rows: 1, length }
+}
 
-    /// The class of the shortest bucket that an item of `tokens` fits; the last for a longer one.
-    fn class_of(&self, tokens: usize) -> usize {
-        let class = self.classes.partition_point(|class| class.length < tokens);
-        class.min(self.classes.len().saturating_sub(1))
-    }
-
-    /// The smallest bucket for one item.
-    pub fn single(&self, tokens: usize) -> Bucket {
-        self.smallest(1, tokens)
-    }
-
-    /// The smallest bucket for `items` items of at most `tokens` tokens; the one with the most rows
-    /// when there are more items.
-    pub fn smallest(&self, items: usize, tokens: usize) -> Bucket {
-        let class = &self.classes[self.class_of(tokens)];
-        Bucket { rows: class.rows[class.step(items)], length: class.length }
-    }
+/// Two, four and more rows, and the most within `max_tokens`.
+fn powers_of_two(length: usize, max_tokens: MaxBatchTokens) -> impl Iterator<Item = Bucket> {
+    let most = max_tokens.as_usize() / length;
+    let powers = (1..).map(|power| 1 << power).take_while(move |&rows| rows < most);
+    powers.chain([most]).filter(|&rows| rows > 1).map(move |rows| Bucket { rows, length })
 }
 
 #[cfg(test)]

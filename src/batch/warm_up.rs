@@ -56,11 +56,11 @@ fn doubling(long: &[Bucket]) -> Vec<Bucket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::bucket_ladder;
-    use crate::limits::{MaxBatchRows, MaxBatchTokens};
+    use crate::batch::plan::Shapes;
+    use crate::limits::MaxBatchTokens;
 
     fn ladder(max_length: usize) -> Vec<Bucket> {
-        bucket_ladder(max_length, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT)
+        Shapes::on_cpu(max_length, MaxBatchTokens::DEFAULT).prepared().to_vec()
     }
 
     fn plan(max_length: usize) -> WarmUpPlan {

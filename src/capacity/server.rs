@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::simulation::{Request, Serve, WorkDone};
 use crate::batch::cost::{CostModel, Fit};
-use crate::batch::plan::{BucketTable, WaitingItems};
+use crate::batch::plan::{Shapes, WaitingItems};
 use crate::batch::{Bucket, Vectors};
 use crate::clock::Moment;
 use crate::scheduler::Refusal;
@@ -17,8 +17,8 @@ use crate::scheduler::state::{Action, Event, SchedulerState, StateConfig};
 pub struct ServerModel {
     /// What bounds the queue, and how many workers there are.
     pub state: StateConfig,
-    /// Every shape of a batch; at least one.
-    pub buckets: Vec<Bucket>,
+    /// The shapes of batches.
+    pub shapes: Shapes,
     /// Of a run on one of the workers.
     pub cost: CostModel,
     /// Of a run on the wide worker; used when `state.wide` says that there is one.
@@ -31,9 +31,8 @@ impl ServerModel {
     /// Time that the server needs for texts of so many tokens at least, on average over many such
     /// texts: each is part of a full batch, and no worker ever waits.
     pub fn least_time(&self, tokens: &[usize]) -> Duration {
-        let table = || BucketTable::new(&self.buckets);
         let sum_us = |cost: &CostModel| -> f64 {
-            let waiting = WaitingItems::new(table(), cost);
+            let waiting = WaitingItems::new(self.shapes.clone(), cost);
             tokens.iter().map(|&tokens| waiting.item_us(tokens)).sum()
         };
         let others_us = sum_us(&self.cost) / self.state.workers as f64;
@@ -43,7 +42,7 @@ impl ServerModel {
 
     /// Tokens of the longest text that it runs; longer ones are cut.
     pub fn max_length(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.length).max().unwrap_or_default()
+        self.shapes.max_length()
     }
 }
 
@@ -79,12 +78,11 @@ pub struct SimulatedServer {
 impl SimulatedServer {
     /// Every worker is there and has nothing to do.
     pub fn new(model: &ServerModel) -> Self {
-        let table = BucketTable::new(&model.buckets);
-        let mut state = SchedulerState::new(model.state, table);
+        let mut state = SchedulerState::new(model.state, model.shapes.clone());
         state.set_cost(Fit { model: model.cost, median_error: 0.0 });
         if model.state.wide {
             let time = |shape: &Bucket| (*shape, model.wide_cost.predict(*shape));
-            state.measure(model.state.workers, model.buckets.iter().map(time).collect());
+            state.measure(model.state.workers, model.shapes.prepared().iter().map(time).collect());
         }
         let workers = model.state.workers + usize::from(model.state.wide);
         for worker in 0..workers {

@@ -8,9 +8,12 @@ use super::server::ServerModel;
 use super::simulation::Spread;
 use crate::batch::Bucket;
 use crate::batch::cost::CostModel;
+use crate::batch::plan::Shapes;
 use crate::scheduler::state::StateConfig;
 
 const RUN_MS: f64 = 10.0;
+/// Of every text; a run has room for one.
+const TOKENS: usize = 24;
 const ANY: Goal = Goal { p50_ms: None, p99_ms: None, in_time: 0.0 };
 
 /// Every run takes the same time.
@@ -20,10 +23,9 @@ const fn fixed(ms: f64) -> CostModel {
 
 /// One worker that runs one text at a time.
 fn model() -> ServerModel {
-    let max_age = Duration::from_millis(50);
     ServerModel {
-        state: StateConfig { capacity: 8192, max_age, workers: 1, wide: false },
-        buckets: vec![Bucket { rows: 1, length: 64 }],
+        state: StateConfig { capacity: 8192, workers: 1, wide: false },
+        shapes: Shapes::new(vec![Bucket { rows: 1, length: TOKENS }], false),
         cost: fixed(RUN_MS),
         wide_cost: fixed(RUN_MS),
         slowness: 1.0,
@@ -38,13 +40,13 @@ fn fleet(load: Load) -> Fleet {
 
 /// Requests of one text at these times.
 fn trace(times_ms: impl IntoIterator<Item = u64>) -> Load {
-    let at = |ms| Traced { at: Duration::from_millis(ms), tokens: vec![20], priority: None };
+    let at = |ms| Traced { at: Duration::from_millis(ms), tokens: vec![TOKENS], priority: None };
     Load::Trace(times_ms.into_iter().map(at).collect())
 }
 
 /// Requests of one text at random times.
 fn random(requests_per_s: f64, seconds: u64) -> Load {
-    let lengths = Lengths::new(vec![(20, 1.0)]).expect("a weight is above zero");
+    let lengths = Lengths::new(vec![(TOKENS, 1.0)]).expect("a weight is above zero");
     let span = Duration::from_secs(seconds);
     Load::Random(RandomLoad { requests_per_s, texts: 1, lengths, priority: None, span })
 }

@@ -120,7 +120,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         bail!("--{name} needs TensorRT on a GPU: {}", loaded.chosen.reason);
     }
     let ceiling = asked("ceiling").then(|| bench.ceiling(&loaded)).transpose()?;
-    let wanted = shapes::wanted(text("shapes"), &loaded.chosen.buckets)?;
+    let wanted = shapes::wanted(text("shapes"), &loaded.chosen.shapes)?;
     let mut shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
     for shape in &mut shapes {
         let part = |ceiling: &CeilingReport| ceiling.part(shape.tokens_per_s);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use crate::batch::{Batch, TokenIds, smallest_for};
+use crate::batch::plan::ROW_TOKENS;
 use crate::clock::{Clock, RealClock};
 use crate::config::{Config, EngineChoice};
+use crate::engine::run_canary;
 use crate::package::ModelPackage;
-use crate::package::canary::compare;
 use crate::package::manifest::PromptName;
 use crate::telemetry;
 
@@ -104,15 +104,9 @@ fn check_files(package: &ModelPackage, findings: &mut Findings) {
 fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> anyhow::Result<()> {
     let manifest = loaded.package.manifest();
     let info = loaded.chosen.engine.info();
-    let tokens = TokenIds::new(&manifest.canary.token_ids);
-    let length = tokens.len();
-    let Some(bucket) = smallest_for(&loaded.chosen.buckets, length) else {
-        bail!("the engine has no bucket for the canary's {length} tokens");
-    };
-    let batch = Batch::new(bucket, vec![tokens])?;
+    let bucket = loaded.chosen.shapes.row(manifest.canary.token_ids.len().max(ROW_TOKENS));
     let mut session = loaded.chosen.engine.open_session(&[bucket])?;
-    let output = session.run(&batch)?;
-    let seen = compare(manifest, &output.dense_row(0), &output.weights_row(0, length));
+    let seen = run_canary(&mut *session, manifest, bucket)?;
     if !seen.passed() && config.engine.choice != EngineChoice::Fake {
         bail!(
             "the canary's dense cosine is {:.6}, a weight is off by {:.4}",

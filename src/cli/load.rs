@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::batch::Bucket;
-use crate::batch::plan::{bucket_ladder, gpu_ladder};
+use crate::batch::plan::Shapes;
 use crate::clock::Clock;
 use crate::config::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::{GPU_KNEE_TOKENS, MaxBatchTokens, Workers};
+use crate::limits::{MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
 use crate::tokenize::TextTokenizer;
@@ -35,8 +34,8 @@ pub(super) struct Chosen {
     pub engine: Arc<dyn Engine>,
     /// The same over all cores, for a text that is alone.
     pub wide: Option<Arc<dyn Engine>>,
-    /// Every shape that it is to run.
-    pub buckets: Vec<Bucket>,
+    /// The shapes that it is to run.
+    pub shapes: Shapes,
     pub workers: Workers,
     pub max_batch_tokens: MaxBatchTokens,
     /// Why it is this engine, in one sentence for the log and for `/health`.
@@ -108,20 +107,16 @@ impl Loader<'_> {
 
     fn load(&self, kind: EngineKind, reason: String) -> Result<Chosen, EngineError> {
         let length = self.package.manifest().max_input_tokens;
-        let rows = self.config.queue.max_batch_rows;
         let ways = Ways::of(self.config, kind, self.measuring);
-        let ladder = |max_tokens, measured: Option<&Measured>| {
-            if kind.is_tensorrt() {
-                let knee = measured.map_or(GPU_KNEE_TOKENS, Measured::knee_tokens);
-                return gpu_ladder(length, max_tokens, rows, knee);
-            }
-            bucket_ladder(length, max_tokens, rows)
+        let shapes = |max_tokens| match kind.is_tensorrt() {
+            true => Shapes::on_gpu(length, max_tokens),
+            false => Shapes::on_cpu(length, max_tokens),
         };
         let compiles = kind == EngineKind::OpenVino;
         if compiles {
             self.enter(StartStage::ReadModel, kind);
         }
-        let mut opener = self.opener(kind, ladder(ways.largest(), None))?;
+        let mut opener = self.opener(kind, shapes(ways.largest()))?;
         let open = |split| {
             if compiles {
                 self.enter(StartStage::Compile, kind);
@@ -130,9 +125,9 @@ impl Loader<'_> {
             self.enter(StartStage::Measure, kind);
             Ok(engine)
         };
-        let found = ways.best(ladder, open, &**self.clock)?;
+        let found = ways.best(shapes, open, &**self.clock)?;
         drop(opener);
-        let ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured } = found;
+        let ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured } = found;
         self.warn_of_misfits(kind, split);
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
@@ -146,7 +141,7 @@ impl Loader<'_> {
         }
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
         let (engine, wide) = (engine.into(), wide.map(Arc::from));
-        Ok(Chosen { engine, wide, buckets, workers, max_batch_tokens, reason, measured })
+        Ok(Chosen { engine, wide, shapes, workers, max_batch_tokens, reason, measured })
     }
 
     /// Says which settings this engine does not use, or this machine cannot keep up with.
@@ -184,12 +179,12 @@ impl Loader<'_> {
     }
 
     /// What loads the engine with a split of threads, as often as it is called. It may be asked to
-    /// run any of `buckets`.
-    fn opener(&self, kind: EngineKind, buckets: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
+    /// run any of `shapes`.
+    fn opener(&self, kind: EngineKind, shapes: Shapes) -> Result<Opener<'_>, EngineError> {
         Ok(match kind {
             EngineKind::Fake => Box::new(|_| Ok(self.fake())),
             EngineKind::OpenVino => self.openvino()?,
-            EngineKind::TensorRt | EngineKind::TensorRtRtx => self.tensorrt(kind, buckets)?,
+            EngineKind::TensorRt | EngineKind::TensorRtRtx => self.tensorrt(kind, shapes)?,
         })
     }
 
@@ -224,7 +219,7 @@ impl Loader<'_> {
     }
 
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
-    fn tensorrt(&self, kind: EngineKind, buckets: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, shapes: Shapes) -> Result<Opener<'_>, EngineError> {
         use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
         use crate::package::manifest::plan::PlanFlavour;
         let (flavour, built) = match kind {
@@ -243,7 +238,7 @@ impl Loader<'_> {
             graph_tokens: config.graph_tokens.as_usize(),
             mapped_tokens: config.mapped_tokens.as_usize(),
             precision: self.config.engine.precision,
-            buckets,
+            buckets: shapes.prepared().to_vec(),
         };
         // Commands that only look at a package leave it as it is.
         let may_build = config.build_plan && self.measuring != Measuring::Skip;
@@ -284,7 +279,7 @@ impl Loader<'_> {
     }
 
     #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
-    fn tensorrt(&self, kind: EngineKind, _: Vec<Bucket>) -> Result<Opener<'_>, EngineError> {
+    fn tensorrt(&self, kind: EngineKind, _: Shapes) -> Result<Opener<'_>, EngineError> {
         Err(self.not_built(kind.name()))
     }
 }

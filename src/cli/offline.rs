@@ -52,14 +52,12 @@ impl<W> Production<W> {
         let measuring = Measuring::MeasureWorkers;
         let Loaded { package, tokenizer, chosen } =
             load(&config, measuring, &clock, &Arc::default())?;
-        let Chosen { engine, buckets, workers, max_batch_tokens, .. } = chosen;
-        let batch_tokens = max_batch_tokens.as_usize();
-        let terms = terms.run_by(engine.info(), batch_tokens);
+        let Chosen { engine, shapes, workers, max_batch_tokens, .. } = chosen;
+        let terms = terms.run_by(engine.info(), max_batch_tokens.as_usize());
         destination.begin(&terms)?;
         let machine = Machine {
             engine,
-            buckets,
-            batch_tokens,
+            shapes,
             workers: workers.as_usize(),
             watchdog: config.watchdog,
             clock: Arc::clone(&clock),

@@ -314,12 +314,11 @@ fn open_workers(
     let (workers, wide) = (chosen.workers, chosen.wide.clone());
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
-        max_age: config.queue.max_age,
         workers,
         wide: wide.is_some(),
         cache_bytes: config.queue.cache_bytes,
     };
-    let scheduler = Scheduler::new(scheduler_config, chosen.buckets.clone(), Arc::clone(clock));
+    let scheduler = Scheduler::new(scheduler_config, chosen.shapes.clone(), Arc::clone(clock));
     let (watchdog, warm_up) = (config.watchdog, config.engine.warm_up);
     let pool_config = PoolConfig { workers, wide, watchdog, warm_up, progress };
     let engine = Arc::clone(&chosen.engine);

@@ -246,17 +246,11 @@ settings! {
         /// `None` is what suits the engine. The type's default is for engines that are not
         /// measured; see [`CPU_BATCH_TOKENS`](crate::limits::CPU_BATCH_TOKENS) and
         /// [`GPU_BATCH_TOKENS`](crate::limits::GPU_BATCH_TOKENS).
-        max_batch_tokens: number_or_auto(MaxBatchTokens, 16..=1_048_576, "tokens", 512),
+        max_batch_tokens: number_or_auto(MaxBatchTokens, 8..=1_048_576, "tokens", 512),
             "max-batch-tokens", "N",
-            "padded tokens (rows × length) of one batch; auto is measured at the start, up to \
-            2048 on a CPU, 8192 on a GPU",
+            "tokens of one batch (rows × length), of which a longer text has one of its own; auto \
+            is measured at the start, up to 2048 on a CPU, 8192 on a GPU",
             commands: &[Bench, Offline, PlanCapacity];
-        max_batch_rows: number(MaxBatchRows, 1..=4096, "rows", 64),
-            "max-batch-rows", "N", "rows of one batch",
-            commands: &[Bench, Offline, PlanCapacity];
-        max_age: number(MaxAgeMs, 1..=600_000, "milliseconds", 50),
-            "max-age-ms", "MS", "after this wait an item leads the next batch of its priority",
-            commands: &[PlanCapacity];
         cache_bytes: number(CacheBytes, 0..=1_099_511_627_776, "bytes", 0),
             "cache-bytes", "N",
             "memory for the vectors of texts that have run, so that the same text need not run \

@@ -90,7 +90,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 
 #[test]
 fn all_problems_are_reported_at_once_with_their_places() {
-    let file = file("max_itmes = 3\nkeep_alive_s = [1]\nmax_age_ms = 0\n");
+    let file = file("max_itmes = 3\nkeep_alive_s = [1]\nmax_batch_tokens = 3\n");
     let variables = [("DUOVEC_WORKERS", "many"), ("DUOVEC_PORT", "http")];
     let typed = [("host", "nowhere"), ("engine", "magic"), ("log-level", "duovec=loud")];
     let problems = resolve(&typed, &variables, Some(file.path())).expect_err("much is wrong");
@@ -98,7 +98,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
     let expected = [
         format!("{place}, max_itmes: unknown setting; did you mean max_items?"),
         format!("{place}, keep_alive_s: it must be a string"),
-        format!("{place}, max_age_ms: 0 is outside 1 to 600000 (milliseconds)"),
+        format!("{place}, max_batch_tokens: 3 is outside 8 to 1048576 (tokens)"),
         "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
         "DUOVEC_PORT: 'http' is not a port, 0 to 65535".to_owned(),
         "--host: 'nowhere' is not an IP address".to_owned(),

@@ -75,18 +75,14 @@ impl<P> Task<P> {
         (prepared, items): (P, Vec<TokenIds>),
         machine: &Machine,
     ) -> Result<(Arc<Running<P>>, Vec<Self>), CorpusError> {
-        let mut places: Vec<usize> = (0..items.len()).collect();
-        // Items of one length stay in their order.
-        places.sort_by_key(|&place| items[place].len());
-        let lengths: Vec<usize> = places.iter().map(|&place| items[place].len()).collect();
-        let batches = pack(&lengths, &machine.buckets, machine.batch_tokens).ok_or_else(|| {
+        let lengths: Vec<usize> = items.iter().map(|ids| ids.len()).collect();
+        let batches = pack(&lengths, &machine.shapes).ok_or_else(|| {
             CorpusError::Engine("it has no shape for the longest texts".to_owned())
         })?;
         let (rows, batches_left) = (Mutex::new(vec![None; items.len()]), batches.len().into());
         let running = Arc::new(Running { index, digest, prepared, rows, batches_left });
-        let task = |PackedBatch { bucket, items: range }| {
-            let span = (span * range.len() as u64) as f64 / items.len() as f64;
-            let places = places[range].to_vec();
+        let task = |PackedBatch { bucket, items: places }| {
+            let span = (span * places.len() as u64) as f64 / items.len() as f64;
             let items = places.iter().map(|&place| items[place].clone()).collect();
             Self { running: Arc::clone(&running), bucket, places, items, span }
         };
@@ -234,11 +230,11 @@ fn run_all<P>(
     queue: &Weak<TaskQueue<P>>,
     ran: &SyncSender<RanWindow<P>>,
 ) -> Result<(), String> {
-    let session = machine.engine.open_session(&machine.buckets);
+    let session = machine.engine.open_session(machine.shapes.prepared());
     let mut session = session.map_err(|error| error.to_string())?;
     session.warmed_up();
     let (clock, incidents) = (Arc::clone(&machine.clock), Incidents::default());
-    let mut runner = Runner::new(session, lane, &machine.buckets, clock, &incidents);
+    let mut runner = Runner::new(session, lane, machine.shapes.clone(), clock, &incidents);
     // Without a queue nobody wants rows any more.
     while let Some(waiting) = queue.upgrade() {
         let Ok(task) = waiting.lock().recv() else { break };
@@ -261,6 +257,7 @@ fn run_all<P>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::plan::Shapes;
     use crate::clock::{Clock, ManualClock};
     use crate::config::Config;
     use crate::corpus::CorpusProgress;
@@ -270,8 +267,7 @@ mod tests {
     fn lanes(clock: &Arc<ManualClock>, bucket: Bucket) -> Lanes {
         let machine = Arc::new(Machine {
             engine: Arc::new(FakeEngine::with_script(4, FakeScript::default())),
-            buckets: vec![bucket],
-            batch_tokens: bucket.tokens(),
+            shapes: Shapes::new(vec![bucket], false),
             workers: 1,
             watchdog: Config::default().watchdog,
             clock: Arc::clone(clock) as _,

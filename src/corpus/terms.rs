@@ -39,8 +39,7 @@ impl Terms {
             .and("tokenizer_normalization", normalization.map_or("auto", |way| way.name()))
             .and("escape_special_tokens", config.special_token_text.name())
             .and("rescue_precision", config.engine.rescue.name())
-            .and("max_item_bytes", config.http.max_item_bytes)
-            .and("max_batch_rows", config.queue.max_batch_rows);
+            .and("max_item_bytes", config.http.max_item_bytes);
         if config.engine.choice != EngineChoice::Auto {
             terms = terms.and("engine", config.engine.choice.name());
         }

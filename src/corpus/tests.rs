@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::batch::plan::bucket_ladder;
+use crate::batch::plan::Shapes;
 use crate::clock::RealClock;
 use crate::engine::EngineError;
 use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
-use crate::limits::{MaxBatchRows, MaxBatchTokens, WorkerStuckMs};
+use crate::limits::{MaxBatchTokens, WorkerStuckMs};
 
 const HIDDEN: usize = 8;
 
@@ -58,11 +58,11 @@ impl Maker for Checks {
     }
 }
 
-struct Place {
+struct Workplace {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Workplace {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
@@ -78,8 +78,7 @@ impl Place {
         watchdog.stuck_after = WorkerStuckMs::new(stuck_ms).expect("in range");
         let machine = Machine {
             engine: Arc::new(FakeEngine::with_script(HIDDEN, script)),
-            buckets: bucket_ladder(64, tokens, MaxBatchRows::DEFAULT),
-            batch_tokens: tokens.as_usize(),
+            shapes: Shapes::on_cpu(64, tokens),
             workers,
             watchdog,
             clock: Arc::new(RealClock::new()),
@@ -117,7 +116,7 @@ const PATIENT: u64 = 60_000;
 #[test]
 fn every_text_has_its_own_row_with_any_number_of_lanes() {
     for workers in 1..=3 {
-        assert_eq!(Place::new().run(workers, FakeScript::default(), PATIENT), Ok(whole()));
+        assert_eq!(Workplace::new().run(workers, FakeScript::default(), PATIENT), Ok(whole()));
     }
 }
 
@@ -131,7 +130,7 @@ fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on() {
         FakeScript { failing_opens: 1, ..FakeScript::default() },
         FakeScript { panicking_opens: 1, ..FakeScript::default() },
     ] {
-        let place = Place::new();
+        let place = Workplace::new();
         let error = place.run(1, script, PATIENT).expect_err("a batch is lost");
         assert!(error.contains("run the same command again"), "{error}");
         assert!(!place.out().exists(), "nothing was written for the texts that did not run");
@@ -142,24 +141,24 @@ fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on() {
 #[test]
 fn a_row_that_is_not_finite_is_lost_alone() {
     let script = faults(&[(0, ScriptedFault::NotFinite)]);
-    let written = Place::new().run(1, script, PATIENT).expect("the others have rows");
-    assert_eq!(written, whole().replacen("3 true", "3 lost", 1));
+    let written = Workplace::new().run(1, script, PATIENT).expect("the others have rows");
+    assert_eq!(written, whole().replacen("64 true", "64 lost", 1));
     let rescues = true;
     let script = FakeScript { rescues, ..faults(&[(0, ScriptedFault::NotFinite)]) };
-    assert_eq!(Place::new().run(1, script, PATIENT), Ok(whole()));
+    assert_eq!(Workplace::new().run(1, script, PATIENT), Ok(whole()));
 }
 
 #[test]
 fn a_batch_without_memory_is_run_in_halves() {
     let script = failing(EngineError::OutOfMemory("scripted".to_owned()));
-    assert_eq!(Place::new().run(1, script, PATIENT), Ok(whole()));
+    assert_eq!(Workplace::new().run(1, script, PATIENT), Ok(whole()));
 }
 
 #[test]
 fn a_batch_that_does_not_end_ends_the_run() {
     let gate = Gate::closed();
     let script = FakeScript { gate: Some(Arc::clone(&gate)), ..FakeScript::default() };
-    let place = Place::new();
+    let place = Workplace::new();
     let error = std::thread::scope(|scope| {
         let run = scope.spawn(|| place.run(1, script, 1));
         // The lane is held for longer than it may run. Somebody looks, and the run waits some
@@ -176,7 +175,7 @@ fn a_batch_that_does_not_end_ends_the_run() {
 
 #[test]
 fn what_lies_there_is_not_gone_on_with_on_other_terms() {
-    let place = Place::new();
+    let place = Workplace::new();
     let target = || OutputTarget::lines(place.out());
     let terms = |model: &str| Terms::default().and("model", model);
     let begin = |model: &str| {

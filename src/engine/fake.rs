@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::batch::{Batch, Bucket};
+use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session};
 
 /// What a scripted run does instead of giving rows.
@@ -18,7 +18,8 @@ pub enum ScriptedFault {
     Panic,
     /// The run fails so.
     Fail(EngineError),
-    /// The first row of the batch has a dense float that is not finite.
+    /// The first text of the batch has a dense vector that is not finite, and so have those in its
+    /// row, as in a real engine. The text itself has none in any later run either.
     NotFinite,
     /// The run seems to succeed, but there are no dense rows.
     NoRows,
@@ -108,6 +109,8 @@ struct FakeShared {
     script: FakeScript,
     runs: AtomicU64,
     opens: AtomicU64,
+    /// Texts whose rows are never finite.
+    lost: Mutex<Vec<TokenIds>>,
 }
 
 impl FakeEngine {
@@ -133,6 +136,7 @@ impl FakeEngine {
                 script,
                 runs: AtomicU64::new(0),
                 opens: AtomicU64::new(0),
+                lost: Mutex::default(),
             }),
         }
     }
@@ -166,7 +170,7 @@ impl Engine for FakeEngine {
 pub struct RowBuffers {
     hidden_size: usize,
     bucket: Bucket,
-    /// `[rows, hidden]`.
+    /// `[rows, spans, hidden]`.
     pub dense: Vec<f32>,
     /// `[rows, length]`.
     pub token_weights: Vec<f32>,
@@ -182,7 +186,7 @@ impl RowBuffers {
     /// Has room for all rows of `bucket`; what is in it is not defined.
     pub fn resize(&mut self, bucket: Bucket) {
         self.bucket = bucket;
-        self.dense.resize(bucket.rows * self.hidden_size, 0.0);
+        self.dense.resize(bucket.rows * bucket.spans() * self.hidden_size, 0.0);
         self.token_weights.resize(bucket.tokens(), 0.0);
     }
 
@@ -220,16 +224,30 @@ impl FakeSession {
 }
 
 impl FakeSession {
+    /// What is not finite in one text is not finite in its row.
+    fn spread_lost(&mut self, batch: &Batch) {
+        let lost = self.shared.lost.lock();
+        let row_floats = batch.bucket().spans() * self.rows.hidden_size;
+        for (ids, place) in batch.items().iter().zip(batch.places()) {
+            if lost.contains(ids) {
+                let start = place.row * row_floats;
+                self.rows.dense[start..start + row_floats].fill(f32::INFINITY);
+            }
+        }
+    }
+
     fn compute(&mut self, batch: &Batch) {
         let rows = &mut self.rows;
         rows.resize(batch.bucket());
-        for (row, ids) in batch.items().iter().enumerate() {
-            let start = row * rows.hidden_size;
+        // What a graph would leave where no text is must never be read.
+        rows.dense.fill(f32::NAN);
+        rows.token_weights.fill(f32::NAN);
+        let bucket = batch.bucket();
+        for (ids, place) in batch.items().iter().zip(batch.places()) {
+            let start = (place.row * bucket.spans() + place.segment) * rows.hidden_size;
             write_dense(ids, &mut rows.dense[start..start + rows.hidden_size]);
-            let start = row * batch.bucket().length;
-            let weights = &mut rows.token_weights[start..start + batch.bucket().length];
-            // What a graph would leave behind the end must never be read.
-            weights.fill(f32::NAN);
+            let start = place.row * bucket.length + place.start;
+            let weights = &mut rows.token_weights[start..start + ids.len()];
             for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
                 *slot = weight(id, position);
             }
@@ -242,11 +260,14 @@ impl Session for FakeSession {
         self.compute(batch);
         if self.takes_jobs {
             match self.follow_script()? {
-                Some(ScriptedFault::NotFinite) => self.rows.dense[0] = f32::INFINITY,
+                Some(ScriptedFault::NotFinite) => {
+                    self.shared.lost.lock().push(batch.items()[0].clone());
+                }
                 Some(ScriptedFault::NoRows) => self.rows.dense.clear(),
                 Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
             }
         }
+        self.spread_lost(batch);
         Ok(self.rows.output())
     }
 

@@ -9,21 +9,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use openvino::{
-    CompiledModel, Core, DeviceType, InferenceError, Model, PropertyKey, RwPropertyKey, SetupError,
+    CompiledModel, Core, DeviceType, ElementType, InferenceError, Model, PropertyKey,
+    RwPropertyKey, SetupError,
 };
 use parking_lot::Mutex;
 
-use crate::batch::{Batch, Bucket, TokenIds};
+use crate::batch::Bucket;
+use crate::batch::plan::ROW_TOKENS;
 use crate::clock::Clock;
 use crate::config::{PrecisionChoice, RescueChoice};
-use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, Session};
+use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
 use crate::package::ModelPackage;
-use crate::package::canary::{Comparison, compare};
-use crate::package::manifest::{GraphTensor, Manifest, TensorType};
+use crate::package::canary::Comparison;
+use crate::package::manifest::{FloatType, Manifest};
 
 mod session;
 
-use session::{OpenVinoSession, Tensors};
+use session::OpenVinoSession;
 
 /// How the engine is to run.
 #[derive(Debug, Clone)]
@@ -49,7 +51,7 @@ pub struct OpenVinoModel<'a> {
 /// The model, compiled once for all sessions.
 pub struct OpenVinoEngine {
     info: EngineInfo,
-    tensors: Tensors,
+    facts: GraphFacts,
     clock: Arc<dyn Clock>,
     /// The C API asks for one caller at a time when requests are created.
     compiled: Mutex<CompiledModel>,
@@ -131,7 +133,7 @@ impl<'a> OpenVinoModel<'a> {
             let compiled = compile(&mut self.core, &self.model, precision, options)?;
             let mut engine = OpenVinoEngine {
                 info: self.info(precision, options),
-                tensors: Tensors::of(manifest),
+                facts: GraphFacts::of(manifest),
                 clock: Arc::clone(&self.clock),
                 compiled: Mutex::new(compiled),
                 rescue: None,
@@ -191,15 +193,10 @@ impl<'a> OpenVinoModel<'a> {
 }
 
 impl OpenVinoEngine {
+    /// Runs the canary among other texts in two shared rows.
     fn run_canary(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
-        let ids = TokenIds::new(&manifest.canary.token_ids);
-        let bucket = Bucket { rows: 1, length: ids.len() };
-        let tokens = ids.len();
-        let batch = Batch::new(bucket, vec![ids])
-            .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
-        let mut session = self.open()?;
-        let output = session.run(&batch)?;
-        Ok(compare(manifest, &output.dense_row(0), &output.weights_row(0, tokens)))
+        let length = manifest.canary.token_ids.len().max(ROW_TOKENS).min(manifest.max_input_tokens);
+        run_canary(&mut self.open()?, manifest, Bucket { rows: 2, length })
     }
 
     fn open(&self) -> Result<OpenVinoSession, EngineError> {
@@ -213,7 +210,7 @@ impl OpenVinoEngine {
     fn open_on(&self, compiled: &Mutex<CompiledModel>) -> Result<OpenVinoSession, EngineError> {
         let request = compiled.lock().create_infer_request().map_err(lost)?;
         let clock = Arc::clone(&self.clock);
-        Ok(OpenVinoSession::new(request, self.tensors.clone(), self.info.hidden_size, clock))
+        Ok(OpenVinoSession::new(request, self.facts, clock))
     }
 }
 
@@ -274,7 +271,7 @@ fn read_model(core: &mut Core, package: &ModelPackage, path: &Path) -> Result<Mo
     Ok(model)
 }
 
-/// Every tensor that the manifest names must be in the graph with its type and rank, and no other.
+/// The tensors of the contract must be in the graph with their type and rank, and no other.
 fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     let failed =
         |error: InferenceError| format!("its tensors cannot be listed ({})", one_line(&error));
@@ -286,35 +283,36 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     for index in 0..model.get_outputs_len().map_err(failed)? {
         outputs.push(session::port(&model.get_output_by_index(index).map_err(failed)?)?);
     }
-    let wanted_inputs = [&manifest.inputs.input_ids, &manifest.inputs.attention_mask];
-    let wanted_outputs = [Some(&manifest.outputs.dense), manifest.outputs.token_weights.as_ref()];
+    let integers = |name| (name, ElementType::I32, 2);
+    let [ids, positions, segments] = ["input_ids", "positions", "segments"].map(integers);
+    let wanted_inputs = [ids, positions, segments, ("span_weights", ElementType::F32, 3)];
+    let dense = ("dense", manifest.outputs.dense.into(), 3);
+    let weights = manifest.outputs.token_weights.map(|of| ("token_weights", of.into(), 2));
     check_ports("input", &wanted_inputs, &inputs)?;
-    check_ports("output", &wanted_outputs.into_iter().flatten().collect::<Vec<_>>(), &outputs)
+    check_ports("output", &[dense].into_iter().chain(weights).collect::<Vec<_>>(), &outputs)
 }
 
-/// The inputs or the outputs: all that are `wanted`, and no other.
-fn check_ports(kind: &str, wanted: &[&GraphTensor], found: &[session::Port]) -> Result<(), String> {
-    for tensor in wanted {
-        let port = found.iter().find(|port| port.name == tensor.name).ok_or_else(|| {
+/// The inputs or the outputs: all that are `wanted`, by name, type and rank, and no other.
+fn check_ports(
+    kind: &str,
+    wanted: &[(&str, ElementType, i64)],
+    found: &[session::Port],
+) -> Result<(), String> {
+    for &(name, element, rank) in wanted {
+        let port = found.iter().find(|port| port.name == name).ok_or_else(|| {
             let names: Vec<&str> = found.iter().map(|port| port.name.as_str()).collect();
-            format!(
-                "it has no {kind} '{}' that the manifest names, only {}",
-                tensor.name,
-                names.join(", ")
-            )
+            format!("it has no {kind} '{name}', only {}", names.join(", "))
         })?;
-        if port.element != Some(tensor.element) || port.rank != Some(2) {
+        if port.element != element || port.rank != Some(rank) {
             return Err(format!(
-                "{kind} '{}' is {} of rank {}, the manifest says {:?} of rank 2",
-                tensor.name,
-                port.element_name,
+                "{kind} '{name}' is {} of rank {}, it must be {element} of rank {rank}",
+                port.element,
                 port.rank.map_or_else(|| "unknown".to_owned(), |rank| rank.to_string()),
-                tensor.element
             ));
         }
     }
     if found.len() != wanted.len() {
-        return Err(format!("it has {} {kind}s, the manifest names {}", found.len(), wanted.len()));
+        return Err(format!("it has {} {kind}s in place of {}", found.len(), wanted.len()));
     }
     Ok(())
 }
@@ -395,13 +393,11 @@ fn one_line(error: &InferenceError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-impl From<TensorType> for openvino::ElementType {
-    fn from(element: TensorType) -> Self {
+impl From<FloatType> for ElementType {
+    fn from(element: FloatType) -> Self {
         match element {
-            TensorType::Int32 => Self::I32,
-            TensorType::Int64 => Self::I64,
-            TensorType::Float32 => Self::F32,
-            TensorType::Float16 => Self::F16,
+            FloatType::Float32 => Self::F32,
+            FloatType::Float16 => Self::F16,
         }
     }
 }

@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::batch::{Batch, Bucket, TokenIds, smallest_for};
+use crate::batch::Bucket;
 use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::places::Places;
-use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GpuFigures, Session};
+use crate::engine::{
+    Engine, EngineError, EngineInfo, EngineKind, GpuFigures, GraphFacts, Session, run_canary,
+};
 use crate::package::ModelPackage;
-use crate::package::canary::{Comparison, compare};
+use crate::package::canary::Comparison;
 use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
 
@@ -44,13 +46,13 @@ pub struct TensorRtOptions {
     pub cuda_library_dir: Option<PathBuf>,
     /// CUDA's numbers of the GPUs, at least one, each once.
     pub devices: Vec<usize>,
-    /// Buckets of at most so many padded tokens run from a captured CUDA graph.
+    /// Buckets of at most so many tokens run from a captured CUDA graph.
     pub graph_tokens: usize,
-    /// Captured buckets of at most so many padded tokens may run without copies.
+    /// Captured buckets of at most so many tokens may run without copies.
     pub mapped_tokens: usize,
     /// A named one must be the plan's own.
     pub precision: PrecisionChoice,
-    /// Shapes that may be asked for; the canary runs in the smallest one that the plan covers.
+    /// Shapes that may be asked for; the canary runs in the smallest ones that the plan covers.
     pub buckets: Vec<Bucket>,
 }
 
@@ -87,7 +89,7 @@ pub struct TensorRtEngine {
     profiles: Vec<PlanProfile>,
     devices: Vec<Device>,
     cuda: Cuda,
-    pad_token_id: u32,
+    facts: GraphFacts,
     graph_tokens: usize,
     mapped_tokens: usize,
     shared: Arc<Shared>,
@@ -151,7 +153,7 @@ impl TensorRtEngine {
             profiles: entry.profiles.clone(),
             devices,
             cuda,
-            pad_token_id: manifest.pad_token_id,
+            facts: GraphFacts::of(manifest),
             graph_tokens: options.graph_tokens,
             mapped_tokens: options.mapped_tokens,
         };
@@ -159,17 +161,24 @@ impl TensorRtEngine {
         Ok(engine)
     }
 
-    /// Runs the canary on every device.
+    /// Runs the canary on every device, alone in a row and in several rows.
     fn check_canary(&self, manifest: &Manifest, buckets: &[Bucket]) -> Result<(), EngineError> {
         let length = manifest.canary.token_ids.len();
-        let bucket = smallest_for(&self.supported(buckets), length).ok_or_else(|| {
-            EngineError::BadPackage(format!(
+        let supported = self.supported(buckets);
+        let smallest = |has_several: bool| {
+            let fits =
+                |bucket: &&Bucket| (bucket.rows > 1) == has_several && bucket.length >= length;
+            supported.iter().filter(fits).min_by_key(|bucket| bucket.tokens()).copied()
+        };
+        let buckets: Vec<Bucket> = [false, true].into_iter().filter_map(smallest).collect();
+        if buckets.is_empty() {
+            return Err(EngineError::BadPackage(format!(
                 "no profile of the plan covers the canary's {length} tokens; build it again with: \
                  duovec build-engine"
-            ))
-        })?;
+            )));
+        }
         for (place, device) in self.devices.iter().enumerate() {
-            let seen = self.run_canary(place, bucket, manifest)?;
+            let seen = self.run_canary(place, &buckets, manifest)?;
             tracing::info!(
                 device = device.index,
                 dense_cosine = seen.dense_cosine,
@@ -185,7 +194,7 @@ impl TensorRtEngine {
     /// Returns the numbers that are the furthest from the golden ones.
     ///
     /// # Errors
-    /// `BadPackage` when a row is off; those of a session.
+    /// `BadPackage` when a text is off; those of a session.
     pub fn try_profiles(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
         let length = manifest.canary.token_ids.len();
         let usual = |profile: &PlanProfile| Bucket {
@@ -193,17 +202,13 @@ impl TensorRtEngine {
             length: (profile.length.opt as usize).max(length),
         };
         let buckets: Vec<Bucket> = self.profiles.iter().map(usual).collect();
-        let seen = self.supported(&buckets).into_iter();
-        let seen: Vec<Comparison> =
-            seen.map(|bucket| self.run_canary(0, bucket, manifest)).collect::<Result<_, _>>()?;
-        let worst = |a: Comparison, b: Comparison| Comparison {
-            dense_cosine: a.dense_cosine.min(b.dense_cosine),
-            sparse_error: a.sparse_error.max(b.sparse_error),
-            ..a
-        };
-        seen.into_iter().reduce(worst).ok_or_else(|| {
-            EngineError::BadPackage(format!("no profile takes the canary's {length} tokens"))
-        })
+        let buckets = self.supported(&buckets);
+        if buckets.is_empty() {
+            return Err(EngineError::BadPackage(format!(
+                "no profile takes the canary's {length} tokens"
+            )));
+        }
+        self.run_canary(0, &buckets, manifest)
     }
 
     /// The layers of the first device's plan, as JSON in the library's own form.
@@ -229,38 +234,33 @@ impl TensorRtEngine {
         self.profiles.iter().map(usual).map(times).collect::<Result<_, _>>().map_err(fault)
     }
 
-    /// Fills the bucket with canaries. The numbers are those of the worst row, which is right.
+    /// Fills each bucket with canaries and other texts. The numbers are those of the worst canary,
+    /// which is right.
     fn run_canary(
         &self,
         place: usize,
-        bucket: Bucket,
+        buckets: &[Bucket],
         manifest: &Manifest,
     ) -> Result<Comparison, EngineError> {
-        let ids = TokenIds::new(&manifest.canary.token_ids);
-        let tokens = ids.len();
-        let batch = Batch::new(bucket, vec![ids; bucket.rows])
-            .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
         let lease = Lease::at(&self.shared, place);
-        let mut session = self.open(lease, &[bucket])?;
-        let output = session.run(&batch)?;
-        let row = |row| compare(manifest, &output.dense_row(row), &output.weights_row(row, tokens));
-        let rows = (0..bucket.rows).map(row);
-        let worst = rows.min_by(|a, b| {
-            let by_pass = a.passed().cmp(&b.passed());
-            by_pass.then(a.dense_cosine.total_cmp(&b.dense_cosine))
-        });
-        match worst {
-            Some(worst) if worst.passed() => Ok(worst),
-            worst => Err(EngineError::BadPackage(format!(
-                "on GPU {} the plan does not give the manifest's golden numbers in a batch of \
-                 {}x{}: dense cosine {:.6}, largest difference of a lexical weight {:.4}",
-                self.devices[place].index,
-                bucket.rows,
-                bucket.length,
-                worst.map_or(f64::NAN, |worst| worst.dense_cosine),
-                worst.map_or(f32::NAN, |worst| worst.sparse_error)
-            ))),
+        let mut session = self.open(lease, buckets)?;
+        let mut worst: Option<Comparison> = None;
+        for &bucket in buckets {
+            let seen = run_canary(&mut session, manifest, bucket)?;
+            if !seen.passed() {
+                return Err(EngineError::BadPackage(format!(
+                    "on GPU {} the plan does not give the manifest's golden numbers in a batch of \
+                     {}x{}: dense cosine {:.6}, largest difference of a lexical weight {:.4}",
+                    self.devices[place].index,
+                    bucket.rows,
+                    bucket.length,
+                    seen.dense_cosine,
+                    seen.sparse_error
+                )));
+            }
+            worst = Some(worst.map_or(seen, |worst| worst.worse(seen)));
         }
+        worst.ok_or_else(|| EngineError::BadPackage("the plan covers no shape".to_owned()))
     }
 
     fn open(&self, lease: Lease, buckets: &[Bucket]) -> Result<TensorRtSession, EngineError> {
@@ -272,8 +272,7 @@ impl TensorRtEngine {
         };
         let engine = &self.devices[lease.place].engine;
         let session = engine.open_session(&request).map_err(fault)?;
-        let (elements, hidden_size) = (engine.elements(), self.info.hidden_size);
-        Ok(TensorRtSession::new(session, elements, self.pad_token_id, hidden_size, lease))
+        Ok(TensorRtSession::new(session, engine.elements(), self.facts, lease))
     }
 }
 
@@ -421,13 +420,9 @@ fn engine_request(
     device: usize,
     cuda: &Cuda,
 ) -> EngineRequest {
-    let weights = manifest.outputs.token_weights.as_ref();
     EngineRequest {
         profiles: entry.profiles.iter().map(Into::into).collect(),
-        input_ids: manifest.inputs.input_ids.name.clone(),
-        attention_mask: manifest.inputs.attention_mask.name.clone(),
-        dense: manifest.outputs.dense.name.clone(),
-        token_weights: weights.map(|weights| weights.name.clone()).unwrap_or_default(),
+        has_token_weights: manifest.outputs.token_weights.is_some(),
         hidden_size: size(manifest.hidden_size),
         host_code_allowed: entry.version_compatible,
         device: size(device),

@@ -128,7 +128,7 @@ impl<'a> Tuning<'a> {
 fn fields(report: &RunReport) -> TuningFields<'_> {
     let RunReport { token_input, resident, snapshot, engine_figures, engine_figures_age } = report;
     let engine = resident.engine.info();
-    let buckets = resident.scheduler.buckets();
+    let buckets = resident.scheduler.shapes().prepared();
     let mut bucket_lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.length).collect();
     bucket_lengths.sort_unstable();
     bucket_lengths.dedup();

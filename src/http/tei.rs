@@ -16,8 +16,8 @@ use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK};
 use super::payload::{Body, USE, Use, WHOLE_NUMBER, input, missing, scalar};
 use super::reply::{DECIMAL_BYTES, Resident};
 use super::{AppState, NO_STORE, models};
+use crate::batch::Pooling;
 use crate::config::{TokenInput, TruncateDefault};
-use crate::package::manifest::Pooling;
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, Refusal,
     RequestHead, Vectors,

@@ -1,5 +1,6 @@
 //! Compares the golden numbers of a package with what an engine computed.
 
+use crate::batch::{Batch, BatchError, Bucket, TokenIds};
 use crate::dense::{cosine, is_finite};
 use crate::package::manifest::Manifest;
 use crate::sparse::{self, Selection};
@@ -18,6 +19,17 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// The numbers of both that are further from the golden ones.
+    #[must_use]
+    pub const fn worse(self, other: Self) -> Self {
+        Self {
+            dense_cosine: self.dense_cosine.min(other.dense_cosine),
+            sparse_error: self.sparse_error.max(other.sparse_error),
+            dense_ok: self.dense_ok && other.dense_ok,
+            sparse_ok: self.sparse_ok && other.sparse_ok,
+        }
+    }
+
     /// Whether dense and sparse are both within the manifest's tolerances.
     pub const fn passed(&self) -> bool {
         self.dense_ok && self.sparse_ok
@@ -45,6 +57,43 @@ pub(crate) fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Co
         dense_ok: is_finite(dense) && dense_cosine >= canary.tolerances.dense_cosine_min,
         sparse_ok: is_finite(weights) && sparse_error <= canary.tolerances.sparse_max_abs,
     }
+}
+
+/// A batch in which the canary stands again and again, first of all and between other texts: an
+/// engine that lets a text see its neighbours, or takes one row for another, gives other numbers
+/// then.
+///
+/// # Errors
+/// When the canary does not fit a row of the bucket.
+pub(crate) fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, BatchError> {
+    let ids = &manifest.canary.token_ids;
+    let canary = TokenIds::new(ids);
+    // The other text is shorter each time, and in front of the canary every second time: so no two
+    // rows have it at the same places.
+    let pair = |number: usize| {
+        let other: Vec<u32> = ids.iter().rev().skip(number % ids.len()).copied().collect();
+        let mut pair = [canary.clone(), TokenIds::new(&other)];
+        pair.rotate_left(number % 2);
+        pair
+    };
+    let most = bucket.rows * bucket.spans();
+    Batch::filled(bucket, (0..most).flat_map(pair).take(most).collect())
+}
+
+/// Compares all canaries of a batch that [`among_neighbours`] made. `rows_of` gives the dense row
+/// and the token weights of an item.
+pub(crate) fn compare_all(
+    manifest: &Manifest,
+    batch: &Batch,
+    rows_of: impl Fn(usize) -> (Vec<f32>, Vec<f32>),
+) -> Comparison {
+    let of = |item: usize| {
+        let (dense, weights) = rows_of(item);
+        compare(manifest, &dense, &weights)
+    };
+    let is_canary = |item: &usize| batch.items()[*item][..] == manifest.canary.token_ids[..];
+    let others = (1..batch.items().len()).filter(is_canary).map(of);
+    others.fold(of(0), Comparison::worse)
 }
 
 /// Largest absolute difference of two ascending lists of weights.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::batch::Pooling;
 use crate::limits::MaxBatchTokens;
 
 pub mod plan;
@@ -18,8 +19,9 @@ use plan::PlanEntry;
 pub use prompts::{PromptName, Prompts};
 pub use quantized::Quantized;
 
-/// The only format this build reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The only format this build reads. It is also the version of the graph's inputs and outputs:
+/// `docs/decisions/0042-rows-hold-several-texts.md` lists them.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What the script that made the package wrote down about the model.
 ///
@@ -58,7 +60,6 @@ pub struct Manifest {
     /// Absent for a model without a sparse head.
     #[serde(default)]
     pub sparse: Option<SparseHead>,
-    pub inputs: Inputs,
     pub outputs: Outputs,
     /// Name → digest and size, of every other file that is needed.
     pub files: BTreeMap<String, FileEntry>,
@@ -72,14 +73,6 @@ pub struct Manifest {
     #[serde(default)]
     pub fp8: Option<Quantized>,
     pub canary: Canary,
-}
-
-/// How the graph turns hidden states into the dense vector. The graph does it; this is only told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pooling {
-    Cls,
-    Mean,
 }
 
 /// What `tokenizer.json` does not say about the tokenizer.
@@ -102,47 +95,21 @@ pub struct SparseHead {
     pub head: String,
 }
 
-/// The graph's inputs, each `[batch, length]`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Inputs {
-    pub input_ids: GraphTensor,
-    pub attention_mask: GraphTensor,
-}
-
-/// The graph's outputs.
-#[derive(Debug, Clone, Deserialize)]
+/// Types of the graph's outputs.
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outputs {
-    /// `[batch, hidden]`, L2-normalized.
-    pub dense: GraphTensor,
-    /// `[batch, length]`; absent for a model without a sparse head.
-    pub token_weights: Option<GraphTensor>,
+    pub dense: FloatType,
+    /// Absent for a model without a sparse head.
+    pub token_weights: Option<FloatType>,
 }
 
-/// Name and type of a tensor of the graph.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GraphTensor {
-    pub name: String,
-    #[serde(rename = "type")]
-    pub element: TensorType,
-}
-
-/// Types that the engines can fill or read.
+/// Types that the engines can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TensorType {
-    Int32,
-    Int64,
+pub enum FloatType {
     Float32,
     Float16,
-}
-
-impl TensorType {
-    const fn is_integer(self) -> bool {
-        matches!(self, Self::Int32 | Self::Int64)
-    }
 }
 
 /// Digest and size of a file.
@@ -189,7 +156,11 @@ impl Tolerances {
 pub enum ManifestError {
     #[error("it is not a manifest this build can read")]
     Json(#[from] serde_json::Error),
-    #[error("format_version is {0}, this build reads {FORMAT_VERSION}")]
+    #[error(
+        "format_version is {0}, this build reads {FORMAT_VERSION}, whose graphs take several texts \
+         a row: make the package again, the default one with scripts/serve.sh, another one with \
+         scripts/export_onnx.py"
+    )]
     FormatVersion(u32),
     #[error("{field}: {problem}")]
     Field { field: &'static str, problem: String },
@@ -209,7 +180,7 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(json)?;
         manifest.check_numbers()?;
-        manifest.check_tensors()?;
+        manifest.check_sparse()?;
         manifest.check_files()?;
         manifest.check_canary()?;
         for (field, part) in [("quantized", &manifest.quantized), ("fp8", &manifest.fp8)] {
@@ -253,16 +224,7 @@ impl Manifest {
         require(prompt, "default_prompt", || "it names a prompt that `prompts` lacks".into())
     }
 
-    fn check_tensors(&self) -> Result<(), ManifestError> {
-        let inputs = [&self.inputs.input_ids, &self.inputs.attention_mask];
-        require(inputs.iter().all(|tensor| tensor.element.is_integer()), "inputs", || {
-            "ids and mask must be int32 or int64".into()
-        })?;
-        let outputs = [Some(&self.outputs.dense), self.outputs.token_weights.as_ref()];
-        let float = |tensor: &&GraphTensor| !tensor.element.is_integer();
-        require(outputs.iter().flatten().all(float), "outputs", || {
-            "vectors must be float32 or float16".into()
-        })?;
+    fn check_sparse(&self) -> Result<(), ManifestError> {
         require(self.sparse.is_some() == self.outputs.token_weights.is_some(), "sparse", || {
             "`sparse` and the output `token_weights` must both be there or both be absent".into()
         })?;
@@ -324,16 +286,13 @@ mod tests {
     fn valid() -> Value {
         let digest = "0".repeat(64);
         json!({
-            "format_version": 1, "model_id": "m", "aliases": [], "revision": "r",
+            "format_version": 2, "model_id": "m", "aliases": [], "revision": "r",
             "license": "MIT", "hidden_size": 2, "vocab_size": 10, "max_input_tokens": 8,
             "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "unk_token_id": 3,
             "pooling": "mean", "matryoshka_dimensions": [1],
             "prompts": {"query": "q: "}, "default_prompt": "query",
             "sparse": {"dropped_token_ids": [0, 1, 2, 3], "head": "by hand"},
-            "inputs": {"input_ids": {"name": "input_ids", "type": "int32"},
-                       "attention_mask": {"name": "attention_mask", "type": "int64"}},
-            "outputs": {"dense": {"name": "dense", "type": "float32"},
-                        "token_weights": {"name": "token_weights", "type": "float16"}},
+            "outputs": {"dense": "float32", "token_weights": "float16"},
             "files": {"model.onnx": {"sha256": digest, "bytes": 1},
                       "tokenizer.json": {"sha256": digest, "bytes": 1}},
             "plans": [],
@@ -351,13 +310,14 @@ mod tests {
     fn a_complete_manifest_is_read() {
         let manifest = parse(&valid()).expect("it is complete");
         assert_eq!(manifest.dimensions(), [1, 2]);
-        assert_eq!(manifest.outputs.token_weights.map(|t| t.element), Some(TensorType::Float16));
+        assert_eq!(manifest.outputs.token_weights, Some(FloatType::Float16));
     }
 
     #[test]
     fn each_wrong_field_is_named() {
         let cases = [
-            ("/format_version", json!(2), "format_version is 2"),
+            ("/format_version", json!(1), "format_version is 1"),
+            ("/format_version", json!(1), "scripts/export_onnx.py"),
             ("/model_id", json!(" "), "model_id"),
             ("/hidden_size", json!(0), "hidden_size"),
             ("/hidden_size", json!(3), "canary: 2 golden floats"),
@@ -369,8 +329,7 @@ mod tests {
             ("/default_prompt", json!("passage"), "default_prompt"),
             ("/sparse", json!(null), "sparse"),
             ("/sparse/dropped_token_ids", json!([2, 1]), "dropped_token_ids must ascend"),
-            ("/inputs/input_ids/type", json!("float32"), "int32 or int64"),
-            ("/outputs/dense/type", json!("int32"), "float32 or float16"),
+            ("/outputs/dense", json!("int32"), "not a manifest"),
             ("/files", json!({}), "model.onnx is not listed"),
             ("/files/model.onnx/sha256", json!("xyz"), "64 lower-case"),
             ("/canary/token_ids", json!([]), "its token ids"),

@@ -5,7 +5,9 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
-use super::tests::{LATER, buffers, rows_of, scheduler_of, scheduler_of_all, scheduler_with};
+use super::tests::{
+    LATER, buffers, in_row, rows_of, scheduler_of, scheduler_of_all, scheduler_with,
+};
 use super::*;
 use crate::batch::{TokenIds, Vectors};
 use crate::locks::ordered::in_many_orders;
@@ -176,7 +178,7 @@ fn requests_of_the_same_text_are_answered_in_every_order() {
             let workers = spawn_all(WORKERS, move |worker| {
                 of_workers.worker_opened(worker);
                 while let Some(job) = of_workers.next_job(worker) {
-                    let row = TextRow::of(&buffers().output(), 0, job.items[0].ids().len());
+                    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids().len());
                     job.complete(vec![Ok(row)]);
                 }
                 of_workers.worker_lost(worker);

@@ -6,7 +6,7 @@ use super::Scheduler;
 use super::state::{Action, Digest, Event};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
 use crate::batch::plan::Sequence;
-use crate::batch::{Bucket, Priority, TokenIds, Vectors};
+use crate::batch::{Bucket, Place, Priority, TokenIds, Vectors};
 use crate::clock::Moment;
 use crate::dense::is_finite;
 use crate::engine::BatchOutput;
@@ -165,11 +165,11 @@ impl JobItem {
 }
 
 impl TextRow {
-    /// A text's rows of a run, row `row` of its batch. Both are copied, whatever its request wants:
-    /// a request for the other one may have come meanwhile.
-    pub(crate) fn of(output: &BatchOutput<'_>, row: usize, tokens: usize) -> Self {
-        let dense = output.dense_row(row);
-        let weights = output.weights_row(row, tokens);
+    /// A text's rows of a run, where it lies in its batch. Both are copied, whatever its request
+    /// wants: a request for the other one may have come meanwhile.
+    pub(crate) fn of(output: &BatchOutput<'_>, place: Place, tokens: usize) -> Self {
+        let dense = output.dense_of(place);
+        let weights = output.weights_of(place, tokens);
         let lost = match (is_finite(&dense), is_finite(&weights)) {
             (true, true) => None,
             (false, true) => Some(Vectors::Dense),

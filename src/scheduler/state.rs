@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::Refusal;
 use crate::batch::cost::{CostModel, Fit, RunCost, Times};
-use crate::batch::plan::{BucketTable, Sequence, WaitingItem, WaitingItems};
+use crate::batch::plan::{Sequence, Shapes, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority, Vectors};
 use crate::clock::Moment;
 
@@ -41,8 +41,6 @@ use workers::{RunningBatch, WorkerState};
 pub struct StateConfig {
     /// Items waiting or running.
     pub capacity: usize,
-    /// After this wait an item leads the next batch.
-    pub max_age: Duration,
     /// How many there will be, the wide one left out.
     pub workers: usize,
     /// Whether there will be one more, which is wide: see `wide`.
@@ -194,11 +192,11 @@ pub struct SchedulerState<T = ()> {
 
 impl<T: Clone> SchedulerState<T> {
     /// Nothing waits, no worker lives.
-    pub fn new(config: StateConfig, table: BucketTable) -> Self {
+    pub fn new(config: StateConfig, shapes: Shapes) -> Self {
         let (cost, all) = (RunCost::new(), config.workers + usize::from(config.wide));
         Self {
             config,
-            waiting: WaitingItems::new(table, cost.model()),
+            waiting: WaitingItems::new(shapes, cost.model()),
             groups: Groups::default(),
             items: FxHashMap::default(),
             deadlines: BTreeSet::new(),
@@ -319,7 +317,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Longest item that can be run.
     pub(crate) fn max_length(&self) -> usize {
-        self.waiting.table().max_length()
+        self.waiting.shapes().max_length()
     }
 
     /// How many items ended how.

@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::batch::{TokenIds, Vectors};
+use crate::batch::{Place, TokenIds, Vectors};
 use crate::clock::ManualClock;
 use crate::engine::fake::RowBuffers;
 
@@ -21,10 +21,11 @@ pub(super) fn scheduler_with(workers: usize, wide: bool) -> Scheduler {
 
 /// The same with room for rows besides.
 pub(super) fn scheduler_of_all(workers: usize, wide: bool, cache_bytes: CacheBytes) -> Scheduler {
-    let buckets = vec![Bucket { rows: 1, length: 16 }, Bucket { rows: 4, length: 16 }];
+    let shapes = vec![Bucket { rows: 1, length: 8 }, Bucket { rows: 4, length: 8 }];
+    let shapes = Shapes::new(shapes, false);
     let workers = Workers::new(workers as u64).expect("in range");
     let config = SchedulerConfig { wide, cache_bytes, ..SchedulerConfig::new(workers) };
-    Scheduler::new(config, buckets, Arc::new(ManualClock::default()))
+    Scheduler::new(config, shapes, Arc::new(ManualClock::default()))
 }
 
 /// One worker that lives.
@@ -56,12 +57,9 @@ fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket 
 fn run_next(scheduler: &Scheduler, buffers: &RowBuffers) -> usize {
     let job = scheduler.next_job(0).expect("it waits");
     let output = buffers.output();
-    let rows = job
-        .items
-        .iter()
-        .enumerate()
-        .map(|(row, item)| Ok(TextRow::of(&output, row, item.ids().len())));
-    let rows: Vec<RowOrError> = rows.collect();
+    let row =
+        |(row, item): (usize, &JobItem)| Ok(TextRow::of(&output, in_row(row), item.ids().len()));
+    let rows: Vec<RowOrError> = job.items.iter().enumerate().map(row).collect();
     let texts = rows.len();
     job.complete(rows);
     texts
@@ -88,15 +86,20 @@ fn a_lost_worker_answers_what_it_ran() {
     assert_eq!(scheduler.snapshot().counts.failed, 1);
 }
 
-/// Four rows of four dense floats, of which the one of the row's number is one, and sixteen weights
+/// The only text of a row.
+pub(super) const fn in_row(row: usize) -> Place {
+    Place { row, start: 0, segment: 0 }
+}
+
+/// Four rows of four dense floats, of which the one of the row's number is one, and eight weights
 /// of that number.
 pub(super) fn buffers() -> RowBuffers {
     let mut buffers = RowBuffers::new(4);
-    buffers.resize(Bucket { rows: 4, length: 16 });
+    buffers.resize(Bucket { rows: 4, length: 8 });
     let dense = buffers.dense.iter_mut().enumerate();
     dense.for_each(|(place, value)| *value = f32::from(u8::from(place / 4 == place % 4)));
     let weights = buffers.token_weights.iter_mut().enumerate();
-    weights.for_each(|(place, value)| *value = (place / 16) as f32);
+    weights.for_each(|(place, value)| *value = (place / 8) as f32);
     buffers
 }
 
@@ -158,7 +161,7 @@ fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
     let second = submit(&scheduler, Vectors::Sparse);
     drop(first);
     assert_eq!(scheduler.snapshot().queue_depth, 0);
-    let row = TextRow::of(&buffers().output(), 0, job.items[0].ids().len());
+    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids().len());
     job.complete(vec![Ok(row)]);
     assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
     let counts = scheduler.snapshot().counts;
@@ -217,8 +220,10 @@ fn rows_that_a_later_run_would_not_give_are_not_kept() {
         let scheduler = caching_scheduler();
         let ticket = submit(&scheduler, Vectors::Dense);
         let job = scheduler.next_job(0).expect("it waits");
-        let row =
-            TextRow { rescued, ..TextRow::of(&buffers.output(), 0, job.items[0].ids().len()) };
+        let row = TextRow {
+            rescued,
+            ..TextRow::of(&buffers.output(), in_row(0), job.items[0].ids().len())
+        };
         job.complete(vec![Ok(row)]);
         assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
         assert_eq!(scheduler.snapshot().cache.entries, 0);

@@ -423,7 +423,7 @@ fn plan(engine: &dyn Engine, scheduler: &Scheduler, choice: WarmUp) -> WarmUpPla
         WarmUp::Common if engine.compiles_shapes() => WarmUp::All,
         choice => choice,
     };
-    WarmUpPlan::new(scheduler.buckets(), choice)
+    WarmUpPlan::new(scheduler.shapes().prepared(), choice)
 }
 
 #[cfg(test)]

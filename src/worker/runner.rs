@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::batch::plan::BucketTable;
-use crate::batch::{Batch, Bucket, Priority, TokenIds};
+use crate::batch::plan::Shapes;
+use crate::batch::{Batch, Bucket, Place, Priority, TokenIds};
 use crate::clock::Clock;
 use crate::engine::{EngineError, Session};
 use crate::scheduler::{Incidents, Ran, RowOrError, RunError, TextRow};
@@ -15,7 +15,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) session: Box<dyn Session>,
     /// For the log.
     worker: usize,
-    buckets: BucketTable,
+    shapes: Shapes,
     clock: Arc<dyn Clock>,
     incidents: &'a Incidents,
 }
@@ -31,15 +31,15 @@ pub(crate) struct RunOutcome {
 }
 
 impl<'a> Runner<'a> {
-    /// For a session that was opened for `buckets`.
+    /// For a session that was opened for `shapes`.
     pub(crate) fn new(
         session: Box<dyn Session>,
         worker: usize,
-        buckets: &[Bucket],
+        shapes: Shapes,
         clock: Arc<dyn Clock>,
         incidents: &'a Incidents,
     ) -> Self {
-        Self { session, worker, buckets: BucketTable::new(buckets), clock, incidents }
+        Self { session, worker, shapes, clock, incidents }
     }
 
     /// Runs items as one batch. `record` is told of each run that gave rows. The session must not
@@ -55,7 +55,7 @@ impl<'a> Runner<'a> {
             Err(EngineError::OutOfMemory(reason)) => {
                 tracing::warn!(worker = self.worker, reason, "a batch is run again in halves");
                 self.incidents.batches_split.add(1);
-                self.run_halves(priority, items, record)
+                self.run_halves(bucket, priority, items, record)
             }
             once => of_all(once, items.len()),
         }
@@ -64,14 +64,15 @@ impl<'a> Runner<'a> {
     /// The halves, which may be run in theirs; or the only item once more.
     fn run_halves(
         &mut self,
+        whole: Bucket,
         priority: Priority,
         items: &[TokenIds],
         record: &dyn Fn(&Ran<'_>),
     ) -> RunOutcome {
         let (mut all, mut last) = (Vec::with_capacity(items.len()), None::<EngineError>);
         for half in items.chunks(items.len().div_ceil(2)) {
-            let longest = half.iter().map(|ids| ids.len()).max().unwrap_or_default();
-            let bucket = self.buckets.smallest(half.len(), longest);
+            let lengths: Vec<usize> = half.iter().map(|ids| ids.len()).collect();
+            let bucket = self.shapes.smallest(&lengths, whole);
             let ended = match &last {
                 Some(error) if !survived(error) => of_all(Err(error.clone()), half.len()),
                 _ if half.len() < items.len() => self.run(bucket, priority, half, record),
@@ -94,13 +95,20 @@ impl<'a> Runner<'a> {
         let batch = batch(bucket, priority, items)?;
         let session = &mut *self.session;
         let output = catch_panic(|| session.run(&batch))?;
-        let row = |(row, ids): (usize, &TokenIds)| TextRow::of(&output, row, ids.len());
-        let mut rows: Vec<TextRow> = items.iter().enumerate().map(row).collect();
+        let row = |(ids, place): (&TokenIds, &Place)| TextRow::of(&output, *place, ids.len());
+        let mut rows: Vec<TextRow> = items.iter().zip(batch.places()).map(row).collect();
         let (times, whole) = (output.times, self.clock.now().since(started));
         record(&Ran { bucket, items, times, whole });
-        for (row, ids) in rows.iter_mut().zip(items).filter(|(row, _)| row.lost.is_some()) {
+        for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
+            // A number that is not finite spreads over its row, to the other texts too.
+            if !batch.is_alone(item) {
+                *row = self.run_alone(priority, &items[item])?;
+                if row.lost.is_none() {
+                    continue;
+                }
+            }
             self.incidents.rows_not_finite.add(1);
-            match self.rescue(priority, ids) {
+            match self.rescue(priority, &items[item]) {
                 None => {}
                 Some(Ok(rescued)) => {
                     let finite = rescued.lost.is_none();
@@ -116,20 +124,28 @@ impl<'a> Runner<'a> {
         Ok(rows)
     }
 
+    /// A text in a row of its own.
+    fn run_alone(&mut self, priority: Priority, ids: &TokenIds) -> Result<TextRow, EngineError> {
+        let batch = batch(self.shapes.row(ids.len()), priority, std::slice::from_ref(ids))?;
+        let session = &mut *self.session;
+        let output = catch_panic(|| session.run(&batch))?;
+        Ok(TextRow::of(&output, batch.places()[0], ids.len()))
+    }
+
     /// `None` when the engine has no rescue precision.
     fn rescue(
         &mut self,
         priority: Priority,
         ids: &TokenIds,
     ) -> Option<Result<TextRow, EngineError>> {
-        let bucket = self.buckets.smallest(1, ids.len());
-        let batch = match batch(bucket, priority, std::slice::from_ref(ids)) {
+        let batch = match batch(self.shapes.row(ids.len()), priority, std::slice::from_ref(ids)) {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),
         };
         let session = &mut *self.session;
         let ran = catch_panic(|| session.rescue(&batch).transpose()).transpose()?;
-        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, 0, ids.len()) };
+        let place = batch.places()[0];
+        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, place, ids.len()) };
         Some(ran.map(row))
     }
 }
@@ -206,7 +222,8 @@ mod tests {
         let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
         let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
         let bucket = |rows| Bucket { rows, length: 8 };
-        let mut runner = Runner::new(session, 0, &[bucket(2), bucket(4)], clock, &incidents);
+        let shapes = Shapes::new(vec![bucket(2), bucket(4)], false);
+        let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
         let items: Vec<TokenIds> = (1..4).map(|id| TokenIds::new(&[0, id, 2])).collect();
         let seen = RefCell::new(Vec::new());
         let record = |ran: &Ran<'_>| seen.borrow_mut().push((ran.items.len(), ran.whole));
@@ -224,8 +241,8 @@ mod tests {
         let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
         let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
         let bucket = |rows| Bucket { rows, length: 8 };
-        let buckets = [bucket(2), bucket(4), bucket(8)];
-        let mut runner = Runner::new(session, 0, &buckets, clock, &incidents);
+        let shapes = Shapes::new(vec![bucket(2), bucket(4), bucket(8)], false);
+        let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
         let items: Vec<TokenIds> = (1..9).map(|id| TokenIds::new(&[0, id, 2])).collect();
         let ran = RefCell::new(Vec::new());
         let record = |one: &Ran<'_>| ran.borrow_mut().push(one.items.len());

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::plan::bucket_ladder;
+use crate::batch::plan::Shapes;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::clock::{ManualClock, Moment};
 use crate::config::WarmUp;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, Session};
-use crate::limits::{COMMON_TIME, MaxBatchRows, MaxBatchTokens, Workers};
+use crate::limits::{COMMON_TIME, MaxBatchTokens, Workers};
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
@@ -93,7 +93,7 @@ impl Started {
         });
         let workers = Workers::new(workers).expect("in range");
         let config = SchedulerConfig::new(workers);
-        let scheduler = Scheduler::new(config, buckets(), clock.clone());
+        let scheduler = Scheduler::new(config, shapes(), clock.clone());
         let config = PoolConfig { warm_up, ..PoolConfig::new(workers) };
         let progress = Arc::clone(&config.progress);
         let pool = WorkerPool::start(engine, scheduler.clone(), clock.clone(), config);
@@ -122,8 +122,8 @@ impl Started {
     }
 }
 
-fn buckets() -> Vec<Bucket> {
-    bucket_ladder(8192, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT)
+fn shapes() -> Shapes {
+    Shapes::on_cpu(8192, MaxBatchTokens::DEFAULT)
 }
 
 const FAST: TokenTime = Duration::from_nanos(50);
@@ -134,7 +134,7 @@ fn long_shapes_do_not_delay_the_start() {
     let first = Started::new(WarmUp::Common, FAST, false, 1).first();
     let longest = first.iter().map(|bucket| bucket.length).max();
     assert_eq!(longest, Some(512), "a run of 8192 tokens takes seconds");
-    let common = buckets().into_iter().filter(|bucket| bucket.length <= 512);
+    let common = shapes().prepared().to_vec().into_iter().filter(|bucket| bucket.length <= 512);
     assert!(common.into_iter().all(|bucket| first.contains(&bucket)));
 }
 
@@ -159,7 +159,7 @@ fn a_slow_model_is_ready_before_all_common_shapes_have_run() {
     assert!((2000..=most).contains(&tokens), "{tokens} tokens of 1 ms");
     // Shapes that take two seconds or more are not worth their run.
     let later = started.later();
-    assert!(later.contains(&512) && later.contains(&1024), "{later:?}");
+    assert!(later.contains(&1024), "{later:?}");
     assert!(later.iter().all(|&length| length <= 2000), "{later:?}");
 }
 
@@ -167,7 +167,7 @@ fn a_slow_model_is_ready_before_all_common_shapes_have_run() {
 fn all_shapes_come_first_when_asked_for_and_where_they_are_compiled() {
     for (warm_up, compiles) in [(WarmUp::All, false), (WarmUp::Common, true)] {
         let started = Started::new(warm_up, SLOW, compiles, 1);
-        assert!(started.first().starts_with(&buckets()), "{warm_up:?}");
+        assert!(started.first().starts_with(shapes().prepared()), "{warm_up:?}");
         assert_eq!(started.progress.step(), None);
     }
 }

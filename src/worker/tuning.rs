@@ -11,6 +11,7 @@ use super::catch_panic;
 use super::warm_up::warm_up_batch;
 use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit, keep_shortest};
+use crate::batch::plan::{ROW_TOKENS, Shapes};
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineError, Session};
 
@@ -27,15 +28,15 @@ const ROUNDS_MAX: usize = 50;
 /// What is measured of each split.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    /// Padded tokens of batches of the longer texts, ascending.
+    /// Tokens of batches of shared rows, ascending.
     pub batches: Vec<usize>,
-    /// Tokens of single texts, ascending; each is rounded up to a bucket's.
+    /// Tokens of single texts, ascending.
     pub(crate) lengths: [usize; 2],
 }
 
 impl Workload {
     /// Opens a session for each worker on a thread of its own and runs batches on them, of some of
-    /// `buckets`.
+    /// `shapes`.
     ///
     /// Larger batches than those that ran are passed over when the engine has no memory for them.
     ///
@@ -44,20 +45,21 @@ impl Workload {
     pub(crate) fn measure(
         &self,
         engine: &dyn Engine,
-        buckets: &[Bucket],
+        shapes: &Shapes,
         split: Split,
         clock: &dyn Clock,
     ) -> Result<Measured, EngineError> {
-        let open = || engine.open_session(buckets);
+        let open = || engine.open_session(shapes.prepared());
         thread::scope(|scope| {
             let threads = MeasuringThreads::open(scope, &open, split.workers, clock)?;
-            let singles = self.lengths.map(|length| largest_bucket(buckets, length, 0));
+            let singles = self.lengths.map(|length| shapes.row(length));
             let times = threads.best(threads.round(&singles, 1)?, 1)?;
             let alone = times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32;
-            let (first, memory_tokens) = self.first_runs(&threads, buckets)?;
+            let (first, memory_tokens) = self.first_runs(&threads, shapes)?;
             let times = threads.best(first, split.workers)?;
             let cost = fit(&times).map(|fit| fit.model).unwrap_or_default();
-            Ok(Measured { split, alone, cost, length: self.lengths[1], memory_tokens })
+            let length = shared_rows(shapes, 0).length;
+            Ok(Measured { split, alone, cost, length, memory_tokens })
         })
     }
 
@@ -66,12 +68,12 @@ impl Workload {
     fn first_runs(
         &self,
         threads: &MeasuringThreads<'_>,
-        buckets: &[Bucket],
+        shapes: &Shapes,
     ) -> Result<(Times, Option<usize>), EngineError> {
         let mut times = Times::new();
         for &batch in [0].iter().chain(&self.batches) {
-            let shape = largest_bucket(buckets, self.lengths[1], batch);
-            // The number of rows has its own limit, so a larger batch may be the same.
+            let shape = shared_rows(shapes, batch);
+            // A larger batch may be the same where there is no shape between them.
             let last = times.last().map(|(last, _)| *last);
             if last == Some(shape) {
                 continue;
@@ -89,15 +91,11 @@ impl Workload {
     }
 }
 
-/// Of the shortest length that holds `length` tokens, or the longest there is: the most rows within
-/// a budget, or the fewest there are.
-fn largest_bucket(buckets: &[Bucket], length: usize, batch_tokens: usize) -> Bucket {
-    let longest = buckets.iter().map(|bucket| bucket.length).max().unwrap_or(length);
-    let holding = buckets.iter().map(|bucket| bucket.length).filter(|&found| found >= length);
-    let length = holding.min().unwrap_or(longest);
-    let same = buckets.iter().filter(|bucket| bucket.length == length);
-    let within = same.clone().filter(|bucket| bucket.tokens() <= batch_tokens).max();
-    within.or_else(|| same.min()).copied().unwrap_or(Bucket { rows: 1, length })
+/// The most rows that short texts share within so many tokens, or one of them.
+fn shared_rows(shapes: &Shapes, batch_tokens: usize) -> Bucket {
+    let one = shapes.row(ROW_TOKENS);
+    let alike = shapes.prepared().iter().filter(|shape| shape.length == one.length);
+    alike.filter(|shape| shape.tokens() <= batch_tokens).max().copied().unwrap_or(one)
 }
 
 /// Opens a session on the thread that calls it.

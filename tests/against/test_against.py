@@ -18,7 +18,7 @@ TIMEOUT_S = 240
 
 def engine(run_ms: int) -> list[str]:
     """One worker that takes so long for each batch of one text."""
-    few = ["--workers", "1", "--max-batch-rows", "1", "--max-batch-tokens", "64"]
+    few = ["--workers", "1", "--max-batch-tokens", "8"]
     return ["--engine", "fake", "--fake-run-ms", str(run_ms), *few]
 
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use duovec::batch::{Batch, Bucket, TokenIds};
+use duovec::batch::{Batch, Bucket, Place, TokenIds};
 use duovec::engine::fake::{RowBuffers, expected_dense};
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use fastrand::Rng;
@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Panic,
     /// The next run fails.
     Fail,
-    /// Rows of the text "two" have a NaN in the next run.
+    /// Rows of the text "two" have a NaN, up to its next run in a row of its own.
     NotFinite,
     /// The next run loses its session, and no other can be opened.
     LoseSession,
@@ -204,19 +204,25 @@ impl Session for TestSession {
             Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),
             Some(Fault::NotFinite) | None => {}
         }
-        let rows = &mut self.rows;
-        rows.resize(batch.bucket());
-        for (row, ids) in batch.items().iter().enumerate() {
-            let dense = &mut rows.dense[row * HIDDEN..][..HIDDEN];
+        let (rows, bucket) = (&mut self.rows, batch.bucket());
+        rows.resize(bucket);
+        for (ids, place) in batch.items().iter().zip(batch.places()) {
+            let span = place.row * bucket.spans() + place.segment;
+            let dense = &mut rows.dense[span * HIDDEN..][..HIDDEN];
             dense.copy_from_slice(&expected_dense(ids, HIDDEN));
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);
             }
-            let length = batch.bucket().length;
-            let weights = &mut rows.token_weights[row * length..][..ids.len()];
+            let start = place.row * bucket.length + place.start;
+            let weights = &mut rows.token_weights[start..][..ids.len()];
             weights.copy_from_slice(&self.controls.weights(ids));
             if fault == Some(Fault::NotFinite) && ids.contains(&TWO_ID) {
                 (dense[1], weights[1]) = (f32::NAN, f32::NAN);
+                let in_row = |other: &&Place| other.row == place.row;
+                if batch.places().iter().filter(in_row).count() > 1 {
+                    // The text is run again without those beside it.
+                    self.controls.behaviour.lock().fault = fault;
+                }
             }
         }
         Ok(rows.output())

@@ -60,23 +60,20 @@ pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
 fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
     let ids = TokenIds::new(&CANARY);
     let weights = weights_of(&ids);
-    let tensor = |name: &str, kind: &str| json!({"name": name, "type": kind});
     let mut manifest = json!({
-        "format_version": 1, "model_id": MODEL, "aliases": [ALIAS], "revision": "r1",
+        "format_version": 2, "model_id": MODEL, "aliases": [ALIAS], "revision": "r1",
         "license": "Apache-2.0", "hidden_size": HIDDEN, "vocab_size": VOCAB,
         "max_input_tokens": MAX_TOKENS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
         "unk_token_id": 3, "pooling": "mean", "matryoshka_dimensions": [CUT],
         "prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt": null,
-        "inputs": {"input_ids": tensor("input_ids", "int32"),
-                   "attention_mask": tensor("attention_mask", "int32")},
-        "outputs": {"dense": tensor("dense", "float32")},
+        "outputs": {"dense": "float32"},
         "files": files,
         "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, HIDDEN),
                    "sparse": [], "tolerances": {"dense_cosine_min": 0.999, "sparse_max_abs": 0.01}},
     });
     if has_sparse {
         manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
-        manifest["outputs"]["token_weights"] = tensor("token_weights", "float32");
+        manifest["outputs"]["token_weights"] = "float32".into();
         manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
     }
     fs::write(folder.join("manifest.json"), manifest.to_string()).expect("it is written");

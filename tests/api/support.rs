@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use duovec::batch::cost::{CostModel, Fit};
-use duovec::batch::plan::bucket_ladder;
+use duovec::batch::plan::Shapes;
 use duovec::batch::{TokenIds, Vectors};
 use duovec::clock::{Clock, RealClock};
 use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
-use duovec::limits::{CacheBytes, MaxBatchRows, MaxBatchTokens, QueueCapacity, Workers};
+use duovec::limits::{CacheBytes, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
@@ -107,8 +107,8 @@ impl Model {
             ..SchedulerConfig::new(Workers::new(WORKERS).expect("in range"))
         };
         let max_batch_tokens = MaxBatchTokens::DEFAULT;
-        let buckets = bucket_ladder(MAX_TOKENS, max_batch_tokens, MaxBatchRows::DEFAULT);
-        let scheduler = Scheduler::new(config, buckets, Arc::clone(clock));
+        let shapes = Shapes::on_cpu(MAX_TOKENS, max_batch_tokens);
+        let scheduler = Scheduler::new(config, shapes, Arc::clone(clock));
         let clock = Arc::clone(clock);
         let shared = Arc::clone(&engine) as Arc<dyn Engine>;
         let pool_config = PoolConfig::new(config.workers);

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import onnxruntime
 import pytest
 
 from conformance.reference_tokenizer import SentencepieceTokenizer
+from default_package import rows
 from own_code import Ask
 from rules import Selection, best_weights, edges, select
 from server import Server, running
@@ -53,36 +53,31 @@ def raws(package: Path, manifest: dict[str, Any], reference: SentencepieceTokeni
     texts = generated(TEXTS, LONGEST_WORDS)
     prompt = manifest["prompts"][manifest["default_prompt"]]
     own = reference.encode(prompt, escape=False)
-    rows = []
+    sequences = []
     for text in texts:
         ids = reference.encode(prompt + text, escape=False)
         assert ids[: len(own)] == own, f"{text!r} melts into the prompt"
-        rows.append([manifest["bos_token_id"], *ids, manifest["eos_token_id"]])
+        sequences.append([manifest["bos_token_id"], *ids, manifest["eos_token_id"]])
     first = 1 + len(own)
-    weights = token_weights(package / "model.onnx", rows)
+    weights = token_weights(package / "model.onnx", sequences)
     return [
         Raw(text, ids[first:], row[first:])
-        for text, ids, row in zip(texts, rows, weights, strict=True)
+        for text, ids, row in zip(texts, sequences, weights, strict=True)
     ]
 
 
-def token_weights(path: Path, rows: list[list[int]]) -> list[list[float]]:
-    """The graph's output for each row of ids, in batches of neighbours in length."""
+def token_weights(path: Path, sequences: list[list[int]]) -> list[list[float]]:
+    """The graph's output for each text, which has a row of its own: the server packs several."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    found: list[list[float]] = [[] for _ in rows]
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    found: list[list[float]] = [[] for _ in sequences]
+    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
     for start in range(0, len(order), BATCH_ROWS):
         picked = order[start : start + BATCH_ROWS]
-        length = max(len(rows[i]) for i in picked)
-        ids = np.full((len(picked), length), PAD, np.int32)
-        mask = np.zeros_like(ids)
-        for row, i in enumerate(picked):
-            ids[row, : len(rows[i])] = rows[i]
-            mask[row, : len(rows[i])] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        (weights,) = session.run(["token_weights"], inputs)
-        for row, i in enumerate(picked):
-            found[i] = weights[row, : len(rows[i])].tolist()
+        length = max(len(sequences[i]) for i in picked)
+        batch = rows.batch(sequences, [[i] for i in picked], length, PAD, "mean")
+        (weights,) = session.run(["token_weights"], batch.inputs)
+        for at in batch.places:
+            found[at.text] = weights[at.row, at.tokens].tolist()
     return found
 
 

@@ -66,7 +66,7 @@ def quietest(measure: Callable[[], Seen]) -> Seen:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `duovec bench` says of a server of the fleet."""
     command: list[str | Path] = [programs.BINARY, "bench", TINY, "--engine", "fake", "--json"]
-    command += ["--fake-run-ms", str(RUN_MS), "--max-batch-rows", "1", "--log-level", "error"]
+    command += ["--fake-run-ms", str(RUN_MS), "--max-batch-tokens", "8", "--log-level", "error"]
     text = programs.run(*command, "--shapes", "1x8,1x64", "--ms-per-shape", "300")
     path = tmp_path_factory.mktemp("measured") / "bench.json"
     path.write_text(text)
@@ -83,7 +83,7 @@ def arrivals() -> list[float]:
 def plan(measured: Path, trace: Path, overhead_ms: float) -> dict[str, Any]:
     """The prediction for three servers."""
     command: list[str | Path] = [programs.BINARY, "plan-capacity", "--server", measured]
-    command += ["--workers", "1", "--max-batch-rows", "1", "--max-batch-tokens", "64"]
+    command += ["--workers", "1", "--max-batch-tokens", "8"]
     command += ["--request-timeout-ms", str(TIMEOUT_MS), "--overhead-ms", f"{overhead_ms:.3f}"]
     return json.loads(
         programs.run(*command, "--trace", trace, "--servers", str(len(HOSTS)), "--json")

@@ -18,7 +18,7 @@ from dockerfile import Container, stages
 from server import ROOT
 
 CPU, GPU = ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.tensorrt"
-QUICK = ["--workers", "1", "--max-batch-tokens", "64", "--max-batch-rows", "8"]
+QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
 NOBODY = "65532"
 
 

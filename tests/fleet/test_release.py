@@ -17,7 +17,7 @@ import programs
 from server import ROOT
 
 RELEASE = ROOT / "scripts/release.sh"
-QUICK = ["--workers", "1", "--max-batch-tokens", "64", "--max-batch-rows", "8"]
+QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
 START_TIMEOUT_S = 120
 
 

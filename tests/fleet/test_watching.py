@@ -194,7 +194,7 @@ def test_prometheus_loads_and_evaluates_every_rule(calm: Prometheus) -> None:
 def test_overload_and_a_dead_server_fulfil_their_alerts(tmp_path: Path) -> None:
     full = ["--package", TINY, "--engine", "fake", "--fake-run-ms", "30", "--max-items", "2"]
     with (
-        running(*full, "--queue-capacity", "6", "--max-batch-rows", "1") as server,
+        running(*full, "--queue-capacity", "6", "--max-batch-tokens", "8") as server,
         running("--package", TINY, "--engine", "fake") as dying,
         scraping([server, dying], tmp_path) as prometheus,
     ):

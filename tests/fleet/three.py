@@ -53,7 +53,7 @@ class Fleet:
     def _start(self, place: int, run_ms: int = RUN_MS, engine: str = "fake") -> Server:
         return Server(
             ["--engine", engine, "--fake-run-ms", str(run_ms), "--package"]
-            + [str(ROOT / "tests/fixtures/tiny"), "--workers", "1", "--max-batch-rows", "1"]
+            + [str(ROOT / "tests/fixtures/tiny"), "--workers", "1", "--max-batch-tokens", "8"]
             + ["--max-batch-tokens", "64", "--host", HOSTS[place]]
             + ["--tls-cert", str(self.certificate), "--tls-key", str(self.key)]
             + ["--unix-socket", str(self.socket(place))],

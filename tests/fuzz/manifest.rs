@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use duovec::batch::plan::bucket_ladder;
+use duovec::batch::plan::Shapes;
 use duovec::config::SpecialTokenText;
-use duovec::limits::{MaxBatchRows, MaxBatchTokens};
+use duovec::limits::MaxBatchTokens;
 use duovec::package::manifest::Manifest;
 use duovec::package::{ModelPackage, PackageError};
 use duovec::tokenize::TextTokenizer;
@@ -185,8 +185,8 @@ fn check_manifest(manifest: &Manifest) {
     assert!(manifest.plans.iter().all(|plan| plain(&plan.file)), "{:?}", manifest.plans);
     assert_eq!(manifest.canary.dense.len(), manifest.hidden_size);
     assert_eq!(manifest.dimensions().last(), Some(&manifest.hidden_size));
-    let (tokens, rows) = (MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
-    let ladder = bucket_ladder(manifest.max_input_tokens, tokens, rows);
-    let longest = ladder.iter().map(|bucket| bucket.length).max();
-    assert_eq!(longest, Some(manifest.max_input_tokens));
+    for shapes in [Shapes::on_cpu, Shapes::on_gpu] {
+        let shapes = shapes(manifest.max_input_tokens, MaxBatchTokens::DEFAULT);
+        assert_eq!(shapes.max_length(), manifest.max_input_tokens);
+    }
 }

@@ -241,7 +241,7 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     refused(&ended, &["its model is \"tiny-test\", not \"another\""]);
     for (name, value, word) in [
         ("DUOVEC_TRUNCATE", "false", "its truncate is \"true\", not \"false\""),
-        ("DUOVEC_MAX_BATCH_ROWS", "8", "its max_batch_rows is \"64\", not \"8\""),
+        ("DUOVEC_MAX_ITEM_BYTES", "9999", "its max_item_bytes is \"1048576\", not \"9999\""),
         ("DUOVEC_MAX_BATCH_TOKENS", "256", "its batch_tokens is \"512\", not \"256\""),
         ("DUOVEC_MODEL_ALIASES", "x", "model_aliases"),
     ] {

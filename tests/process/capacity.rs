@@ -26,8 +26,8 @@ fn folder() -> TempDir {
 
 fn command(server: &Path, arguments: &[&str]) -> Command {
     let mut command = duovec();
-    command.args(["plan-capacity", "--workers", "1", "--max-batch-rows", "1"]);
-    command.args(["--max-batch-tokens", "64", "--server"]).arg(server).args(arguments);
+    command.args(["plan-capacity", "--workers", "1", "--max-batch-tokens", "8"]);
+    command.arg("--server").arg(server).args(arguments);
     command
 }
 
@@ -97,7 +97,7 @@ fn a_trace_is_simulated_as_it_was() {
 fn what_bench_prints_is_understood() {
     let folder = folder();
     let mut measure = duovec();
-    measure.args(["bench", "--engine", "fake", "--fake-run-ms", "10", "--max-batch-rows", "1"]);
+    measure.args(["bench", "--engine", "fake", "--fake-run-ms", "10", "--max-batch-tokens", "8"]);
     measure.args(["--shapes", "1x8,1x64", "--ms-per-shape", "100", "--json"]).arg(tiny());
     measure.args(["--log-level", "error"]);
     let measured = run(&mut measure);

@@ -15,7 +15,7 @@ fn every_value_is_printed_with_its_origin() {
     fs::write(&file, "port = 7\nmax_items = 9\nmodel_aliases = [\"a\", \"b \\\"c\"]\n")
         .expect("it is written");
     let ended = run(duovec()
-        .args(["check", "--max-batch-rows", "3", "--config"])
+        .args(["check", "--queue-capacity", "30", "--config"])
         .arg(&file)
         .env("DUOVEC_PORT", "8"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -23,7 +23,7 @@ fn every_value_is_printed_with_its_origin() {
     for line in [
         "port = \"8\" # environment DUOVEC_PORT".to_owned(),
         format!("max_items = \"9\" # file {place}"),
-        "max_batch_rows = \"3\" # flag --max-batch-rows".to_owned(),
+        "queue_capacity = \"30\" # flag --queue-capacity".to_owned(),
         "host = \"127.0.0.1\" # default".to_owned(),
         "workers = \"auto\" # default".to_owned(),
     ] {

@@ -25,7 +25,7 @@ SCRIPT = ROOT / "examples/ray/embed_corpus.py"
 TINY = str(ROOT / "tests/fixtures/tiny")
 # One worker that takes 10 ms for each text: a part takes a quarter of a second.
 ENGINE = ["--engine", "fake", "--fake-run-ms", "10", "--workers", "1"]
-ENGINE += ["--max-batch-rows", "1", "--max-batch-tokens", "64"]
+ENGINE += ["--max-batch-tokens", "8"]
 FILES, GROUPS, GROUP_ROWS, PART_ROWS = 2, 3, 110, 25
 ROWS, PARTS = FILES * GROUPS * GROUP_ROWS, FILES * GROUPS * 5
 # Every seventh row has no text, and neither has any row of one part.

@@ -1,7 +1,7 @@
 """Small random encoders for the tests of plan building: the good graph, and ways to spoil it.
 
-The same arithmetic as a real export for TensorRT: half-precision weights and activations, fp32
-LayerNorm, fp32 outputs, the scale inside Wq, an additive mask.
+The same inputs, outputs and arithmetic as a real export for TensorRT: half-precision weights and
+activations, fp32 LayerNorm, fp32 outputs, the scale inside Wq, a penalty for other texts' tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Shape:
     vocabulary: int = 500
     positions: int = 128
     element: int = TensorProto.FLOAT16
-    index_type: int = TensorProto.INT32
+    ids_type: int = TensorProto.INT32
     fp8: bool = False
     """Whether products with weights are in 8 bits."""
 
@@ -39,7 +39,7 @@ class RandomEncoder:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.float_type = helper.tensor_dtype_to_np_dtype(shape.element)
-        self.uses_mask = True
+        self.uses_segments = True
 
     def constant(self, name: str, value: np.ndarray) -> str:
         # `ascontiguousarray` would turn a scalar into a list of one.
@@ -102,39 +102,49 @@ class RandomEncoder:
         word_table = self.weights("word.table", shape.vocabulary, shape.hidden, deviation=1.0)
         words = self.op("Gather", [word_table, "input_ids"], "word")
         table = self.weights("position.table", shape.positions, shape.hidden, deviation=0.2)
-        length = self.op("Shape", ["input_ids"], "length", start=1, end=2)
-        start = self.constant("zero", np.asarray([0], np.int64))
-        axis = self.constant("axis0", np.asarray([0], np.int64))
-        places = self.op("Slice", [table, start, length, axis], "position")
+        places = self.op("Gather", [table, "positions"], "position")
         return self.op("Add", [words, places], "embedded")
 
     def penalty(self) -> str:
-        mask = self.cast("attention_mask", "mask", self.shape.element)
-        one = self.constant("one", np.asarray(1.0, self.float_type))
+        sides = [
+            self.op("Unsqueeze", ["segments", self.axes(1, 3)], "column"),
+            self.op("Unsqueeze", ["segments", self.axes(1, 2)], "row"),
+        ]
+        same = self.op("Equal", sides, "same")
+        none = self.constant("none", np.asarray(0.0, self.float_type))
         low = self.constant("low", np.asarray(-10000.0, self.float_type))
-        scaled = self.op("Mul", [self.op("Sub", [one, mask], "padding"), low], "padding.low")
-        axes = self.constant("axes12", np.asarray([1, 2], np.int64))
-        return self.op("Unsqueeze", [scaled, axes], "penalty")
+        return self.op("Where", [same, none, low], "penalty")
+
+    def axes(self, *numbers: int) -> str:
+        name = "axes" + "".join(map(str, numbers))
+        if all(one.name != name for one in self.initializers):
+            self.constant(name, np.asarray(numbers, np.int64))
+        return name
 
     def outputs(self, hidden: str) -> None:
-        axis = self.constant("axis1", np.asarray([1], np.int64))
-        first = self.constant("first", np.asarray(0, np.int64))
         wide = self.cast(hidden, "hidden.f32", TensorProto.FLOAT)
-        row = self.op("Gather", [wide, first], "row", axis=1)
-        length = self.op("ReduceL2", [row, axis], "row.norm", keepdims=1)
-        self.op("Div", [row, length], "dense")
+        pooled = self.op("MatMul", ["span_weights", wide], "pooled")
+        norm = self.op("ReduceL2", [pooled, self.axes(2)], "pooled.norm", keepdims=1)
+        floor = self.constant("floor", np.asarray(1e-12, np.float32))
+        self.op("Div", [pooled, self.op("Max", [norm, floor], "pooled.floor")], "dense")
         head = self.linear(hidden, "sparse", self.shape.hidden, 1)
-        last = self.constant("axis2", np.asarray([2], np.int64))
-        flat = self.op("Squeeze", [head, last], "sparse.flat")
+        flat = self.op("Squeeze", [head, self.axes(2)], "sparse.flat")
         positive = self.op("Relu", [flat], "sparse.positive")
-        self.cast(positive, "token_weights", TensorProto.FLOAT)
+        positive = self.cast(positive, "sparse.f32", TensorProto.FLOAT)
+        if not self.uses_segments:
+            self.op("Identity", [positive], "token_weights")
+            return
+        first = self.constant("first", np.asarray(0, np.int32))
+        real = self.op("GreaterOrEqual", ["segments", first], "real")
+        nothing = self.constant("nothing", np.asarray(0.0, np.float32))
+        self.op("Where", [real, positive, nothing], "token_weights")
 
     def build(self) -> onnx.ModelProto:
         shape = self.shape
         head_size = shape.hidden // shape.heads
         self.constant("split", np.asarray([0, 0, shape.heads, head_size], np.int64))
         self.constant("join", np.asarray([0, 0, shape.hidden], np.int64))
-        penalty = self.penalty() if self.uses_mask else None
+        penalty = self.penalty() if self.uses_segments else None
         hidden = self.norm(self.embeddings(), "embedding.norm")
         for layer in range(shape.layers):
             name = f"layer{layer}"
@@ -148,19 +158,18 @@ class RandomEncoder:
         return self._model()
 
     def _model(self) -> onnx.ModelProto:
-        axes = ["batch", "length"]
-
-        def value(name: str, kind: int, dimensions: list[Any]) -> onnx.ValueInfoProto:
-            return helper.make_tensor_value_info(name, kind, dimensions)
-
-        inputs = [value(name, self.shape.index_type, axes) for name in INPUTS]
+        tokens = ["rows", "length"]
+        value = helper.make_tensor_value_info
+        inputs = [
+            value("input_ids", self.shape.ids_type, tokens),
+            value("positions", TensorProto.INT32, tokens),
+            value("segments", TensorProto.INT32, tokens),
+            value("span_weights", TensorProto.FLOAT, ["rows", "spans", "length"]),
+        ]
         outputs = [
-            value("dense", TensorProto.FLOAT, ["batch", self.shape.hidden]),
-            value("token_weights", TensorProto.FLOAT, axes),
+            value("dense", TensorProto.FLOAT, ["rows", "spans", self.shape.hidden]),
+            value("token_weights", TensorProto.FLOAT, tokens),
         ]
         graph = helper.make_graph(self.nodes, "encoder", inputs, outputs, self.initializers)
         opsets = [helper.make_opsetid("", 20)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-
-INPUTS = ("input_ids", "attention_mask")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from graph import RandomEncoder, Shape
 from onnx import TensorProto, helper, numpy_helper
@@ -26,10 +27,10 @@ def small(**changes: Any) -> onnx.ModelProto:
     return RandomEncoder(Shape(**changes)).build()
 
 
-def without_mask() -> onnx.ModelProto:
-    """The mask is an input that nothing reads."""
+def without_segments() -> onnx.ModelProto:
+    """Which text a token belongs to is an input that nothing reads."""
     encoder = RandomEncoder(SMALL)
-    encoder.uses_mask = False
+    encoder.uses_segments = False
     return encoder.build()
 
 
@@ -56,26 +57,28 @@ def unknown_operator() -> onnx.ModelProto:
 def fixed_shape() -> onnx.ModelProto:
     """Exported without dynamic axes."""
     model = small()
+    sizes = {"rows": 1, "spans": 2, "length": 16}
     for value in model.graph.input:
-        for axis, size in zip(value.type.tensor_type.shape.dim, (1, 16), strict=True):
-            axis.dim_value = size
+        for axis in value.type.tensor_type.shape.dim:
+            axis.dim_value = sizes[axis.dim_param]
     return model
 
 
 def additional_output() -> onnx.ModelProto:
     model = small()
     kind = TensorProto.FLOAT
-    shape = ["batch", "length", SMALL.hidden]
+    shape = ["rows", "length", SMALL.hidden]
     model.graph.output.append(helper.make_tensor_value_info("hidden.f32", kind, shape))
     return model
 
 
-def three_axes() -> onnx.ModelProto:
-    """The hidden states under the name of the dense vector."""
-    model = renamed(small(), "dense", "row.normed")
-    model = renamed(model, "hidden.f32", "dense")
+def two_axes() -> onnx.ModelProto:
+    """One dense vector a row, as packages had it before rows held several texts."""
+    model = renamed(small(), "dense", "dense.spans")
     del model.graph.output[0]
-    shape = ["batch", "length", SMALL.hidden]
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(0, np.int64), "span"))
+    model.graph.node.append(helper.make_node("Gather", ["dense.spans", "span"], ["dense"], axis=1))
+    shape = ["rows", SMALL.hidden]
     model.graph.output.append(helper.make_tensor_value_info("dense", TensorProto.FLOAT, shape))
     return model
 
@@ -93,9 +96,8 @@ def other_hidden_size() -> onnx.ModelProto:
     return small(hidden=32)
 
 
-def manifest(files: dict[str, Any], index_type: str) -> dict[str, Any]:
+def manifest(files: dict[str, Any]) -> dict[str, Any]:
     """What `Shape()` is, in the manifest's words."""
-    integer = {"type": index_type}
     about = {
         "file": "model.fp8.onnx",
         "method": "one scale for all",
@@ -103,7 +105,7 @@ def manifest(files: dict[str, Any], index_type: str) -> dict[str, Any]:
         "retrieval": [],
     }
     return {
-        "format_version": 1,
+        "format_version": 2,
         "fp8": about if about["file"] in files else None,
         "model_id": "random-test",
         "revision": "1",
@@ -117,14 +119,7 @@ def manifest(files: dict[str, Any], index_type: str) -> dict[str, Any]:
         "unk_token_id": 3,
         "pooling": "cls",
         "sparse": {"dropped_token_ids": [0, 1, 2, 3]},
-        "inputs": {
-            "input_ids": {"name": "input_ids", **integer},
-            "attention_mask": {"name": "attention_mask", **integer},
-        },
-        "outputs": {
-            "dense": {"name": "dense", "type": "float32"},
-            "token_weights": {"name": "token_weights", "type": "float32"},
-        },
+        "outputs": {"dense": "float32", "token_weights": "float32"},
         "files": files,
         "plans": [],
         "canary": {
@@ -144,7 +139,6 @@ class Package:
         self.folder = out / name
         self.folder.mkdir(parents=True)
         self.files: dict[str, bytes] = {"tokenizer.json": b"{}"}
-        self.index_type = "int32"
 
     def put(self, content: bytes, name: str = "model.onnx") -> Package:
         self.files[name] = content
@@ -156,7 +150,7 @@ class Package:
             (self.folder / name).write_bytes(content)
             digest = hashlib.sha256(content).hexdigest()
             entries[name] = {"sha256": digest, "bytes": len(content)}
-        text = json.dumps(manifest(entries, self.index_type), indent=2) + "\n"
+        text = json.dumps(manifest(entries), indent=2) + "\n"
         (self.folder / "manifest.json").write_text(text)
 
 
@@ -195,12 +189,12 @@ GRAPHS: dict[str, Callable[[], onnx.ModelProto]] = {
     "narrow_heads": lambda: small(heads=SMALL.hidden),
     "wrong_input_name": lambda: renamed(small(), "input_ids", "ids"),
     "wrong_output_name": lambda: renamed(small(), "dense", "sentence_embedding"),
-    "wrong_type": lambda: small(index_type=TensorProto.INT64),
+    "wrong_type": lambda: small(ids_type=TensorProto.INT64),
     "wrong_columns": other_hidden_size,
-    "three_axes": three_axes,
+    "two_axes": two_axes,
     "fixed_shape": fixed_shape,
     "additional_output": additional_output,
-    "lost_mask": without_mask,
+    "lost_segments": without_segments,
     "unknown_operator": unknown_operator,
     "no_nodes": empty_graph,
     "short_positions": short_positions,
@@ -219,9 +213,6 @@ def main(out: Path) -> None:
     both = Package(out, "half_and_f32").put(small(element=TensorProto.FLOAT).SerializeToString())
     both.put(whole, "model.fp16.onnx").put(brain, "model.bf16.onnx")
     both.put(small(fp8=True).SerializeToString(), "model.fp8.onnx").finish()
-    wide = Package(out, "int64").put(small(index_type=TensorProto.INT64).SerializeToString())
-    wide.index_type = "int64"
-    wide.finish()
     with_external_data(out, "external_data", complete=True)
     with_external_data(out, "missing_data", complete=False)
 

@@ -43,20 +43,20 @@ MISTAKES = [
     Mistake(
         "tensors are not aligned",
         "layout.cc",
-        "return {aligned(place.offset + place.bytes), bytes};",
-        "return {place.offset + place.bytes, bytes};",
+        "layout.tensors[tensor] = {aligned(end), is_there ? bytes : 0};",
+        "layout.tensors[tensor] = {end, is_there ? bytes : 0};",
     ),
     Mistake(
-        "the mask is not copied",
+        "only the ids are copied",
         "session.cc",
         "staged_->layout.inputs_bytes, cudaMemcpyHostToDevice",
-        "staged_->layout.input_ids.bytes, cudaMemcpyHostToDevice",
+        "staged_->layout.tensors[kInputIds].bytes, cudaMemcpyHostToDevice",
     ),
     Mistake(
         "the lexical weights are not copied",
         "session.cc",
         "staged_->layout.outputs_bytes, cudaMemcpyDeviceToHost,",
-        "staged_->layout.dense.bytes, cudaMemcpyDeviceToHost,",
+        "staged_->layout.tensors[kDense].bytes, cudaMemcpyDeviceToHost,",
     ),
     Mistake(
         "the rows are read before the device is done",
@@ -98,10 +98,23 @@ MISTAKES = [
         "context->setDeviceMemoryV2(nullptr,",
     ),
     Mistake(
-        "the mask's address is not set",
+        "all inputs are read where the first one lies",
         "session.cc",
-        "address(names.attention_mask, blocks.inputs, layout.attention_mask) &&",
-        "",
+        "at(block, bucket.layout.tensors[tensor])",
+        "at(block, bucket.layout.tensors[is_input ? 0 : tensor])",
+    ),
+    Mistake(
+        "the address of outputs is not set",
+        "session.cc",
+        "for (TensorRule const& rule : tensor_rules(engine_.elements().has_token_weights)) {",
+        "for (TensorRule const& rule : kInputRules) {",
+    ),
+    Mistake(
+        "there is room for one span of a row",
+        "layout.cc",
+        "        for (Axis const axis : kTensorRules[tensor].axes) {\n",
+        "        for (Axis const axis : kTensorRules[tensor].axes) {\n"
+        "            if (axis == Axis::kSpans) continue;\n",
     ),
     Mistake(
         "a graph is captured without a plain run before",
@@ -181,8 +194,8 @@ MISTAKES = [
     Mistake(
         "the tensors' types are not those of the plan",
         "engine.cc",
-        "        case DataType::kINT64:\n            return Element::kInt64;",
-        "        case DataType::kINT64:\n            return Element::kInt32;",
+        "        case DataType::kHALF:\n            return Element::kFloat16;",
+        "        case DataType::kHALF:\n            return Element::kFloat32;",
     ),
     Mistake(
         "every run allocates on the host",
@@ -193,8 +206,8 @@ MISTAKES = [
     Mistake(
         "the plan's profiles are not compared",
         "engine.cc",
-        "            if (found != wanted) {",
-        "            if (false) {",
+        "        if (*found != wanted) {",
+        "        if (false) {",
     ),
     Mistake(
         "mapped memory is used where copies are faster",

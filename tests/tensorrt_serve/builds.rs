@@ -11,11 +11,12 @@ use crate::support::{Ended, Server, client, duovec, run, tiny};
 use crate::{FAULTS, Package, ask, flavours, get, standins};
 
 /// What the builder's stand-in takes for a graph.
-const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput attention_mask \
-    int32 -1 -1\nlayer constant - words float16 500 8\nlayer gather words,input_ids embedded \
-    float16 -1 -1 8\nlayer product embedded,attention_mask states float16 -1 -1 8\nlayer cast \
-    states dense float32 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\n\
-    output token_weights\n";
+const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput positions int32 \
+    -1 -1\ninput segments int32 -1 -1\ninput span_weights float32 -1 -1 -1\nlayer constant - words \
+    float16 500 8\nlayer gather words,input_ids embedded float16 -1 -1 8\nlayer product \
+    embedded,positions,segments states float16 -1 -1 8\nlayer product span_weights,states dense \
+    float32 -1 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\noutput \
+    token_weights\n";
 
 /// A package with that graph and no plans.
 fn with_graph(flavour: PlanFlavour) -> Package {
@@ -34,9 +35,9 @@ fn with_graph(flavour: PlanFlavour) -> Package {
 /// The same with a second graph, whose product is in 8 bits.
 fn with_fp8_graph(flavour: PlanFlavour) -> Package {
     let package = with_graph(flavour);
-    let product = "layer product embedded,attention_mask states";
+    let product = "layer product embedded,positions,segments states";
     let rounded = "layer quantize embedded,words small float8 -1 -1 8\nlayer dequantize \
-        small,words rounded float16 -1 -1 8\nlayer product rounded,attention_mask states";
+        small,words rounded float16 -1 -1 8\nlayer product rounded,positions,segments states";
     let graph = GRAPH.replace(product, rounded);
     assert_ne!(graph, GRAPH);
     fs::write(package.package.file("model.fp8.onnx"), &graph).expect("it is written");
@@ -83,16 +84,16 @@ async fn plans_for_different_uses_lie_beside_each_other() {
     assert_eq!(count(&["--hardware-compatibility"]), 1);
     assert_eq!(count(&["--version-compatible"]), 2);
     assert_eq!(count(&[]), 3);
-    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 4);
+    assert_eq!(count(&["--profiles", "all=1x1:4x16:128x64"]), 4);
     assert_eq!(count(&["--profiles", "few=1x1:4x16:8x64"]), 5);
-    assert_eq!(count(&["--profiles", "all=1x1:4x16:64x64"]), 5);
+    assert_eq!(count(&["--profiles", "all=1x1:4x16:128x64"]), 5);
     assert_eq!(count(&["--profiles", "few=1x1:4x16:8x64"]), 5);
     // Of those that were built for nothing else than this GPU and library the latest is taken that
     // covers all shapes.
     let server = package.serve("", &[]);
     assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
     let (_, health) = get(&client(), &server, "/health").await;
-    assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:64x64"]));
+    assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:128x64"]));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
 
 #[tokio::test]
 async fn a_version_compatible_plan_may_run_its_code_when_the_manifest_says_so() {
-    let package = Package::of(PlanFlavour::TensorRt, standins(), "host_code\n", "int32", "float32");
+    let package = Package::of(PlanFlavour::TensorRt, standins(), "host_code\n", "float32");
     let said = package.refusal("");
     assert!(said.contains("getEngineHostCodeAllowed() is false"), "{said}");
     package.package.manifest(|manifest| {

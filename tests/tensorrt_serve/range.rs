@@ -10,7 +10,7 @@ use crate::{Package, ask, get, standins};
 const OLD_DRIVER: &str = "driver_version=12040";
 
 fn tensorrt_10() -> Package {
-    Package::of(PlanFlavour::TensorRt, standins().join("10"), "", "int32", "float32")
+    Package::of(PlanFlavour::TensorRt, standins().join("10"), "", "float32")
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 from pathlib import Path
 from types import ModuleType
@@ -12,9 +11,9 @@ from typing import Any
 
 from debian_texts import packages
 from default_package import command, manifest, texts
+from default_package.checks import demand
 from default_package.command import say
 from default_package.runtime import Runtime
-from default_package.verify import demand
 from model_export.verify import Limits, check_canary
 from sparse_training import guide_collection, manual_collection, sources
 from sparse_training.collection import Collection
@@ -39,14 +38,13 @@ def run(options: argparse.Namespace) -> None:
         for path in place.iterdir():
             if path.name != manifest.NAME and not path.name.startswith(rounding.PREFIX):
                 os.link(path, twin / path.name)
-        content = json.loads((place / manifest.NAME).read_text(encoding="utf-8"))
+        content = manifest.read(place)
         runtime = Runtime(twin / rounding.GRAPH, "f32")
         tolerances = rounding.TOLERANCES
         limits = Limits(tolerances["dense_cosine_min"], tolerances["sparse_max_abs"])
         check_canary(runtime, content, limits)
-        pad = content["pad_token_id"]
-        exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"), pad)
-        rounded = GraphEmbedder(package, runtime, pad)
+        exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"))
+        rounded = GraphEmbedder(package, runtime)
         scores = measure(exact, rounded, options)
         manifest.save(described(content, twin, rounding, scores), twin / manifest.NAME)
         command.put_in_place(twin, place, work)

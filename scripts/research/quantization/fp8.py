@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import openvino
 
+from default_package import rows
 from model_export import half_package
 from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 
@@ -39,12 +40,11 @@ def measure(path: Path, names: list[str], sequences: list[list[int]]) -> dict[st
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     found: dict[str, Calibrated] = {}
     for sequence in sequences:
-        ids = np.asarray([sequence], np.int32)
-        result = compiled({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        result = compiled(rows.alone(sequence).inputs)
         for name in names:
-            rows = result[name][0]
-            width = rows.shape[1]
+            states = result[name][0]
+            width = states.shape[1]
             seen = found.setdefault(name, Calibrated(0.0, np.zeros((width, width), np.float32)))
-            seen.largest = max(seen.largest, float(np.abs(rows).max()))
-            seen.moments += rows.T @ rows
+            seen.largest = max(seen.largest, float(np.abs(states).max()))
+            seen.moments += states.T @ states
     return found

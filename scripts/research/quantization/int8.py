@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import nncf
-import numpy as np
 import openvino
+
+from default_package import rows
 
 FIELD = "quantized"
 """Of the manifest."""
@@ -19,8 +20,8 @@ TOLERANCES = {"dense_cosine_min": 0.995, "sparse_max_abs": 0.1}
 """Of the canary. On 1,284 texts the cosine to f32 was at least 0.997, and 99 of 100 weights were
 within 0.03."""
 METHOD = f"8 bits by NNCF {nncf.__version__}: weights and inputs of the dense layers, SmoothQuant"
-EXACT = re.compile(r"layer\d+\.(scores|mixed)|sparse\..*|word\.half")
-"""Nodes that stay in f32. Attention takes little time, the head and the word table next to none."""
+EXACT = re.compile(r"layer\d+\.(scores|mixed)|(sparse|dense)\..*|word\.half|position(\.stored)?")
+"""Nodes that stay in f32. Attention takes little time; head, pooling and tables next to none."""
 
 
 def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
@@ -33,7 +34,7 @@ def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
     names = [node.get_friendly_name() for node in model.get_ops()]
     quantized = nncf.quantize(
         model,
-        nncf.Dataset(sequences, _inputs),
+        nncf.Dataset(sequences, lambda sequence: rows.alone(sequence).inputs),
         subset_size=len(sequences),
         model_type=nncf.ModelType.TRANSFORMER,
         preset=nncf.QuantizationPreset.MIXED,
@@ -46,8 +47,3 @@ def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
         ),
     )
     openvino.save_model(quantized, target, compress_to_fp16=False)
-
-
-def _inputs(sequence: list[int]) -> dict[str, np.ndarray]:
-    ids = np.asarray([sequence], np.int32)
-    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}

@@ -27,8 +27,8 @@ Scores = dict[str, float]
 class GraphEmbedder:
     """The vectors of one graph, in f32 but for what the graph rounds itself."""
 
-    def __init__(self, package: Package, runtime: Runtime, pad: int) -> None:
-        self._package, self._runtime, self._pad = package, runtime, pad
+    def __init__(self, package: Package, runtime: Runtime) -> None:
+        self._package, self._runtime = package, runtime
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
         """In order; `kind` is `query` or `passage`. Equal texts run once."""
@@ -36,7 +36,7 @@ class GraphEmbedder:
         rows, first = self._package.encode(distinct, kind)
         found = {}
         dropped = set(self._package.dropped)
-        ran = self._runtime.run(rows, self._pad)
+        ran = self._runtime.run(rows, self._package.pad, self._package.pooling)
         for text, row, vectors in zip(distinct, rows, ran, strict=True):
             ids, weights = select_sparse(row, vectors.token_weights, dropped, first)
             found[text] = Embedded(

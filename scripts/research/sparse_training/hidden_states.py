@@ -14,7 +14,7 @@ import onnx
 import openvino
 from tokenizers import Tokenizer
 
-from default_package import sparse_head
+from default_package import manifest, rows, sparse_head
 from default_package.command import say
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
@@ -22,8 +22,6 @@ from default_package.runtime import Runtime
 HEAD_NODE = "sparse.product"
 """The node of the package's graph whose first input is the last hidden state."""
 HIDDEN_OUTPUT = "hidden"
-BATCH_TOKENS = 1024
-"""Padded tokens of one run; throughput is flat from about 300 on."""
 SAY_EVERY = 200
 """Batches between two progress lines."""
 
@@ -37,19 +35,18 @@ class Package:
     prompts: dict[str, str]
     dropped: frozenset[int]
     tokens_max: int
+    pad: int
+    pooling: str
 
     @classmethod
     def load(cls, root: Path) -> Package:
         """Reads the manifest."""
-        try:
-            stored = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise PackageError(
-                f"{root} is no package: run scripts/make_default_package.py first"
-            ) from error
+        stored = manifest.read(root)
         # A package without a head has none.
         dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
-        return cls(root, stored["model_id"], stored["prompts"], dropped, stored["max_input_tokens"])
+        names = ("max_input_tokens", "pad_token_id", "pooling")
+        numbers = (stored[name] for name in names)
+        return cls(root, stored["model_id"], stored["prompts"], dropped, *numbers)
 
     def tokenizer(self) -> Tokenizer:
         """The package's tokenizer, without padding or truncation."""
@@ -114,7 +111,7 @@ def cached(package: Package, texts: list[str], kind: str, precision: str, cache:
 
 
 def _file_digest(package: Package) -> str:
-    stored = json.loads((package.root / "manifest.json").read_text(encoding="utf-8"))
+    stored = manifest.read(package.root)
     # The head is part of the graph's file, but the hidden states do not depend on it.
     graph = onnx.load(str(package.root / "model.onnx"), load_external_data=False).graph
     known = hashlib.sha256(stored["files"]["tokenizer.json"]["sha256"].encode())
@@ -130,7 +127,7 @@ def with_hidden_output(path: Path) -> onnx.ModelProto:
     nodes = [node for node in model.graph.node if node.name == HEAD_NODE]
     if not nodes:
         raise PackageError(f"{path} has no node {HEAD_NODE}: it was not made by this repository")
-    shape = ["batch", "length", "width"]
+    shape = ["rows", "length", "width"]
     value = onnx.helper.make_tensor_value_info(HIDDEN_OUTPUT, onnx.TensorProto.FLOAT, shape)
     copy = onnx.helper.make_node("Identity", [nodes[0].input[0]], [HIDDEN_OUTPUT])
     model.graph.node.append(copy)
@@ -146,8 +143,10 @@ def resolve_precision(asked: str) -> str:
 
 
 def _compute(package: Package, texts: list[str], kind: str, precision: str, into: Path) -> None:
-    rows, _ = package.encode(texts, kind)
-    keep = [[at for at in range(1, len(row) - 1) if row[at] not in package.dropped] for row in rows]
+    sequences, _ = package.encode(texts, kind)
+    keep = [
+        [at for at in range(1, len(one) - 1) if one[at] not in package.dropped] for one in sequences
+    ]
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in keep])]).astype(np.int64)
     core = openvino.Core()
     model = core.read_model(with_hidden_output(package.root / "model.onnx").SerializeToString())
@@ -158,32 +157,17 @@ def _compute(package: Package, texts: list[str], kind: str, precision: str, into
     hidden = np.lib.format.open_memmap(
         into / "hidden.npy", mode="w+", dtype=np.float16, shape=(total, width)
     )
-    dense = np.zeros((len(rows), width), np.float32)
-    for number, batch in enumerate(batches(rows)):
-        length = max(len(rows[i]) for i in batch)
-        ids = np.ones((len(batch), length), np.int32)
-        mask = np.zeros((len(batch), length), np.int32)
-        for at, i in enumerate(batch):
-            ids[at, : len(rows[i])] = rows[i]
-            mask[at, : len(rows[i])] = 1
-        result = compiled({"input_ids": ids, "attention_mask": mask})
-        for at, i in enumerate(batch):
-            hidden[offsets[i] : offsets[i + 1]] = result[HIDDEN_OUTPUT][at, keep[i]]
-            dense[i] = result["dense"][at]
+    dense = np.zeros((len(sequences), width), np.float32)
+    for number, batch in enumerate(rows.batches(sequences, package.pad, package.pooling)):
+        result = compiled(batch.inputs)
+        for at in batch.places:
+            states = result[HIDDEN_OUTPUT][at.row, at.tokens]
+            hidden[offsets[at.text] : offsets[at.text + 1]] = states[keep[at.text]]
+            dense[at.text] = result["dense"][at.row, at.segment]
         if number % SAY_EVERY == 0:
             say(f"hidden states of {kind} texts, batch {number}")
     hidden.flush()
-    kept = [row[at] for row, places in zip(rows, keep, strict=True) for at in places]
+    kept = [one[at] for one, places in zip(sequences, keep, strict=True) for at in places]
     np.save(into / "ids.npy", np.asarray(kept, np.int32))
     np.save(into / "offsets.npy", offsets)
     np.save(into / "dense.npy", dense)
-
-
-def batches(rows: list[list[int]]) -> list[list[int]]:
-    """Neighbours in length, so that little is padding; at most BATCH_TOKENS padded tokens."""
-    found: list[list[int]] = []
-    for i in sorted(range(len(rows)), key=lambda i: (len(rows[i]), i)):
-        if not found or (len(found[-1]) + 1) * len(rows[i]) > BATCH_TOKENS:
-            found.append([])
-        found[-1].append(i)
-    return found

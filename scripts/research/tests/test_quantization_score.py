@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from default_package import manifest
 from default_package.errors import PackageError
-from default_package.runtime import Row
+from default_package.rows import Found
 from quantization import score
 from retrieval.evaluation import Part
 from retrieval.rankers import Embedded
@@ -31,18 +32,19 @@ def test_other_languages_are_left_out_and_positions_stay_right() -> None:
 
 def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once() -> None:
     class Words:
-        dropped = frozenset({0, 2})
+        dropped, pad, pooling = frozenset({0, 2}), 1, "cls"
 
         def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
             assert (texts, kind) == (["a", "b"], "query")
             return [[0, 9, 5, 7, 5, 2], [0, 9, 6, 2]], 2
 
     class Fixed:
-        def run(self, sequences: list[list[int]], pad: int) -> list[Row]:
+        def run(self, sequences: list[list[int]], pad: int, pooling: str) -> list[Found]:
+            assert (pad, pooling) == (1, "cls")
             weights = np.asarray([0.9, 0.8, 0.1, 0.0, 0.3, 0.7], np.float32)
-            return [Row(np.ones(2), weights[: len(ids)]) for ids in sequences]
+            return [Found(np.ones(2), weights[: len(ids)]) for ids in sequences]
 
-    embedder = score.GraphEmbedder(Words(), Fixed(), 1)  # type: ignore[arg-type]
+    embedder = score.GraphEmbedder(Words(), Fixed())  # type: ignore[arg-type]
     second, first, again = embedder.embed(["b", "a", "b"], "query")
     assert again is second
     assert (first.ids.tolist(), first.tokens) == ([5], (5, 7, 5))
@@ -62,7 +64,8 @@ def test_scores_are_over_the_queries_of_all_parts() -> None:
 
 
 def test_a_package_without_lexical_weights_is_measured_by_its_dense_vectors(tmp_path: Path) -> None:
-    dense_only = {"model_id": "m", "prompts": {}, "sparse": None, "max_input_tokens": 8}
+    dense_only = {"format_version": manifest.FORMAT_VERSION, "model_id": "m", "prompts": {}}
+    dense_only |= {"sparse": None, "max_input_tokens": 8, "pad_token_id": 1, "pooling": "mean"}
     (tmp_path / "manifest.json").write_text(json.dumps(dense_only))
     assert Package.load(tmp_path).dropped == frozenset()
     text = Embedded(np.asarray([1.0, 0.0]), np.empty(0, np.int64), np.empty(0, np.float32), (5,))

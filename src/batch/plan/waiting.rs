@@ -1,41 +1,36 @@
 //! Waiting items, and which of them run next.
 //!
-//! A plan is judged by its *waste*: its predicted time less what its items would cost if each
-//! length class ran on its own. Padding and half-empty rows make it positive, sharing the fixed
-//! cost of a run makes it negative. While no item of a priority is over its age bound, the least
-//! waste wins; then the item of the earliest turn leads, whatever it wastes.
+//! Items of one priority run in the order of their turns. The first one leads: it runs in any case.
+//! Of the shapes that hold it, the one of the least predicted time for each token of a text runs,
+//! filled with the items that follow. An item that does not fit what is left lets later ones by: it
+//! leads a batch soon, and nobody waits longer for what would have been empty.
 //!
 //! Interactive items lead, unless bulk items are owed a batch: what they are owed grows by
-//! `BULK_SHARE` of every batch they have to let pass. Rows that cost next to nothing are filled
-//! with items of the other priority, longer ones too: on a GPU all rows up to some size. So nothing
-//! starves, and an idle worker never waits.
+//! `BULK_SHARE` of every batch they have to let pass. What a batch has left is filled with items of
+//! the other priority. So nothing starves, and an idle worker never waits.
 //!
-//! An example: interactive items of 15, 17 and 120 tokens wait, in this order, and a run takes 2 ms
-//! and 0.1 ms for each padded token. The least waste is that of the first two together, so they
-//! run. Then the third one is alone, and runs.
+//! An example: items of 20, 100, 30 and 90 tokens wait, in this order. A run takes 2 ms, 0.1 ms for
+//! each token, and 0.05 us for each pair of tokens of a row.
 //!
-//! | items | bucket | takes | on their own | waste |
-//! |---|---|---|---|---|
-//! | 15 | 1 × 16 | 3.6 ms | 3.6 ms | 0 |
-//! | 15, 17 | 2 × 24 | 6.8 ms | 3.6 + 4.4 ms | −1.2 ms |
-//! | 15, 120 | 2 × 128 | 27.6 ms | 3.6 + 14.8 ms | 9.2 ms |
-//! | 15, 17, 120 | 3 × 128 | 40.4 ms | 3.6 + 4.4 + 14.8 ms | 17.6 ms |
-//! | 120 | 1 × 128 | 14.8 ms | 14.8 ms | 0 |
-//!
-//! Were the third one bulk, each batch of the others would earn it a fifth of 6.8 ms. It leads once
-//! it is owed four fifths of its own 14.8 ms, after nine such batches.
+//! | shape | holds | takes | for each token of a text |
+//! |---|---|---|---|
+//! | 1 × 24 | 20 | 4.4 ms | 221 us |
+//! | 1 × 128 | 20, 100 | 15.6 ms | 130 us |
+//! | 2 × 128 | 20, 100 and 30, 90 | 29.2 ms | **122 us** |
+//! | 1 × 256 | all four | 30.9 ms | 129 us |
+//! | 4 × 128 | all four | 56.5 ms | 235 us |
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use super::{BucketTable, LengthClass};
+use super::{ROW_TOKENS, Shapes};
 use crate::batch::cost::CostModel;
+use crate::batch::rows::{Rows, TEXT_MIN};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
 use crate::limits::BULK_SHARE;
 
-/// A batch may take this much longer to run items of the other priority too.
-const FILL_COST_MAX: f64 = 1.1;
+/// So many items that do not fit a batch are passed over to fill it.
+const PASSED_MAX: usize = 32;
 
 /// Arrival number of an item: smaller is older, unique.
 pub type Sequence = u64;
@@ -49,8 +44,7 @@ pub struct WaitingItem {
     pub tokens: usize,
     /// Of its request.
     pub priority: Priority,
-    /// Items of one priority run in this order, as far as their lengths allow; its age counts from
-    /// here.
+    /// Items of one priority run in this order.
     pub turn: Moment,
 }
 
@@ -59,16 +53,19 @@ pub struct WaitingItem {
 pub struct BatchPlan {
     /// The shape that runs.
     pub bucket: Bucket,
-    /// At least one, at most `bucket.rows`; each fits `bucket.length`. The first one leads.
+    /// At least one. Put into the rows in this order, they fit. The first one leads.
     pub items: Vec<Sequence>,
 }
 
-/// Waiting items by priority, length class and turn.
+/// Waiting items by priority and turn.
 #[derive(Debug)]
 pub struct WaitingItems {
-    table: BucketTable,
-    /// Predicted time of each bucket of the table, by class.
-    costs_us: Vec<Vec<f64>>,
+    shapes: Shapes,
+    cost: CostModel,
+    /// The prepared shapes within the batch's tokens with their predicted time, which ascends.
+    by_cost: Vec<(Bucket, f64)>,
+    /// Least time of a token in rows that short texts share.
+    shared_token_us: f64,
     interactive: Queue,
     bulk: Queue,
     /// Time of workers that bulk items are owed by interactive ones.
@@ -79,157 +76,171 @@ pub struct WaitingItems {
 type Turn = (Moment, Sequence);
 
 /// Items of one priority.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
-    /// Tokens of each item, by length class.
-    by_class: Vec<BTreeMap<Turn, usize>>,
-    items: usize,
+    /// Tokens of each item.
+    items: BTreeMap<Turn, usize>,
     tokens: usize,
+    /// Predicted time of all items, each as a part of a full batch. Whole nanoseconds, so that what
+    /// was added can be taken away.
+    ns: u64,
 }
 
-/// A batch under consideration: the lead, then the earliest of `class` and of shorter classes.
-#[derive(Debug, Clone, Copy)]
-struct BatchCandidate {
-    lead: Turn,
-    lead_class: usize,
-    class: usize,
-    items: usize,
+/// A batch under consideration.
+#[derive(Debug)]
+struct Candidate {
     bucket: Bucket,
     cost_us: f64,
-    waste_us: f64,
+    rows: Rows,
+    items: Vec<(Turn, usize)>,
+    /// Time for each token of a text.
+    token_us: f64,
 }
 
 impl WaitingItems {
     /// Nothing waits.
-    ///
-    /// # Panics
-    /// Without any bucket: an engine that can run nothing is a mistake of this crate.
-    pub fn new(table: BucketTable, cost: &CostModel) -> Self {
-        assert!(!table.classes.is_empty(), "an engine has at least one bucket");
-        let (interactive, bulk) = (Queue::new(&table), Queue::new(&table));
-        let costs_us = costs_us(&table, cost);
-        Self { table, costs_us, interactive, bulk, owed_us: 0.0 }
+    pub fn new(shapes: Shapes, cost: &CostModel) -> Self {
+        let mut waiting = Self {
+            shapes,
+            cost: *cost,
+            by_cost: Vec::new(),
+            shared_token_us: 0.0,
+            interactive: Queue::default(),
+            bulk: Queue::default(),
+            owed_us: 0.0,
+        };
+        waiting.set_cost(cost);
+        waiting
     }
 
-    /// Plans with another model from now on.
+    /// Plans with these costs from now on.
     pub fn set_cost(&mut self, cost: &CostModel) {
-        self.costs_us = costs_us(&self.table, cost);
+        self.cost = *cost;
+        let most = self.shapes.max_tokens();
+        let within = self.shapes.prepared().iter().filter(|shape| shape.tokens() <= most);
+        self.by_cost = within.map(|&shape| (shape, cost.predict_us(shape))).collect();
+        self.by_cost.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.tokens().cmp(&b.0.tokens())));
+        let shortest = self.shapes.row(1);
+        let shared = self.by_cost.iter().filter(|(shape, _)| shape.length <= ROW_TOKENS);
+        let token_us = shared.map(|(shape, us)| us / shape.tokens() as f64);
+        let alone_us = cost.predict_us(shortest) / shortest.tokens() as f64;
+        self.shared_token_us = token_us.fold(alone_us, f64::min);
+        for priority in [Priority::Interactive, Priority::Bulk] {
+            let ns = self.queue(priority).items.values().map(|&tokens| self.item_ns(tokens)).sum();
+            self.queue_mut(priority).ns = ns;
+        }
     }
 
-    /// Items that wait.
-    pub const fn len(&self) -> usize {
-        self.interactive.items + self.bulk.items
+    /// How many items wait.
+    pub fn len(&self) -> usize {
+        self.interactive.items.len() + self.bulk.items.len()
     }
 
-    /// Items of one priority that wait.
-    pub(crate) const fn len_of(&self, priority: Priority) -> usize {
-        self.queue(priority).items
+    /// How many items of a priority wait.
+    pub fn len_of(&self, priority: Priority) -> usize {
+        self.queue(priority).items.len()
     }
 
     /// Whether nothing waits.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tokens that wait, without padding.
+    /// Tokens of the texts that wait.
     pub const fn tokens(&self) -> usize {
         self.interactive.tokens + self.bulk.tokens
     }
 
-    /// The shapes items are planned into.
-    pub const fn table(&self) -> &BucketTable {
-        &self.table
+    /// The shapes that items are planned into.
+    pub const fn shapes(&self) -> &Shapes {
+        &self.shapes
     }
 
     /// Adds an item; its sequence must be new.
     pub fn insert(&mut self, item: WaitingItem) {
-        let class = self.table.class_of(item.tokens);
+        let ns = self.item_ns(item.tokens);
         let queue = self.queue_mut(item.priority);
-        queue.by_class[class].insert((item.turn, item.sequence), item.tokens);
-        queue.items += 1;
+        queue.items.insert((item.turn, item.sequence), item.tokens);
         queue.tokens += item.tokens;
+        queue.ns += ns;
     }
 
     /// Takes an item out; false when it does not wait.
     pub fn remove(&mut self, item: &WaitingItem) -> bool {
-        let class = self.table.class_of(item.tokens);
-        self.queue_mut(item.priority).remove((item.turn, item.sequence), class)
+        self.take_out(item.priority, (item.turn, item.sequence))
+    }
+
+    fn take_out(&mut self, priority: Priority, turn: Turn) -> bool {
+        let Some(tokens) = self.queue_mut(priority).items.remove(&turn) else { return false };
+        let ns = self.item_ns(tokens);
+        let queue = self.queue_mut(priority);
+        queue.tokens -= tokens;
+        queue.ns -= ns;
+        true
     }
 
     /// Predicted time to run everything of a priority, in microseconds.
     pub(crate) fn backlog_us(&self, priority: Priority) -> f64 {
-        let waiting = &self.queue(priority).by_class;
-        self.runs_us(|class| waiting[class].len(), |class, step| self.costs_us[class][step]).0
-    }
-
-    /// Predicted time to run everything, by the planner's costs or by others; and that of the
-    /// largest batch that can be made of one class. In microseconds.
-    pub(crate) fn work_us(&self, cost: Option<&CostModel>) -> (f64, f64) {
-        let waiting = |class: usize| {
-            [&self.interactive, &self.bulk].iter().map(|queue| queue.by_class[class].len()).sum()
-        };
-        let time_us = |class: usize, step: usize| {
-            let LengthClass { length, ref rows } = self.table.classes[class];
-            let bucket = Bucket { rows: rows[step], length };
-            cost.map_or(self.costs_us[class][step], |cost| cost.predict_us(bucket))
-        };
-        self.runs_us(waiting, time_us)
-    }
-
-    /// Time of all runs and of the longest: each class on its own, but for what fills longer runs
-    /// that take no more time for it. `waiting` tells the items of a class, `time_us` the time of a
-    /// class with its rows at a place.
-    fn runs_us(
-        &self,
-        waiting: impl Fn(usize) -> usize,
-        time_us: impl Fn(usize, usize) -> f64,
-    ) -> (f64, f64) {
-        let (mut all_us, mut longest_us, mut free_rows) = (0.0, 0.0_f64, 0);
-        for (place, class) in self.table.classes.iter().enumerate().rev() {
-            let found = waiting(place);
-            let items = found.saturating_sub(free_rows);
-            free_rows -= found - items;
-            if items == 0 {
-                continue;
-            }
-            let (full, rest) = (items / class.max_rows(), items % class.max_rows());
-            let full_us = if full > 0 { time_us(place, class.rows.len() - 1) } else { 0.0 };
-            let rest_us = if rest > 0 { time_us(place, class.step(rest)) } else { 0.0 };
-            all_us += full as f64 * full_us + rest_us;
-            longest_us = longest_us.max(full_us.max(rest_us));
-            if rest > 0 {
-                let least_us = time_us(place, 0);
-                let steps = class.rows.iter().enumerate();
-                let as_least = steps.take_while(|(step, _)| time_us(place, *step) <= least_us);
-                free_rows += as_least.last().map_or(0, |(_, &rows)| rows.saturating_sub(rest));
+        let queue = self.queue(priority);
+        match queue.tokens {
+            0 => 0.0,
+            tokens => {
+                let least = tokens.min(ROW_TOKENS.min(self.shapes.max_tokens()));
+                (queue.ns as f64 / 1e3).max(self.single_us(least))
             }
         }
-        (all_us, longest_us)
     }
 
-    /// Predicted time of one full batch of each length that waits, in microseconds.
-    pub(crate) fn round_us(&self, priority: Priority) -> f64 {
-        let classes = self.costs_us.iter().zip(&self.queue(priority).by_class);
-        let waiting = classes.filter(|(_, waiting)| !waiting.is_empty());
-        waiting.filter_map(|(costs_us, _)| costs_us.last()).sum()
+    /// Predicted time to run everything by these costs, and of the largest batch of it, in
+    /// microseconds.
+    pub(crate) fn work_us(&self, cost: &CostModel) -> (f64, f64) {
+        let (tokens, most) = (self.tokens(), self.shapes.max_tokens());
+        let bucket = match self.len() {
+            0 => return (0.0, 0.0),
+            1 => self.shapes.row(tokens),
+            _ if tokens <= ROW_TOKENS.min(most) => self.shapes.row(tokens),
+            _ => {
+                let length = ROW_TOKENS.min(most);
+                Bucket { rows: tokens.min(most).div_ceil(length), length }
+            }
+        };
+        let batch_us = cost.predict_us(bucket);
+        (batch_us * (tokens as f64 / bucket.tokens() as f64).max(1.0), batch_us)
     }
 
-    /// Predicted time of one item as part of a full batch, in microseconds.
+    /// Predicted time of a full batch, in microseconds.
+    pub(crate) fn full_us(&self) -> f64 {
+        self.shared_token_us * self.shapes.max_tokens() as f64
+    }
+
+    /// Predicted time of one item as a part of a full batch, in microseconds.
     pub(crate) fn item_us(&self, tokens: usize) -> f64 {
-        let class = self.table.class_of(tokens);
-        let full_us = self.costs_us[class].last().expect("a class has a bucket");
-        full_us / self.table.classes[class].max_rows() as f64
+        if tokens <= ROW_TOKENS {
+            let shared_us = self.shared_token_us * tokens.max(TEXT_MIN) as f64;
+            // A batch may hold one text only.
+            return shared_us.min(self.single_us(tokens));
+        }
+        let own = self.shapes.row(tokens);
+        let longer = self.by_cost.iter().filter(|(shape, _)| shape.length == own.length);
+        let rows = longer.map(|(shape, us)| us / shape.rows as f64);
+        let row_us = rows.fold(self.cost.predict_us(own) / own.rows as f64, f64::min);
+        // What a text of more than half a row leaves is for shorter texts.
+        row_us * tokens as f64 / own.length as f64
+    }
+
+    fn item_ns(&self, tokens: usize) -> u64 {
+        (self.item_us(tokens) * 1e3) as u64
     }
 
     /// Predicted time of one item on its own, in microseconds.
     pub(crate) fn single_us(&self, tokens: usize) -> f64 {
-        self.costs_us[self.table.class_of(tokens)][0]
+        self.cost.predict_us(self.shapes.row(tokens))
     }
 
     /// Takes the next batch out; `None` when nothing waits.
-    pub fn take(&mut self, now: Moment, max_age: Duration) -> Option<BatchPlan> {
-        let interactive = self.best_candidate(&self.interactive, now, max_age);
-        let bulk = self.best_candidate(&self.bulk, now, max_age);
+    pub fn take(&mut self) -> Option<BatchPlan> {
+        let interactive = self.best(Priority::Interactive);
+        let bulk = self.best(Priority::Bulk);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
             (Some(interactive), None) => {
@@ -249,42 +260,52 @@ impl WaitingItems {
                 (Priority::Interactive, interactive)
             }
         };
-        let BatchCandidate { lead, lead_class, class, .. } = candidate;
-        let (filled_class, bucket) = self.with_fillers(priority, &candidate);
-        let mut items = vec![lead.1];
-        let (first, second) = match priority {
-            Priority::Interactive => (&mut self.interactive, &mut self.bulk),
-            Priority::Bulk => (&mut self.bulk, &mut self.interactive),
-        };
-        first.remove(lead, lead_class);
-        first.draw(class, candidate.items, &mut items);
-        second.draw(filled_class, bucket.rows, &mut items);
+        let Candidate { bucket, mut rows, items, .. } = candidate;
+        let fillers = self.queue(priority.other()).draw(&mut rows);
+        for (items, priority) in [(&items, priority), (&fillers, priority.other())] {
+            for &(turn, _) in items {
+                self.take_out(priority, turn);
+            }
+        }
+        let items = items.iter().chain(&fillers).map(|((_, sequence), _)| *sequence).collect();
         Some(BatchPlan { bucket, items })
     }
 
-    /// The candidate's bucket, or a larger one where items of the other priority fill it at next to
-    /// no cost; with its class.
-    fn with_fillers(&self, priority: Priority, candidate: &BatchCandidate) -> (usize, Bucket) {
-        let other = match priority {
-            Priority::Interactive => &self.bulk,
-            Priority::Bulk => &self.interactive,
+    /// The batch that a priority would run next.
+    fn best(&self, priority: Priority) -> Option<Candidate> {
+        let queue = self.queue(priority);
+        let (_, &lead) = queue.items.first_key_value()?;
+        let wants_room = !self.queue(priority.other()).items.is_empty();
+        let mut best: Option<Candidate> = None;
+        let mut consider = |bucket: Bucket, cost_us: f64| {
+            let most = queue.tokens.min(bucket.tokens()) as f64;
+            if best.as_ref().is_some_and(|best| cost_us / most > best.token_us) {
+                return;
+            }
+            let mut rows = Rows::new(bucket);
+            let items = queue.draw(&mut rows);
+            let tokens: usize = items.iter().map(|(_, tokens)| tokens).sum();
+            let token_us = cost_us / tokens as f64;
+            // Rows that cost nothing are for the other priority.
+            let is_better = best.as_ref().is_none_or(|best| {
+                token_us < best.token_us
+                    || token_us == best.token_us
+                        && wants_room
+                        && bucket.tokens() > best.bucket.tokens()
+            });
+            if is_better {
+                best = Some(Candidate { bucket, cost_us, rows, items, token_us });
+            }
         };
-        let most_us = candidate.cost_us * FILL_COST_MAX;
-        let mut best = (candidate.class, candidate.bucket);
-        let (mut filled, mut fillers) = (0, 0);
-        for (class, shape) in self.table.classes.iter().enumerate() {
-            fillers += other.by_class[class].len();
-            if class < candidate.class {
-                continue;
-            }
-            let within = self.costs_us[class].partition_point(|&cost_us| cost_us <= most_us);
-            let Some(last) = within.checked_sub(1) else { break };
-            let rows = shape.rows[shape.step(candidate.items + fillers).min(last)];
-            let taken = rows.saturating_sub(candidate.items).min(fillers);
-            if taken > filled {
-                best = (class, Bucket { rows, length: shape.length });
-                filled = taken;
-            }
+        let own = self.shapes.row(lead);
+        consider(own, self.cost.predict_us(own));
+        if self.shapes.any_length {
+            let all = queue.tokens.min(self.shapes.max_tokens()).max(lead);
+            let long = self.shapes.row(all);
+            consider(long, self.cost.predict_us(long));
+        }
+        for &(bucket, cost_us) in self.by_cost.iter().filter(|(shape, _)| shape.length >= lead) {
+            consider(bucket, cost_us);
         }
         best
     }
@@ -302,152 +323,21 @@ impl WaitingItems {
             Priority::Bulk => &mut self.bulk,
         }
     }
-
-    /// The batch that a queue would run next.
-    fn best_candidate(
-        &self,
-        queue: &Queue,
-        now: Moment,
-        max_age: Duration,
-    ) -> Option<BatchCandidate> {
-        // Mostly the bulk items: the lengths of nothing are not looked through for each batch.
-        if queue.items == 0 {
-            return None;
-        }
-        let leads = queue.by_class.iter().enumerate();
-        let leads =
-            leads.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class)));
-        let (oldest, oldest_class) = leads.clone().min()?;
-        let share_us = self.share_us(queue);
-        if now.since(oldest.0) >= max_age {
-            return Some(self.best_with_lead(queue, oldest, oldest_class, &share_us));
-        }
-        leads
-            .map(|(lead, class)| self.best_with_lead(queue, lead, class, &share_us))
-            .min_by(|a, b| a.waste_us.total_cmp(&b.waste_us).then(a.lead.cmp(&b.lead)))
-    }
-
-    /// For each class: what one of its items would cost if the class ran on its own.
-    fn share_us(&self, queue: &Queue) -> Vec<f64> {
-        let classes = self.table.classes.iter().zip(&self.costs_us).zip(&queue.by_class);
-        classes
-            .map(|((class, costs_us), waiting)| {
-                let items = waiting.len().clamp(1, class.max_rows());
-                costs_us[class.step(items)] / items as f64
-            })
-            .collect()
-    }
-
-    /// The least waste of all batches that contain `lead`: for each length at or above its own, and
-    /// each number of rows.
-    fn best_with_lead(
-        &self,
-        queue: &Queue,
-        lead: Turn,
-        lead_class: usize,
-        share_us: &[f64],
-    ) -> BatchCandidate {
-        let mut best: Option<BatchCandidate> = None;
-        for class in lead_class..self.table.classes.len() {
-            if class > lead_class && queue.by_class[class].is_empty() {
-                continue;
-            }
-            let shape = &self.table.classes[class];
-            let mut others = DrawCounter::new(queue, lead_class, class);
-            let mut saved_us = share_us[lead_class];
-            let mut items = 1;
-            for (&rows, &cost_us) in shape.rows.iter().zip(&self.costs_us[class]) {
-                while let Some((source, drawn)) = others.next(rows - items) {
-                    saved_us += drawn as f64 * share_us[source];
-                    items += drawn;
-                }
-                let waste_us = cost_us - saved_us;
-                let better = best.is_none_or(|best| {
-                    waste_us < best.waste_us || (waste_us == best.waste_us && items > best.items)
-                });
-                if better {
-                    let bucket = Bucket { rows, length: shape.length };
-                    let candidate = BatchCandidate {
-                        lead,
-                        lead_class,
-                        class,
-                        items,
-                        bucket,
-                        cost_us,
-                        waste_us,
-                    };
-                    best = Some(candidate);
-                }
-                if items < rows {
-                    break;
-                }
-            }
-        }
-        best.expect("the lead alone is a candidate")
-    }
 }
 
 impl Queue {
-    fn new(table: &BucketTable) -> Self {
-        let by_class = table.classes.iter().map(|_| BTreeMap::new()).collect();
-        Self { by_class, items: 0, tokens: 0 }
-    }
-
-    fn remove(&mut self, turn: Turn, class: usize) -> bool {
-        let Some(tokens) = self.by_class[class].remove(&turn) else { return false };
-        self.items -= 1;
-        self.tokens -= tokens;
-        true
-    }
-
-    /// Takes out the earliest of a class, then of shorter ones, until there are `rows` items.
-    fn draw(&mut self, class: usize, rows: usize, items: &mut Vec<Sequence>) {
-        for waiting in self.by_class[..=class].iter_mut().rev() {
-            while items.len() < rows {
-                let Some((turn, tokens)) = waiting.pop_first() else { break };
-                self.items -= 1;
-                self.tokens -= tokens;
-                items.push(turn.1);
+    /// The items that fit what `rows` have left, in their order, with their tokens.
+    fn draw(&self, rows: &mut Rows) -> Vec<(Turn, usize)> {
+        let (mut drawn, mut passed) = (Vec::new(), 0);
+        for (&turn, &tokens) in &self.items {
+            if passed > PASSED_MAX || rows.are_full() {
+                break;
+            }
+            match rows.put(tokens) {
+                Some(_) => drawn.push((turn, tokens)),
+                None => passed += 1,
             }
         }
+        drawn
     }
-}
-
-/// Counts what can be drawn besides the lead: of a class, then of shorter ones.
-struct DrawCounter<'a> {
-    queue: &'a Queue,
-    lead_class: usize,
-    source: usize,
-    left: usize,
-}
-
-impl<'a> DrawCounter<'a> {
-    fn new(queue: &'a Queue, lead_class: usize, class: usize) -> Self {
-        let mut others = Self { queue, lead_class, source: class, left: 0 };
-        others.left = others.of(class);
-        others
-    }
-
-    fn of(&self, class: usize) -> usize {
-        self.queue.by_class[class].len() - usize::from(class == self.lead_class)
-    }
-
-    /// The next class with its number of items, at most `room`; `None` without room or items.
-    fn next(&mut self, room: usize) -> Option<(usize, usize)> {
-        while self.left == 0 {
-            self.source = self.source.checked_sub(1)?;
-            self.left = self.of(self.source);
-        }
-        let drawn = self.left.min(room);
-        self.left -= drawn;
-        (drawn > 0).then_some((self.source, drawn))
-    }
-}
-
-fn costs_us(table: &BucketTable, cost: &CostModel) -> Vec<Vec<f64>> {
-    let of_class = |class: &LengthClass| {
-        let buckets = class.rows.iter().map(|&rows| Bucket { rows, length: class.length });
-        buckets.map(|bucket| cost.predict_us(bucket)).collect()
-    };
-    table.classes.iter().map(of_class).collect()
 }

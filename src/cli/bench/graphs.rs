@@ -77,7 +77,7 @@ impl Bench<'_> {
         let tokens_max = self.tensorrt().graph_tokens.as_usize();
         let mut plainly = self.config.clone();
         plainly.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
-        let buckets = &loaded.chosen.buckets;
+        let buckets = loaded.chosen.shapes.prepared();
         let (compared, figures) = self.compare(loaded, buckets, &plainly, tokens_max)?;
         let [captured, refused] =
             ["captured_graphs", "refused_graphs"].map(|name| figure(&figures, name));
@@ -88,7 +88,7 @@ impl Bench<'_> {
         let tokens_max = self.tensorrt().mapped_tokens.as_usize();
         let mut copied = self.config.clone();
         copied.engine.tensorrt.mapped_tokens = MappedTokens::new(0)?;
-        let mut small = loaded.chosen.buckets.clone();
+        let mut small = loaded.chosen.shapes.prepared().to_vec();
         small.retain(|bucket| bucket.tokens() <= tokens_max);
         if small.is_empty() {
             bail!(
@@ -167,9 +167,9 @@ fn difference(batch: &Batch, a: &BatchOutput<'_>, b: &BatchOutput<'_>) -> f32 {
         // NaN differs from everything.
         if apart.is_nan() { f32::INFINITY } else { apart }
     };
-    let rows = batch.items().iter().enumerate().flat_map(|(row, ids)| {
-        let dense = a.dense_row(row).into_iter().zip(b.dense_row(row));
-        let [a, b] = [a, b].map(|output| output.weights_row(row, ids.len()));
+    let rows = batch.items().iter().zip(batch.places()).flat_map(|(ids, &place)| {
+        let dense = a.dense_of(place).into_iter().zip(b.dense_of(place));
+        let [a, b] = [a, b].map(|output| output.weights_of(place, ids.len()));
         dense.chain(a.into_iter().zip(b))
     });
     rows.map(apart).fold(0.0, f32::max)

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use serde::Serialize;
 
 use super::{Bench, Loaded, full_batch, warm_session};
-use crate::batch::{Bucket, Priority, smallest_for};
+use crate::batch::{Bucket, Priority};
 use crate::engine::{Engine, Session};
 
 /// Tokens of the short text.
@@ -49,11 +49,10 @@ impl PriorityReport {
 impl Bench<'_> {
     pub(super) fn priorities(&self, loaded: &Loaded) -> anyhow::Result<PriorityReport> {
         let engine = &*loaded.chosen.engine;
-        let buckets = &loaded.chosen.buckets;
-        let large = buckets.iter().max_by_key(|bucket| bucket.tokens()).copied();
-        let (short, large) = smallest_for(buckets, SHORT_TOKENS)
-            .zip(large)
-            .with_context(|| format!("no shape takes {SHORT_TOKENS} tokens"))?;
+        let shapes = &loaded.chosen.shapes;
+        let short = shapes.row(SHORT_TOKENS);
+        let large = shapes.prepared().iter().max_by_key(|bucket| bucket.tokens()).copied();
+        let large = large.unwrap_or(short);
         let mut session = warm_session(engine, &[short])?;
         let mut runs = |priorities: &[Priority]| self.short_runs(&mut *session, short, priorities);
         let alone = runs(&[Priority::Bulk])?;

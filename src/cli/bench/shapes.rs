@@ -5,14 +5,12 @@ use serde::Serialize;
 
 use super::{Bench, Loaded, full_batch, tokens_per_second, warm_session};
 use crate::batch::Bucket;
+use crate::batch::plan::Shapes;
 use crate::engine::StageTimes;
 
 /// The least and the most runs of a shape, whatever the time.
 const RUNS_MIN: usize = 5;
 const RUNS_MAX: usize = 2000;
-/// Rows and lengths of the table when none are typed.
-const ROWS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-const LENGTHS: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 
 /// One line of the table.
 #[derive(Debug, Clone, Serialize)]
@@ -35,34 +33,25 @@ pub(super) struct ShapeReport {
     pub(crate) of_ceiling: Option<f64>,
 }
 
-/// The shapes to measure: those that were typed, or rows and lengths in powers of two; each is the
-/// smallest bucket that holds it.
-pub(super) fn wanted(typed: Option<&str>, buckets: &[Bucket]) -> anyhow::Result<Vec<Bucket>> {
-    let holding = |rows: usize, length: usize| {
-        let holds = |bucket: &&Bucket| bucket.rows >= rows && bucket.length >= length;
-        buckets.iter().filter(holds).min_by_key(|bucket| (bucket.tokens(), bucket.length)).copied()
-    };
-    let mut shapes = Vec::new();
-    if let Some(list) = typed {
-        for text in list.split(',').map(str::trim) {
-            let (rows, length) = text
-                .split_once('x')
-                .and_then(|(rows, length)| Some((rows.parse().ok()?, length.parse().ok()?)))
-                .with_context(|| format!("--shapes: '{text}' is not ROWSxLENGTH"))?;
-            let bucket = holding(rows, length);
-            shapes.push(bucket.ok_or_else(|| anyhow!("--shapes: no bucket holds {text}"))?);
-        }
-    } else {
-        let all = LENGTHS.into_iter().flat_map(|length| ROWS.map(|rows| (rows, length)));
-        // A shape that is much larger than what was asked for would be measured twice.
-        let close = |(rows, length): (usize, usize)| {
-            holding(rows, length).filter(|bucket| bucket.tokens() <= rows * length * 5 / 4)
-        };
-        shapes.extend(all.filter_map(close));
+/// The shapes to measure: those that were typed, each rounded up to a shape that holds it, or all
+/// that are prepared.
+pub(super) fn wanted(typed: Option<&str>, shapes: &Shapes) -> anyhow::Result<Vec<Bucket>> {
+    let Some(list) = typed else { return Ok(shapes.prepared().to_vec()) };
+    let mut wanted = Vec::new();
+    for text in list.split(',').map(str::trim) {
+        let (rows, length): (usize, usize) = text
+            .split_once('x')
+            .and_then(|(rows, length)| Some((rows.parse().ok()?, length.parse().ok()?)))
+            .with_context(|| format!("--shapes: '{text}' is not ROWSxLENGTH"))?;
+        let holds = |shape: &Bucket| shape.rows >= rows && shape.length >= length;
+        let own = Some(shapes.row(length)).filter(holds);
+        let prepared = shapes.prepared().iter().copied().filter(holds);
+        let least = prepared.chain(own).min_by_key(|shape| (shape.tokens(), shape.length));
+        wanted.push(least.ok_or_else(|| anyhow!("--shapes: no shape holds {text}"))?);
     }
-    shapes.sort_unstable_by_key(|bucket| (bucket.length, bucket.rows));
-    shapes.dedup();
-    Ok(shapes)
+    wanted.sort_unstable_by_key(|shape| (shape.length, shape.rows));
+    wanted.dedup();
+    Ok(wanted)
 }
 
 impl Bench<'_> {
@@ -140,30 +129,17 @@ pub(super) fn print(reports: &[ShapeReport]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::bucket_ladder;
-    use crate::limits::{MaxBatchRows, MaxBatchTokens};
-
-    fn buckets() -> Vec<Bucket> {
-        bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT)
-    }
+    use crate::limits::MaxBatchTokens;
 
     #[test]
-    fn typed_shapes_become_buckets_that_hold_them() {
-        let shapes = wanted(Some("5x17, 1x512"), &buckets()).expect("they are held");
-        assert_eq!(shapes, [Bucket { rows: 6, length: 24 }, Bucket { rows: 1, length: 512 }]);
-        assert!(wanted(Some("1x513"), &buckets()).is_err());
-        for text in ["", "8", "8x", "ax8", "1x8;2x8"] {
-            assert!(wanted(Some(text), &buckets()).is_err(), "{text}");
+    fn typed_shapes_become_shapes_that_hold_them() {
+        let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
+        let found = wanted(Some("3x17, 1x300"), &shapes).expect("they are held");
+        assert_eq!(found, [Bucket { rows: 4, length: 128 }, Bucket { rows: 1, length: 320 }]);
+        assert!(wanted(Some("1x513"), &shapes).is_err());
+        for text in ["", "8", "axb", "8x"] {
+            assert!(wanted(Some(text), &shapes).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn the_default_table_has_small_and_large_shapes_once() {
-        let shapes = wanted(None, &buckets()).expect("there are some");
-        assert!(shapes.contains(&Bucket { rows: 1, length: 16 }), "{shapes:?}");
-        assert!(shapes.contains(&Bucket { rows: 1, length: 512 }), "{shapes:?}");
-        let mut unique = shapes.clone();
-        unique.dedup();
-        assert_eq!(unique, shapes);
+        assert_eq!(wanted(None, &shapes).expect("all"), shapes.prepared());
     }
 }

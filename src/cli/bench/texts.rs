@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{Bench, Loaded, named, tokens_per_second, warm_session};
 use crate::batch::packing::{PackedBatch, pack};
+use crate::batch::plan::Shapes;
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
 use crate::engine::{Engine, EngineKind, Session};
@@ -42,7 +43,7 @@ pub(super) struct WayReport {
     /// Padded tokens of a batch at most.
     pub(crate) batch_tokens: u64,
     pub batches: usize,
-    pub(crate) real_per_padded_token: f64,
+    pub(crate) real_per_run_token: f64,
     pub(crate) texts_per_s: f64,
     pub(crate) tokens_per_s: f64,
 }
@@ -64,7 +65,7 @@ impl TextsReport {
                 way.engine,
                 way.batch_tokens,
                 way.batches,
-                way.real_per_padded_token,
+                way.real_per_run_token,
                 way.texts_per_s,
                 way.tokens_per_s
             );
@@ -140,7 +141,7 @@ impl Bench<'_> {
         let workers = loaded.chosen.workers.as_usize();
         let mut ways = Vec::new();
         for &budget in budgets {
-            let batches = batches(items, &loaded.chosen.buckets, budget)?;
+            let batches = batches(items, &loaded.chosen.shapes, budget)?;
             let seconds = self.run_batches(engine, workers, &batches)?;
             let real: usize = items.iter().map(|ids| ids.len()).sum();
             let padded: usize = batches.iter().map(|batch| batch.bucket().tokens()).sum();
@@ -150,7 +151,7 @@ impl Bench<'_> {
                 threads_per_worker: engine.info().threads_per_session,
                 batch_tokens: budget,
                 batches: batches.len(),
-                real_per_padded_token: real as f64 / padded as f64,
+                real_per_run_token: real as f64 / padded as f64,
                 texts_per_s: items.len() as f64 / seconds,
                 tokens_per_s: tokens_per_second(real, seconds),
             });
@@ -223,13 +224,16 @@ fn run_all(session: &mut dyn Session, batches: &[Batch], next: &AtomicUsize) -> 
     Ok(())
 }
 
-/// Sorted items in batches of at most `budget` padded tokens.
-fn batches(items: &[TokenIds], buckets: &[Bucket], budget: u64) -> anyhow::Result<Vec<Batch>> {
+/// Items in batches of at most `budget` tokens.
+fn batches(items: &[TokenIds], shapes: &Shapes, budget: u64) -> anyhow::Result<Vec<Batch>> {
     let lengths: Vec<usize> = items.iter().map(|ids| ids.len()).collect();
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
-    let packed =
-        pack(&lengths, buckets, budget).ok_or_else(|| anyhow!("no bucket holds a text"))?;
-    let batch = |packed: PackedBatch| Batch::new(packed.bucket, items[packed.items].to_vec());
+    let packed = pack(&lengths, &shapes.clone().within(budget))
+        .ok_or_else(|| anyhow!("no shape holds a text"))?;
+    let batch = |packed: PackedBatch| {
+        let items = packed.items.iter().map(|&item| items[item].clone()).collect();
+        Batch::new(packed.bucket, items)
+    };
     Ok(packed.into_iter().map(batch).collect::<Result<_, _>>()?)
 }
 

@@ -52,7 +52,7 @@ pub(super) fn print(reports: &[WaitReport]) {
 impl Bench<'_> {
     pub(super) fn waits(&self, loaded: &Loaded) -> anyhow::Result<Vec<WaitReport>> {
         let engine = &*loaded.chosen.engine;
-        let shapes = doubling(&loaded.chosen.buckets);
+        let shapes = doubling(loaded.chosen.shapes.prepared());
         let mut session = warm_session(engine, &shapes)?;
         let mut reports = Vec::with_capacity(shapes.len());
         for bucket in shapes {

@@ -1,12 +1,12 @@
 //! The lines of plans, libraries, driver and GPUs.
 
-use crate::batch::plan::gpu_ladder;
+use crate::batch::plan::Shapes;
 use crate::config::{Config, EngineChoice};
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale, unfit};
 use crate::engine::tensorrt::ffi::{Library, Version};
 use crate::engine::tensorrt::{NO_GPU, no_plan};
-use crate::limits::{GPU_BATCH_TOKENS, GPU_KNEE_TOKENS};
+use crate::limits::GPU_BATCH_TOKENS;
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
 
@@ -154,12 +154,11 @@ fn check_device(
     let mut texts = vec![what];
     let length = package.manifest().max_input_tokens;
     let most = config.queue.max_batch_tokens.or_else(|| GPU_BATCH_TOKENS.into_iter().max());
-    let rows = config.queue.max_batch_rows;
-    let buckets = gpu_ladder(length, most.unwrap_or_default(), rows, GPU_KNEE_TOKENS);
+    let shapes = Shapes::on_gpu(length, most.unwrap_or_default());
     for (flavour, version) in libraries {
         let (flavour, version, precision) = (*flavour, *version, config.engine.precision);
         let target = Target { flavour, version, device, precision };
-        match fitting(package.manifest(), &target, &buckets) {
+        match fitting(package.manifest(), &target, shapes.prepared()) {
             Ok(plans) => texts.push(format!("runs {}", plans[0].file)),
             Err(refusal) => {
                 let never = unfit(&target);

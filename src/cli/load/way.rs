@@ -1,7 +1,7 @@
 //! How an engine is run, that is with which workers, threads and batch size: as they were named, or
 //! the best of those that are measured.
 
-use crate::batch::Bucket;
+use crate::batch::plan::Shapes;
 use crate::clock::Clock;
 use crate::config::{Config, OptimizeFor, cores};
 use crate::engine::{Engine, EngineError, EngineKind};
@@ -39,8 +39,8 @@ pub(super) struct ChosenWay {
     pub engine: Box<dyn Engine>,
     /// For a text that is alone.
     pub wide: Option<Box<dyn Engine>>,
-    /// Every shape that it is to run.
-    pub buckets: Vec<Bucket>,
+    /// The shapes that it is to run.
+    pub shapes: Shapes,
     pub split: Split,
     pub max_batch_tokens: MaxBatchTokens,
     /// What it was chosen from; empty when there was nothing to choose.
@@ -77,26 +77,29 @@ impl Ways {
     /// Loads the engine in each way until one is not the best so far, and leaves the best. A later
     /// way that does not run on this machine ends the search: it is not needed.
     ///
-    /// `ladder` gives the shapes for a budget, from what was measured when something was.
+    /// `shapes` gives those for a budget.
     ///
     /// # Errors
     /// Those of the first way, and of the best one when it is loaded again.
     pub(crate) fn best(
         &self,
-        ladder: impl Fn(MaxBatchTokens, Option<&Measured>) -> Vec<Bucket>,
+        shapes: impl Fn(MaxBatchTokens) -> Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         clock: &dyn Clock,
     ) -> Result<ChosenWay, EngineError> {
-        let widest = ladder(self.largest(), None);
+        let widest = shapes(self.largest());
+        let supported =
+            |engine: &dyn Engine, shapes: Shapes| shapes.only(|all| engine.supported(all));
         let engine = open(self.splits[0])?;
         if self.splits.len() == 1 && self.budgets.len() == 1 {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
-            let (buckets, measured) = (engine.supported(&widest), Vec::new());
+            let (shapes, measured) = (supported(&*engine, widest), Vec::new());
             let wide = self.open_wide(open);
-            return Ok(ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured });
+            return Ok(ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured });
         }
         let measure = |engine: &dyn Engine, split| {
-            self.workload.measure(engine, &engine.supported(&widest), split, clock)
+            let shapes = supported(engine, widest.clone());
+            self.workload.measure(engine, &shapes, split, clock)
         };
         let mut measured = vec![measure(&*engine, self.splits[0])?];
         // The one of the way that was measured last.
@@ -130,9 +133,9 @@ impl Ways {
             None => open(split)?,
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
-        let buckets = engine.supported(&ladder(max_batch_tokens, Some(&measured[best])));
+        let shapes = supported(&*engine, shapes(max_batch_tokens));
         let wide = self.open_wide(open);
-        Ok(ChosenWay { engine, wide, buckets, split, max_batch_tokens, measured })
+        Ok(ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured })
     }
 
     /// Loads the engine once more. The server runs without it where that fails.
@@ -205,11 +208,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::batch::plan::bucket_ladder;
+    use crate::batch::Bucket;
     use crate::clock::RealClock;
     use crate::engine::fake::FakeEngine;
     use crate::engine::{EngineInfo, Session};
-    use crate::limits::MaxBatchRows;
 
     /// Says how many of its kind there are.
     struct Counted {
@@ -252,8 +254,8 @@ mod tests {
         }
     }
 
-    fn ladder(max_tokens: MaxBatchTokens, _: Option<&Measured>) -> Vec<Bucket> {
-        bucket_ladder(128, max_tokens, MaxBatchRows::DEFAULT)
+    fn shapes(max_tokens: MaxBatchTokens) -> Shapes {
+        Shapes::on_cpu(128, max_tokens)
     }
 
     /// The splits that were opened, and what was found.
@@ -266,7 +268,7 @@ mod tests {
             let engine = FakeEngine::new(4);
             Ok(Box::new(Counted { engine, alive: Arc::clone(&alive), works: true }))
         };
-        let found = ways.best(ladder, open, &RealClock::new()).expect("the engine runs");
+        let found = ways.best(shapes, open, &RealClock::new()).expect("the engine runs");
         (opened, found)
     }
 
@@ -289,7 +291,7 @@ mod tests {
             let (engine, alive) = (FakeEngine::new(4), Arc::clone(&alive));
             Ok(Box::new(Counted { engine, alive, works: !fails }))
         };
-        ways.best(ladder, open, &RealClock::new())
+        ways.best(shapes, open, &RealClock::new())
     }
 
     #[test]
@@ -298,7 +300,7 @@ mod tests {
             let found = best_but(1, trouble).expect("the first way runs");
             assert_eq!(found.split, splits(4)[0]);
             assert_eq!(found.measured.len(), 1);
-            let session = found.engine.open_session(&found.buckets);
+            let session = found.engine.open_session(found.shapes.prepared());
             assert!(session.is_ok(), "it is the engine of that way");
         }
     }
@@ -316,7 +318,7 @@ mod tests {
         let (opened, found) = best(&ways);
         assert_eq!(opened.last(), Some(&found.split));
         assert!(ways.budgets.contains(&found.max_batch_tokens));
-        assert_eq!(found.buckets, ladder(found.max_batch_tokens, None));
+        assert_eq!(found.shapes, shapes(found.max_batch_tokens));
         let measured: Vec<Split> = found.measured.iter().map(|one| one.split).collect();
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
     }
@@ -331,7 +333,7 @@ mod tests {
             let fails = split == wide && !wide_opens;
             if fails { Err(fault()) } else { Ok(Box::new(FakeEngine::new(4))) }
         };
-        let found = ways.best(ladder, open, &RealClock::new()).expect("the other way runs");
+        let found = ways.best(shapes, open, &RealClock::new()).expect("the other way runs");
         (opened, found)
     }
 
@@ -354,6 +356,6 @@ mod tests {
         let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]));
         assert_eq!(opened, [Split { workers: 1, threads: 1 }]);
         assert_eq!((found.measured.len(), found.max_batch_tokens), (0, MaxBatchTokens::DEFAULT));
-        assert_eq!(found.buckets, ladder(MaxBatchTokens::DEFAULT, None));
+        assert_eq!(found.shapes, shapes(MaxBatchTokens::DEFAULT));
     }
 }

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::batch::Bucket;
 use crate::batch::cost::{CostModel, fit};
-use crate::batch::plan::{bucket_ladder, gpu_ladder};
+use crate::batch::plan::Shapes;
 use crate::capacity::server::ServerModel;
 use crate::config::Config;
 use crate::engine::EngineKind;
-use crate::limits::{GPU_KNEE_TOKENS, MaxBatchRows, MaxBatchTokens};
+use crate::limits::MaxBatchTokens;
 use crate::scheduler::state::StateConfig;
 
 /// How long runs take, and what is known of the server besides.
@@ -28,8 +28,6 @@ pub(super) struct MeasuredServer {
     workers: Option<usize>,
     /// Padded tokens of a batch; a bench does not tell.
     batch_tokens: Option<u64>,
-    /// How many shapes batches may have; a bench does not tell.
-    shapes: Option<usize>,
 }
 
 /// The part of the answer of `/health` that is used.
@@ -51,7 +49,6 @@ struct TuningReport {
     cost_model: Cost,
     wide_worker: Option<Cost>,
     max_batch_tokens: u64,
-    buckets: usize,
 }
 
 /// The model, and what recent batches took beside what it predicts.
@@ -127,7 +124,6 @@ impl MeasuredServer {
             length_max: *max_input_tokens,
             workers: Some(workers.total.saturating_sub(usize::from(wide_cost.is_some())).max(1)),
             batch_tokens: Some(tuning.max_batch_tokens),
-            shapes: Some(tuning.buckets),
         }
     }
 
@@ -144,25 +140,7 @@ impl MeasuredServer {
             length_max: times.iter().map(|(bucket, _)| bucket.length).max()?,
             workers: None,
             batch_tokens: None,
-            shapes: None,
         })
-    }
-
-    /// Every shape of a batch. Those of a GPU depend on the knee that its start measured, which the
-    /// number of shapes tells.
-    fn ladder(
-        &self,
-        tokens: MaxBatchTokens,
-        rows: MaxBatchRows,
-        count: Option<usize>,
-    ) -> Vec<Bucket> {
-        if !self.is_gpu {
-            return bucket_ladder(self.length_max, tokens, rows);
-        }
-        let with = |knee| gpu_ladder(self.length_max, tokens, rows, knee);
-        let of_count = |ladder: &Vec<Bucket>| count == Some(ladder.len());
-        let measured = (4..=16).map(|power| with(1 << power)).find(of_count);
-        measured.unwrap_or_else(|| with(GPU_KNEE_TOKENS))
     }
 
     /// The servers of the simulation; what is given as a setting comes before what the server has.
@@ -180,18 +158,11 @@ impl MeasuredServer {
                  --max-batch-tokens"
             ),
         };
-        // Other batches than the server's have no number of shapes to compare with.
-        let shapes = self.shapes.filter(|_| config.queue.max_batch_tokens.is_none());
-        let buckets = self.ladder(batch_tokens, config.queue.max_batch_rows, shapes);
-        if let Some(shapes) = shapes.filter(|&shapes| shapes != buckets.len()) {
-            bail!(
-                "the batches of {path} have {shapes} shapes, and --max-batch-rows {} gives {}: \
-                 give the --max-batch-rows of that server",
-                config.queue.max_batch_rows,
-                buckets.len()
-            );
-        }
-        let smallest = *buckets.first().context("the server has no shape of a batch")?;
+        let shapes = match self.is_gpu {
+            true => Shapes::on_gpu(self.length_max, batch_tokens),
+            false => Shapes::on_cpu(self.length_max, batch_tokens),
+        };
+        let smallest = shapes.row(1);
         if ![Some(self.cost), self.wide_cost]
             .iter()
             .flatten()
@@ -203,12 +174,11 @@ impl MeasuredServer {
         let wide_cost = self.wide_cost.filter(|_| given.is_none());
         let state = StateConfig {
             capacity: config.queue.capacity.as_usize(),
-            max_age: Duration::from_millis(config.queue.max_age.get()),
             workers,
             wide: wide_cost.is_some(),
         };
         let (cost, wide_cost) = (self.cost, wide_cost.unwrap_or(self.cost));
-        Ok(ServerModel { state, buckets, cost, wide_cost, slowness: 1.0 })
+        Ok(ServerModel { state, shapes, cost, wide_cost, slowness: 1.0 })
     }
 }
 
@@ -231,7 +201,6 @@ mod tests {
 
     /// As much of an answer of `/health` as is used.
     fn health() -> Value {
-        let buckets = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
         json!({
             "status": "ok",
             "engine": "openvino",
@@ -249,7 +218,6 @@ mod tests {
                     "per_token_length_us": 0.0, "correction": 1.0
                 },
                 "max_batch_tokens": 512,
-                "buckets": buckets.len(),
             },
         })
     }
@@ -275,16 +243,15 @@ mod tests {
         assert_eq!(model.cost.fixed_us, 1500.0);
         assert_eq!(model.wide_cost.per_token_us, 30.0);
         assert_eq!(model.max_length(), 512);
-        assert!(model.buckets.iter().all(|bucket| bucket.tokens() <= 512));
+        assert_eq!(model.shapes, Shapes::on_cpu(512, MaxBatchTokens::DEFAULT));
     }
 
     #[test]
     fn settings_come_before_what_the_server_has() {
-        let settings = [("workers", "5"), ("max-batch-tokens", "1024"), ("max-age-ms", "7")];
+        let settings = [("workers", "5"), ("max-batch-tokens", "1024")];
         let model = model(&health(), &settings).expect("it is whole");
         assert_eq!((model.state.workers, model.state.wide), (5, false));
-        assert_eq!(model.state.max_age, Duration::from_millis(7));
-        assert!(model.buckets.iter().any(|bucket| bucket.tokens() == 1024));
+        assert!(model.shapes.prepared().iter().any(|shape| shape.tokens() == 1024));
     }
 
     #[test]
@@ -315,23 +282,6 @@ mod tests {
         assert!(parsed(r#"{"engine": "fake", "shapes": []}"#).contains("without --no-table"));
         let loading = r#"{"status": "loading", "max_input_tokens": null, "tuning": {}}"#;
         assert!(parsed(loading).contains("when its status is ok"));
-    }
-
-    #[test]
-    fn the_number_of_shapes_tells_the_knee_of_a_gpu() {
-        let mut gpu = health();
-        gpu["engine"] = json!("tensorrt");
-        for knee in [256, 1024] {
-            let ladder = gpu_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT, knee);
-            gpu["tuning"]["buckets"] = json!(ladder.len());
-            assert_eq!(model(&gpu, &[]).expect("it is whole").buckets, ladder, "{knee}");
-        }
-    }
-
-    #[test]
-    fn another_limit_of_rows_than_the_servers_is_noticed() {
-        let said = error(&health(), &[("max-batch-rows", "8")]);
-        assert!(said.contains("give the --max-batch-rows of that server"), "{said}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::choose::{Target, check_fp8, misfit, rtx_capabilities, rtx_knows};
 use super::ffi::{
     BridgeError, BuildReport, BuildRequest, Fusion, Library, Observer, Plan, Version,
 };
-use super::plan::{default_profiles, model_file, serves, size, tensors};
+use super::plan::{default_profiles, elements, model_file, serves, size};
 use super::{NO_GPU, TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
@@ -299,7 +299,7 @@ impl BuildTarget {
         let manifest = package.manifest();
         let profiles = match &options.profiles {
             Some(profiles) => profiles.clone(),
-            None => default_profiles(options.flavour, manifest.max_input_tokens),
+            None => default_profiles(manifest.max_input_tokens),
         };
         let rtx = options.flavour == PlanFlavour::TensorRtRtx;
         let compute_capabilities = match device {
@@ -342,13 +342,11 @@ impl BuildTarget {
         cache: Option<&Path>,
     ) -> BuildRequest {
         let manifest = package.manifest();
-        let (inputs, outputs) = tensors(manifest);
         let capability = |one: &ComputeCapability| size((one.major * 10 + one.minor) as usize);
         BuildRequest {
             model_path: package.directory().join(self.model_file).display().to_string(),
-            inputs,
-            outputs,
             profiles: self.profiles.iter().map(Into::into).collect(),
+            elements: elements(manifest.outputs),
             length_max: size(manifest.max_input_tokens),
             vocabulary_size: size(manifest.vocab_size),
             hidden_size: size(manifest.hidden_size),

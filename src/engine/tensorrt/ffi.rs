@@ -13,7 +13,7 @@ use thiserror::Error;
 
 pub use bridge::{
     BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, LayerTime,
-    Profile, RunTimes, SessionReport, SessionRequest, Shape, Tensor, Version,
+    Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
 };
 
 #[cxx::bridge(namespace = "duovec::bridge")]
@@ -35,10 +35,9 @@ mod bridge {
         Verbose,
     }
 
+    /// The type of an output.
     #[derive(Debug)]
     enum Element {
-        Int32,
-        Int64,
         Float32,
         Float16,
     }
@@ -71,21 +70,12 @@ mod bridge {
         length_max: i32,
     }
 
-    /// An input or output of rank 2; `columns` is 0 when it is the length of the batch.
-    #[derive(Debug, Clone)]
-    struct Tensor {
-        name: String,
-        element: Element,
-        columns: i32,
-    }
-
     /// What a plan is to be; see `BuildRequest` in `cpp/backend.h`.
     #[derive(Debug, Clone)]
     struct BuildRequest {
         model_path: String,
-        inputs: Vec<Tensor>,
-        outputs: Vec<Tensor>,
         profiles: Vec<Profile>,
+        elements: Elements,
         length_max: i32,
         vocabulary_size: i32,
         hidden_size: i32,
@@ -114,11 +104,7 @@ mod bridge {
     #[derive(Debug, Clone)]
     struct EngineRequest {
         profiles: Vec<Profile>,
-        input_ids: String,
-        attention_mask: String,
-        dense: String,
-        /// Empty when the model has no lexical weights.
-        token_weights: String,
+        has_token_weights: bool,
         hidden_size: i32,
         /// Version-compatible plans bring code that runs on the host.
         host_code_allowed: bool,
@@ -127,10 +113,9 @@ mod bridge {
         cuda_file: String,
     }
 
-    /// The types of a plan's tensors.
+    /// The types of a plan's outputs.
     #[derive(Debug, Clone, Copy)]
     struct Elements {
-        inputs: Element,
         dense: Element,
         token_weights: Element,
         has_token_weights: bool,
@@ -148,6 +133,15 @@ mod bridge {
         shapes: Vec<Shape>,
         captured_tokens_max: i64,
         mapped_tokens_max: i64,
+    }
+
+    /// Pinned memory of the staged shape, row-major `[rows, length]`, and for the last one
+    /// `[rows, spans, length]`.
+    struct StagedInputs<'a> {
+        input_ids: &'a mut [i32],
+        positions: &'a mut [i32],
+        segments: &'a mut [i32],
+        span_weights: &'a mut [f32],
     }
 
     /// How a session runs the shapes it has seen.
@@ -212,9 +206,12 @@ mod bridge {
 
         /// A stream with its buffers and contexts.
         type Session;
-        fn stage(self: Pin<&mut Session>, rows: i32, length: i32) -> Result<()>;
-        fn inputs_i32(self: Pin<&mut Session>) -> Result<&mut [i32]>;
-        fn inputs_i64(self: Pin<&mut Session>) -> Result<&mut [i64]>;
+        /// Unsafe for cxx alone, which asks for it where a lifetime is named.
+        unsafe fn stage<'a>(
+            self: Pin<&'a mut Session>,
+            rows: i32,
+            length: i32,
+        ) -> Result<StagedInputs<'a>>;
         fn run(self: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
         fn set_long_run(self: Pin<&mut Session>, nanoseconds: i64);
         fn dense_f32(self: &Session) -> Result<&[f32]>;
@@ -395,20 +392,11 @@ pub struct PlanSession {
 }
 
 impl PlanSession {
-    /// Chooses the shape of the next run.
-    pub fn stage(&mut self, shape: Shape) -> Result<(), BridgeError> {
-        Ok(self.handle.pin_mut().stage(shape.rows, shape.length)?)
-    }
-
-    /// Pinned memory of the staged shape, when the plan's inputs are int32: ids, then padding, then
-    /// the mask at the end.
-    pub fn inputs_i32(&mut self) -> Result<&mut [i32], BridgeError> {
-        Ok(self.handle.pin_mut().inputs_i32()?)
-    }
-
-    /// The same for int64.
-    pub fn inputs_i64(&mut self) -> Result<&mut [i64], BridgeError> {
-        Ok(self.handle.pin_mut().inputs_i64()?)
+    /// Chooses the shape of the next run, which is to be filled.
+    pub fn stage(&mut self, shape: Shape) -> Result<StagedInputs<'_>, BridgeError> {
+        // SAFETY: the slices are parts of the session's pinned memory, which lie behind each other
+        // and live as long as the session; it cannot be used while they are borrowed.
+        Ok(unsafe { self.handle.pin_mut().stage(shape.rows, shape.length) }?)
     }
 
     /// Runs what was staged and waits for it. The device begins urgent work first.
@@ -422,7 +410,7 @@ impl PlanSession {
         self.handle.pin_mut().set_long_run(nanoseconds);
     }
 
-    /// Dense rows of the last run, `[rows, hidden]`.
+    /// Dense vectors of the last run, `[rows, spans, hidden]`.
     pub fn dense_f32(&self) -> Result<&[f32], BridgeError> {
         Ok(self.handle.dense_f32()?)
     }

@@ -1,31 +1,21 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
+use crate::batch::plan::ROW_TOKENS;
 use crate::config::PrecisionChoice;
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
-use crate::package::manifest::{GraphTensor, Manifest, TensorType};
+use crate::package::manifest::{FloatType, Manifest, Outputs};
 
 use super::ffi;
 
-/// Name, usual and largest shape of a profile.
-type ProfileShapes = (&'static str, (u32, u32), (u32, u32));
-
-/// TensorRT chooses kernels for the usual shapes when it builds: one for each kind of traffic. A
-/// batch runs in the smallest that covers it.
-const TUNED: &[ProfileShapes] = &[
-    ("query", (1, 32), (4, 64)),
-    ("queries", (8, 64), (16, 64)),
-    ("text", (1, 512), (4, 512)),
-    ("texts", (16, 128), (32, 128)),
-    ("batch", (64, 128), (64, 128)),
-    ("full", (64, 512), (64, 512)),
-];
-/// TensorRT-RTX compiles for the shapes that are run, when they are.
-const COMPILED: &[ProfileShapes] =
-    &[("latency", (1, 32), (8, 128)), ("throughput", (32, 128), (64, 512))];
-/// Rows of one more profile, for texts that are longer than all of these.
-const LONG_ROWS_MAX: u32 = 8;
-/// Its usual length.
-const LONG_LENGTH: u32 = 2048;
+/// Tokens of a full batch, which profiles of several rows are for.
+const BATCH_TOKENS: u32 = 8192;
+/// The shortest row, and the usual length of a lone one that holds short texts.
+const ROW_MIN: u32 = 8;
+const QUERY_TOKENS: u32 = 48;
+/// The greatest length of the first profile of long rows; each further one ends at four times the
+/// length of the one before. So a profile's largest shape, which its memory is for, has at most
+/// twice the tokens of a full batch.
+const LONG_TOKENS: u32 = 512;
 
 /// Graphs that a package may have besides, with what they compute in: TensorRT takes the precision
 /// that a graph has, and half precision is what makes a GPU worth its price.
@@ -55,35 +45,37 @@ pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static s
     OTHER_MODELS.iter().find_map(listed).unwrap_or(MODEL)
 }
 
-/// Profiles for a model of this length; those of long texts have as many rows as give the tokens of
-/// a full batch, so that they cost no further scratch memory.
-pub fn default_profiles(flavour: PlanFlavour, max_input_tokens: usize) -> Vec<PlanProfile> {
+/// Profiles for a model of this length: one for a lone row of short texts, one for batches of rows
+/// that texts share, and some for longer rows, of which a full batch has few. They cover all shapes
+/// of [`Shapes::on_gpu`](crate::batch::plan::Shapes::on_gpu).
+pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
     let longest = u32::try_from(max_input_tokens).unwrap_or(u32::MAX);
-    let profile = |&(name, usual, largest): &ProfileShapes| {
-        let length_max = largest.1.min(longest);
+    let shared = u32::try_from(ROW_TOKENS).unwrap_or(u32::MAX).min(longest);
+    let range = |min, opt, max| SizeRange { min, opt, max };
+    let full = |length: u32| (BATCH_TOKENS / length).max(1);
+    let mut profiles = vec![
         PlanProfile {
-            name: name.to_owned(),
-            rows: SizeRange { min: 1, opt: usual.0.min(largest.0), max: largest.0 },
-            length: SizeRange { min: 1, opt: usual.1.min(length_max), max: length_max },
-        }
-    };
-    let ranges = match flavour {
-        PlanFlavour::TensorRt => TUNED,
-        PlanFlavour::TensorRtRtx => COMPILED,
-    };
-    let mut profiles: Vec<PlanProfile> = Vec::new();
-    for made in ranges.iter().map(profile) {
-        // For a short model several are the same; the first of them has the fewest usual rows.
-        let largest = |one: &PlanProfile| (one.rows.max, one.length.max);
-        if profiles.iter().all(|earlier| largest(earlier) != largest(&made)) {
-            profiles.push(made);
-        }
-    }
-    let full = ranges.iter().map(|(_, _, largest)| *largest).max_by_key(|size| size.0 * size.1);
-    let (rows, length) = full.unwrap_or((1, 1));
-    if longest > length {
-        let rows = (rows * length / longest).clamp(1, LONG_ROWS_MAX);
-        profiles.push(profile(&("long", (1, longest.min(LONG_LENGTH)), (rows, longest))));
+            name: "query".to_owned(),
+            rows: range(1, 1, 1),
+            length: range(ROW_MIN.min(shared), QUERY_TOKENS.min(shared), shared),
+        },
+        PlanProfile {
+            name: "rows".to_owned(),
+            rows: range(1, full(2 * shared), full(shared)),
+            length: range(shared, shared, shared),
+        },
+    ];
+    let (mut before, mut end) = (shared, LONG_TOKENS);
+    while before < longest {
+        let last = end.min(longest);
+        // Lengths of long rows are doubles of the shared one's and the model's own.
+        let first = (2 * before).min(last);
+        profiles.push(PlanProfile {
+            name: format!("long{last}"),
+            rows: range(1, full(last), full(first)),
+            length: range(before + 1, last, last),
+        });
+        (before, end) = (last, end.saturating_mul(4));
     }
     profiles
 }
@@ -93,33 +85,23 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
     text.split(',').map(|one| one.trim().parse()).collect()
 }
 
-/// The manifest's tensors in the bridge's words, inputs first.
-pub(super) fn tensors(manifest: &Manifest) -> (Vec<ffi::Tensor>, Vec<ffi::Tensor>) {
-    let tensor = |tensor: &GraphTensor, columns: usize| ffi::Tensor {
-        name: tensor.name.clone(),
-        element: tensor.element.into(),
-        columns: size(columns),
+/// The manifest's types in the bridge's words.
+pub(super) fn elements(outputs: Outputs) -> ffi::Elements {
+    let element = |element: FloatType| match element {
+        FloatType::Float32 => ffi::Element::Float32,
+        FloatType::Float16 => ffi::Element::Float16,
     };
-    let inputs = [&manifest.inputs.input_ids, &manifest.inputs.attention_mask];
-    let weights = manifest.outputs.token_weights.iter().map(|weights| tensor(weights, 0));
-    let dense = tensor(&manifest.outputs.dense, manifest.hidden_size);
-    (inputs.map(|input| tensor(input, 0)).to_vec(), std::iter::once(dense).chain(weights).collect())
+    let Outputs { dense, token_weights } = outputs;
+    ffi::Elements {
+        dense: element(dense),
+        token_weights: element(token_weights.unwrap_or(dense)),
+        has_token_weights: token_weights.is_some(),
+    }
 }
 
 /// A count for the bridge; everything that is too large is refused there by name.
 pub(super) fn size(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-impl From<TensorType> for ffi::Element {
-    fn from(element: TensorType) -> Self {
-        match element {
-            TensorType::Int32 => Self::Int32,
-            TensorType::Int64 => Self::Int64,
-            TensorType::Float32 => Self::Float32,
-            TensorType::Float16 => Self::Float16,
-        }
-    }
 }
 
 impl From<PlanFlavour> for ffi::Flavour {
@@ -149,49 +131,48 @@ impl From<&PlanProfile> for ffi::Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::plan::Shapes;
+    use crate::limits::MaxBatchTokens;
 
-    fn shown(flavour: PlanFlavour, max_input_tokens: usize) -> Vec<String> {
-        default_profiles(flavour, max_input_tokens).iter().map(ToString::to_string).collect()
+    fn shown(max_input_tokens: usize) -> Vec<String> {
+        default_profiles(max_input_tokens).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn default_profiles_end_at_the_models_length() {
-        let rtx = |length| shown(PlanFlavour::TensorRtRtx, length);
-        assert_eq!(
-            rtx(8192),
-            ["latency=1x1:1x32:8x128", "throughput=1x1:32x128:64x512", "long=1x1:1x2048:4x8192"]
-        );
-        assert_eq!(rtx(512), ["latency=1x1:1x32:8x128", "throughput=1x1:32x128:64x512"]);
-        assert_eq!(rtx(16), ["latency=1x1:1x16:8x16", "throughput=1x1:32x16:64x16"]);
+        let all = [
+            "query=1x8:1x48:1x128",
+            "rows=1x128:32x128:64x128",
+            "long512=1x129:16x512:32x512",
+            "long2048=1x513:4x2048:8x2048",
+            "long8192=1x2049:1x8192:2x8192",
+        ];
+        assert_eq!(shown(8192), all);
+        assert_eq!(shown(512), all[..3]);
+        assert_eq!(shown(128), all[..2]);
+        assert_eq!(shown(200)[2..], ["long200=1x129:40x200:40x200"]);
+        assert_eq!(shown(16), ["query=1x8:1x16:1x16", "rows=1x16:256x16:512x16"]);
     }
 
     #[test]
-    fn where_kernels_are_chosen_at_the_build_each_kind_of_traffic_has_a_profile() {
-        let tuned = |length| shown(PlanFlavour::TensorRt, length);
-        let all = [
-            "query=1x1:1x32:4x64",
-            "queries=1x1:8x64:16x64",
-            "text=1x1:1x512:4x512",
-            "texts=1x1:16x128:32x128",
-            "batch=1x1:64x128:64x128",
-            "full=1x1:64x512:64x512",
-            "long=1x1:1x2048:4x8192",
-        ];
-        assert_eq!(tuned(8192), all);
-        assert_eq!(tuned(512), all[..6]);
-        let short = ["query=1x1:1x16:4x16", "queries=1x1:8x16:16x16", "texts=1x1:16x16:32x16"];
-        assert_eq!(tuned(16)[..3], short);
-        assert_eq!(tuned(16)[3..], ["batch=1x1:64x16:64x16"]);
+    fn all_shapes_of_a_gpu_are_covered() {
+        for length in (1..=700).chain([1024, 1500, 2048, 2049, 4096, 5000, 8192]) {
+            let profiles = default_profiles(length);
+            for most in [8, 512, u64::from(BATCH_TOKENS)] {
+                let most = MaxBatchTokens::new(most).expect("in range");
+                for bucket in Shapes::on_gpu(length, most).prepared() {
+                    let covers = |one: &PlanProfile| one.covers(bucket.rows, bucket.length);
+                    assert!(profiles.iter().any(covers), "{bucket:?} of {length}");
+                }
+            }
+        }
     }
 
     #[test]
     fn default_profiles_can_be_typed() {
-        for flavour in [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx] {
-            for length in [3, 64, 513, 8192, 1_000_000] {
-                let text = shown(flavour, length).join(", ");
-                let typed = parse_profiles(&text).expect("they are valid");
-                assert_eq!(typed, default_profiles(flavour, length));
-            }
+        for length in [3, 64, 513, 8192, 1_000_000] {
+            let typed = parse_profiles(&shown(length).join(", ")).expect("they are valid");
+            assert_eq!(typed, default_profiles(length));
         }
     }
 }

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use half::slice::HalfBitsSliceExt;
 
-use super::ffi::{BridgeError, Element, Elements, PlanSession, RunTimes};
+use super::ffi::{BridgeError, Element, Elements, PlanSession, RunTimes, StagedInputs};
 use super::{Lease, fault};
-use crate::batch::{Batch, Bucket, Priority};
-use crate::engine::{BatchOutput, EngineError, Floats, Session, StageTimes};
+use crate::batch::{Batch, Bucket, GraphInputs, Priority};
+use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 
 /// Fields are dropped in their order: the stream before its place on the device.
 pub(super) struct TensorRtSession {
     session: PlanSession,
     elements: Elements,
-    pad_token_id: u32,
-    hidden_size: usize,
+    facts: GraphFacts,
     lease: Lease,
     /// Graphs that the engine's figures know of, in the order of `Shared::graphs`.
     counted: [u64; 3],
@@ -25,24 +24,18 @@ impl TensorRtSession {
     pub(super) const fn new(
         session: PlanSession,
         elements: Elements,
-        pad_token_id: u32,
-        hidden_size: usize,
+        facts: GraphFacts,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, pad_token_id, hidden_size, lease, counted: [0; 3] }
+        Self { session, elements, facts, lease, counted: [0; 3] }
     }
 
-    /// Writes ids and mask straight into the pinned memory that the device copies from.
+    /// Writes all inputs straight into the pinned memory that the device copies from.
     fn fill(&mut self, batch: &Batch) -> Result<(), EngineError> {
-        let bucket = batch.bucket();
-        self.session.stage(bucket.into()).map_err(fault)?;
-        if self.elements.inputs == Element::Int64 {
-            let (ids, mask) = halves(self.session.inputs_i64().map_err(fault)?, bucket.tokens());
-            batch.fill(self.pad_token_id, ids, mask);
-        } else {
-            let (ids, mask) = halves(self.session.inputs_i32().map_err(fault)?, bucket.tokens());
-            batch.fill(self.pad_token_id, ids, mask);
-        }
+        let staged = self.session.stage(batch.bucket().into()).map_err(fault)?;
+        let StagedInputs { input_ids, positions, segments, span_weights } = staged;
+        let inputs = GraphInputs { input_ids, positions, segments, span_weights };
+        batch.fill(self.facts.pooling, self.facts.pad_token_id, inputs);
         Ok(())
     }
 
@@ -58,7 +51,7 @@ impl TensorRtSession {
             Element::Float16 => Some(Floats::Half(session.token_weights_f16()?.reinterpret_cast())),
             _ => Some(Floats::Single(session.token_weights_f32()?)),
         };
-        Ok(BatchOutput::new(bucket, self.hidden_size, dense, weights))
+        Ok(BatchOutput::new(bucket, self.facts.hidden_size, dense, weights))
     }
 }
 
@@ -103,12 +96,6 @@ impl Drop for TensorRtSession {
     }
 }
 
-/// The ids in front and the mask at the end; what lies between is the device's alignment.
-fn halves<N>(inputs: &mut [N], tokens: usize) -> (&mut [N], &mut [N]) {
-    let (front, mask) = inputs.split_at_mut(inputs.len() - tokens);
-    (&mut front[..tokens], mask)
-}
-
 impl From<RunTimes> for StageTimes {
     fn from(times: RunTimes) -> Self {
         let span = |nanoseconds: i64| Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
@@ -117,17 +104,5 @@ impl From<RunTimes> for StageTimes {
             compute: span(times.compute),
             copy_out: span(times.copy_out),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mask_lies_at_the_end() {
-        let mut inputs = [1, 2, 3, 0, 0, 4, 5, 6];
-        let (ids, mask) = halves(&mut inputs, 3);
-        assert_eq!((&*ids, &*mask), (&[1, 2, 3][..], &[4, 5, 6][..]));
     }
 }

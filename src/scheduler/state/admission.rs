@@ -10,21 +10,21 @@
 //! and later requests, which go before the later items of this one. A refused request is told when
 //! there will be room for it behind those that were refused before.
 //!
-//! An example: one worker, whose batch has 10 ms left; 36 bulk items of 100 tokens wait, four to a
-//! batch of 46.8 ms. A request comes with 20 more of them and 600 ms of time.
+//! An example: one worker, whose batch has 16.4 ms left; 42 bulk items of 100 tokens wait, each
+//! 10.39 ms of a full batch of 53.2 ms. A request comes with 20 more of them and 600 ms of time.
 //!
 //! | | ms |
 //! |---|---|
-//! | the running batch has left | 10.0 |
-//! | nine batches wait | 421.2 |
-//! | half a batch, for later items that fill up earlier batches | 23.4 |
-//! | **its wait** | 454.6 |
-//! | its own items, 20 of 11.7 | 234.0 |
-//! | its wait is over three quarters of its time by | 4.6 |
-//! | its end is over its deadline by | 88.6 |
+//! | the running batch has left | 16.4 |
+//! | 42 items wait | 436.4 |
+//! | half a batch, for later items that fill up earlier batches | 26.6 |
+//! | **its wait** | 479.4 |
+//! | its own items, 20 of 10.39 | 207.8 |
+//! | its wait is over three quarters of its time by | 29.4 |
+//! | its end is over its deadline by | 87.2 |
 //!
-//! It is refused and told to come back in 88.6 ms. It will keep the worker for 234 ms, and half of
-//! the time to come is for those that come back, so the next one is told 88.6 + 468 ms.
+//! It is refused and told to come back in 87.2 ms. It will keep the worker for 207.8 ms, and half
+//! of the time to come is for those that come back, so the next one is told 87.2 + 415.6 ms.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl<T: Clone> SchedulerState<T> {
     fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
         let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
         let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
-        let is_doubtful = self.cost.is_doubtful(self.waiting.table().single(longest));
+        let is_doubtful = self.cost.is_doubtful(self.waiting.shapes().row(longest));
         if !is_doubtful || now < self.admission.tried + needed.div_f64(DOUBT_PART) {
             return Err(Refusal::TooShort { needed });
         }
@@ -259,8 +259,8 @@ impl<T: Clone> SchedulerState<T> {
             return micros(before_us);
         }
         // Later items that fill up the batches of earlier ones run before it too: at most as much
-        // again, and a batch of each length; half of that as a rule.
-        let filled_us = before_us.min(self.round_us(priority));
+        // again, and a batch; half of that as a rule.
+        let filled_us = before_us.min(self.full_us());
         micros(self.running_us(now) + self.checks_us() + before_us + 0.5 * filled_us)
     }
 
@@ -289,9 +289,9 @@ impl<T: Clone> SchedulerState<T> {
         all_us * self.cost.correction() / self.sharing_workers()
     }
 
-    /// Time of a full batch of each length that waits, for all workers together.
-    fn round_us(&self, priority: Priority) -> f64 {
-        self.waiting.round_us(priority) * self.cost.correction() / self.sharing_workers()
+    /// Time of a full batch, for all workers together.
+    fn full_us(&self) -> f64 {
+        self.waiting.full_us() * self.cost.correction() / self.sharing_workers()
     }
 
     /// Time until the workers have run what they run, on average.
@@ -310,7 +310,7 @@ impl<T: Clone> SchedulerState<T> {
     /// disturbs the workers of late is left out: it may be over before the request runs. What was
     /// slower when it was measured than it is of late counts as it is of late.
     pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
-        let single = |&tokens: &usize| self.waiting.table().single(tokens);
+        let single = |&tokens: &usize| self.waiting.shapes().row(tokens);
         let longest = single(tokens.iter().max()?);
         let others_us = match self.cost.is_unmeasured(longest) {
             true => self.cost.least_us(longest),

@@ -39,7 +39,7 @@ impl<T: Clone> SchedulerState<T> {
         let state = &mut self.workers[worker];
         let check = state.checks.pop_front()?;
         state.owed_batches = BATCHES_PER_CHECK;
-        let bucket = self.waiting.table().single(self.items[&check].tokens);
+        let bucket = self.waiting.shapes().row(self.items[&check].tokens);
         Some(BatchPlan { bucket, items: vec![check] })
     }
 

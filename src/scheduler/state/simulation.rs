@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use super::*;
-use crate::batch::plan::bucket_ladder;
-use crate::limits::{MaxBatchRows, MaxBatchTokens};
+use crate::batch::plan::Shapes;
+use crate::batch::{Batch, TokenIds};
+use crate::limits::MaxBatchTokens;
 use crate::seeds::Seeds;
 
 mod books;
@@ -16,7 +17,6 @@ use books::{CHECK_TOKENS, TrackedItem, tokens_of};
 
 const SEEDS: u64 = 100;
 const EVENTS: usize = 1000;
-const MAX_AGE: Duration = Duration::from_millis(20);
 
 /// The world around the state machine, with its own books.
 struct World {
@@ -40,7 +40,6 @@ struct World {
     /// Batches of other items since each worker's last check.
     since_check: Vec<Option<u32>>,
     ended: u64,
-    led_by_age: u64,
     /// How often a check had to let others pass.
     checks_held: u64,
     /// Items that started with another one, and those that joined it later.
@@ -57,9 +56,9 @@ impl World {
         let (others, wide) = (random.usize(1..=4), random.bool());
         let workers = others + usize::from(wide);
         let capacity = random.usize(1..=200);
-        let ladder = bucket_ladder(512, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
-        let config = StateConfig { capacity, max_age: MAX_AGE, workers: others, wide };
-        let mut state = SchedulerState::new(config, BucketTable::new(&ladder));
+        let config = StateConfig { capacity, workers: others, wide };
+        let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
+        let mut state = SchedulerState::new(config, shapes);
         // All cores are twice as fast on a text that is alone.
         let cost = CostModel::default();
         let cost = CostModel { per_token_us: cost.per_token_us / 2.0, ..cost };
@@ -88,7 +87,6 @@ impl World {
             batches_by_worker: vec![0; workers],
             since_check: vec![None; workers],
             ended: 0,
-            led_by_age: 0,
             checks_held: 0,
             shared: 0,
             joined: 0,
@@ -319,8 +317,8 @@ impl World {
         if !self.live[worker] || self.running[worker].is_some() {
             return;
         }
-        let old =
-            [Priority::Interactive, Priority::Bulk].map(|priority| self.oldest_over_age(priority));
+        let first =
+            [Priority::Interactive, Priority::Bulk].map(|priority| self.first_in_order(priority));
         let now = self.now;
         let mut alive = self.items.values().filter(|item| !item.is_running && item.deadline > now);
         let others = alive.clone().any(TrackedItem::is_queued);
@@ -345,15 +343,8 @@ impl World {
         }
         assert!(!checks || self.since_check[worker].is_some_and(|n| n <= 7), "held {self}");
         self.checks_held += u64::from(checks);
-        let [interactive, bulk] = old;
-        let oldest = match self.state.items[&lead].priority {
-            Priority::Interactive => interactive,
-            Priority::Bulk => bulk,
-        };
-        if let Some(oldest) = oldest {
-            assert_eq!(lead, oldest, "{oldest} is over the age bound and waits {self}");
-            self.led_by_age += 1;
-        }
+        let priority = self.state.items[&lead].priority;
+        assert_eq!(Some(lead), first[priority as usize], "another goes first {self}");
     }
 
     /// A worker that found nothing to do may run a shape that no item waits for.
@@ -377,7 +368,10 @@ impl World {
                 Action::Abandon { item, .. } => self.end(item),
                 Action::Run { bucket, items, worker: told, .. } => {
                     assert_eq!(told, worker, "{self}");
-                    assert!((1..=bucket.rows).contains(&items.len()), "{self}");
+                    let ids =
+                        |item: &Sequence| TokenIds::new(&vec![0; self.state.items[item].tokens]);
+                    let texts = items.iter().map(|(item, ())| ids(item)).collect();
+                    assert!(Batch::new(bucket, texts).is_ok(), "it fits {self}");
                     let budget = MaxBatchTokens::DEFAULT.as_usize();
                     assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
                     let now = self.now;
@@ -439,7 +433,7 @@ impl std::fmt::Display for World {
 
 #[test]
 fn every_item_ends_once_whatever_happens() {
-    let mut totals = [0; 11];
+    let mut totals = [0; 10];
     let mut worlds = 0;
     for seed in Seeds::new("every_item_ends_once_whatever_happens", 0..SEEDS) {
         let mut world = World::new(seed);
@@ -456,7 +450,6 @@ fn every_item_ends_once_whatever_happens() {
             counts.cancelled,
             counts.abandoned,
             counts.refused,
-            world.led_by_age,
             world.checks_held,
             world.shared,
             world.joined,

@@ -53,7 +53,7 @@ impl<T: Clone> SchedulerState<T> {
             return None;
         }
         self.note_start(now, worker);
-        let plan = self.waiting.take(now, self.config.max_age)?;
+        let plan = self.waiting.take()?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
         Some(plan)

@@ -258,8 +258,8 @@ impl<T: Clone> SchedulerState<T> {
             return None;
         }
         let (requests, workers) = (1.0 + wide.crowd(now), self.sharing_workers());
-        let (wide_all_us, wide_batch_us) = self.waiting.work_us(Some(wide.cost.model()));
-        let (all_us, batch_us) = self.waiting.work_us(None);
+        let (wide_all_us, wide_batch_us) = self.waiting.work_us(wide.cost.model());
+        let (all_us, batch_us) = self.waiting.work_us(self.cost.model());
         let (wide_part, part) = (wide.cost.correction(), self.cost.correction());
         Some(Forecast {
             wide_us: wide_all_us * requests * wide_part,

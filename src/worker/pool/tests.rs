@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::batch::plan::bucket_ladder;
+use crate::batch::plan::Shapes;
 use crate::batch::{TokenIds, Vectors};
 use crate::clock::RealClock;
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::limits::{MaxBatchRows, MaxBatchTokens, QueueCapacity, WorkerStuckMs};
+use crate::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
 
@@ -52,12 +52,12 @@ impl TestPool {
         script: FakeScript,
         watchdog: WatchdogConfig,
     ) -> Self {
-        let buckets = bucket_ladder(128, MaxBatchTokens::DEFAULT, MaxBatchRows::DEFAULT);
+        let shapes = Shapes::on_cpu(128, MaxBatchTokens::DEFAULT);
         let engine = Arc::new(FakeEngine::with_script(HIDDEN, script));
         let workers = Workers::new(workers).expect("in range");
         let queue_capacity = QueueCapacity::new(capacity).expect("in range");
         let config = SchedulerConfig { queue_capacity, ..SchedulerConfig::new(workers) };
-        let scheduler = Scheduler::new(config, buckets, Arc::clone(&clock));
+        let scheduler = Scheduler::new(config, shapes, Arc::clone(&clock));
         let config = PoolConfig { watchdog, ..PoolConfig::new(workers) };
         let workers = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), config);
         Self { scheduler, workers, clock }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::batch::Bucket;
 use crate::batch::cost::CostModel;
 use crate::config::OptimizeFor;
-use crate::limits::{GPU_KNEE_TOKENS_MAX, GPU_KNEE_TOKENS_MIN, MaxBatchTokens};
+use crate::limits::MaxBatchTokens;
 
 /// How processor threads are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +43,6 @@ const MARGIN: f64 = 0.1;
 /// keeps others waiting for less, and is easier to fill with texts of one length.
 const RATE_PART: f64 = 0.9;
 
-/// A batch of the knee's tokens takes so many times what the smallest takes.
-const KNEE_FACTOR: f64 = 1.5;
-
 impl Measured {
     /// Padded tokens per second of all workers, in batches of so many.
     pub(crate) fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
@@ -53,17 +50,6 @@ impl Measured {
         let bucket = Bucket { rows, length: self.length };
         let us = self.cost.predict_us(bucket).max(f64::MIN_POSITIVE);
         (bucket.tokens() * self.split.workers) as f64 / us * 1e6
-    }
-
-    /// Padded tokens up to which a batch takes about as long as the smallest one: they add no more
-    /// than a half to the least that a run takes. A power of two, so that small differences between
-    /// two starts give the same shapes.
-    pub(crate) fn knee_tokens(&self) -> usize {
-        let CostModel { floor_us, fixed_us, per_token_us, per_token_length_us } = self.cost;
-        let per_token_us = per_token_us + per_token_length_us * self.length as f64;
-        let most_us = fixed_us.max(floor_us) * KNEE_FACTOR;
-        let tokens = (most_us - fixed_us) / per_token_us.max(f64::MIN_POSITIVE);
-        1 << (tokens as usize).clamp(GPU_KNEE_TOKENS_MIN, GPU_KNEE_TOKENS_MAX).ilog2()
     }
 
     /// The best of the budgets, which ascend; at least one.
@@ -139,8 +125,7 @@ pub(crate) fn splits(cores: usize) -> Vec<Split> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::cost::{Times, fit};
-    use crate::limits::{CPU_BATCH_TOKENS, GPU_WORKLOAD_BATCHES};
+    use crate::limits::CPU_BATCH_TOKENS;
     use OptimizeFor::{Latency, Throughput};
 
     /// Its workers reach `tokens_per_s` together in very large batches.
@@ -177,25 +162,6 @@ mod tests {
         assert_eq!(budget(&fast), 512);
         fast.memory_tokens = Some(50);
         assert_eq!(budget(&fast), 256);
-    }
-
-    #[test]
-    fn tokens_are_few_while_they_add_little_to_what_every_run_takes() {
-        // 1 us a token: 300 tokens are half of what every run takes.
-        assert_eq!(measured(1, 1, 600.0, 1e6).knee_tokens(), 256);
-        assert_eq!(measured(1, 1, 0.0, 1e6).knee_tokens(), 64);
-        assert_eq!(measured(1, 1, 600.0, 1e9).knee_tokens(), 2048);
-    }
-
-    #[test]
-    fn tokens_that_cost_nothing_are_few() {
-        let us = |tokens: usize| (tokens as f64).max(600.0);
-        let shape = |tokens: usize| Bucket { rows: tokens / 64, length: 64 };
-        let time = |tokens: usize| (shape(tokens), Duration::from_secs_f64(us(tokens) / 1e6));
-        let times: Times = [64].into_iter().chain(GPU_WORKLOAD_BATCHES).map(time).collect();
-        let cost = fit(&times).expect("determined").model;
-        // 900 tokens take a half more than the least.
-        assert_eq!(Measured { cost, ..measured(1, 1, 0.0, 1e6) }.knee_tokens(), 512);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::*;
 use crate::batch::Vectors;
 
 /// Tokens of every text of these tests.
-const TOKENS: usize = 100;
+const TOKENS: usize = 60;
 
 /// A request for the texts of these numbers.
 #[derive(Clone, Copy)]

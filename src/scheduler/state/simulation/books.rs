@@ -77,13 +77,12 @@ impl World {
         items.into_iter().for_each(|(_, item)| self.end(item));
     }
 
-    /// The item of the earliest turn, when its age is over the bound and it can still run.
-    pub(super) fn oldest_over_age(&self, priority: Priority) -> Option<Sequence> {
+    /// The item of the earliest turn that can still run.
+    pub(super) fn first_in_order(&self, priority: Priority) -> Option<Sequence> {
         let leaders = self.leaders(|item| item.deadline > self.now).into_values();
         let turns = leaders.map(|item| (&self.state.items[&item], item));
         let same = turns.filter(|(state, _)| state.priority == priority);
-        let (state, item) = same.min_by_key(|(state, item)| (state.turn, *item))?;
-        (self.now.since(state.turn) >= MAX_AGE).then_some(item)
+        same.min_by_key(|(state, item)| (state.turn, *item)).map(|(_, item)| item)
     }
 
     /// The item that goes first, of each text that waits for these queued items.

@@ -19,11 +19,9 @@ fn bucket(length: usize) -> Bucket {
 /// disturbed.
 fn slow_state() -> SchedulerState {
     let tokens = MaxBatchTokens::nearest(256);
-    let ladder = bucket_ladder(8192, tokens, MaxBatchRows::DEFAULT);
-    let max_age = Duration::from_millis(50);
     let mut state = SchedulerState::new(
-        StateConfig { capacity: 100, max_age, workers: 1, wide: false },
-        BucketTable::new(&ladder),
+        StateConfig { capacity: 100, workers: 1, wide: false },
+        Shapes::on_cpu(8192, tokens),
     );
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
     let times = [(8, 1.15), (16, 1.1), (32, 1.0), (48, 0.95), (64, 0.9)];

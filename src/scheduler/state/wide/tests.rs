@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 
 use super::*;
 use crate::batch::cost::{CostModel, Fit};
-use crate::batch::plan::{BucketTable, bucket_ladder};
+use crate::batch::plan::Shapes;
 use crate::batch::{Bucket, Priority, Vectors};
-use crate::limits::{MaxBatchRows, MaxBatchTokens};
+use crate::limits::MaxBatchTokens;
 use crate::scheduler::state::{Event, StateConfig};
 
 mod wrong_costs;
@@ -69,12 +69,10 @@ impl ClosedLoop {
             Cores::Together => (1, BOTH_CORES),
             Cores::Apart | Cores::AsSaid => (2, ONE_CORE),
         };
-        let max_age = Duration::from_millis(50);
         let wide = cores == Cores::AsSaid;
-        let config = StateConfig { capacity: 100_000, max_age, workers, wide };
+        let config = StateConfig { capacity: 100_000, workers, wide };
         let tokens = MaxBatchTokens::nearest(256);
-        let ladder = bucket_ladder(512, tokens, MaxBatchRows::DEFAULT);
-        let mut state = SchedulerState::new(config, BucketTable::new(&ladder));
+        let mut state = SchedulerState::new(config, Shapes::on_cpu(512, tokens));
         state.set_cost(Fit { model: cost, median_error: 0.0 });
         set_wide_cost(&mut state, BOTH_CORES);
         let all = workers + usize::from(wide);

@@ -1,0 +1,113 @@
+"""Checks of any package's graph.
+
+Each raises PackageError when its limit is missed; those of a whole graph print one line to stderr.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import rows
+from .command import say
+from .errors import PackageError
+from .runtime import Runtime
+
+NEIGHBOURS_COSINE_MIN = 0.999999
+NEIGHBOURS_WEIGHT_MAX = 1e-5
+"""Sums of f32 in another order."""
+ROUNDS = 3
+"""Each with other neighbours."""
+TEXTS = 24
+LONGEST = 512
+"""Of the texts that are made up: enough for several times the length of a row."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What made-up texts must keep to."""
+
+    vocab_size: int
+    pad: int
+    tokens_max: int
+    pooling: str
+
+
+def demand(holds: bool, failure: str) -> None:
+    """Raises PackageError(failure) unless `holds`."""
+    if not holds:
+        raise PackageError(f"the package failed its check: {failure}")
+
+
+def cosine(left: np.ndarray, right: np.ndarray) -> float:
+    """Of two vectors, in f64."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def sparse_distance(found: dict[int, float], expected: dict[int, float]) -> float:
+    """Largest absolute difference; an absent id weighs zero."""
+    keys = found.keys() | expected.keys()
+    return max((abs(found.get(k, 0.0) - expected.get(k, 0.0)) for k in keys), default=0.0)
+
+
+def unfused(runtime: Runtime) -> list[str]:
+    """What OpenVINO runs as nodes of their own, and should run as parts of others."""
+    kinds = runtime.layer_operations()
+    return [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kinds[kind]]
+
+
+def check_neighbours(runtime: Runtime, shape: Shape, seed: int = 0) -> None:
+    """No text sees another one: its outputs are those that it has alone, whatever is beside it.
+
+    Padding gives zeros.
+    """
+    choose = random.Random(seed)
+    texts = made_up(shape, choose)
+    alone = [runtime.run_batch(rows.alone(text, shape.pooling))[0] for text in texts]
+    least, largest = 1.0, 0.0
+    for _ in range(ROUNDS):
+        batch = crowded(texts, shape, choose)
+        dense, weights = runtime.run_rows(batch.inputs)
+        demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
+        for at in batch.places:
+            least = min(least, cosine(dense[at.row, at.segment], alone[at.text].dense))
+            difference = np.abs(weights[at.row, at.tokens] - alone[at.text].token_weights)
+            largest = max(largest, float(difference.max()))
+            dense[at.row, at.segment] = 0.0
+            weights[at.row, at.tokens] = 0.0
+        demand(not dense.any(), "a span without weights is not zero")
+        demand(not weights.any(), "padding has token weights")
+    say(
+        f"neighbours: cosine min {least:.8f}, largest token weight difference {largest:.8f} "
+        f"to the same texts alone"
+    )
+    demand(least >= NEIGHBOURS_COSINE_MIN, "a text's dense vector depends on what is beside it")
+    demand(largest <= NEIGHBOURS_WEIGHT_MAX, "a text's weights depend on what is beside it")
+
+
+def made_up(shape: Shape, choose: random.Random) -> list[list[int]]:
+    """Token ids of texts from one token to the longest; with few words, so that many repeat."""
+    longest = min(shape.tokens_max, LONGEST)
+    ids = [i for i in range(shape.vocab_size) if i != shape.pad]
+    words = choose.sample(ids, min(len(ids), longest))
+    counts = [1, 2, longest - 1, longest]
+    while len(counts) < TEXTS:
+        # As many short ones as long ones.
+        counts.append(round(longest ** choose.random()))
+    return [choose.choices(words, k=count) for count in counts]
+
+
+def crowded(texts: list[list[int]], shape: Shape, choose: random.Random) -> rows.Batch:
+    """All texts, in rows that hold the longest and others; the last row is padding."""
+    order = list(range(len(texts)))
+    choose.shuffle(order)
+    length = 2 * max(map(len, texts)) + choose.randrange(rows.SPAN_TOKENS)
+    filled: list[list[int]] = [[]]
+    for text in order:
+        if sum(rows.room(len(texts[t])) for t in [*filled[-1], text]) > length:
+            filled.append([])
+        filled[-1].append(text)
+    return rows.batch(texts, [*filled, []], length, shape.pad, shape.pooling)

@@ -1,0 +1,59 @@
+"""scripts/lib/setup.sh: when the default package is made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_machine import SCRIPTS, shell
+
+MAKER = """
+import json, pathlib, sys
+from default_package.manifest import FORMAT_VERSION
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+out.mkdir(exist_ok=True)
+(out / "manifest.json").write_text(json.dumps({"format_version": FORMAT_VERSION}))
+print("made")
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The scripts, with a maker of packages that takes no time."""
+    scripts = tmp_path / "scripts"
+    (scripts / "default_package").mkdir(parents=True)
+    shutil.copytree(SCRIPTS / "lib", scripts / "lib")
+    (scripts / "requirements.txt").touch()
+    (scripts / "make_default_package.py").write_text(MAKER)
+    write_format(tmp_path, 1)
+    return tmp_path
+
+
+def write_format(repository: Path, version: int) -> None:
+    module = repository / "scripts/default_package/manifest.py"
+    module.write_text(f"FORMAT_VERSION = {version}\n")
+
+
+def start(repository: Path) -> tuple[str, int]:
+    """What the maker said, and the format of the package that is there then."""
+    environment = {"PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+    said = shell(repository, "ensure_package", **environment)
+    manifest = repository / "engines/multilingual-e5-small/manifest.json"
+    return said.strip(), json.loads(manifest.read_text())["format_version"]
+
+
+def test_a_package_of_an_older_format_is_made_again_at_the_next_start(repository: Path) -> None:
+    assert start(repository) == ("made", 1)
+    assert start(repository) == ("", 1)
+    write_format(repository, 2)
+    assert start(repository) == ("made", 2)
+    assert start(repository) == ("", 2)
+
+
+def test_a_package_that_nothing_vouches_for_is_made_again(repository: Path) -> None:
+    assert start(repository) == ("made", 1)
+    (repository / "engines/.multilingual-e5-small.stamp").unlink()
+    assert start(repository) == ("made", 1)
