@@ -1,19 +1,18 @@
 //! Token ids of a text, and batches of them: rows of one length, each with several texts.
 
-use std::ops::Deref;
-use std::sync::Arc;
-
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 pub use rows::Place;
 use rows::{Rows, TEXT_MIN};
+pub use token_ids::TokenIds;
 
 pub mod cost;
 pub(crate) mod packing;
 pub mod plan;
 mod rows;
+mod token_ids;
 pub(crate) mod warm_up;
 
 /// Which requests go first. Interactive items do; bulk items have a guaranteed share.
@@ -72,7 +71,8 @@ impl Vectors {
     }
 }
 
-/// Which tokens of a text its dense vector is made of.
+/// Which tokens of a whole text its dense vector is made of. That of a part of a text is made of
+/// all tokens of the part, since no token stands for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
@@ -80,26 +80,6 @@ pub enum Pooling {
     Cls,
     /// All of them, each counting alike.
     Mean,
-}
-
-/// Token ids of one text, special tokens included. Cheap to clone: the request keeps a copy for the
-/// sparse selection while the batch runs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TokenIds(Arc<[u32]>);
-
-impl TokenIds {
-    /// Copies `ids` once.
-    pub fn new(ids: &[u32]) -> Self {
-        Self(Arc::from(ids))
-    }
-}
-
-impl Deref for TokenIds {
-    type Target = [u32];
-
-    fn deref(&self) -> &[u32] {
-        &self.0
-    }
 }
 
 /// A batch's shape: `rows`, each of `length` tokens. Several texts share a row.
@@ -132,7 +112,7 @@ pub enum BatchError {
     Empty,
     #[error("{items} items do not fit {rows} rows of {length} tokens")]
     TooMany { items: usize, rows: usize, length: usize },
-    #[error("an item of {tokens} tokens does not fit a row of {length}")]
+    #[error("an item that takes {tokens} tokens does not fit a row of {length}")]
     TooLong { tokens: usize, length: usize },
 }
 
@@ -166,11 +146,11 @@ impl Batch {
         if items.is_empty() {
             return Err(BatchError::Empty);
         }
-        if let Some(item) = items.iter().find(|item| item.len() > length) {
-            return Err(BatchError::TooLong { tokens: item.len(), length });
+        if let Some(item) = items.iter().find(|item| item.room() > length) {
+            return Err(BatchError::TooLong { tokens: item.room(), length });
         }
         let mut room = Rows::new(bucket);
-        let places: Option<Vec<Place>> = items.iter().map(|item| room.put(item.len())).collect();
+        let places: Option<Vec<Place>> = items.iter().map(|item| room.put_text(item)).collect();
         let places = places.ok_or(BatchError::TooMany { items: items.len(), rows, length })?;
         Ok(Self { bucket, items, places, priority: Priority::Bulk })
     }
@@ -181,7 +161,7 @@ impl Batch {
     /// As [`Batch::new`], when the first one does not fit.
     pub(crate) fn filled(bucket: Bucket, mut items: Vec<TokenIds>) -> Result<Self, BatchError> {
         let mut room = Rows::new(bucket);
-        let fitting = items.iter().take_while(|item| room.put(item.len()).is_some()).count();
+        let fitting = items.iter().take_while(|item| room.put_text(item).is_some()).count();
         items.truncate(fitting.max(1));
         Self::new(bucket, items)
     }
@@ -243,11 +223,15 @@ impl Batch {
                 *slot = position;
             }
             segments[range].fill(i32::try_from(place.segment).unwrap_or(i32::MAX));
-            let span = (place.row * spans + place.segment) * length + place.start;
-            let weights = &mut span_weights[span..span + item.len()];
-            match pooling {
-                Pooling::Cls => weights[0] = 1.0,
-                Pooling::Mean => weights.fill((item.len() as f32).recip()),
+            for (number, span) in (place.span..).zip(item.spans()) {
+                let start = (place.row * spans + number) * length + place.start;
+                let weights = &mut span_weights[start + span.start..start + span.end];
+                match (pooling, item.parts()) {
+                    (Pooling::Cls, None) => weights[0] = 1.0,
+                    (Pooling::Mean, _) | (Pooling::Cls, Some(_)) => {
+                        weights.fill((span.len() as f32).recip());
+                    }
+                }
             }
         }
     }
@@ -258,7 +242,14 @@ mod tests {
     use super::*;
 
     fn filled(pooling: Pooling, bucket: Bucket, items: &[&[u32]]) -> ([Vec<i32>; 3], Vec<f32>) {
-        let items = items.iter().map(|ids| TokenIds::new(ids)).collect();
+        filled_with(pooling, bucket, items.iter().map(|ids| TokenIds::new(ids)).collect())
+    }
+
+    fn filled_with(
+        pooling: Pooling,
+        bucket: Bucket,
+        items: Vec<TokenIds>,
+    ) -> ([Vec<i32>; 3], Vec<f32>) {
         let batch = Batch::new(bucket, items).expect("the items fit");
         let mut integers = [0; 3].map(|_| vec![9; bucket.tokens()]);
         let mut span_weights = vec![9.0; bucket.tokens() * bucket.spans()];
@@ -292,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_a_text_counts_its_own_tokens_whatever_the_pooling() {
+        let bucket = Bucket { rows: 1, length: 32 };
+        let parted = TokenIds::new(&[5; 6]).with_parts(&[1..3, 2..5]);
+        for pooling in [Pooling::Cls, Pooling::Mean] {
+            let items = vec![TokenIds::new(&[6]), parted.clone(), TokenIds::new(&[7])];
+            let ([_, positions, segments], weights) = filled_with(pooling, bucket, items);
+            assert_eq!(positions[..9], [0, 0, 1, 2, 3, 4, 5, 0, 0]);
+            assert_eq!(segments[..9], [0, 1, 1, 1, 1, 1, 1, 2, -1]);
+            let third = 3.0_f32.recip();
+            assert_eq!(weights[32..][..8], [0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
+            assert_eq!(weights[64..][..8], [0.0, 0.0, 0.0, third, third, third, 0.0, 0.0]);
+            assert_eq!(weights[96..][7], 1.0);
+        }
+    }
+
+    #[test]
     fn items_that_do_not_fit_are_refused() {
         let bucket = Bucket { rows: 1, length: 16 };
         let item = |tokens| TokenIds::new(&vec![0; tokens]);
@@ -299,6 +306,11 @@ mod tests {
         assert_eq!(
             Batch::new(bucket, vec![item(17)]).err(),
             Some(BatchError::TooLong { tokens: 17, length: 16 })
+        );
+        let parts = item(5).with_parts(&[0..1, 1..2, 2..3]);
+        assert_eq!(
+            Batch::new(bucket, vec![parts]).err(),
+            Some(BatchError::TooLong { tokens: 24, length: 16 })
         );
         let short = vec![item(2); 3];
         let refused = Some(BatchError::TooMany { items: 3, rows: 1, length: 16 });

@@ -180,11 +180,12 @@ impl<'a> BatchOutput<'a> {
         Self { dense, token_weights, hidden_size, bucket, times: StageTimes::default() }
     }
 
-    /// A copy of the dense vector of a text: `hidden_size` floats, whose length is one.
+    /// A copy of the dense vectors of a text, one behind the other: `hidden_size` floats each,
+    /// whose length is one. A plain text has one.
     pub fn dense_of(&self, place: Place) -> Vec<f32> {
-        let start = (place.row * self.bucket.spans() + place.segment) * self.hidden_size;
-        let mut dense = self.dense.copy(start..start + self.hidden_size);
-        make_unit(&mut dense);
+        let start = (place.row * self.bucket.spans() + place.span) * self.hidden_size;
+        let mut dense = self.dense.copy(start..start + place.spans * self.hidden_size);
+        dense.chunks_mut(self.hidden_size).for_each(make_unit);
         dense
     }
 
@@ -305,18 +306,22 @@ pub(crate) fn run_canary(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dense::cosine;
 
     #[test]
     fn rows_are_copied_in_single_precision() {
         let single: [f32; 32] = std::array::from_fn(|place| place as f32);
         let half = single.map(f16::from_f32);
         let bucket = Bucket { rows: 2, length: 16 };
-        let place = Place { row: 1, start: 5, segment: 1 };
+        let place = Place { row: 1, start: 5, segment: 2, span: 1, spans: 1 };
         for floats in [Floats::Single(&single), Floats::Half(&half)] {
             let output = BatchOutput::new(bucket, 3, floats, Some(floats));
             let length = 302_f32.sqrt();
             assert_eq!(output.dense_of(place), [9.0, 10.0, 11.0].map(|value| value / length));
             assert_eq!(output.weights_of(place, 2), [21.0, 22.0]);
+            let both = output.dense_of(Place { span: 0, spans: 2, ..place });
+            assert_eq!(both[3..], output.dense_of(place));
+            assert!(cosine(&both[..3], &[6.0, 7.0, 8.0]) > 0.999_999);
             let dense_only = BatchOutput::new(bucket, 3, floats, None);
             assert_eq!(dense_only.weights_of(place, 2), [0.0, 0.0]);
         }

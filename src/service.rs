@@ -22,6 +22,8 @@ use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 
+mod assembly;
+pub(crate) mod chunking;
 mod compute;
 mod decoding;
 mod door;
@@ -35,11 +37,12 @@ mod request;
 mod token_lists;
 mod tokenizing;
 
+pub(crate) use assembly::{Assembly, assemble};
 use compute::ComputePool;
 pub(crate) use compute::Wanted;
 use door::Door;
 pub(crate) use door::{Permit, RequestHead, earned_bytes};
-pub(crate) use embedding::{assemble, embedded_item, prompt};
+pub(crate) use embedding::prompt;
 use figures::Figures;
 pub(crate) use health_report::{HealthReport, RunReport};
 pub use request::Input;

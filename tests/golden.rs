@@ -29,6 +29,8 @@ use sha2::{Digest, Sha256};
 const LEAST_COSINE: f64 = 0.9995;
 /// The same in f32, where only the order of summation differs.
 const LEAST_COSINE_F32: f64 = 0.999_999;
+/// Of a late chunk, which may be one token.
+const LEAST_COSINE_PART: f64 = 0.999_99;
 const LARGEST_WEIGHT_ERROR_F32: f32 = 1e-3;
 /// Longest text that the model takes, in tokens.
 const MODEL_LENGTH: usize = 512;
@@ -54,14 +56,21 @@ struct Item {
     first_text_position: usize,
     token_ids_sha256: String,
     dense: String,
+    /// First token, the one behind the last, and the vector of late chunks of a long text.
+    #[serde(default)]
+    parts: Vec<(usize, usize, String)>,
     sparse: (Vec<u32>, Vec<f32>),
+}
+
+fn floats(base64: &str) -> Vec<f32> {
+    let bytes = STANDARD.decode(base64).expect("base64");
+    let float = |chunk: &[u8]| f32::from_le_bytes(chunk.try_into().expect("four bytes"));
+    bytes.chunks_exact(4).map(float).collect()
 }
 
 impl Item {
     fn dense(&self) -> Vec<f32> {
-        let bytes = STANDARD.decode(&self.dense).expect("base64");
-        let float = |chunk: &[u8]| f32::from_le_bytes(chunk.try_into().expect("four bytes"));
-        bytes.chunks_exact(4).map(float).collect()
+        floats(&self.dense)
     }
 
     fn prompt(&self) -> PromptName {
@@ -222,6 +231,45 @@ fn f32_agrees_with_the_reference_alone_and_in_mixed_batches() {
         assert!(cosine >= LEAST_COSINE_F32, "{cosine}");
         assert!(error <= LARGEST_WEIGHT_ERROR_F32, "{error}");
     }
+}
+
+/// The reference pools its own hidden states. What stands beside a text in its row changes nothing.
+#[test]
+fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
+    let (golden, package) = (golden(), package());
+    let tokenized = tokenize(&package, &golden);
+    let engine = engine(&package, PrecisionChoice::F32);
+    let mut session = open(&engine);
+    let short = tokenized.iter().map(|item| &item.ids).filter(|ids| ids.len() < ROW_TOKENS);
+    let long = golden.items.iter().zip(&tokenized).filter(|(item, _)| !item.parts.is_empty());
+    let mut documents = 0;
+    for ((item, Tokenized { ids, .. }), beside) in long.zip(short.cycle()) {
+        documents += 1;
+        let parts: Vec<_> = item.parts.iter().map(|&(start, end, _)| start..end).collect();
+        let parted = ids.clone().with_parts(&parts);
+        let bucket = Bucket { rows: 1, length: ids.len() + 2 * ROW_TOKENS };
+        let mut vectors = Vec::new();
+        for items in [vec![parted.clone()], vec![beside.clone(), parted.clone(), beside.clone()]] {
+            let place = items.len() / 2;
+            let batch = Batch::new(bucket, items).expect("they fit");
+            let output = session.run(&batch).expect("the engine runs");
+            let place = batch.places()[place];
+            vectors.push((output.dense_of(place), output.weights_of(place, ids.len())));
+        }
+        let [(alone, weights), (packed, packed_weights)] = &vectors[..] else { panic!() };
+        let hidden_size = golden.hidden_size;
+        assert_eq!(alone.len(), parts.len() * hidden_size);
+        for (part, (_, _, expected)) in item.parts.iter().enumerate() {
+            let [alone, packed] =
+                [alone, packed].map(|all| &all[part * hidden_size..][..hidden_size]);
+            let (to_golden, to_packed) = (cosine(alone, &floats(expected)), cosine(alone, packed));
+            assert!(to_golden >= LEAST_COSINE_PART, "{} part {part}: {to_golden}", item.lang);
+            assert!(to_packed >= LEAST_COSINE_F32, "{} part {part}: {to_packed}", item.lang);
+        }
+        let apart = weights.iter().zip(packed_weights).map(|(a, b)| (a - b).abs());
+        assert!(apart.fold(0.0, f32::max) <= 1e-5);
+    }
+    assert!(documents >= 4);
 }
 
 #[test]

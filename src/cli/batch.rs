@@ -26,8 +26,9 @@ use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::TextRow;
 use crate::service::EmbeddingService;
+use crate::service::chunking::TextsToRun;
 use crate::telemetry;
-use crate::tokenize::{TextTokenizer, Tokenized};
+use crate::tokenize::TextTokenizer;
 
 /// Texts, or lines, with which a part ends: what an end of the run costs at most. Enough to sort by
 /// length.
@@ -271,7 +272,7 @@ struct AnswerMaker<'a> {
 /// The requests of a window, each with the ids of its texts.
 struct TokenizedRequests {
     requests: Vec<RequestLine>,
-    tokens: Vec<Result<Vec<Tokenized>, LineEnd>>,
+    texts: Vec<Result<TextsToRun, LineEnd>>,
 }
 
 impl Maker for AnswerMaker<'_> {
@@ -282,24 +283,26 @@ impl Maker for AnswerMaker<'_> {
         &self,
         RequestWindow { requests, .. }: RequestWindow,
     ) -> Result<(TokenizedRequests, Vec<TokenIds>), CorpusError> {
-        let tokens = on_all_cores(&requests, |request| {
+        let texts = on_all_cores(&requests, |request| {
             let asked = request.asked.as_ref().map_err(Clone::clone)?;
-            let tokens = asked.tokenize(self.service, &self.manifest, &self.tokenizer);
-            tokens.map_err(LineEnd::Answered)
+            let texts = asked.tokenize(self.service, &self.manifest, &self.tokenizer);
+            texts.map_err(LineEnd::Answered)
         })?;
-        let items = tokens.iter().flatten().flatten().map(|item| item.ids.clone()).collect();
-        Ok((TokenizedRequests { requests, tokens }, items))
+        let items = texts.iter().flatten().flat_map(|texts| &texts.run);
+        let items = items.map(|item| item.ids.clone()).collect();
+        Ok((TokenizedRequests { requests, texts }, items))
     }
 
     fn part<'a>(&'a self, prepared: &'a TokenizedRequests, rows: Vec<TextRow>) -> NewPart<'a> {
         let mut rows = rows.into_iter();
         let (mut totals, mut lines) = (Totals::default(), Vec::new());
-        for (request, tokens) in prepared.requests.iter().zip(&prepared.tokens) {
-            let end = match (&request.asked, tokens) {
-                (Ok(asked), Ok(tokens)) => {
-                    totals.tokens += tokens.iter().map(|item| item.ids.len() as u64).sum::<u64>();
-                    let rows = rows.by_ref().take(tokens.len());
-                    let answered = asked.answer(&self.manifest, &self.tokenizer, tokens, rows);
+        for (request, texts) in prepared.requests.iter().zip(&prepared.texts) {
+            let end = match (&request.asked, texts) {
+                (Ok(asked), Ok(texts)) => {
+                    let tokens = texts.run.iter().map(|text| text.ids.len() as u64);
+                    totals.tokens += tokens.sum::<u64>();
+                    let rows = rows.by_ref().take(texts.run.len());
+                    let answered = asked.answer(&self.manifest, &self.tokenizer, texts, rows);
                     LineEnd::Answered(answered)
                 }
                 (_, Err(end)) | (Err(end), _) => end.clone(),

@@ -75,7 +75,7 @@ impl<P> Task<P> {
         (prepared, items): (P, Vec<TokenIds>),
         machine: &Machine,
     ) -> Result<(Arc<Running<P>>, Vec<Self>), CorpusError> {
-        let lengths: Vec<usize> = items.iter().map(|ids| ids.len()).collect();
+        let lengths: Vec<usize> = items.iter().map(TokenIds::room).collect();
         let batches = pack(&lengths, &machine.shapes).ok_or_else(|| {
             CorpusError::Engine("it has no shape for the longest texts".to_owned())
         })?;

@@ -11,8 +11,8 @@ use super::window::RowWindow;
 use super::{Maker, on_all_cores};
 use crate::batch::TokenIds;
 use crate::scheduler::TextRow;
-use crate::service::{EmbeddedItem, embedded_item};
-use crate::tokenize::{TextTokenizer, Tokenized};
+use crate::service::{Assembly, EmbeddedItem};
+use crate::tokenize::{Offsets, TextTokenizer, Tokenized};
 
 /// What became of a row; else why it has no vectors.
 pub(super) type RowResult = Result<EmbeddedItem, String>;
@@ -82,7 +82,8 @@ impl TextMaker {
     fn outcome(&self, tokens: &Tokenized, row: TextRow) -> RowResult {
         let Recipe { manifest, vectors, dimensions, selection, .. } = &self.recipe;
         let rows = row.wanted(*vectors).ok_or("the model returned NaN or infinity")?;
-        Ok(embedded_item(manifest, tokens, rows, *dimensions, *selection))
+        let (dimensions, selection, offsets) = (*dimensions, *selection, Offsets::Skip);
+        Ok(Assembly { manifest, dimensions, selection, offsets }.whole(tokens, rows))
     }
 }
 

@@ -98,8 +98,8 @@ pub struct FakeScript {
     pub rescues: bool,
 }
 
-/// The engine. `dense` and `token_weights` of a row depend on its token ids alone, so that a row
-/// that is mixed up, cut or padded wrongly shows.
+/// The engine. A dense vector depends on the token ids of its span alone, and a token weight on its
+/// id and position, so that what is mixed up, cut or padded wrongly shows.
 pub(crate) struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,
@@ -244,8 +244,10 @@ impl FakeSession {
         rows.token_weights.fill(f32::NAN);
         let bucket = batch.bucket();
         for (ids, place) in batch.items().iter().zip(batch.places()) {
-            let start = (place.row * bucket.spans() + place.segment) * rows.hidden_size;
-            write_dense(ids, &mut rows.dense[start..start + rows.hidden_size]);
+            for (number, span) in (place.span..).zip(ids.spans()) {
+                let start = (place.row * bucket.spans() + number) * rows.hidden_size;
+                write_dense(&ids[span], &mut rows.dense[start..start + rows.hidden_size]);
+            }
             let start = place.row * bucket.length + place.start;
             let weights = &mut rows.token_weights[start..start + ids.len()];
             for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
@@ -322,4 +324,45 @@ const fn mix(state: u64) -> u64 {
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     state ^ (state >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A text of so many tokens from an id on, with parts by their first token and length.
+    fn text((tokens, first, parts): &(u32, u32, Vec<(usize, usize)>)) -> TokenIds {
+        let text = TokenIds::new(&(*first..first + tokens).collect::<Vec<_>>());
+        let part = |&(start, length): &(usize, usize)| {
+            let start = start % text.len();
+            start..text.len().min(start + length)
+        };
+        let parts: Vec<_> = parts.iter().map(part).collect();
+        if parts.is_empty() { text } else { text.with_parts(&parts) }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_with_parts_gives_the_same_alone_and_among_others(
+            texts in prop::collection::vec(
+                (1_u32..60, 4_u32..200, prop::collection::vec((0_usize..60, 1_usize..30), 0..6)),
+                1..12,
+            ),
+        ) {
+            let texts: Vec<TokenIds> = texts.iter().map(text).collect();
+            let bucket = Bucket { rows: 3, length: 64 };
+            let batch = Batch::filled(bucket, texts).expect("each has room");
+            let mut session = FakeEngine::new(8).open_session(&[]).expect("it opens");
+            let output = session.run(&batch).expect("it runs");
+            for (text, &place) in batch.items().iter().zip(batch.places()) {
+                let dense = output.dense_of(place);
+                prop_assert_eq!(dense.len(), 8 * text.spans().len());
+                for (dense, span) in dense.chunks(8).zip(text.spans()) {
+                    prop_assert_eq!(dense, expected_dense(&text[span], 8));
+                }
+                prop_assert_eq!(output.weights_of(place, text.len()), expected_weights(text));
+            }
+        }
+    }
 }

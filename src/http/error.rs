@@ -5,15 +5,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use actix_web::{HttpResponse, ResponseError};
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use super::request_id::X_REQUEST_ID;
 use super::{JSON, tei};
 use crate::service::{EmbedError, InputType, Refusal};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use actix_web::{HttpResponse, ResponseError};
+pub(super) use body::ErrorBody;
+use body::Parts;
+
+mod body;
+mod chunks;
 
 /// The answer holds what was asked for.
 pub(super) const OK: StatusCode = StatusCode::OK;
@@ -378,27 +380,6 @@ impl ResponseError for ApiError {
     }
 }
 
-/// The body of every refusal.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Error)]
-pub(super) struct ErrorBody<'a> {
-    error: Parts<'a>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = ErrorParts)]
-pub(super) struct Parts<'a> {
-    /// What is wrong, and what to do about it.
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// The field or the header that is wrong.
-    #[schema(required = true)]
-    param: Option<&'static str>,
-    /// The word to compare with.
-    code: &'static str,
-}
-
 /// What a client does about ids that are of no vocabulary, or of one that nobody named.
 pub(super) fn token_id_advice() -> &'static str {
     "send texts (LangChain: check_embedding_ctx_length=False), or name the ids' tokenizer with the \
@@ -468,6 +449,10 @@ impl ApiError {
             ),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
             EmbedError::OffsetsWithoutText => Self::of(Code::InvalidValue, "offsets", OF_TEXTS),
+            EmbedError::ChunksWithoutText => {
+                Self::of(Code::InvalidValue, "chunking", chunks::OF_TEXTS)
+            }
+            EmbedError::Chunks { index, fault } => Self::chunks(index, &fault),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {

@@ -13,8 +13,9 @@ use crate::batch::Priority;
 use crate::config::HttpConfig;
 use crate::package::manifest::Manifest;
 use crate::scheduler::TextRow;
+use crate::service::chunking::TextsToRun;
 use crate::service::{EmbedError, EmbedRequest, EmbeddingService, RequestHead, Vectors, assemble};
-use crate::tokenize::{TextTokenizer, Tokenized};
+use crate::tokenize::TextTokenizer;
 
 /// What a route would answer.
 #[derive(Debug, Clone)]
@@ -79,7 +80,7 @@ impl Asked {
         self.request.inputs.len()
     }
 
-    /// Token ids of its texts.
+    /// Token ids of its texts, or of their chunks.
     ///
     /// # Errors
     /// The answer when the model cannot run them.
@@ -88,21 +89,22 @@ impl Asked {
         service: &EmbeddingService,
         manifest: &Manifest,
         tokenizer: &TextTokenizer,
-    ) -> Result<Vec<Tokenized>, Answered> {
+    ) -> Result<TextsToRun, Answered> {
         Ok(service.tokenize_here(manifest, tokenizer, self.request.clone())?)
     }
 
-    /// The answer, from what [`Self::tokenize`] gave and a row for each of its texts.
+    /// The answer, from what [`Self::tokenize`] gave and a row for each text that ran.
     pub(crate) fn answer(
         &self,
         manifest: &Manifest,
         tokenizer: &TextTokenizer,
-        tokens: &[Tokenized],
+        texts: &TextsToRun,
         rows: impl Iterator<Item = TextRow>,
     ) -> Answered {
         let options = &self.request.options;
-        let wanted = |(index, row): (usize, TextRow)| {
-            row.wanted(options.vectors).ok_or(EmbedError::NonFinite { index })
+        let wanted = |(text, row): (usize, TextRow)| {
+            let lost = || EmbedError::NonFinite { index: texts.input_of(text) };
+            row.wanted(options.vectors).ok_or_else(lost)
         };
         // Every row is taken, so that the next request finds its own.
         let rows: Vec<Result<_, EmbedError>> = rows.enumerate().map(wanted).collect();
@@ -110,7 +112,7 @@ impl Asked {
             Ok(rows) => rows,
             Err(error) => return error.into(),
         };
-        let reply = assemble(manifest, options, tokens, rows);
+        let reply = assemble(manifest, options, texts, rows);
         let resident = reply::Resident {
             id: &manifest.model_id,
             vocab_size: manifest.vocab_size,

@@ -16,12 +16,14 @@ use super::error::{ApiError, Code};
 use super::models;
 use super::reply::{AnswerFormat, DenseFormat, SparseFormat};
 use crate::config::{Dialect, HttpConfig, TokenInput, TruncateDefault};
+use crate::service::chunking::Chunking;
 use crate::service::{
     EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, OverLong, RequestHead, Vectors,
 };
 use crate::sparse::Selection;
 use crate::tokenize::Offsets;
 
+mod chunking;
 #[cfg(test)]
 mod fuzz;
 pub(super) mod input;
@@ -30,6 +32,7 @@ mod item_scanner;
 mod shared_texts;
 mod words;
 
+use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 use words::{TokenEncoding, Truncate, TruncateWord, agreed, one_form, only_null, only_true};
@@ -167,6 +170,13 @@ pub(super) struct EmbeddingRequest {
     #[serde(default, deserialize_with = "scalar")]
     #[schema(default = false)]
     offsets: Option<bool>,
+    /// How texts are cut into chunks; absent embeds them whole.
+    #[serde(default, deserialize_with = "object")]
+    chunking: Option<ChunkingField>,
+    /// Whether the items are chunks of one text, which are pooled out of its run.
+    #[serde(default, deserialize_with = "scalar")]
+    #[schema(default = false)]
+    late_chunking: Option<bool>,
 }
 
 impl Body for EmbeddingRequest {
@@ -202,6 +212,8 @@ impl Body for EmbeddingRequest {
         ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
         ("sparse_min_weight", "a number, zero or above"),
         ("offsets", "true or false"),
+        ("chunking", CHUNKING),
+        ("late_chunking", "true or false"),
     ];
     const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
 }
@@ -219,7 +231,7 @@ impl EmbeddingRequest {
     /// What the service is asked and how its answer is written; refuses a request without input or
     /// for another model.
     pub(super) fn validate(
-        self,
+        mut self,
         vectors: Vectors,
         head: &RequestHead,
         config: &HttpConfig,
@@ -253,7 +265,25 @@ impl EmbeddingRequest {
             dense: self.dense_format()?.unwrap_or_default(),
             sparse: self.sparse_format.unwrap_or_default(),
         };
-        Ok((EmbedRequest { inputs: self.input, options }, format))
+        let chunking = self.chunking(config)?;
+        Ok((EmbedRequest { inputs: self.input, options, chunking }, format))
+    }
+
+    fn chunking(&mut self, config: &HttpConfig) -> Result<Option<Chunking>, ApiError> {
+        match (self.chunking.take(), self.late_chunking) {
+            (None, None | Some(false)) => Ok(None),
+            (Some(field), None | Some(false)) => {
+                field.read(self.input.len(), config.max_items).map(Some)
+            }
+            (None, Some(true)) => {
+                chunking::of_inputs(self.offsets == Some(true), config.max_items).map(Some)
+            }
+            (Some(_), Some(true)) => {
+                let message = "late_chunking and chunking both say what the chunks are; send one \
+                               of them";
+                Err(ApiError::of(Code::InvalidValue, "late_chunking", message))
+            }
+        }
     }
 
     /// What the texts are used for, as `input_type` or the model's name says.
@@ -341,6 +371,7 @@ fn refusal<B: Body>(text: &str) -> ApiError {
     };
     match error.path().iter().next() {
         Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path()),
+        Some(Segment::Map { key }) if key == "chunking" => chunking::refusal(error.path()),
         Some(Segment::Map { key }) => wrong::<B>(key),
         _ => duplicate::<B>(&error.inner().to_string()).unwrap_or_else(not_an_object::<B>),
     }
@@ -426,7 +457,7 @@ mod tests {
             assert!(known.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
             named.insert(name);
         }
-        assert_eq!(named.len(), 5);
+        assert_eq!(named.len(), 6);
     }
 
     #[test]

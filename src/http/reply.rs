@@ -11,8 +11,10 @@ use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema,
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::dense;
+use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
 use crate::sparse::SparseVector;
+use crate::tokenize::Span;
 
 mod room;
 
@@ -83,9 +85,13 @@ pub(super) struct Usage {
 pub(super) struct Embedding<'a> {
     #[schema(pattern = "^embedding$")]
     object: &'static str,
-    /// The item's place in the input.
+    /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
     embedding: DenseVector<'a>,
+    /// Which part of the input it is; absent unless the request says chunking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -96,13 +102,17 @@ pub(super) struct Embedding<'a> {
 pub(super) struct SparseEmbedding<'a> {
     #[schema(pattern = "^sparse_embedding$")]
     object: &'static str,
-    /// The item's place in the input.
+    /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
     sparse_values: SparseValues<'a>,
     /// Where the text has these ids, in its order; absent unless the request says offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     occurrences: Option<Vec<PlacedWeight>>,
+    /// Which part of the input it is; absent unless the request says chunking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -113,7 +123,7 @@ pub(super) struct SparseEmbedding<'a> {
 pub(super) struct PairedEmbedding<'a> {
     #[schema(pattern = "^paired_embedding$")]
     object: &'static str,
-    /// The item's place in the input.
+    /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
     embedding: DenseVector<'a>,
     sparse_values: SparseValues<'a>,
@@ -121,10 +131,38 @@ pub(super) struct PairedEmbedding<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     occurrences: Option<Vec<PlacedWeight>>,
+    /// Which part of the input it is; absent unless the request says chunking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     truncated_from: Option<usize>,
+}
+
+/// A part of a text of the input.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Chunk)]
+pub(super) struct ChunkPlace {
+    /// The text's place in the input.
+    input: usize,
+    /// The first code point of the text as sent.
+    start: usize,
+    /// The code point behind the last one.
+    end: usize,
+    /// The chunk's own tokens that ran.
+    tokens: usize,
+    /// Which window of the text ran for it; absent when the text has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    window: Option<usize>,
+}
+
+impl From<TextChunk> for ChunkPlace {
+    fn from(TextChunk { input, span: Span { start, end }, tokens, window }: TextChunk) -> Self {
+        Self { input, start, end, tokens, window }
+    }
 }
 
 /// A vector of length one, in the form of encoding_format.
@@ -309,6 +347,7 @@ pub(super) fn write<'a>(
             object: "embedding",
             index,
             embedding: dense(item),
+            chunk: item.chunk.map(ChunkPlace::from),
             truncated_from: item.truncated_from,
         }),
         Vectors::Sparse => list(out, reply, resident, |index, item| SparseEmbedding {
@@ -316,6 +355,7 @@ pub(super) fn write<'a>(
             index,
             sparse_values: sparse(item),
             occurrences: placed(item),
+            chunk: item.chunk.map(ChunkPlace::from),
             truncated_from: item.truncated_from,
         }),
         Vectors::Both => list(out, reply, resident, |index, item| PairedEmbedding {
@@ -324,6 +364,7 @@ pub(super) fn write<'a>(
             embedding: dense(item),
             sparse_values: sparse(item),
             occurrences: placed(item),
+            chunk: item.chunk.map(ChunkPlace::from),
             truncated_from: item.truncated_from,
         }),
     }
@@ -357,6 +398,7 @@ mod tests {
             dense: vec![1.0, -0.1],
             sparse,
             occurrences: None,
+            chunk: None,
             tokens: 3,
             truncated_from: None,
         };
@@ -364,6 +406,7 @@ mod tests {
             dense: vec![0.0, 1.0],
             sparse: SparseVector::default(),
             occurrences: None,
+            chunk: None,
             tokens: 2,
             truncated_from: Some(700),
         };
@@ -422,6 +465,7 @@ mod tests {
                 dense: vec![value],
                 sparse: SparseVector::default(),
                 occurrences: None,
+                chunk: None,
                 tokens: 1,
                 truncated_from: None,
             };

@@ -109,7 +109,7 @@ impl Question for EmbedBody {
             dimensions: self.dimensions.map(NonZeroUsize::get),
             ..options(vectors, self.prompt_name, head)
         };
-        Ok((EmbedRequest { inputs: self.inputs, options }, ()))
+        Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, ()))
     }
 
     fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
@@ -158,6 +158,7 @@ fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead) -> EmbedOp
 const MOST_BYTES: AnswerBytes = AnswerBytes {
     frame: 2,
     item: 3,
+    chunk: 0,
     number: DECIMAL_BYTES,
     // The names, the id, the weight.
     weight: 48,

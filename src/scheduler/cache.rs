@@ -1,10 +1,10 @@
 //! Rows of texts that have run, so that a text which comes again need not run again.
 //!
-//! A row is found by a digest of the token ids that the model would get; neither these nor the text
-//! are kept. A digest is 128 bits of the standard library's keyed hash (SipHash), whose key is
-//! random and leaves the process in no way. So nobody can make two texts of the same digest, and by
-//! chance it happens to no one. A scheduler has one model in one precision, so a digest needs no
-//! more than the ids.
+//! A row is found by a digest of what the model would get: token ids, and the parts of the text
+//! that have a vector each. Neither these nor the text are kept. A digest is 128 bits of the
+//! standard library's keyed hash (SipHash), whose key is random and leaves the process in no way.
+//! So nobody can make two texts of the same digest, and by chance it happens to no one. A scheduler
+//! has one model in one precision, so a digest needs no more.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use quick_cache::sync::Cache;
 use super::incidents::Counter;
 use super::state::Digest;
 use super::ticket::ItemRows;
-use crate::batch::Vectors;
+use crate::batch::{TokenIds, Vectors};
 use crate::limits::CacheBytes;
 
 /// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,
@@ -30,9 +30,9 @@ const ENTRY_BYTES_LIKELY: u64 = 2048;
 pub(super) struct Digester(RandomState);
 
 impl Digester {
-    pub(super) fn digest(&self, ids: &[u32]) -> Digest {
+    pub(super) fn digest(&self, text: &TokenIds) -> Digest {
         // A keyed hash of two different inputs gives two halves that have nothing in common.
-        let half = |number: u8| u128::from(self.0.hash_one((number, ids)));
+        let half = |number: u8| u128::from(self.0.hash_one((number, text)));
         Digest(half(0) << 64 | half(1))
     }
 }
@@ -45,7 +45,7 @@ pub(super) struct RowCache {
     misses: Counter,
 }
 
-/// The dense row, then a weight for each token.
+/// The dense vectors, then a weight for each token.
 type KeptRow = Arc<[f32]>;
 
 /// What the cache holds and was asked for.
@@ -135,15 +135,21 @@ mod tests {
     fn the_same_ids_have_the_same_digest_and_others_have_others() {
         let digester = Digester::default();
         let lists: [&[u32]; 6] = [&[], &[0], &[0, 0], &[0, 7, 2], &[7, 0, 2], &[0, 7, 3]];
-        for (place, ids) in lists.iter().enumerate() {
-            assert_eq!(digester.digest(ids), digester.digest(ids));
-            for other in &lists[..place] {
-                assert_ne!(digester.digest(ids), digester.digest(other));
+        let mut texts = lists.map(TokenIds::new).to_vec();
+        for ends in [&[3][..], &[2], &[2, 3]] {
+            let parts: Vec<_> = ends.iter().map(|&end| 0..end).collect();
+            texts.push(TokenIds::new(&[0, 7, 2]).with_parts(&parts));
+        }
+        for (place, text) in texts.iter().enumerate() {
+            assert_eq!(digester.digest(text), digester.digest(text));
+            for other in &texts[..place] {
+                assert_ne!(digester.digest(text), digester.digest(other));
             }
         }
-        let halves = digester.digest(&[0, 7, 2]).0;
+        let text = TokenIds::new(&[0, 7, 2]);
+        let halves = digester.digest(&text).0;
         assert_ne!(halves >> 64, halves & u128::from(u64::MAX));
-        assert_ne!(Digester::default().digest(&[0]), digester.digest(&[0]), "the key is random");
+        assert_ne!(Digester::default().digest(&text), digester.digest(&text), "the key is random");
     }
 
     #[test]

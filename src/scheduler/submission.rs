@@ -26,6 +26,7 @@ pub struct Submission {
 /// The items of a request that are not in the cache, and where its answer will arrive.
 #[derive(Debug)]
 pub(crate) struct ItemsToRun {
+    /// What each takes of a row.
     tokens: Vec<usize>,
     digests: Vec<Digest>,
     contents: Vec<QueuedItem>,
@@ -100,7 +101,7 @@ impl Scheduler {
                 pending.finish(slot, rows, None);
                 continue;
             }
-            tokens.push(ids.len());
+            tokens.push(ids.room());
             digests.push(digest);
             let (digest, pending) = (Some(digest), Arc::clone(&pending));
             contents.push(QueuedItem { ids, digest, vectors, slot, pending });

@@ -88,7 +88,7 @@ fn a_lost_worker_answers_what_it_ran() {
 
 /// The only text of a row.
 pub(super) const fn in_row(row: usize) -> Place {
-    Place { row, start: 0, segment: 0 }
+    Place { row, start: 0, segment: 0, span: 0, spans: 1 }
 }
 
 /// Four rows of four dense floats, of which the one of the row's number is one, and eight weights

@@ -49,7 +49,7 @@ impl CacheUse {
 /// Rows of one item; those that were not wanted are empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ItemRows {
-    /// `hidden_size` floats.
+    /// `hidden_size` floats for each of the item's dense vectors.
     pub dense: Vec<f32>,
     /// One float for each of the item's tokens.
     pub weights: Vec<f32>,

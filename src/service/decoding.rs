@@ -29,12 +29,12 @@ impl EmbeddingService {
         permit: &mut Permit,
     ) -> Result<EmbedRequest, EmbedError> {
         let Some(decoder) = self.decoder(&request) else { return Ok(request) };
-        let EmbedRequest { inputs, options } = request;
+        let EmbedRequest { inputs, options, chunking } = request;
         let texts = self.texts(inputs, Arc::new(decoder), permit).await?;
         // The ids are not needed any more.
         permit.hold(texts.iter().map(|text| text.len() as u64).sum())?;
         let inputs = texts.into_iter().map(|text| Input::Text(text.into())).collect();
-        Ok(EmbedRequest { inputs, options })
+        Ok(EmbedRequest { inputs, options, chunking })
     }
 
     /// The same on the calling thread, for a request of a file.
@@ -43,10 +43,10 @@ impl EmbeddingService {
     /// Those of [`Self::decode`].
     pub(super) fn decode_here(&self, request: EmbedRequest) -> Result<EmbedRequest, EmbedError> {
         let Some(decoder) = self.decoder(&request) else { return Ok(request) };
-        let EmbedRequest { inputs, options } = request;
+        let EmbedRequest { inputs, options, chunking } = request;
         let texts = decode_part(&decoder, inputs, 0, self.options.max_item_bytes.get())?;
         let inputs = texts.into_iter().map(|text| Input::Text(text.into())).collect();
-        Ok(EmbedRequest { inputs, options })
+        Ok(EmbedRequest { inputs, options, chunking })
     }
 
     /// What makes texts of a request's token ids; `None` when they are texts, or the model's ids.

@@ -1,19 +1,20 @@
 //! The way of one request: check, tokenize, run, assemble.
 
+use std::sync::Arc;
+
+use super::assembly::assemble;
+use super::chunking::{Chunking, Cutter, RunPart, TextsToRun};
 use super::compute::Wanted;
 use super::door::Permit;
-use super::occurrences::occurrences;
 use super::tokenizing;
 use super::{
-    AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem,
-    EmbeddingService, Input, InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
+    AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input,
+    InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
 use crate::batch::Priority;
 use crate::config::TokenInput;
-use crate::dense;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
-use crate::sparse::{self, Selection};
 use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 
 /// Of a token id, or a number of a row.
@@ -40,21 +41,22 @@ impl EmbeddingService {
         let prompt = self.check(resident.package.manifest(), &request)?;
         let request = self.decode(request, permit).await?;
         let room = self.admit_items(&resident, &request, permit)?;
-        let EmbedRequest { inputs, options } = request;
+        let (options, inputs) = (request.options, request.inputs.len());
         // What the number of texts alone tells: a refusal now costs no tokenizing.
-        permit.hold_more(held_bytes(&resident, &options, inputs.len(), &[], answer))?;
+        let least = held_bytes(&resident, &options, inputs, &TextsToRun::default(), answer);
+        permit.hold_more(least)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
-        let tokens =
-            tokenizing::tokenize(&resident, &self.compute, &self.pace, inputs, reading).await?;
-        check_lengths(&tokens, options.over_long, resident.package.manifest())?;
+        // Chunks are more than the texts for which room was reserved.
+        let room = room.filter(|_| request.chunking.is_none());
+        let texts = self.texts_to_run(&resident, request, reading).await?;
         let tokenized = self.clock.now();
-        let held = held_bytes(&resident, &options, tokens.len(), &tokens, answer);
+        let held = held_bytes(&resident, &options, texts.answered(), &texts, answer);
         permit.hold(held)?;
         permit.end_tokenizing(held);
-        let ticket = self.submit(&resident, &options, &tokens, room)?;
+        let ticket = self.submit(&resident, &options, &texts.run, room)?;
         let cache_use = ticket.cache_use();
-        let (rows, span) = rows(ticket).await?;
-        let mut reply = assemble(resident.package.manifest(), &options, &tokens, rows);
+        let (rows, span) = rows(ticket, &texts).await?;
+        let mut reply = assemble(resident.package.manifest(), &options, &texts, rows);
         let selected = self.clock.now();
         // Rows of the cache waited for no batch. A batch may have begun before this request came,
         // for others with the same text.
@@ -63,7 +65,7 @@ impl EmbeddingService {
         reply.milestones = Milestones { tokenized, started, ran, selected };
         reply.cache_use = cache_use;
         if let Some(metrics) = &self.metrics {
-            metrics.truncated(tokens.iter().filter(|item| item.is_truncated()).count());
+            metrics.truncated(texts.truncated());
         }
         Ok(reply)
     }
@@ -78,6 +80,24 @@ impl EmbeddingService {
         work: impl FnOnce(&Wanted) -> T + Send + 'static,
     ) -> Result<T, String> {
         self.compute.run(work).await
+    }
+
+    /// Token ids of every input, or of its chunks.
+    async fn texts_to_run(
+        &self,
+        resident: &Arc<ResidentModel>,
+        EmbedRequest { inputs, options, chunking }: EmbedRequest,
+        reading: TokenizeOptions,
+    ) -> Result<TextsToRun, EmbedError> {
+        let manifest = resident.package.manifest();
+        let Some(chunking) = chunking else {
+            let (compute, pace) = (&self.compute, &self.pace);
+            let texts = tokenizing::tokenize(resident, compute, pace, inputs, reading).await?;
+            check_lengths(&texts, options.over_long, manifest)?;
+            return Ok(TextsToRun::whole(texts));
+        };
+        let (cutter, inputs) = cutter(manifest, inputs, chunking, reading, &options);
+        tokenizing::cut(resident, &self.compute, inputs, &Arc::new(cutter)).await
     }
 
     /// Hands the items to the scheduler, which takes all of them or none.
@@ -117,6 +137,9 @@ impl EmbeddingService {
         if is_ids && request.options.offsets == Offsets::Find {
             return Err(EmbedError::OffsetsWithoutText);
         }
+        if is_ids && request.chunking.is_some() {
+            return Err(EmbedError::ChunksWithoutText);
+        }
         self.check_inputs(manifest, request)
     }
 
@@ -148,44 +171,66 @@ impl EmbeddingService {
     }
 }
 
+/// What cuts the inputs of a request, and what is cut.
+pub(super) fn cutter(
+    manifest: &Manifest,
+    inputs: Vec<Input>,
+    mut chunking: Chunking,
+    reading: TokenizeOptions,
+    options: &EmbedOptions,
+) -> (Cutter, Vec<Input>) {
+    let inputs = chunking.texts(inputs);
+    let EmbedOptions { vectors, over_long, .. } = *options;
+    let limit = manifest.max_input_tokens;
+    (Cutter { chunking, reading, vectors, over_long, limit }, inputs)
+}
+
 /// The most bytes that a request takes from when its texts are tokenized until its answer is
-/// written: ids and places, rows, vectors, and the answer. It is the least as long as `tokenized`
-/// is not known.
+/// written: ids and places, rows, vectors, and the answer of so many `items`. It is the least as
+/// long as the texts are not known.
 fn held_bytes(
     resident: &ResidentModel,
     options: &EmbedOptions,
     items: usize,
-    tokenized: &[Tokenized],
+    texts: &TextsToRun,
     answer: AnswerBytes,
 ) -> u64 {
     let hidden_size = resident.package.manifest().hidden_size;
+    let row_bytes = FLOAT_BYTES * hidden_size as u64;
     let dense = match options.vectors.dense() {
-        true => {
-            let dimensions = options.dimensions.unwrap_or(hidden_size);
-            FLOAT_BYTES * hidden_size as u64 + answer.number * dimensions as u64
-        }
+        true => row_bytes + answer.number * options.dimensions.unwrap_or(hidden_size) as u64,
         false => 0,
     };
     let top_k = options.selection.top_k.unwrap_or(usize::MAX);
     let piece = |&id: &u32| resident.tokenizer.piece(id).map_or(0, |piece| json_bytes(&piece));
-    let of = |item: &Tokenized| {
-        let tokens = item.ids.len() as u64;
-        let mut bytes = FLOAT_BYTES * tokens;
+    // What is answered of some tokens.
+    let of_tokens = |ids: &[u32]| {
+        let mut bytes = 0;
         if options.vectors.sparse() {
-            let weights = item.ids.len().min(top_k) as u64;
-            bytes += FLOAT_BYTES * tokens + (2 * FLOAT_BYTES + answer.weight) * weights;
+            bytes += (2 * FLOAT_BYTES + answer.weight) * ids.len().min(top_k) as u64;
         }
         if options.vectors.sparse() && answer.has_pieces {
-            bytes += item.ids.iter().map(piece).sum::<u64>();
+            bytes += ids.iter().map(piece).sum::<u64>();
         }
         if options.offsets == Offsets::Find {
             let place = size_of::<Span>() + size_of::<Occurrence>();
-            bytes += (place as u64 + answer.place) * tokens;
+            bytes += (place as u64 + answer.place) * ids.len() as u64;
         }
         bytes
     };
-    let each = ITEM_BYTES + answer.item + dense;
-    answer.frame + each * items as u64 + tokenized.iter().map(of).sum::<u64>()
+    let weights = if options.vectors.sparse() { FLOAT_BYTES } else { 0 };
+    let ran = |text: &Tokenized| (FLOAT_BYTES + weights) * text.ids.len() as u64;
+    let (chunk, answered): (u64, u64) = match &texts.parts {
+        None => (0, texts.run.iter().map(|text| of_tokens(&text.ids)).sum()),
+        Some(parts) => {
+            let of = |part: &RunPart| of_tokens(part.tokens_of(&texts.run[part.text]));
+            // Its row is copied out of those of its text.
+            let copied = if options.vectors.dense() { row_bytes } else { 0 };
+            (answer.chunk + copied, parts.iter().map(of).sum())
+        }
+    };
+    let each = ITEM_BYTES + answer.item + chunk + dense;
+    answer.frame + each * items as u64 + answered + texts.run.iter().map(ran).sum::<u64>()
 }
 
 /// Bytes of a text within a string of JSON.
@@ -236,61 +281,15 @@ pub(crate) fn prompt(
     }
 }
 
-async fn rows(mut ticket: Ticket) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
+async fn rows(
+    mut ticket: Ticket,
+    texts: &TextsToRun,
+) -> Result<(Vec<ItemRows>, Option<RunSpan>), EmbedError> {
     let rows = (&mut ticket).await.map_err(|error| match error {
         RunError::Expired => EmbedError::DeadlineExceeded,
         RunError::EngineFailed(reason) => EmbedError::EngineFailed(reason),
-        RunError::NonFinite { item } => EmbedError::NonFinite { index: item },
+        RunError::NonFinite { item } => EmbedError::NonFinite { index: texts.input_of(item) },
         RunError::NoWorker => EmbedError::Refused(Refusal::NoWorker),
     })?;
     Ok((rows, ticket.ran()))
-}
-
-/// The answer to a request, from the ids and the rows of its inputs.
-pub(crate) fn assemble(
-    manifest: &Manifest,
-    options: &EmbedOptions,
-    tokenized: &[Tokenized],
-    rows: Vec<ItemRows>,
-) -> EmbedReply {
-    let dimensions = options.dimensions.unwrap_or(manifest.hidden_size);
-    let item = |(item, rows): (&Tokenized, ItemRows)| {
-        let weights = (options.offsets == Offsets::Find).then(|| rows.weights.clone());
-        let embedded = embedded_item(manifest, item, rows, dimensions, options.selection);
-        let places = |weights: Vec<f32>| occurrences(item, &weights, &embedded.sparse);
-        let occurrences = weights.map(places);
-        EmbeddedItem { occurrences, ..embedded }
-    };
-    let items: Vec<EmbeddedItem> = tokenized.iter().zip(rows).map(item).collect();
-    let prompt_tokens = items.iter().map(|item| item.tokens as u64).sum();
-    EmbedReply { items, prompt_tokens, milestones: Milestones::default(), cache_use: None }
-}
-
-/// The vectors of one text, from its rows of a batch.
-pub(crate) fn embedded_item(
-    manifest: &Manifest,
-    item: &Tokenized,
-    rows: ItemRows,
-    dimensions: usize,
-    selection: Selection,
-) -> EmbeddedItem {
-    let dropped = manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
-    let (ids, weights) = text_positions(item, &rows.weights);
-    EmbeddedItem {
-        dense: dense::cut(rows.dense, dimensions),
-        sparse: sparse::select(ids, weights, dropped, selection),
-        occurrences: None,
-        tokens: item.ids.len(),
-        truncated_from: item.is_truncated().then_some(item.full_count),
-    }
-}
-
-/// Ids and weights of the text alone: the prompt is ours, not the client's, and every text would
-/// share its words.
-fn text_positions<'a>(item: &'a Tokenized, weights: &'a [f32]) -> (&'a [u32], &'a [f32]) {
-    if item.prompt_tokens == 0 {
-        return (&item.ids, weights);
-    }
-    let start = 1 + item.prompt_tokens;
-    (&item.ids[start..], weights.get(start..).unwrap_or_default())
 }

@@ -1,21 +1,24 @@
 //! Where a text has the ids of its lexical weights.
 
+use std::ops::Range;
+
 use super::Occurrence;
 use crate::sparse::SparseVector;
 use crate::tokenize::Tokenized;
 
-/// The tokens of a text whose ids are in `kept`, in the text's order. `weights` are those of all
-/// its positions, the special tokens and the prompt among them.
+/// Those of `tokens` whose ids are in `kept`, in the text's order. `weights` are those of all
+/// positions of the text, the special tokens and the prompt among them.
 pub(super) fn occurrences(
-    item: &Tokenized,
+    text: &Tokenized,
+    tokens: Range<usize>,
     weights: &[f32],
     kept: &SparseVector,
 ) -> Vec<Occurrence> {
-    let start = 1 + item.prompt_tokens;
-    let ids = item.ids.iter().zip(weights).skip(start);
-    let places = ids.zip(&item.spans).map(|((&id, &weight), &span)| {
+    let first = 1 + text.prompt_tokens;
+    let places = tokens.skip_while(|&token| token < first).map_while(|token| {
+        let (&weight, &span) = (weights.get(token)?, text.spans.get(token - first)?);
         // A place may have no weight above zero where another place of the same id has one.
-        Occurrence { id, span, weight: weight.max(0.0) }
+        Some(Occurrence { id: text.ids[token], span, weight: weight.max(0.0) })
     });
     places.filter(|place| kept.indices.binary_search(&place.id).is_ok()).collect()
 }
@@ -37,8 +40,11 @@ mod tests {
         };
         let weights = [0.9, 0.8, 0.1, 0.2, -0.3, 0.4, 0.9];
         let kept = SparseVector { indices: vec![7, 8], values: vec![0.1, 0.4] };
-        let found = occurrences(&item, &weights, &kept);
-        let found: Vec<_> = found.iter().map(|o| (o.id, o.span.start, o.weight)).collect();
-        assert_eq!(found, [(7, 0, 0.1), (7, 2, 0.0), (8, 3, 0.4)]);
+        let found = |tokens| {
+            let found = occurrences(&item, tokens, &weights, &kept);
+            found.iter().map(|o| (o.id, o.span.start, o.weight)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0..7), [(7, 0, 0.1), (7, 2, 0.0), (8, 3, 0.4)]);
+        assert_eq!(found(3..5), [(7, 2, 0.0)]);
     }
 }

@@ -1,13 +1,14 @@
 //! Requests of a file: checked and tokenized without a queue, by whoever runs their items.
 
-use super::embedding::check_lengths;
+use super::chunking::TextsToRun;
+use super::embedding::{check_lengths, cutter};
 use super::tokenizing::tokenize_one;
 use super::{EmbedError, EmbedRequest, EmbeddingService};
 use crate::package::manifest::Manifest;
 use crate::tokenize::{Keep, TextTokenizer, TokenizeOptions, Tokenized};
 
 impl EmbeddingService {
-    /// Token ids of every input of a request, in order, on the calling thread.
+    /// Token ids of every input of a request, or of its chunks, in order, on the calling thread.
     ///
     /// # Errors
     /// Those of [`Self::embed`] that come before items wait.
@@ -16,13 +17,21 @@ impl EmbeddingService {
         manifest: &Manifest,
         tokenizer: &TextTokenizer,
         request: EmbedRequest,
-    ) -> Result<Vec<Tokenized>, EmbedError> {
+    ) -> Result<TextsToRun, EmbedError> {
         let prompt = self.check(manifest, &request)?;
-        let EmbedRequest { inputs, options } = self.decode_here(request)?;
+        let EmbedRequest { inputs, options, chunking } = self.decode_here(request)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
-        let one = |input| tokenize_one(tokenizer, input, reading, &|| true);
-        let tokens: Vec<Tokenized> = inputs.iter().map(one).collect::<Result<_, _>>()?;
-        check_lengths(&tokens, options.over_long, manifest)?;
-        Ok(tokens)
+        let Some(chunking) = chunking else {
+            let one = |input| tokenize_one(tokenizer, input, reading, &|| true);
+            let tokens: Vec<Tokenized> = inputs.iter().map(one).collect::<Result<_, _>>()?;
+            check_lengths(&tokens, options.over_long, manifest)?;
+            return Ok(TextsToRun::whole(tokens));
+        };
+        let (cutter, inputs) = cutter(manifest, inputs, chunking, reading, &options);
+        let mut texts = TextsToRun::default();
+        for input in inputs.iter().enumerate() {
+            texts.add(cutter.cut(tokenizer, input, &|| true)?, cutter.most())?;
+        }
+        Ok(texts)
     }
 }

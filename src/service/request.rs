@@ -3,6 +3,7 @@
 use bytestring::ByteString;
 use thiserror::Error;
 
+use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::config::TokenInput;
@@ -59,6 +60,8 @@ pub(crate) struct EmbedRequest {
     /// At least one.
     pub inputs: Vec<Input>,
     pub options: EmbedOptions,
+    /// `None` when texts are embedded whole.
+    pub(crate) chunking: Option<Chunking>,
 }
 
 /// What a request wants of its inputs, and when.
@@ -88,6 +91,8 @@ pub(crate) struct AnswerBytes {
     pub(crate) frame: u64,
     /// What stands around the vectors of one item.
     pub(crate) item: u64,
+    /// Where a chunk stands in its text.
+    pub(crate) chunk: u64,
     /// A float of a dense vector.
     pub(crate) number: u64,
     /// A lexical weight with its id, or with what stands around a piece.
@@ -98,8 +103,8 @@ pub(crate) struct AnswerBytes {
     pub(crate) has_pieces: bool,
 }
 
-/// One embedded item; the vectors that were not wanted are empty.
-#[derive(Debug, Clone, PartialEq)]
+/// One embedded item, or a chunk of one; the vectors that were not wanted are empty.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EmbeddedItem {
     /// L2-normalized, `dimensions` floats.
     pub dense: Vec<f32>,
@@ -107,9 +112,11 @@ pub(crate) struct EmbeddedItem {
     pub sparse: SparseVector,
     /// Where the text has the ids of `sparse`, in its order; `None` when nobody asked.
     pub(crate) occurrences: Option<Vec<Occurrence>>,
-    /// Tokens that were run, special tokens included.
+    /// `None` when the item was not cut into chunks.
+    pub(crate) chunk: Option<TextChunk>,
+    /// Tokens that were run: special tokens included, unless it is a part of a longer run.
     pub tokens: usize,
-    /// The item's full token count when it was cut.
+    /// The full token count when it was cut.
     pub truncated_from: Option<usize>,
 }
 
@@ -157,6 +164,10 @@ pub(crate) enum EmbedError {
     SparseNotAvailable,
     #[error("token ids have no places in a text")]
     OffsetsWithoutText,
+    #[error("token ids have no chunks of text")]
+    ChunksWithoutText,
+    #[error("item {index} cannot be cut: {fault}")]
+    Chunks { index: usize, fault: ChunkFault },
     #[error("the deadline passed")]
     DeadlineExceeded,
     /// The text is for the log, not for the client.
@@ -191,7 +202,7 @@ pub(crate) struct ModelCard {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbedReply {
-    /// In the order of the inputs.
+    /// In the order of the inputs, and of the chunks of each.
     pub items: Vec<EmbeddedItem>,
     /// Tokens that were run, special tokens included.
     pub prompt_tokens: u64,

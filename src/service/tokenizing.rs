@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::chunking::{Cutter, TextsToRun};
 use super::compute::ComputePool;
 use super::{EmbedError, Input, ResidentModel};
 use crate::clock::Clock;
@@ -90,6 +91,37 @@ pub(super) async fn tokenize(
     Ok(parts.into_iter().flatten().collect())
 }
 
+/// What runs for texts that are cut, in their order. Each is one piece of work: a text may be no
+/// larger than an item.
+pub(super) async fn cut(
+    resident: &Arc<ResidentModel>,
+    compute: &ComputePool,
+    inputs: Vec<Input>,
+    cutter: &Arc<Cutter>,
+) -> Result<TextsToRun, EmbedError> {
+    let bytes: u64 = inputs.iter().map(Input::bytes).sum();
+    let (mut texts, most) = (TextsToRun::default(), cutter.most());
+    if bytes <= INLINE_BYTES {
+        for (index, input) in inputs.iter().enumerate() {
+            texts.add(cutter.cut(&resident.tokenizer, (index, input), &|| true)?, most)?;
+        }
+        return Ok(texts);
+    }
+    // As in `tokenize`.
+    let _body = inputs.first().cloned();
+    let works = stream::iter(inputs.into_iter().enumerate()).map(|(index, input)| {
+        let (resident, cutter) = (Arc::clone(resident), Arc::clone(cutter));
+        let work = compute
+            .run(move |wanted| cutter.cut(&resident.tokenizer, (index, &input), &|| wanted.get()));
+        async { work.await.map_err(EmbedError::EngineFailed)? }
+    });
+    let mut works = works.buffered(compute.threads());
+    while let Some(next) = works.next().await {
+        texts.add(next?, most)?;
+    }
+    Ok(texts)
+}
+
 /// Parts of neighbours, each of about `part_bytes`, in their order.
 pub(super) fn split(inputs: Vec<Input>, part_bytes: u64) -> Vec<Vec<Input>> {
     let mut parts = vec![Vec::new()];
@@ -115,16 +147,22 @@ pub(super) fn tokenize_one(
     wanted: &dyn Fn() -> bool,
 ) -> Result<Tokenized, EmbedError> {
     match input {
-        Input::Text(text) => {
-            let failed = |error| match error {
-                // Nobody reads this answer.
-                TokenizeError::Unwanted => EmbedError::DeadlineExceeded,
-                other => EmbedError::EngineFailed(other.to_string()),
-            };
-            tokenizer.tokenize_with(text, options, wanted).map_err(failed)
-        }
+        Input::Text(text) => tokenize_text(tokenizer, text, options, wanted),
         Input::TokenIds(ids) => Ok(tokenizer.wrap(ids, options.keep)),
     }
+}
+
+pub(super) fn tokenize_text(
+    tokenizer: &TextTokenizer,
+    text: &str,
+    options: TokenizeOptions,
+    wanted: &dyn Fn() -> bool,
+) -> Result<Tokenized, EmbedError> {
+    tokenizer.tokenize_with(text, options, wanted).map_err(|error| match error {
+        // Nobody reads this answer.
+        TokenizeError::Unwanted => EmbedError::DeadlineExceeded,
+        other => EmbedError::EngineFailed(other.to_string()),
+    })
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl<'a> Runner<'a> {
     ) -> RunOutcome {
         let (mut all, mut last) = (Vec::with_capacity(items.len()), None::<EngineError>);
         for half in items.chunks(items.len().div_ceil(2)) {
-            let lengths: Vec<usize> = half.iter().map(|ids| ids.len()).collect();
+            let lengths: Vec<usize> = half.iter().map(TokenIds::room).collect();
             let bucket = self.shapes.smallest(&lengths, whole);
             let ended = match &last {
                 Some(error) if !survived(error) => of_all(Err(error.clone()), half.len()),
@@ -126,7 +126,7 @@ impl<'a> Runner<'a> {
 
     /// A text in a row of its own.
     fn run_alone(&mut self, priority: Priority, ids: &TokenIds) -> Result<TextRow, EngineError> {
-        let batch = batch(self.shapes.row(ids.len()), priority, std::slice::from_ref(ids))?;
+        let batch = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
         let session = &mut *self.session;
         let output = catch_panic(|| session.run(&batch))?;
         Ok(TextRow::of(&output, batch.places()[0], ids.len()))
@@ -138,7 +138,7 @@ impl<'a> Runner<'a> {
         priority: Priority,
         ids: &TokenIds,
     ) -> Option<Result<TextRow, EngineError>> {
-        let batch = match batch(self.shapes.row(ids.len()), priority, std::slice::from_ref(ids)) {
+        let batch = match batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids)) {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),
         };

@@ -207,9 +207,11 @@ impl Session for TestSession {
         let (rows, bucket) = (&mut self.rows, batch.bucket());
         rows.resize(bucket);
         for (ids, place) in batch.items().iter().zip(batch.places()) {
-            let span = place.row * bucket.spans() + place.segment;
-            let dense = &mut rows.dense[span * HIDDEN..][..HIDDEN];
-            dense.copy_from_slice(&expected_dense(ids, HIDDEN));
+            let span = place.row * bucket.spans() + place.span;
+            let dense = &mut rows.dense[span * HIDDEN..][..place.spans * HIDDEN];
+            for (dense, span) in dense.chunks_mut(HIDDEN).zip(ids.spans()) {
+                dense.copy_from_slice(&expected_dense(&ids[span], HIDDEN));
+            }
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);
             }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod cache;
+mod chunking;
 mod collector;
 mod cors;
 mod crowd;

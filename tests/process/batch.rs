@@ -44,9 +44,13 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
         json!({"input": "hello", "model": "tiny-test"}),
         json!({"input": ["hello", "hello world"], "encoding_format": "base64"}),
         json!({"input": ["a", "b"], "sparse_format": "tokens", "dimensions": 4}),
+        json!({
+            "input": ["hello world hello", "world"],
+            "chunking": {"by": "tokens", "size": 2, "late": true},
+        }),
     ];
     let asked: Vec<(&str, &Value)> =
-        (0..40).map(|at| (routes[at % 3], &bodies[at / 3 % 3])).collect();
+        (0..40).map(|at| (routes[at % 3], &bodies[at / 3 % 4])).collect();
     let lines: Vec<Value> =
         asked.iter().enumerate().map(|(id, (url, body))| request(id, url, body)).collect();
     write(&input, &lines);

@@ -40,7 +40,7 @@ pub type Sequence = u64;
 pub struct WaitingItem {
     /// Its number.
     pub sequence: Sequence,
-    /// Its tokens, special tokens included.
+    /// Tokens of a row that it takes, special tokens included.
     pub tokens: usize,
     /// Of its request.
     pub priority: Priority,

@@ -102,6 +102,23 @@ pub(super) fn refusal(path: &Path) -> ApiError {
     }
 }
 
+/// Why a field was refused while it was read, as the end of a sentence.
+pub(super) fn take_fault() -> Option<(Code, String)> {
+    with_source(|source| source.fault.take())
+}
+
+/// Refuses one more of `what` than a request may have items.
+pub(super) fn check_count<E: Error>(read: usize, what: &str) -> Result<(), E> {
+    with_source(|source| {
+        let most = source.limits.items;
+        if read < most.as_usize() {
+            return Ok(());
+        }
+        let fault = format!("has more than {most} {what}; split the request");
+        Err(source.stop(Code::TooManyItems, fault))
+    })
+}
+
 /// Refuses the item at `index` for its size.
 pub(super) fn too_large(index: usize, limits: InputLimits) -> ApiError {
     let limit = limits.item_bytes;

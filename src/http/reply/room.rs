@@ -15,6 +15,8 @@ const ITEM_BYTES: u64 = 192;
 const FRAME_BYTES: u64 = 192;
 /// A character of the model's id may be written as an escape.
 const ESCAPE_BYTES: u64 = 6;
+/// Names and numbers of a chunk's place.
+const CHUNK_BYTES: u64 = 160;
 /// Names and numbers of one place.
 const PLACE_BYTES: u64 = 112;
 
@@ -23,6 +25,7 @@ pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> Answe
     AnswerBytes {
         frame: FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64,
         item: ITEM_BYTES,
+        chunk: CHUNK_BYTES,
         number: match format.dense {
             DenseFormat::Float => DECIMAL_BYTES,
             DenseFormat::Base64 => BASE64_BYTES,
@@ -38,7 +41,9 @@ pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> Answe
 pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
     let of = |item: &EmbeddedItem| {
         let places = item.occurrences.as_ref().map_or(0, Vec::len);
+        let chunk = if item.chunk.is_some() { most.chunk } else { 0 };
         most.item
+            + chunk
             + most.number * item.dense.len() as u64
             + most.weight * item.sparse.indices.len() as u64
             + most.place * places as u64
@@ -51,6 +56,7 @@ pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::http::reply::{Resident, write};
+    use crate::service::chunking::TextChunk;
     use crate::service::{Milestones, Occurrence, Vectors};
     use crate::sparse::SparseVector;
     use crate::tokenize::Span;
@@ -66,10 +72,13 @@ mod tests {
             let values: Vec<f32> = numbers.iter().map(finite).collect();
             let span = Span { start: usize::MAX, end: usize::MAX };
             let place = |&id: &u32| Occurrence { id, span, weight: -1.234_567_8e-20 };
+            let chunk =
+                TextChunk { input: usize::MAX, span, tokens: usize::MAX, window: Some(usize::MAX) };
             let one = EmbeddedItem {
                 dense: values,
                 sparse: SparseVector { values: vec![-1e-7; ids.len()], indices: ids.clone() },
                 occurrences: Some(ids.iter().map(place).collect()),
+                chunk: Some(chunk),
                 tokens: ids.len(),
                 truncated_from: Some(usize::MAX),
             };

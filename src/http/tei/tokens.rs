@@ -88,7 +88,7 @@ async fn tokenize(
         let with_special = body.add_special_tokens.unwrap_or(true);
         let inputs = only::<TokenizeBody>(body.inputs, |input| matches!(input, Input::Text(_)))?;
         let options = options(Vectors::Dense, body.prompt_name, &head.asked);
-        let asked = EmbedRequest { inputs: inputs.clone(), options };
+        let asked = EmbedRequest { inputs: inputs.clone(), options, chunking: None };
         let lists = state.service.tokenize(asked, &mut permit).await;
         let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
         let service = Arc::clone(&state.service);

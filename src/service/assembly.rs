@@ -1,0 +1,89 @@
+//! The answer to a request, from the texts that ran and their rows.
+
+use std::ops::Range;
+
+use super::chunking::{RunPart, TextsToRun};
+use super::occurrences::occurrences;
+use super::{EmbedOptions, EmbedReply, EmbeddedItem, Milestones};
+use crate::dense;
+use crate::package::manifest::Manifest;
+use crate::scheduler::ItemRows;
+use crate::sparse::{self, Selection};
+use crate::tokenize::{Offsets, Tokenized};
+
+/// The answer to a request, from the rows of the texts that ran for it.
+pub(crate) fn assemble(
+    manifest: &Manifest,
+    options: &EmbedOptions,
+    texts: &TextsToRun,
+    rows: Vec<ItemRows>,
+) -> EmbedReply {
+    let EmbedOptions { dimensions, selection, offsets, .. } = *options;
+    let dimensions = dimensions.unwrap_or(manifest.hidden_size);
+    let assembly = Assembly { manifest, dimensions, selection, offsets };
+    let items = match &texts.parts {
+        None => {
+            let texts = texts.run.iter().zip(rows);
+            texts.map(|(text, rows)| assembly.whole(text, rows)).collect()
+        }
+        Some(parts) => {
+            let item =
+                |part: &RunPart| assembly.part(part, &texts.run[part.text], &rows[part.text]);
+            parts.iter().map(item).collect()
+        }
+    };
+    let prompt_tokens = texts.run.iter().map(|text| text.ids.len() as u64).sum();
+    EmbedReply { items, prompt_tokens, milestones: Milestones::default(), cache_use: None }
+}
+
+/// How rows become vectors.
+pub(crate) struct Assembly<'a> {
+    pub(crate) manifest: &'a Manifest,
+    /// Floats of a dense vector.
+    pub(crate) dimensions: usize,
+    pub(crate) selection: Selection,
+    pub(crate) offsets: Offsets,
+}
+
+impl Assembly<'_> {
+    /// The vectors of a text.
+    pub(crate) fn whole(&self, text: &Tokenized, rows: ItemRows) -> EmbeddedItem {
+        // The prompt is ours, not the client's, and every text would share its words.
+        let start = if text.prompt_tokens == 0 { 0 } else { 1 + text.prompt_tokens };
+        let tokens = start..text.ids.len();
+        let sparse = self.of_tokens(text, tokens, &rows.weights);
+        EmbeddedItem {
+            dense: dense::cut(rows.dense, self.dimensions),
+            tokens: text.ids.len(),
+            truncated_from: text.is_truncated().then_some(text.full_count),
+            ..sparse
+        }
+    }
+
+    /// The vectors of a chunk, which is one of the parts of `text`.
+    pub(crate) fn part(&self, part: &RunPart, text: &Tokenized, rows: &ItemRows) -> EmbeddedItem {
+        let Some((vector, tokens)) = part.within.clone() else {
+            return EmbeddedItem { chunk: part.chunk, ..self.whole(text, rows.clone()) };
+        };
+        let hidden_size = self.manifest.hidden_size;
+        let dense = rows.dense.chunks(hidden_size).nth(vector).unwrap_or_default();
+        EmbeddedItem {
+            dense: dense::cut(dense.to_vec(), self.dimensions),
+            chunk: part.chunk,
+            tokens: tokens.len(),
+            truncated_from: part.truncated_from,
+            ..self.of_tokens(text, tokens, &rows.weights)
+        }
+    }
+
+    /// The lexical weights of some tokens of a text, and their places.
+    fn of_tokens(&self, text: &Tokenized, tokens: Range<usize>, weights: &[f32]) -> EmbeddedItem {
+        let dropped = self.manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
+        // None, when no weights are wanted.
+        let own = weights.get(tokens.clone()).unwrap_or_default();
+        let sparse = sparse::select(&text.ids[tokens.clone()], own, dropped, self.selection);
+        let occurrences =
+            (self.offsets == Offsets::Find).then(|| occurrences(text, tokens, weights, &sparse));
+        EmbeddedItem { sparse, occurrences, ..EmbeddedItem::default() }
+    }
+}
