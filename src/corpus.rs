@@ -46,7 +46,7 @@ pub(crate) use input::{Columns, InputFile, InputFormat, InputRows, Lines};
 use lanes::{Lanes, RanWindow, Task};
 pub(crate) use output::{OutputFormat, stream};
 pub(crate) use progress::{CorpusProgress, Done};
-pub(crate) use recipe::{DenseFloat, Recipe, RecipeOptions};
+pub(crate) use recipe::{CorpusChunks, DenseFloat, Recipe, RecipeOptions};
 pub(crate) use terms::{PieceDigest, Terms};
 pub(crate) use texts::TextMaker;
 pub(crate) use window::{WindowLimits, Windows};

@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::Incomplete;
 use super::offline::Production;
 use crate::batch::Vectors;
 use crate::config::Config;
 use crate::corpus::{
-    Columns, DenseFloat, InputFile, InputFormat, InputRows, OutputFormat, OutputTarget, Recipe,
-    RecipeOptions, Terms, TextMaker, Totals, WindowLimits, Windows,
+    Columns, CorpusChunks, DenseFloat, InputFile, InputFormat, InputRows, OutputFormat,
+    OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits, Windows,
 };
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
@@ -31,11 +31,28 @@ const VECTORS: [(&str, Vectors); 3] =
 const INPUT_TYPES: [(&str, InputType); 3] =
     [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
 
+fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// How texts are cut.
+fn chunk_arguments() -> [Arg; 3] {
+    [
+        value(
+            "chunk-tokens",
+            "N",
+            "cut texts into chunks of so many tokens; each is a row of the output",
+        ),
+        value("chunk-overlap", "N", "tokens of a chunk that the next one has too [default: 0]"),
+        Arg::new("late")
+            .long("late")
+            .action(ArgAction::SetTrue)
+            .help("pool chunks out of the run of their whole text"),
+    ]
+}
+
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
-    let value = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
     let word = |name, help, words: Vec<&'static str>| {
         value(name, "WORD", help).value_parser(PossibleValuesParser::new(words))
     };
@@ -93,6 +110,7 @@ pub(super) fn command() -> Command {
         )
         .arg(value("sparse-top-k", "N", "keep so many of the heaviest lexical weights"))
         .arg(value("sparse-min-weight", "WEIGHT", "keep lexical weights at or above it"))
+        .args(chunk_arguments())
         .arg(
             value("part-rows", "N", "rows of a part; what an end costs at most")
                 .default_value(PART_ROWS),
@@ -116,7 +134,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
     let columns = Columns { text, kept: texts("keep") };
-    target.format.check(&columns, recipe.vectors)?;
+    target.format.check(&columns, &recipe)?;
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
     let rows = rows.context("--part-rows: send a whole number above zero")?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
@@ -166,8 +184,26 @@ fn recipe(manifest: Manifest, target: &OutputTarget, typed: &ArgMatches) -> anyh
         dimensions: number(typed, "dimensions")?,
         selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
         float: choice(typed, "dense-type", &DenseFloat::WORDS).expect("it has a default"),
+        chunks: chunks(typed)?,
     };
     Ok(Recipe::new(manifest, asked)?)
+}
+
+fn chunks(typed: &ArgMatches) -> anyhow::Result<Option<CorpusChunks>> {
+    let tokens: Option<usize> = number(typed, "chunk-tokens")?;
+    let overlap: Option<usize> = number(typed, "chunk-overlap")?;
+    let late = typed.get_flag("late");
+    let Some(tokens) = tokens else {
+        if overlap.is_some() || late {
+            bail!("--chunk-overlap and --late are for chunks; add --chunk-tokens");
+        }
+        return Ok(None);
+    };
+    let overlap = overlap.unwrap_or(0);
+    if tokens == 0 || overlap >= tokens {
+        bail!("--chunk-tokens: send a whole number above zero, and a --chunk-overlap below it");
+    }
+    Ok(Some(CorpusChunks { tokens, overlap, late }))
 }
 
 fn words<T, const N: usize>(words: &[(&'static str, T); N]) -> Vec<&'static str> {

@@ -52,11 +52,15 @@ impl OutputFormat {
 
 impl OutputFormat {
     /// # Errors
-    /// When it cannot hold these columns or vectors.
-    pub(crate) fn check(self, columns: &Columns, vectors: Vectors) -> Result<(), CorpusError> {
+    /// When it cannot hold these columns or vectors, or what is made of a row.
+    pub(crate) fn check(self, columns: &Columns, recipe: &Recipe) -> Result<(), CorpusError> {
+        let vectors = recipe.vectors;
         let wrong = |problem: &str| Err(CorpusError::Options(problem.to_owned()));
         if self == Self::Npy && vectors != Vectors::Dense {
             return wrong("npy holds dense vectors only; add --vectors dense");
+        }
+        if self == Self::Npy && recipe.chunks.is_some() {
+            return wrong("npy cannot say where chunks are; use --format parquet");
         }
         if self == Self::Npy && !columns.kept.is_empty() {
             return wrong("npy has no columns; leave --keep out, or use --format parquet");
@@ -85,8 +89,17 @@ impl OutputFormat {
 }
 
 /// Columns of the output besides the kept ones.
-pub(super) const OWN_COLUMNS: [&str; 6] =
-    ["row", "tokens", "truncated_from", "dense", "sparse_indices", "sparse_values"];
+pub(super) const OWN_COLUMNS: [&str; 9] = [
+    "row",
+    "chunk_start",
+    "chunk_end",
+    "chunk_window",
+    "tokens",
+    "truncated_from",
+    "dense",
+    "sparse_indices",
+    "sparse_values",
+];
 
 /// What one part holds.
 pub(super) struct PartContent<'a> {
@@ -100,12 +113,10 @@ pub(super) struct PartContent<'a> {
 }
 
 impl PartContent<'_> {
-    /// Rows that were embedded, with their places in the window.
+    /// What was embedded, each with the place of its row in the window.
     fn embedded(&self) -> impl Iterator<Item = (usize, &EmbeddedItem)> {
-        self.outcomes
-            .iter()
-            .enumerate()
-            .filter_map(|(at, outcome)| Some((at, outcome.as_ref().ok()?)))
+        let rows = self.outcomes.iter().enumerate();
+        rows.flat_map(|(at, row)| row.iter().flatten().map(move |item| (at, item)))
     }
 
     /// Writes the part to `path`, down to the disk.

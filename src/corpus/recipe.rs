@@ -4,8 +4,10 @@ use super::error::CorpusError;
 use super::terms::Terms;
 use crate::batch::Vectors;
 use crate::package::manifest::{Manifest, PromptName};
-use crate::service::{EmbedError, InputType, prompt};
+use crate::service::chunking::{ChunkBy, Chunking, Cutter};
+use crate::service::{EmbedError, InputType, OverLong, prompt};
 use crate::sparse::Selection;
+use crate::tokenize::{Keep, Offsets, TokenizeOptions};
 
 /// How the floats of dense vectors are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,19 @@ pub(crate) struct RecipeOptions {
     pub(crate) dimensions: Option<usize>,
     pub(crate) selection: Selection,
     pub(crate) float: DenseFloat,
+    /// How texts are cut into chunks; `None` when they are not.
+    pub(crate) chunks: Option<CorpusChunks>,
+}
+
+/// Chunks of a corpus.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CorpusChunks {
+    /// Tokens of a chunk, at most.
+    pub(crate) tokens: usize,
+    /// So many of them are the last ones of the chunk before.
+    pub(crate) overlap: usize,
+    /// Whether they are pooled out of the run of their whole text.
+    pub(crate) late: bool,
 }
 
 /// How texts become vectors.
@@ -38,13 +53,14 @@ pub(crate) struct Recipe {
     pub(super) dimensions: usize,
     pub(super) selection: Selection,
     pub(super) float: DenseFloat,
+    pub(super) chunks: Option<CorpusChunks>,
 }
 
 impl Recipe {
     /// # Errors
     /// When the model does not give what is asked for.
     pub(crate) fn new(manifest: Manifest, asked: RecipeOptions) -> Result<Self, CorpusError> {
-        let RecipeOptions { vectors, input_type, dimensions, selection, float } = asked;
+        let RecipeOptions { vectors, input_type, dimensions, selection, float, chunks } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
             return wrong("the model has no lexical weights; use --vectors dense".to_owned());
@@ -65,7 +81,26 @@ impl Recipe {
                 allowed.join(" or ")
             ));
         }
-        Ok(Self { manifest, vectors, prompt, dimensions, selection, float })
+        Ok(Self { manifest, vectors, prompt, dimensions, selection, float, chunks })
+    }
+
+    /// Cuts texts into chunks; `None` when they run whole.
+    pub(super) fn cutter(&self) -> Option<Cutter> {
+        let CorpusChunks { tokens: size, overlap, late } = self.chunks?;
+        let by = ChunkBy::Tokens { size, overlap };
+        Some(Cutter {
+            chunking: Chunking { by, late, of_inputs: false, most: usize::MAX },
+            reading: self.reading(),
+            vectors: self.vectors,
+            over_long: OverLong::Truncate,
+            limit: self.manifest.max_input_tokens,
+        })
+    }
+
+    /// How texts that run whole are tokenized.
+    pub(super) const fn reading(&self) -> TokenizeOptions {
+        let (prompt, keep, offsets) = (self.prompt, Keep::ModelLimit, Offsets::Skip);
+        TokenizeOptions { prompt, keep, offsets }
     }
 
     /// The text in front of each text; empty for none.
@@ -88,6 +123,9 @@ impl Recipe {
                     Vectors::Both => "both",
                 },
             )
+            .and("chunk_tokens", self.chunks.map_or("none".to_owned(), |c| c.tokens.to_string()))
+            .and("chunk_overlap", self.chunks.map_or(0, |chunks| chunks.overlap))
+            .and("late", self.chunks.is_some_and(|chunks| chunks.late))
             .and("dimensions", self.dimensions)
             .and("dense_type", dense_type.map_or("", |(word, _)| word))
             .and("sparse_top_k", text(self.selection.top_k.map(|most| most.to_string())))

@@ -10,12 +10,13 @@ use super::terms::Terms;
 use super::window::RowWindow;
 use super::{Maker, on_all_cores};
 use crate::batch::TokenIds;
-use crate::scheduler::TextRow;
-use crate::service::{Assembly, EmbeddedItem};
-use crate::tokenize::{Offsets, TextTokenizer, Tokenized};
+use crate::scheduler::{ItemRows, TextRow};
+use crate::service::chunking::{Cutter, TextsToRun};
+use crate::service::{Assembly, EmbedError, EmbeddedItem, Input};
+use crate::tokenize::{Offsets, TextTokenizer};
 
-/// What became of a row; else why it has no vectors.
-pub(super) type RowResult = Result<EmbeddedItem, String>;
+/// What became of a row: its vectors, or those of each of its chunks; else why it has none.
+pub(super) type RowResult = Result<Vec<EmbeddedItem>, String>;
 
 /// Makes parts of vectors.
 pub(crate) struct TextMaker {
@@ -27,10 +28,10 @@ pub(crate) struct TextMaker {
     pub(crate) format: OutputFormat,
 }
 
-/// A window, and the ids of its rows or why a row has none.
+/// A window, and the texts that run for its rows or why a row has none.
 pub(crate) struct TokenizedRows {
     window: RowWindow,
-    tokens: Vec<Result<Tokenized, String>>,
+    texts: Vec<Result<TextsToRun, String>>,
 }
 
 impl Maker for TextMaker {
@@ -38,23 +39,24 @@ impl Maker for TextMaker {
     type Prepared = TokenizedRows;
 
     fn prepare(&self, window: RowWindow) -> Result<(TokenizedRows, Vec<TokenIds>), CorpusError> {
-        let tokens = on_all_cores(&window.rows, |row| {
+        let cutter = self.recipe.cutter();
+        let texts = on_all_cores(&window.rows, |row| {
             let text = row.text.as_ref().map_err(Clone::clone)?;
-            let tokenized = self.tokenizer.tokenize(text, self.recipe.prompt, &|| true);
-            tokenized.map_err(|error| error.to_string())
+            self.texts(cutter.as_ref(), text)
         })?;
-        let items = tokens.iter().flatten().map(|item| item.ids.clone()).collect();
-        Ok((TokenizedRows { window, tokens }, items))
+        let items = texts.iter().flatten().flat_map(|texts| &texts.run);
+        let items = items.map(|item| item.ids.clone()).collect();
+        Ok((TokenizedRows { window, texts }, items))
     }
 
     fn part<'a>(&'a self, prepared: &'a TokenizedRows, rows: Vec<TextRow>) -> NewPart<'a> {
-        let TokenizedRows { window, tokens } = prepared;
+        let TokenizedRows { window, texts } = prepared;
         let mut rows = rows.into_iter();
-        let outcome = |tokens: &Result<Tokenized, String>| {
-            let tokens = tokens.as_ref().map_err(Clone::clone)?;
-            self.outcome(tokens, rows.next().expect("each text that ran has a row"))
+        let outcome = |texts: &Result<TextsToRun, String>| {
+            let texts = texts.as_ref().map_err(Clone::clone)?;
+            self.outcome(texts, rows.by_ref().take(texts.run.len()).collect())
         };
-        let outcomes: Vec<RowResult> = tokens.iter().map(outcome).collect();
+        let outcomes: Vec<RowResult> = texts.iter().map(outcome).collect();
         let numbered = window.rows.iter().zip(&outcomes).zip(window.first_row..);
         let reasons: Vec<Reason<'_>> = numbered
             .filter_map(|((row, outcome), number)| {
@@ -62,11 +64,11 @@ impl Maker for TextMaker {
                 Some(Reason { file: &row.file, number: row.number, row: number, reason })
             })
             .collect();
-        let embedded = outcomes.iter().flatten();
+        let ran = texts.iter().flatten().flat_map(|texts| &texts.run);
         let totals = Totals {
-            embedded: embedded.clone().count() as u64,
+            embedded: outcomes.iter().flatten().count() as u64,
             rejected: reasons.len() as u64,
-            tokens: embedded.map(|item| item.tokens as u64).sum(),
+            tokens: ran.map(|text| text.ids.len() as u64).sum(),
         };
         let reasons = reasons.iter().flat_map(line).collect();
         let write = Box::new(move |path: &std::path::Path| {
@@ -79,11 +81,29 @@ impl Maker for TextMaker {
 }
 
 impl TextMaker {
-    fn outcome(&self, tokens: &Tokenized, row: TextRow) -> RowResult {
+    /// What runs for a text.
+    fn texts(&self, cutter: Option<&Cutter>, text: &str) -> Result<TextsToRun, String> {
+        let Some(cutter) = cutter else {
+            let reading = self.recipe.reading();
+            let whole = self.tokenizer.tokenize_with(text, reading, &|| true);
+            return Ok(TextsToRun::whole(vec![whole.map_err(|error| error.to_string())?]));
+        };
+        let input = Input::Text(text.into());
+        let texts = cutter.cut(&self.tokenizer, (0, &input), &|| true);
+        texts.map_err(|error| match error {
+            EmbedError::Chunks { fault, .. } => fault.to_string(),
+            other => other.to_string(),
+        })
+    }
+
+    fn outcome(&self, texts: &TextsToRun, rows: Vec<TextRow>) -> RowResult {
         let Recipe { manifest, vectors, dimensions, selection, .. } = &self.recipe;
-        let rows = row.wanted(*vectors).ok_or("the model returned NaN or infinity")?;
+        let rows = rows.into_iter().map(|row| row.wanted(*vectors));
+        let rows: Option<Vec<ItemRows>> = rows.collect();
+        let rows = rows.ok_or("the model returned NaN or infinity")?;
         let (dimensions, selection, offsets) = (*dimensions, *selection, Offsets::Skip);
-        Ok(Assembly { manifest, dimensions, selection, offsets }.whole(tokens, rows))
+        let assembly = Assembly { manifest, dimensions, selection, offsets };
+        Ok(assembly.items(texts, rows))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow_ipc::writer::StreamWriter;
 
 use super::Window;
@@ -180,17 +180,13 @@ fn split(mut chunk: Chunk, rows: usize) -> (Chunk, Option<Chunk>) {
     (Chunk { kept, ..chunk }, Some(left))
 }
 
-/// The kept columns of a window, of the rows at `places`, which ascend.
+/// The kept columns of a window, of the rows at `places`.
 pub(super) fn kept_rows(window: &RowWindow, places: &[usize]) -> Result<Vec<ArrayRef>, String> {
-    let mut wanted = vec![false; window.rows.len()];
-    for &place in places {
-        wanted[place] = true;
-    }
-    let wanted = arrow_array::BooleanArray::from(wanted);
+    let places = places.iter().map(|&place| place as u64).collect::<UInt64Array>();
     let column = |pieces: &Vec<ArrayRef>| {
         let pieces: Vec<&dyn Array> = pieces.iter().map(|piece| &**piece).collect();
         let whole = arrow_select::concat::concat(&pieces)?;
-        arrow_select::filter::filter(&whole, &wanted)
+        arrow_select::take::take(&whole, &places, None)
     };
     let columns = window.kept.iter().map(column).collect::<Result<Vec<_>, _>>();
     columns.map_err(|error| error.to_string())

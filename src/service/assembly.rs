@@ -20,18 +20,7 @@ pub(crate) fn assemble(
 ) -> EmbedReply {
     let EmbedOptions { dimensions, selection, offsets, .. } = *options;
     let dimensions = dimensions.unwrap_or(manifest.hidden_size);
-    let assembly = Assembly { manifest, dimensions, selection, offsets };
-    let items = match &texts.parts {
-        None => {
-            let texts = texts.run.iter().zip(rows);
-            texts.map(|(text, rows)| assembly.whole(text, rows)).collect()
-        }
-        Some(parts) => {
-            let item =
-                |part: &RunPart| assembly.part(part, &texts.run[part.text], &rows[part.text]);
-            parts.iter().map(item).collect()
-        }
-    };
+    let items = Assembly { manifest, dimensions, selection, offsets }.items(texts, rows);
     let prompt_tokens = texts.run.iter().map(|text| text.ids.len() as u64).sum();
     EmbedReply { items, prompt_tokens, milestones: Milestones::default(), cache_use: None }
 }
@@ -46,8 +35,17 @@ pub(crate) struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
+    /// What is answered of the texts that ran.
+    pub(crate) fn items(&self, texts: &TextsToRun, rows: Vec<ItemRows>) -> Vec<EmbeddedItem> {
+        let Some(parts) = &texts.parts else {
+            return texts.run.iter().zip(rows).map(|(text, rows)| self.whole(text, rows)).collect();
+        };
+        let item = |part: &RunPart| self.part(part, &texts.run[part.text], &rows[part.text]);
+        parts.iter().map(item).collect()
+    }
+
     /// The vectors of a text.
-    pub(crate) fn whole(&self, text: &Tokenized, rows: ItemRows) -> EmbeddedItem {
+    fn whole(&self, text: &Tokenized, rows: ItemRows) -> EmbeddedItem {
         // The prompt is ours, not the client's, and every text would share its words.
         let start = if text.prompt_tokens == 0 { 0 } else { 1 + text.prompt_tokens };
         let tokens = start..text.ids.len();
@@ -61,7 +59,7 @@ impl Assembly<'_> {
     }
 
     /// The vectors of a chunk, which is one of the parts of `text`.
-    pub(crate) fn part(&self, part: &RunPart, text: &Tokenized, rows: &ItemRows) -> EmbeddedItem {
+    fn part(&self, part: &RunPart, text: &Tokenized, rows: &ItemRows) -> EmbeddedItem {
         let Some((vector, tokens)) = part.within.clone() else {
             return EmbeddedItem { chunk: part.chunk, ..self.whole(text, rows.clone()) };
         };

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use super::lifecycle::ready;
 use super::support::{Broken, Ended, assert_says, client, duovec, kill_and_repeat, run, tiny};
 
+mod chunks;
 mod faults;
 
 /// Texts of many lengths, from none to more than the model takes.

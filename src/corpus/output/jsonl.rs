@@ -1,4 +1,4 @@
-//! JSON lines: an object for each row that was embedded.
+//! JSON lines: an object for each row that was embedded, or for each of its chunks.
 
 use std::io::{self, Write};
 
@@ -10,6 +10,7 @@ use super::{PartContent, stored};
 use crate::corpus::kept;
 use crate::corpus::window::kept_rows;
 use crate::service::EmbeddedItem;
+use crate::service::chunking::TextChunk;
 
 pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<()> {
     let places: Vec<usize> = part.embedded().map(|(place, _)| place).collect();
@@ -38,6 +39,13 @@ impl Serialize for OutputLine<'_> {
         map.serialize_entry("row", row)?;
         for (name, column) in part.kept.iter().zip(*kept) {
             map.serialize_entry(name, &kept::json(column, *at))?;
+        }
+        if let Some(TextChunk { span, window, .. }) = item.chunk {
+            map.serialize_entry("chunk_start", &span.start)?;
+            map.serialize_entry("chunk_end", &span.end)?;
+            if let Some(window) = window {
+                map.serialize_entry("chunk_window", &window)?;
+            }
         }
         map.serialize_entry("tokens", &item.tokens)?;
         if let Some(tokens) = item.truncated_from {

@@ -24,7 +24,8 @@ pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<
     out.write_all(&header(kind, part.outcomes.len() as u64, dimensions))?;
     let missing = vec![f32::NAN; dimensions];
     for outcome in part.outcomes {
-        let row = outcome.as_ref().map_or(&missing, |item| &item.dense);
+        let item = outcome.as_ref().ok().and_then(|items| items.first());
+        let row = item.map_or(&missing, |item| &item.dense);
         for &value in row {
             match float {
                 DenseFloat::F32 => out.write_all(&value.to_le_bytes())?,

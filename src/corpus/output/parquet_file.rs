@@ -102,6 +102,15 @@ fn batch(part: &PartContent<'_>) -> Result<RecordBatch, String> {
     let mut columns: Vec<(&str, ArrayRef)> = vec![("row", Arc::new(rows))];
     let kept = kept_rows(part.window, &places)?;
     columns.extend(part.kept.iter().map(String::as_str).zip(kept));
+    if part.recipe.chunks.is_some() {
+        let chunks = || part.embedded().map(|(_, item)| item.chunk);
+        let start = chunks().flatten().map(|chunk| chunk.span.start as u64);
+        let end = chunks().flatten().map(|chunk| chunk.span.end as u64);
+        let window = chunks().map(|chunk| chunk?.window.map(|window| window as u32));
+        columns.push(("chunk_start", Arc::new(start.collect::<UInt64Array>())));
+        columns.push(("chunk_end", Arc::new(end.collect::<UInt64Array>())));
+        columns.push(("chunk_window", Arc::new(window.collect::<UInt32Array>())));
+    }
     let tokens = part.embedded().map(|(_, item)| item.tokens as u32).collect::<UInt32Array>();
     columns.push(("tokens", Arc::new(tokens)));
     let cut = part.embedded().map(|(_, item)| item.truncated_from.map(|tokens| tokens as u32));
@@ -116,7 +125,7 @@ fn batch(part: &PartContent<'_>) -> Result<RecordBatch, String> {
     }
     let is_kept = |name: &str| part.kept.iter().any(|kept| kept == name);
     let field = |(name, column): &(&str, ArrayRef)| {
-        let nullable = is_kept(name) || *name == "truncated_from";
+        let nullable = is_kept(name) || ["truncated_from", "chunk_window"].contains(name);
         Field::new(*name, column.data_type().clone(), nullable)
     };
     let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
