@@ -22,8 +22,8 @@ BODY_BYTES = 32 << 20
 LONG_BYTES = 64 << 10
 """Such a text is tokenized on the threads for long texts."""
 ITEMS_MAX = 2048
-BUSY = (429, 504)
-"""Answers that a good request may get from a server that is busy."""
+BUSY = (408, 429, 504)
+"""Answers that a good request may get on a busy machine: 408 where its body came too late."""
 CALM_PAUSE_S = 0.1
 Habit = Callable[[], Awaitable[int | str]]
 """Asks something; gives the status, or a word, of what became of it."""
