@@ -23,7 +23,7 @@ PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
 THREADS = 2
 ANSWER_TIMEOUT_S = 60
 """After that an answer counts as broken."""
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 120
 """How much longer than asked for a run may take."""
 MARK = "wrk: "
 
