@@ -54,7 +54,7 @@ class Fleet:
         return Server(
             ["--engine", engine, "--fake-run-ms", str(run_ms), "--package"]
             + [str(ROOT / "tests/fixtures/tiny"), "--workers", "1", "--max-batch-tokens", "8"]
-            + ["--max-batch-tokens", "64", "--host", HOSTS[place]]
+            + ["--host", HOSTS[place]]
             + ["--tls-cert", str(self.certificate), "--tls-key", str(self.key)]
             + ["--unix-socket", str(self.socket(place))],
             self.port,
