@@ -126,6 +126,7 @@ pub struct Batch {
 }
 
 /// The inputs of a graph, row-major: `[rows, length]` each, and `[rows, spans, length]`.
+#[cfg(any(test, feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 #[derive(Debug)]
 pub(crate) struct GraphInputs<'a> {
     /// The padding id where no text is.

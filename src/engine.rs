@@ -8,10 +8,10 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use crate::batch::{Batch, Bucket, Place, Pooling};
+use crate::batch::{Batch, Bucket, Place};
 use crate::dense::make_unit;
 use crate::package::canary::{Comparison, among_neighbours, compare_all};
-use crate::package::manifest::{Manifest, Outputs};
+use crate::package::manifest::Manifest;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod cuda;
@@ -269,18 +269,19 @@ pub trait Session {
 }
 
 /// What a session must know of the package.
+#[cfg(any(feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GraphFacts {
-    pub(crate) outputs: Outputs,
     pub(crate) hidden_size: usize,
     pub(crate) pad_token_id: u32,
-    pub(crate) pooling: Pooling,
+    pub(crate) pooling: crate::batch::Pooling,
 }
 
+#[cfg(any(feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 impl GraphFacts {
     pub(crate) const fn of(manifest: &Manifest) -> Self {
-        let &Manifest { outputs, hidden_size, pad_token_id, pooling, .. } = manifest;
-        Self { outputs, hidden_size, pad_token_id, pooling }
+        let &Manifest { hidden_size, pad_token_id, pooling, .. } = manifest;
+        Self { hidden_size, pad_token_id, pooling }
     }
 }
 

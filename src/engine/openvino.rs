@@ -21,7 +21,7 @@ use crate::config::{PrecisionChoice, RescueChoice};
 use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
 use crate::package::ModelPackage;
 use crate::package::canary::Comparison;
-use crate::package::manifest::{FloatType, Manifest};
+use crate::package::manifest::{FloatType, Manifest, Outputs};
 
 mod session;
 
@@ -52,6 +52,7 @@ pub struct OpenVinoModel<'a> {
 pub struct OpenVinoEngine {
     info: EngineInfo,
     facts: GraphFacts,
+    output_types: Outputs,
     clock: Arc<dyn Clock>,
     /// The C API asks for one caller at a time when requests are created.
     compiled: Mutex<CompiledModel>,
@@ -134,6 +135,7 @@ impl<'a> OpenVinoModel<'a> {
             let mut engine = OpenVinoEngine {
                 info: self.info(precision, options),
                 facts: GraphFacts::of(manifest),
+                output_types: manifest.outputs,
                 clock: Arc::clone(&self.clock),
                 compiled: Mutex::new(compiled),
                 rescue: None,
@@ -210,7 +212,7 @@ impl OpenVinoEngine {
     fn open_on(&self, compiled: &Mutex<CompiledModel>) -> Result<OpenVinoSession, EngineError> {
         let request = compiled.lock().create_infer_request().map_err(lost)?;
         let clock = Arc::clone(&self.clock);
-        Ok(OpenVinoSession::new(request, self.facts, clock))
+        Ok(OpenVinoSession::new(request, self.facts, self.output_types, clock))
     }
 }
 

@@ -10,7 +10,7 @@ use super::one_line;
 use crate::batch::{Batch, Bucket, GraphInputs};
 use crate::clock::Clock;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
-use crate::package::manifest::FloatType;
+use crate::package::manifest::{FloatType, Outputs};
 
 /// The tensors of a longer row are made anew for each run: they take megabytes, and the run takes
 /// far longer.
@@ -81,6 +81,7 @@ struct OutputTensors {
 pub(super) struct OpenVinoSession {
     request: InferRequest,
     facts: GraphFacts,
+    output_types: Outputs,
     clock: Arc<dyn Clock>,
     inputs: HashMap<Bucket, BucketInputs>,
     /// Of the last run.
@@ -90,8 +91,14 @@ pub(super) struct OpenVinoSession {
 }
 
 impl OpenVinoSession {
-    pub(super) fn new(request: InferRequest, facts: GraphFacts, clock: Arc<dyn Clock>) -> Self {
-        Self { request, facts, clock, inputs: HashMap::new(), outputs: None, rescue: None }
+    pub(super) fn new(
+        request: InferRequest,
+        facts: GraphFacts,
+        output_types: Outputs,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (inputs, outputs) = (HashMap::new(), None);
+        Self { request, facts, output_types, clock, inputs, outputs, rescue: None }
     }
 
     /// Has a session for rows that are not finite.
@@ -124,15 +131,15 @@ impl OpenVinoSession {
 
     /// The rows where the request has left them.
     fn output(&mut self, bucket: Bucket) -> Result<BatchOutput<'_>, EngineError> {
-        let Self { request, facts, outputs, .. } = self;
+        let Self { request, facts, output_types, outputs, .. } = self;
         let read = |name: &str| request.get_tensor(name).map_err(failed);
-        let weights_type = facts.outputs.token_weights;
+        let weights_type = output_types.token_weights;
         let outputs = outputs.insert(OutputTensors {
             dense: read("dense")?,
             token_weights: weights_type.map(|_| read("token_weights")).transpose()?,
         });
         let due = bucket.rows * bucket.spans() * facts.hidden_size;
-        let dense = floats(&outputs.dense, "dense", facts.outputs.dense, due)?;
+        let dense = floats(&outputs.dense, "dense", output_types.dense, due)?;
         let weights = weights_type.zip(outputs.token_weights.as_ref());
         let weights = weights
             .map(|(element, tensor)| floats(tensor, "token_weights", element, bucket.tokens()));
