@@ -76,6 +76,14 @@ impl Small {
         socket.connect(self.server.address).await.expect("it listens")
     }
 
+    /// A connection of HTTP/2 that another task drives.
+    async fn connect_http_2(&self) -> SendRequest<Bytes> {
+        let stream = self.connect_tls(b"h2").await;
+        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        send
+    }
+
     async fn connect_tls(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(self.cert.clone()).expect("it is a certificate");
@@ -180,10 +188,7 @@ async fn streams_that_nobody_reads_are_held_within_the_limit_of_bytes() {
     let idle_kib = small.rss_kib();
     let mut deaf = Vec::new();
     for _ in 0..2 {
-        let stream = small.connect_tls(b"h2").await;
-        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
-        tokio::spawn(connection);
-        let mut send: SendRequest<Bytes> = send;
+        let mut send = small.connect_http_2().await;
         for _ in 0..128 {
             send = send.ready().await.expect("it is open");
             let request = http::Request::post("https://localhost/v1/embeddings:both");
@@ -207,10 +212,7 @@ async fn ask_and_read_nothing(small: &Small, path: &str, http_1: usize, http_2: 
         deaf.http_1.push(stream);
     }
     for _ in 0..http_2 {
-        let stream = small.connect_tls(b"h2").await;
-        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
-        tokio::spawn(connection);
-        let mut send: SendRequest<Bytes> = send;
+        let mut send = small.connect_http_2().await;
         for _ in 0..128 {
             send = send.ready().await.expect("it is open");
             let request = http::Request::get(format!("https://localhost{path}"));
