@@ -241,7 +241,9 @@ settings! {
     #[derive(Debug, Clone, Copy)]
     pub struct QueueConfig at |config| &mut config.queue, with [] {
         capacity: number(QueueCapacity, 1..=1_048_576, "items", 8192),
-            "queue-capacity", "N", "items waiting or running; more are refused with 429",
+            "queue-capacity", "N",
+            "items waiting or running; more are refused with 429. The last eighth is for requests \
+            of few items",
             commands: &[PlanCapacity];
         /// `None` is what suits the engine. The type's default is for engines that are not
         /// measured; see [`CPU_BATCH_TOKENS`](crate::limits::CPU_BATCH_TOKENS) and

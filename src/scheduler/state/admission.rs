@@ -40,6 +40,10 @@ const LOAD_SPAN: Duration = Duration::from_secs(5);
 /// Part of the workers' time that is promised to those that come back; others go on arriving.
 const PROMISED_PART: f64 = 0.5;
 
+/// Of the queue's places, one of so many is for requests that fill no more than one of so many of
+/// those.
+const KEPT_PART: usize = 8;
+
 /// Part of the workers' time for texts that seem to need more than their time by a single run.
 const DOUBT_PART: f64 = 0.05;
 
@@ -197,7 +201,7 @@ impl<T: Clone> SchedulerState<T> {
         let own = if is_guess { Duration::ZERO } else { self.own_time(tokens) };
         let time = deadline.since(now);
         let all = self.items.len() + self.admission.reserved_items;
-        let over = (all + items).saturating_sub(self.config.capacity);
+        let over = (all + items).saturating_sub(self.places(items));
         if over > 0 {
             // The wait until so many have ended, as a part of the wait until all have.
             let part = over as f64 / all.max(over) as f64;
@@ -213,6 +217,13 @@ impl<T: Clone> SchedulerState<T> {
         // One that is late with nothing before it is taken by an idle worker only.
         let room_in = late.min(wait);
         Err(Refusal::Late { retry_after: self.promise(now, priority, room_in, own) })
+    }
+
+    /// Places of the queue for a request of so many items: the last eighth is for requests of few.
+    fn places(&self, items: usize) -> usize {
+        let kept = self.config.capacity / KEPT_PART;
+        let is_small = items <= (kept / KEPT_PART).max(1);
+        self.config.capacity - if is_small { 0 } else { kept.min(self.items.len()) }
     }
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent

@@ -55,6 +55,19 @@ fn a_request_that_does_not_fit_is_refused_whole() {
 }
 
 #[test]
+fn large_requests_leave_the_last_eighth_of_the_queue_to_small_ones() {
+    let mut state = state(256, 1);
+    assert_eq!(submit(&mut state, &[5; 200]), [Action::Accept { items: 0..200 }]);
+    let refused = submit(&mut state, &[5; 30]);
+    assert!(matches!(refused[..], [Action::Refuse(Refusal::Full { .. })]), "{refused:?}");
+    assert_eq!(submit(&mut state, &[5; 24]), [Action::Accept { items: 200..224 }]);
+    for place in (224..256).step_by(4) {
+        assert_eq!(submit(&mut state, &[5; 4]), [Action::Accept { items: place..place + 4 }]);
+    }
+    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refusal::Full { .. })]));
+}
+
+#[test]
 fn running_items_count_against_the_capacity() {
     let mut state = state(2, 1);
     submit(&mut state, &[5, 5]);
