@@ -18,6 +18,9 @@ pub const ROW_TOKENS: usize = 128;
 const CPU_STEPS: [(usize, usize); 2] = [(ROW_TOKENS, 8), (512, 32)];
 const CPU_LONG_STEP: usize = 128;
 
+/// The longest rows of which a GPU runs several at a time: one longer row has work enough for it.
+pub const SEVERAL_ROWS_TOKENS: usize = 4 * ROW_TOKENS;
+
 /// Step of a lone row's length on a GPU, which takes about the same time for all of them.
 const GPU_STEP: usize = 16;
 
@@ -60,8 +63,11 @@ impl Shapes {
         prepared.extend(powers_of_two(shared, max_tokens));
         let long = (1..).map(|power| ROW_TOKENS << power).take_while(|&length| length < max_length);
         for length in long.chain([max_length]) {
-            let rows = (max_tokens.as_usize() / length).max(1);
-            prepared.extend([one_row(length), Bucket { rows, length }]);
+            prepared.push(one_row(length));
+            if length <= SEVERAL_ROWS_TOKENS {
+                let rows = (max_tokens.as_usize() / length).max(1);
+                prepared.push(Bucket { rows, length });
+            }
         }
         Self::new(prepared, false).within(max_tokens.as_usize())
     }

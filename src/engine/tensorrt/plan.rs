@@ -1,21 +1,17 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
-use crate::batch::plan::ROW_TOKENS;
+use crate::batch::plan::{ROW_TOKENS, SEVERAL_ROWS_TOKENS};
 use crate::config::PrecisionChoice;
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
 use crate::package::manifest::{FloatType, Manifest, Outputs};
 
 use super::ffi;
 
-/// Tokens of a full batch, which profiles of several rows are for.
+/// Tokens of a full batch.
 const BATCH_TOKENS: u32 = 8192;
 /// The shortest row, and the usual length of a lone one that holds short texts.
 const ROW_MIN: u32 = 8;
 const QUERY_TOKENS: u32 = 48;
-/// The greatest length of the first profile of long rows; each further one ends at four times the
-/// length of the one before. So a profile's largest shape, which its memory is for, has at most
-/// twice the tokens of a full batch.
-const LONG_TOKENS: u32 = 512;
 
 /// Graphs that a package may have besides, with what they compute in: TensorRT takes the precision
 /// that a graph has, and half precision is what makes a GPU worth its price.
@@ -45,37 +41,26 @@ pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static s
     OTHER_MODELS.iter().find_map(listed).unwrap_or(MODEL)
 }
 
-/// Profiles for a model of this length: one for a lone row of short texts, one for batches of rows
-/// that texts share, and some for longer rows, of which a full batch has few. They cover all shapes
-/// of [`Shapes::on_gpu`](crate::batch::plan::Shapes::on_gpu).
+/// Profiles for a model of this length: one for a lone row of short texts, one for batches of rows,
+/// and one for a lone row of a long text. They cover all shapes of
+/// [`Shapes::on_gpu`](crate::batch::plan::Shapes::on_gpu).
 pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
-    let longest = u32::try_from(max_input_tokens).unwrap_or(u32::MAX);
-    let shared = u32::try_from(ROW_TOKENS).unwrap_or(u32::MAX).min(longest);
+    let tokens = |count: usize| u32::try_from(count.min(max_input_tokens)).unwrap_or(u32::MAX);
+    let (shared, several) = (tokens(ROW_TOKENS), tokens(SEVERAL_ROWS_TOKENS));
+    let longest = tokens(usize::MAX);
     let range = |min, opt, max| SizeRange { min, opt, max };
     let full = |length: u32| (BATCH_TOKENS / length).max(1);
+    let profile = |name: &str, rows, length| PlanProfile { name: name.to_owned(), rows, length };
     let mut profiles = vec![
-        PlanProfile {
-            name: "query".to_owned(),
-            rows: range(1, 1, 1),
-            length: range(ROW_MIN.min(shared), QUERY_TOKENS.min(shared), shared),
-        },
-        PlanProfile {
-            name: "rows".to_owned(),
-            rows: range(1, full(2 * shared), full(shared)),
-            length: range(shared, shared, shared),
-        },
+        profile(
+            "query",
+            range(1, 1, 1),
+            range(ROW_MIN.min(shared), QUERY_TOKENS.min(shared), shared),
+        ),
+        profile("rows", range(1, full(2 * shared), full(shared)), range(shared, shared, several)),
     ];
-    let (mut before, mut end) = (shared, LONG_TOKENS);
-    while before < longest {
-        let last = end.min(longest);
-        // Lengths of long rows are doubles of the shared one's and the model's own.
-        let first = (2 * before).min(last);
-        profiles.push(PlanProfile {
-            name: format!("long{last}"),
-            rows: range(1, full(last), full(first)),
-            length: range(before + 1, last, last),
-        });
-        (before, end) = (last, end.saturating_mul(4));
+    if several < longest {
+        profiles.push(profile("long", range(1, 1, 1), range(several + 1, longest, longest)));
     }
     profiles
 }
@@ -140,17 +125,11 @@ mod tests {
 
     #[test]
     fn default_profiles_end_at_the_models_length() {
-        let all = [
-            "query=1x8:1x48:1x128",
-            "rows=1x128:32x128:64x128",
-            "long512=1x129:16x512:32x512",
-            "long2048=1x513:4x2048:8x2048",
-            "long8192=1x2049:1x8192:2x8192",
-        ];
+        let all = ["query=1x8:1x48:1x128", "rows=1x128:32x128:64x512", "long=1x513:1x8192:1x8192"];
         assert_eq!(shown(8192), all);
-        assert_eq!(shown(512), all[..3]);
-        assert_eq!(shown(128), all[..2]);
-        assert_eq!(shown(200)[2..], ["long200=1x129:40x200:40x200"]);
+        assert_eq!(shown(512), all[..2]);
+        assert_eq!(shown(128), ["query=1x8:1x48:1x128", "rows=1x128:32x128:64x128"]);
+        assert_eq!(shown(200)[1..], ["rows=1x128:32x128:64x200"]);
         assert_eq!(shown(16), ["query=1x8:1x16:1x16", "rows=1x16:256x16:512x16"]);
     }
 
