@@ -2,7 +2,7 @@
 //!
 //! A first run costs an engine that compiles nothing for it some milliseconds, whatever the shape
 //! is. That is much beside a short text and nothing beside a long one, so the smallest shapes are
-//! run first, and of the long lengths only few: they show what long texts cost.
+//! run first, and long rows one at a time: they show what long texts cost.
 
 use std::time::Duration;
 
@@ -32,25 +32,11 @@ impl WarmUpPlan {
                 let (mut first, long): (Vec<Bucket>, Vec<Bucket>) =
                     buckets.iter().partition(|bucket| is_common(bucket));
                 first.sort_by_key(|bucket| (bucket.tokens(), bucket.length));
-                Self { first, first_time: Some(COMMON_TIME), later: doubling(&long) }
+                let later = long.into_iter().filter(|bucket| bucket.rows == 1).collect();
+                Self { first, first_time: Some(COMMON_TIME), later }
             }
         }
     }
-}
-
-/// The smallest shape of the longest length, and of lengths that are each at least twice the one
-/// before.
-fn doubling(long: &[Bucket]) -> Vec<Bucket> {
-    let longest = long.last().map(|bucket| bucket.length);
-    let mut chosen: Vec<Bucket> = Vec::new();
-    for bucket in long {
-        let last = chosen.last().map_or(COMMON_LENGTH, |last| last.length);
-        let next = bucket.length >= 2 * last || Some(bucket.length) == longest;
-        if next && bucket.length > last {
-            chosen.push(*bucket);
-        }
-    }
-    chosen
 }
 
 #[cfg(test)]
