@@ -26,8 +26,16 @@ pub(crate) struct RunOutcome {
     pub(crate) rows: Vec<RowOrError>,
     /// The last one of the session.
     pub(crate) error: Option<EngineError>,
-    /// The batch did not run at once, so its time says nothing of others.
+    /// The batch did not run at once, or some of its texts ran again, so its time says nothing of
+    /// others.
     pub(crate) in_parts: bool,
+}
+
+/// What a batch that ran at once gave.
+struct Once {
+    rows: Vec<TextRow>,
+    /// Some rows were not finite.
+    ran_again: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -90,7 +98,7 @@ impl<'a> Runner<'a> {
         priority: Priority,
         items: &[TokenIds],
         record: &dyn Fn(&Ran<'_>),
-    ) -> Result<Vec<TextRow>, EngineError> {
+    ) -> Result<Once, EngineError> {
         let started = self.clock.now();
         let batch = batch(bucket, priority, items)?;
         let session = &mut *self.session;
@@ -99,6 +107,7 @@ impl<'a> Runner<'a> {
         let mut rows: Vec<TextRow> = items.iter().zip(batch.places()).map(row).collect();
         let (times, whole) = (output.times, self.clock.now().since(started));
         record(&Ran { bucket, items, times, whole });
+        let ran_again = rows.iter().any(|row| row.lost.is_some());
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
             // A number that is not finite spreads over its row, to the other texts too.
             if !batch.is_alone(item) {
@@ -121,7 +130,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        Ok(rows)
+        Ok(Once { rows, ran_again })
     }
 
     /// A text in a row of its own.
@@ -151,11 +160,11 @@ impl<'a> Runner<'a> {
 }
 
 /// What a run gave to each of its items.
-fn of_all(ran: Result<Vec<TextRow>, EngineError>, items: usize) -> RunOutcome {
+fn of_all(ran: Result<Once, EngineError>, items: usize) -> RunOutcome {
     match ran {
-        Ok(rows) => {
+        Ok(Once { rows, ran_again }) => {
             let rows = rows.into_iter().map(Ok).collect();
-            RunOutcome { rows, error: None, in_parts: false }
+            RunOutcome { rows, error: None, in_parts: ran_again }
         }
         Err(error) => {
             let failed = Err(RunError::EngineFailed(error.to_string()));
@@ -204,6 +213,14 @@ mod tests {
     struct Tight {
         clock: Arc<ManualClock>,
         rows: RowBuffers,
+        /// Of each number in a run of several texts.
+        value: f32,
+    }
+
+    impl Tight {
+        fn new(clock: &Arc<ManualClock>, value: f32) -> Box<Self> {
+            Box::new(Self { clock: Arc::clone(clock), rows: RowBuffers::new(4), value })
+        }
     }
 
     impl Session for Tight {
@@ -213,14 +230,33 @@ mod tests {
                 return Err(EngineError::OutOfMemory("scripted".to_owned()));
             }
             self.rows.resize(batch.bucket());
+            self.rows.dense.fill(if batch.items().len() > 1 { self.value } else { 1.0 });
             Ok(self.rows.output())
+        }
+    }
+
+    #[test]
+    fn texts_that_ran_again_leave_a_batch_that_teaches_nothing() {
+        for (value, ran_again) in [(1.0, false), (f32::INFINITY, true)] {
+            let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+            let bucket = |length| Bucket { rows: 1, length };
+            let shapes = Shapes::new(vec![bucket(8), bucket(16)], false);
+            let session = Tight::new(&clock, value);
+            let mut runner = Runner::new(session, 0, shapes, Arc::clone(&clock) as _, &incidents);
+            let items: Vec<TokenIds> = (1..3).map(|id| TokenIds::new(&[0, id, 2])).collect();
+            let outcome = runner.run(bucket(16), Priority::Bulk, &items, &|_| {});
+            let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
+            assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());
+            assert_eq!(outcome.in_parts, ran_again);
+            let seconds = clock.now().since(crate::clock::Moment::START).as_secs();
+            assert_eq!(seconds, if ran_again { 3 } else { 1 });
         }
     }
 
     #[test]
     fn each_run_of_a_half_is_recorded_with_its_own_time() {
         let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-        let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
+        let session = Tight::new(&clock, 1.0);
         let bucket = |rows| Bucket { rows, length: 8 };
         let shapes = Shapes::new(vec![bucket(2), bucket(4)], false);
         let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
@@ -239,7 +275,7 @@ mod tests {
     #[test]
     fn a_batch_whose_halves_do_not_fit_memory_is_run_in_quarters() {
         let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-        let session = Box::new(Tight { clock: Arc::clone(&clock), rows: RowBuffers::new(4) });
+        let session = Tight::new(&clock, 1.0);
         let bucket = |rows| Bucket { rows, length: 8 };
         let shapes = Shapes::new(vec![bucket(2), bucket(4), bucket(8)], false);
         let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
