@@ -4,9 +4,9 @@
     scripts/make_default_package.py
 
 It sets up the Python packages that it needs and writes engines/multilingual-e5-small/ with
-manifest.json, tokenizer.json and model.onnx. The same inputs give the same bytes. Nothing is left
-half-made: the package is built and checked in a folder beside --out, then renamed. An older
-package at --out is replaced, its TensorRT plans too.
+manifest.json, tokenizer.json, model.onnx and model.onnx.data. The same inputs give the same bytes.
+Nothing is left half-made: the package is built and checked in a folder beside --out, then renamed.
+An older package at --out is replaced, its TensorRT plans too.
 """
 
 from __future__ import annotations

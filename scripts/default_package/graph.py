@@ -13,6 +13,8 @@ states never leave the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -22,6 +24,7 @@ from .graph_builder import GraphBuilder
 from .segments import attention_penalty
 from .sparse_graph import token_weights
 from .sparse_head import SparseHead
+from .weight_store import WeightStore
 from .weights import Model
 
 OPSET = 20
@@ -35,16 +38,21 @@ DENSE_NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
 
 
-def build(model: Model, head: SparseHead) -> onnx.ModelProto:
-    """The whole graph; the same inputs give the same bytes."""
-    builder = GraphBuilder(model.config)
-    penalty = attention_penalty(builder)
-    hidden = encode(builder, model.tensors, _embeddings(builder, model), penalty)
-    pool(builder, hidden)
-    token_weights(builder, hidden, head)
-    finished = finish(builder)
-    onnx.checker.check_model(finished)
-    return finished
+def write(model: Model, head: SparseHead, path: Path) -> None:
+    """The whole graph at `path`, and its large tensors beside it."""
+    with closing(WeightStore(path)) as store:
+        builder = GraphBuilder(model.config, store)
+        penalty = attention_penalty(builder)
+        hidden = encode(builder, model.tensors, _embeddings(builder, model), penalty)
+        pool(builder, hidden)
+        token_weights(builder, hidden, head)
+    save(finish(builder), path)
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """The same model gives the same bytes; the file is checked with what lies beside it."""
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    onnx.checker.check_model(str(path), full_check=True)
 
 
 def _embeddings(builder: GraphBuilder, model: Model) -> str:
@@ -55,16 +63,10 @@ def _embeddings(builder: GraphBuilder, model: Model) -> str:
     positions.
     """
     rows = model.word_rows(slice(0, len(model.vocabulary.pieces))).astype(np.float16)
-    gathered = builder.op(
-        "Gather", [builder.constant("word.table", rows), "input_ids"], "word.half"
-    )
-    words = builder.op("Cast", [gathered], "word", to=TensorProto.FLOAT)
-    table = model.tensors["emb.pos"] + model.tensors["emb.type"][0]
-    places = builder.op(
-        "Gather", [builder.floats("position.table", table), "positions"], "position"
-    )
-    total = builder.op("Add", [words, places], "embedding")
+    words = builder.lookup(rows, "input_ids", "word")
     tensors = model.tensors
+    places = builder.lookup(tensors["emb.pos"] + tensors["emb.type"][0], "positions", "position")
+    total = builder.op("Add", [words, places], "embedding")
     return builder.layer_norm(total, "embedding.norm", tensors["emb.ln.w"], tensors["emb.ln.b"])
 
 

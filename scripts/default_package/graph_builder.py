@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper
 
+from .errors import PackageError
+from .weight_store import WeightStore
 from .weights import Config
 
 Linear = tuple[np.ndarray, np.ndarray]
@@ -15,16 +17,23 @@ Linear = tuple[np.ndarray, np.ndarray]
 
 
 class GraphBuilder:
-    """Collects nodes and initializers; every method returns the name of what it made."""
+    """Collects nodes and initializers in f32; every method returns the name of what it made.
 
-    def __init__(self, config: Config) -> None:
+    Numbers go to the store.
+    """
+
+    def __init__(self, config: Config, store: WeightStore) -> None:
         self.config = config
+        self._store = store
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Stores `value` under `name` as it is."""
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        if not np.issubdtype(value.dtype, np.integer) and not np.isfinite(value).all():
+            # np.float16 makes an infinity of what is above its largest number.
+            raise PackageError(f"tensor {name} has numbers that {value.dtype} cannot hold")
+        self.initializers.append(self._store.keep(name, value))
         return name
 
     def floats(self, name: str, value: np.ndarray | float) -> str:
@@ -39,6 +48,18 @@ class GraphBuilder:
         """Adds a node with one output; the node is named after the output."""
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
+
+    def lookup(self, table: np.ndarray, places: str, output: str) -> str:
+        """Rows of `table`, which is f32 or f16, at `places`: f32 `[rows, length, width]`.
+
+        An f16 table is cast before the rows are taken, since OpenVINO then leaves it where it is,
+        in f16, for all models that are compiled of the graph, and casts the rows. A cast behind
+        the lookup makes it hold a copy of the table in f32 for each compiled model.
+        """
+        name = self.constant(f"{output}.table", table)
+        if table.dtype == np.float16:
+            name = self.op("Cast", [name], f"{output}.table.single", to=TensorProto.FLOAT)
+        return self.op("Gather", [name, places], output)
 
     def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
         """`source @ weight.T + bias` for `weight` `[out, in]`."""

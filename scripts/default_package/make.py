@@ -37,10 +37,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def write_files(model: weights.Model, head: sparse_head.SparseHead, package: Path) -> None:
-    """model.onnx and tokenizer.json, then the manifest that vouches for them."""
+    """Graph and tokenizer, then the manifest that vouches for them."""
     say("writing model.onnx")
-    serialized = graph.build(model, head).SerializeToString(deterministic=True)
-    (package / "model.onnx").write_bytes(serialized)
+    graph.write(model, head, package / "model.onnx")
     say("writing tokenizer.json")
     content = tokenizer.build(model.vocabulary)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -50,10 +50,21 @@ class Runtime:
 
     def layer_operations(self) -> Counter[str]:
         """How many nodes of each kind the plugin really runs, but for the pooling's."""
-        nodes = self._compiled.get_runtime_model().get_ops()
-        inside = [node for node in nodes if not node.get_friendly_name().startswith("dense.")]
-        return Counter(str(_text(node.get_rt_info()["layerType"])) for node in inside)
+        nodes = self._nodes().items()
+        inside = [node for name, node in nodes if not name.startswith("dense.")]
+        return Counter(_told(node, "layerType") for node in inside)
+
+    def constant_types(self) -> dict[str, str]:
+        """The type in which the plugin holds each constant, by its name."""
+        nodes = self._nodes().items()
+        constants = {n: node for n, node in nodes if _told(node, "layerType") == "Const"}
+        return {name: _told(node, "outputPrecisions") for name, node in constants.items()}
+
+    def _nodes(self) -> dict[str, openvino.Node]:
+        operations = self._compiled.get_runtime_model().get_ops()
+        return {node.get_friendly_name(): node for node in operations}
 
 
-def _text(value: object) -> object:
-    return value.astype(str) if hasattr(value, "astype") else value
+def _told(node: openvino.Node, key: str) -> str:
+    value = node.get_rt_info()[key]
+    return str(value.astype(str) if hasattr(value, "astype") else value)

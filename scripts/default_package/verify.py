@@ -64,6 +64,7 @@ def run_all(subject: Subject) -> None:
     shape = Shape(len(vocabulary.pieces), vocabulary.pad, tokens_max, manifest.POOLING)
     check_neighbours(runtime, shape)
     check_fusion(runtime)
+    check_word_table(runtime)
     check_canary_files(subject.folder, runtime)
     report_low_precision(subject, sequences, rows)
 
@@ -148,6 +149,12 @@ def check_fusion(runtime: Runtime) -> None:
     demand(not left, f"OpenVINO runs {left} unfused")
     kinds = runtime.layer_operations()
     say(f"fusion: {kinds['FullyConnected']} matrix products, {kinds['Subgraph']} fused attentions")
+
+
+def check_word_table(runtime: Runtime) -> None:
+    """OpenVINO reads the word table as it is stored: no compiled model has a copy in f32."""
+    held = runtime.constant_types().get("word.table")
+    demand(held == "f16", f"OpenVINO holds the word table in {held}, not in f16")
 
 
 def check_canary_files(folder: Path, runtime: Runtime) -> None:

@@ -18,7 +18,6 @@ from . import graph, half_package, package, random_encoder, snapshot, verify
 from . import vocabulary as vocabularies
 from .choices import SHAPES, Family, Pooling, Precision
 from .encoder import Architecture, Encoder
-from .weight_store import EXTERNAL_BYTES_MIN
 
 EPSILON = 1e-5
 """Of XLM-R's norms."""
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     """Either command."""
     for precision in (Precision.FP16, Precision.BF16):
         if package_folder := getattr(options, f"{precision.value}_of_package"):
-            add_half(package_folder.resolve(), precision, options)
+            add_half(package_folder.resolve(), precision)
             return
     export(options)
 
@@ -122,7 +121,6 @@ def plan_of(
         about=about,
         precision=Precision(options.precision),
         normalization=options.normalization,
-        external_bytes_min=0 if options.external_data == "always" else EXTERNAL_BYTES_MIN,
     )
 
 
@@ -151,10 +149,9 @@ def published_license(folder: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def add_half(folder: Path, precision: Precision, options: argparse.Namespace) -> None:
+def add_half(folder: Path, precision: Precision) -> None:
     """Adds a graph in 16 bits to a package."""
     started = time.monotonic()
-    external_bytes_min = 0 if options.external_data == "always" else EXTERNAL_BYTES_MIN
-    half_package.add(folder, precision, external_bytes_min)
+    half_package.add(folder, precision)
     path = folder / half_package.graph_name(precision)
     say(f"done in {time.monotonic() - started:.0f} s: {path}")

@@ -18,11 +18,11 @@ import numpy as np
 import onnx
 
 from default_package.errors import PackageError
+from default_package.weight_store import WeightStore
 from default_package.weights import Config
 
 from .compensation import compensated
 from .half import HalfBuilder
-from .weight_store import WeightStore
 
 FP8 = ml_dtypes.float8_e4m3fn
 LARGEST = float(ml_dtypes.finfo(FP8).max)

@@ -1,6 +1,6 @@
 """Graph builders for all precisions over one description of the network.
 
-`SingleBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in 16
+`GraphBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in 16
 bits and puts the casts between: TensorRT runs a graph in the types it is written in. Query, key and
 value are one product there: one kernel for three, and the widest that the layer's input allows.
 """
@@ -13,33 +13,14 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
-from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, Linear
+from default_package.weight_store import WeightStore
 from default_package.weights import Config
 
 from .choices import Precision
-from .weight_store import WeightStore
 
 
-class SingleBuilder(GraphBuilder):
-    """All in f32; numbers go to the store."""
-
-    table_type: type[np.generic] = np.float32
-    """Of the word and position tables."""
-
-    def __init__(self, config: Config, store: WeightStore) -> None:
-        super().__init__(config)
-        self._store = store
-
-    def constant(self, name: str, value: np.ndarray) -> str:
-        if not np.issubdtype(value.dtype, np.integer) and not np.isfinite(value).all():
-            # np.float16 makes an infinity of what is above its largest number.
-            raise PackageError(f"tensor {name} has numbers that {value.dtype} cannot hold")
-        self.initializers.append(self._store.keep(name, value))
-        return name
-
-
-class HalfBuilder(SingleBuilder):
+class HalfBuilder(GraphBuilder):
     """Matrix products, their biases and GELU of the layers in 16 bits, all else in f32.
 
     LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
@@ -47,8 +28,6 @@ class HalfBuilder(SingleBuilder):
     gives is rounded to 16 bits once, so that only half of it has to be moved to its two readers.
     """
 
-    table_type = np.float16
-    """For bf16 too: a table is only read, and f16 keeps three more bits of it."""
     half: type[np.generic] = np.float16
     half_code = TensorProto.FLOAT16
 
@@ -66,6 +45,14 @@ class HalfBuilder(SingleBuilder):
     def floats(self, name: str, value: np.ndarray | float) -> str:
         self._pending[name] = np.asarray(value, np.float32)
         return name
+
+    def lookup(self, table: np.ndarray, places: str, output: str) -> str:
+        if table.dtype != np.float16:
+            return super().lookup(table, places, output)
+        # The rows are cast, not the table: TensorRT would hold all of it in f32.
+        name = self.constant(f"{output}.table", table)
+        found = self.op("Gather", [name, places], f"{output}.stored")
+        return self.op("Cast", [found], output, to=TensorProto.FLOAT)
 
     def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:
         """A part of the columns of one product, which is made for the first key."""
@@ -138,13 +125,13 @@ class BrainBuilder(HalfBuilder):
     half_code = TensorProto.BFLOAT16
 
 
-BUILDERS: dict[Precision, type[SingleBuilder]] = {
+BUILDERS: dict[Precision, type[GraphBuilder]] = {
     Precision.FP16: HalfBuilder,
     Precision.BF16: BrainBuilder,
-    Precision.FP32: SingleBuilder,
+    Precision.FP32: GraphBuilder,
 }
 
 
-def make_builder(precision: Precision, config: Config, store: WeightStore) -> SingleBuilder:
+def make_builder(precision: Precision, config: Config, store: WeightStore) -> GraphBuilder:
     """The builder for a precision."""
     return BUILDERS[precision](config, store)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,24 @@ from onnx import TensorProto, helper, numpy_helper
 from default_package import command, manifest
 from default_package import graph as parts
 from default_package.errors import PackageError
+from default_package.graph_builder import GraphBuilder
 from default_package.runtime import Runtime
+from default_package.weight_store import WeightStore
 from default_package.weights import Config
 
-from . import graph, verify
+from . import verify
 from .choices import Precision
-from .half import SingleBuilder, make_builder
-from .weight_store import EXTERNAL_BYTES_MIN, WeightStore, open_store
+from .half import make_builder
 
 SINGLE_NAME = "model.onnx"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
 """A layer's query, key or value, and the product that its bias is added to."""
-PROJECTION_NUMBERS = re.compile(r"layer\d+\.[qkv]\.(weight|bias)")
+TABLE = re.compile(r"((word|position)\.table)(\.single)?")
+"""Of words or positions, as it is stored, or cast to f32."""
+TABLE_CAST = re.compile(r"(word|position)(\.table\.single)?")
+"""Of a table, or of the rows that were found in it."""
+HELD = re.compile(r"layer\d+\.[qkv]\.(weight|bias)|(word|position)\.table")
+"""Numbers that the builder stores in its own way when it comes to what reads them."""
 
 
 def graph_name(precision: Precision) -> str:
@@ -40,7 +47,7 @@ def graph_name(precision: Precision) -> str:
     return f"model.{precision.value}.onnx"
 
 
-def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_BYTES_MIN) -> None:
+def add(package: Path, precision: Precision) -> None:
     """The command: the package at `package` is replaced by one that has the graph too.
 
     Until the new one is whole and checked the old one stays as it is.
@@ -51,7 +58,7 @@ def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_
         twin = work / "package"
         twin.mkdir()
         # Before the links: the onnx library refuses to read numbers from a file with two names.
-        write(package / SINGLE_NAME, twin / name, precision, external_bytes_min)
+        write(package / SINGLE_NAME, twin / name, precision)
         for path in package.iterdir():
             if path.name != manifest.NAME and not path.name.startswith(name):
                 os.link(path, twin / path.name)
@@ -60,11 +67,9 @@ def add(package: Path, precision: Precision, external_bytes_min: int = EXTERNAL_
         command.put_in_place(twin, package, work)
 
 
-def add_in_place(
-    folder: Path, precision: Precision, external_bytes_min: int = EXTERNAL_BYTES_MIN
-) -> None:
+def add_in_place(folder: Path, precision: Precision) -> None:
     """For a maker of packages, on a folder that nobody reads yet, after its manifest is written."""
-    write(folder / SINGLE_NAME, folder / graph_name(precision), precision, external_bytes_min)
+    write(folder / SINGLE_NAME, folder / graph_name(precision), precision)
     _enter(folder, precision)
 
 
@@ -87,33 +92,21 @@ def check(path: Path, precision: Precision, content: dict[str, Any]) -> None:
     verify.check_canary(runtime, content, verify.LIMITS[precision])
 
 
-def write(
-    source: Path,
-    target: Path,
-    precision: Precision,
-    external_bytes_min: int = EXTERNAL_BYTES_MIN,
-) -> None:
+def write(source: Path, target: Path, precision: Precision) -> None:
     """`source`, a graph that these scripts wrote in f32, in 16 bits."""
-    replay(load(source), target, partial(make_builder, precision), external_bytes_min)
+    replay(load(source), target, partial(make_builder, precision))
 
 
 def replay(
-    model: onnx.ModelProto,
-    target: Path,
-    make: Callable[[Config, WeightStore], SingleBuilder],
-    external_bytes_min: int = EXTERNAL_BYTES_MIN,
+    model: onnx.ModelProto, target: Path, make: Callable[[Config, WeightStore], GraphBuilder]
 ) -> None:
     """Writes the nodes of `model` anew, as the builder of `make` does."""
-    numbers = sum(len(i.raw_data) for i in model.graph.initializer) // 2
-    store = open_store(target, numbers, external_bytes_min)
-    try:
-        # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
-        width = model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
+    # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
+    width = model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
+    with closing(WeightStore(target)) as store:
         builder = make(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
         _replay(model, builder)
-    finally:
-        store.close()
-    graph.save(parts.finish(builder), target)
+    parts.save(parts.finish(builder), target)
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -137,31 +130,33 @@ def _is_weight(initializer: TensorProto) -> bool:
     return initializer.name.startswith("layer")
 
 
-def _replay(model: onnx.ModelProto, builder: SingleBuilder) -> None:
+def _replay(model: onnx.ModelProto, builder: GraphBuilder) -> None:
     """Constants first: the builder stores each in the type of its first reader."""
-    tables = {node.input[0] for node in model.graph.node if node.output[0].endswith(".stored")}
     held: dict[str, np.ndarray] = {}
     for initializer in model.graph.initializer:
         name, value = initializer.name, numpy_helper.to_array(initializer)
-        if initializer.data_type != TensorProto.FLOAT:
-            builder.constant(name, value)
-        elif name in tables:
-            with np.errstate(over="ignore"):
-                builder.constant(name, value.astype(builder.table_type))
-        elif PROJECTION_NUMBERS.fullmatch(name):
+        if HELD.fullmatch(name):
             held[name] = value
-        else:
+        elif initializer.data_type == TensorProto.FLOAT:
             builder.floats(name, value)
+        else:
+            builder.constant(name, value)
     source = ""
     for node in model.graph.node:
-        found = PROJECTION.fullmatch(node.output[0])
-        if found is None:
+        output = node.output[0]
+        if node.op_type == "Gather" and (found := TABLE.fullmatch(node.input[0])):
+            builder.lookup(held[found[1]], node.input[1], found[2])
+        elif node.op_type == "Cast" and TABLE_CAST.fullmatch(output):
+            # Of what is looked up, which the builder casts in its own way.
+            continue
+        elif found := PROJECTION.fullmatch(output):
+            layer, key, product = found.groups()
+            if product:
+                source = node.input[0]
+                continue
+            names = {k: (f"{layer}.{k}.weight", f"{layer}.{k}.bias") for k in "qkv"}
+            parts = {k: (held[weight].T, held[bias]) for k, (weight, bias) in names.items()}
+            builder.projection(source, layer, key, parts)
+        else:
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            builder.op(node.op_type, list(node.input), node.output[0], **attributes)
-            continue
-        layer, key, product = found.groups()
-        if product:
-            source = node.input[0]
-            continue
-        parts = {k: (held[f"{layer}.{k}.weight"].T, held[f"{layer}.{k}.bias"]) for k in "qkv"}
-        builder.projection(source, layer, key, parts)
+            builder.op(node.op_type, list(node.input), output, **attributes)

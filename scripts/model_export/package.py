@@ -13,7 +13,6 @@ from .choices import Precision
 from .encoder import Encoder
 from .reference import ExportReference
 from .vocabulary import Vocabulary
-from .weight_store import EXTERNAL_BYTES_MIN
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Plan:
     precision: Precision
     normalization: str
     """Whose way of reading unusual characters a tokenizer of XLM-R's kind follows."""
-    external_bytes_min: int = EXTERNAL_BYTES_MIN
 
     @property
     def network(self) -> manifest.Network:
@@ -48,11 +46,11 @@ class Plan:
 
 
 def write(plan: Plan, folder: Path) -> ExportReference:
-    """model.onnx, its numbers where they are many, tokenizer.json and manifest.json.
+    """The graph with what lies beside it, tokenizer.json and manifest.json.
 
     Returns the reference that the golden numbers come from, for further questions.
     """
-    graph.write(plan.encoder, plan.precision, folder / "model.onnx", plan.external_bytes_min)
+    graph.write(plan.encoder, plan.precision, folder / "model.onnx")
     vocabulary.write(plan.tokenizer, folder / "tokenizer.json")
     reference = ExportReference(plan.encoder)
     network = plan.network

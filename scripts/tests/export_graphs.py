@@ -25,10 +25,22 @@ def encoder_of(
     return random_encoder.make(snapshots.architecture(family, pooling), 11, with_head=with_head)
 
 
-def written(encoder: Encoder, precision: Precision, folder: Path, **options: int) -> Path:
+def written(encoder: Encoder, precision: Precision, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    graph.write(encoder, precision, folder / "model.onnx", **options)
+    graph.write(encoder, precision, folder / "model.onnx")
     return folder / "model.onnx"
+
+
+def cast_rows(path: Path) -> None:
+    """Rewrites an f32 graph so that words are looked up in f16, and their rows cast."""
+    model = onnx.load(path)
+    [cast] = (node for node in model.graph.node if node.output[0] == "word.table.single")
+    [lookup] = (node for node in model.graph.node if node.output[0] == "word")
+    cast.op_type, lookup.op_type = lookup.op_type, cast.op_type
+    cast.input.append(lookup.input.pop())
+    lookup.attribute.append(cast.attribute.pop())
+    cast.output[0] = lookup.input[0] = "word.half"
+    onnx.save(model, path)
 
 
 @dataclass(frozen=True)

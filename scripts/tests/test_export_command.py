@@ -11,7 +11,9 @@ import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_tokenizer import wordpiece
 
+from default_package import weight_store
 from default_package.checks import cosine
+from default_package.weight_store import TENSOR_BYTES_MIN
 from model_export import graph, verify
 from model_export.choices import Family, Pooling
 from model_export.export import published_license
@@ -90,9 +92,10 @@ def test_the_manifest_has_the_fields_the_server_reads(
 
 def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for i, data in enumerate(["auto", "auto", "always"]):
+    for i, tensor_bytes_min in enumerate([TENSOR_BYTES_MIN, TENSOR_BYTES_MIN, 1024]):
+        monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", tensor_bytes_min)
         out = tmp_path / str(i) / "same"
-        assert run(monkeypatch, *RANDOM, "--out", out, "--external-data", data) == 0
+        assert run(monkeypatch, *RANDOM, "--out", out) == 0
         check_files(out)
         found.append(digests(out))
     assert found[0] == found[1]
@@ -106,7 +109,7 @@ def test_a_package_that_fails_its_check_is_not_kept(
 ) -> None:
     real = graph.attention_penalty
 
-    def forgets_the_texts(builder: graph.SingleBuilder) -> str:
+    def forgets_the_texts(builder: graph.GraphBuilder) -> str:
         real(builder)
         builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
         return "penalty"

@@ -8,12 +8,23 @@ import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, packed, written
+from export_graphs import (
+    BATCH,
+    SHAPES,
+    cast_rows,
+    changed,
+    encoder_of,
+    in_stated_types,
+    packed,
+    written,
+)
 from onnx import TensorProto
 
+from default_package import weight_store
 from default_package.checks import Shape, check_neighbours
+from default_package.errors import PackageError
 from default_package.runtime import Runtime
-from default_package.verify import check_fusion
+from default_package.verify import check_fusion, check_word_table
 from model_export.choices import Family, Pooling, Precision
 from model_export.encoder import Architecture
 from model_export.reference import ExportReference
@@ -90,6 +101,14 @@ def test_attention_and_gelu_are_fused_by_openvino(tmp_path: Path, precision: Pre
     check_fusion(Runtime(written(encoder_of(), precision, tmp_path), "f32"))
 
 
+def test_openvino_reads_the_word_table_as_it_is_stored(tmp_path: Path) -> None:
+    path = written(encoder_of(), Precision.FP32, tmp_path)
+    check_word_table(Runtime(path, "f32"))
+    cast_rows(path)
+    with pytest.raises(PackageError, match="holds the word table in f32"):
+        check_word_table(Runtime(path, "f32"))
+
+
 @pytest.mark.parametrize("family", list(Family))
 def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family) -> None:
     encoder = encoder_of(family)
@@ -123,11 +142,12 @@ def test_a_model_without_a_head_has_one_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_numbers_beside_the_graph_are_the_same_numbers(
-    tmp_path: Path, precision: Precision
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision
 ) -> None:
     encoder = encoder_of()
     inline = written(encoder, precision, tmp_path / "inline")
-    beside = written(encoder, precision, tmp_path / "beside", external_bytes_min=0)
+    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", 1024)
+    beside = written(encoder, precision, tmp_path / "beside")
     assert [path.name for path in inline.parent.iterdir()] == ["model.onnx"]
     names = sorted(path.name for path in beside.parent.iterdir())
     assert names == ["model.onnx", "model.onnx.data"]

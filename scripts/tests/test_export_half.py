@@ -7,9 +7,11 @@ import onnx
 import pytest
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 
+from default_package import weight_store
 from default_package.checks import cosine
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
+from default_package.weight_store import TENSOR_BYTES_MIN
 from model_export import half_package
 from model_export.choices import Precision
 from model_export.verify import LIMITS
@@ -48,14 +50,16 @@ def test_a_graph_in_16_bits_is_added_to_a_package(
 def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, beside = tmp_path / "mine", ["--external-data", "always"]
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", *beside) == 0
+    out = tmp_path / "mine"
+    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", 512)
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
     for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out, *beside) == 0
+        assert run(monkeypatch, "--fp16-of-package", out) == 0
         check_files(out)
     assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer.json"} | {
         name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
     }
+    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", TENSOR_BYTES_MIN)
     assert run(monkeypatch, "--fp16-of-package", out) == 0
     check_files(out)
     assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
@@ -92,9 +96,9 @@ def test_adding_in_place_serves_other_makers(
 ) -> None:
     out = tmp_path / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
-    half_package.add_in_place(out, Precision.FP16, external_bytes_min=0)
+    half_package.add_in_place(out, Precision.FP16)
     check_files(out)
-    assert "model.fp16.onnx.data" in manifest_of(out)["files"]
+    assert "model.fp16.onnx" in manifest_of(out)["files"]
     manifest = manifest_of(out)
     manifest["canary"]["dense"][0] += 0.5
     (out / "manifest.json").write_text(json.dumps(manifest))

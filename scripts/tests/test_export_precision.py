@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, SHAPES, changed, encoder_of, in_stated_types, packed, written
+from export_graphs import (
+    BATCH,
+    SHAPES,
+    cast_rows,
+    changed,
+    encoder_of,
+    in_stated_types,
+    packed,
+    written,
+)
 from onnx import TensorProto
 
 from default_package.checks import cosine
@@ -97,14 +106,18 @@ def test_large_scores_do_not_overflow_with_the_penalty(tmp_path: Path) -> None:
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 
+# As packages had it that were made before tables were cast.
+@pytest.mark.parametrize("rows_are_cast", [False, True])
 @pytest.mark.parametrize("precision", HALVES)
 def test_the_twin_of_an_f32_graph_is_the_export_in_its_precision(
-    tmp_path: Path, precision: Precision
+    tmp_path: Path, precision: Precision, *, rows_are_cast: bool
 ) -> None:
     for family, pooling in SHAPES:
         folder = tmp_path / f"{family.name}-{pooling.name}"
         encoder = encoder_of(family, pooling)
         single = written(encoder, Precision.FP32, folder)
+        if rows_are_cast:
+            cast_rows(single)
         direct = onnx.load(written(encoder, precision, folder / "half"))
         half_package.write(single, folder / "twin.onnx", precision)
         twin = onnx.load(folder / "twin.onnx")

@@ -92,7 +92,7 @@ def lexical_head() -> sparse_head.SparseHead:
 def test_a_head_with_surprisals_repeats_and_norm_is_the_reference_too(tmp_path: Path) -> None:
     model, head = tiny_package.tiny_model(), lexical_head()
     path = tmp_path / "model.onnx"
-    path.write_bytes(graph.build(model, head).SerializeToString())
+    graph.write(model, head, path)
     encoder = ReferenceEncoder(model, head)
     sequences = [ReferenceTokenizer(model).encode(text) for text in ("", "a", "the the quick")]
     for row, ids in zip(Runtime(path, "f32").run(sequences, 1, "mean"), sequences, strict=True):
@@ -110,7 +110,7 @@ HEADS = {"plain": tiny_package.tiny_head, "lexical": lexical_head}
 def test_no_text_sees_another_one(tmp_path: Path, head: str) -> None:
     model = tiny_package.tiny_model()
     path = tmp_path / "model.onnx"
-    path.write_bytes(graph.build(model, HEADS[head]()).SerializeToString())
+    graph.write(model, HEADS[head](), path)
     runtime = Runtime(path, "f32")
     for seed in range(10):
         for pooling in ("mean", "cls"):
@@ -124,13 +124,14 @@ def test_no_text_sees_another_one(tmp_path: Path, head: str) -> None:
 )
 def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: str) -> None:
     model = tiny_package.tiny_model()
-    wrong = graph.build(model, lexical_head())
+    path = tmp_path / "model.onnx"
+    graph.write(model, lexical_head(), path)
+    wrong = onnx.load(path)
     [found] = (one for one in wrong.graph.node if one.name == node)
     [at] = (i for i, name in enumerate(found.input) if name == SAME_TEXT)
     found.input[at] = "everything"
     own = ["segments.column", "segments.column"]
     wrong.graph.node.insert(2, onnx.helper.make_node("Equal", own, ["everything"]))
-    path = tmp_path / "model.onnx"
     onnx.save(wrong, path)
     with pytest.raises(PackageError, match=f"a text's {what}.* what is beside it"):
         check_neighbours(Runtime(path, "f32"), tiny_package.shape_of(model))

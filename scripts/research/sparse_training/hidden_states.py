@@ -113,7 +113,7 @@ def cached(package: Package, texts: list[str], kind: str, precision: str, cache:
 def _file_digest(package: Package) -> str:
     stored = manifest.read(package.root)
     # The head is part of the graph's file, but the hidden states do not depend on it.
-    graph = onnx.load(str(package.root / "model.onnx"), load_external_data=False).graph
+    graph = onnx.load(str(package.root / "model.onnx")).graph
     known = hashlib.sha256(stored["files"]["tokenizer.json"]["sha256"].encode())
     for tensor in graph.initializer:
         if not tensor.name.startswith("sparse."):
