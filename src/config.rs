@@ -1,8 +1,8 @@
 //! What the server runs with: resolved, validated, immutable.
 
 use std::fmt;
-use std::thread;
 
+mod cores;
 mod number;
 pub(crate) mod raw;
 mod read;
@@ -12,6 +12,8 @@ pub mod settings;
 pub(crate) mod traces;
 mod variables;
 
+pub use cores::cores;
+pub(crate) use cores::node_cores;
 pub use number::LimitError;
 pub use settings::*;
 
@@ -114,11 +116,6 @@ impl MaxInflightBytes {
     pub const fn largest_request(self) -> u64 {
         self.get() - self.get() / INFLIGHT_RESERVE
     }
-}
-
-/// Processor cores that this process may use; 1 when nobody says.
-pub fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -37,6 +37,12 @@ pub(crate) const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
 /// See [`GPU_WORKLOAD_TOKENS`]. So many show from which size on the time grows.
 pub(crate) const GPU_WORKLOAD_BATCHES: [usize; 7] = [512, 1024, 1536, 2048, 3072, 4096, 8192];
 
+/// Lanes of a width are held when a short text is done so many times as fast by them as by the next
+/// narrower ones that are held: each width takes memory, and time at the start.
+pub(crate) const WIDTH_GAIN_MIN: f64 = 1.2;
+/// Before a width is opened, so many times the memory that the last one took must be there.
+pub(crate) const WIDTH_MEMORY_TIMES: u64 = 2;
+
 /// Texts of up to so many tokens are common: their shapes are warmed up before the server is ready.
 pub(crate) const COMMON_LENGTH: usize = 512;
 /// How long a worker's common shapes may hold up the start. A shape that is met later costs its

@@ -245,6 +245,30 @@ pub(crate) fn memory() -> Option<MemoryFigures> {
     Some(MemoryFigures { resident_bytes: bytes("VmRSS:")?, peak_bytes: bytes("VmHWM:")? })
 }
 
+/// Bytes that this process may still take, by the machine and by its control group; `None` where
+/// nobody says.
+pub(crate) fn available_memory() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kibibytes * 1024)
+    });
+    let own = read("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned();
+    // In a container the own group is the root.
+    let groups = [format!("/sys/fs/cgroup{own}"), "/sys/fs/cgroup".to_owned()];
+    let left = |folder: &String| {
+        let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
+        let (most, used) = (number("memory.max")?, number("memory.current")?);
+        let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
+        let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
+        // Files that nobody reads make room when it is needed.
+        Some(most.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
+    };
+    machine.into_iter().chain(groups.iter().filter_map(left)).min()
+}
+
 fn options(metric: &Metric) -> Opts {
     Opts::new(metric.name, metric.help)
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::batch::cost::{CostModel, Fit, Times};
+use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes};
 use crate::batch::{Bucket, Priority};
 use crate::clock::{Clock, Moment};
@@ -47,31 +47,29 @@ pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
 pub(crate) use recording::Ran;
 pub use refusal::Refusal;
 pub(crate) use state::Announced;
-pub use state::Counts;
 use state::{Action, Event, SchedulerState, StateConfig};
+pub use state::{Counts, Lane, WidthFigures};
 pub(crate) use submission::Reservation;
 pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};
 pub use ticket::{ItemRows, RunError, Ticket};
 
 /// What bounds the queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SchedulerConfig {
     /// Items that wait or run, at most.
     pub queue_capacity: QueueCapacity,
-    /// How many there will be, the wide one left out.
-    pub workers: Workers,
-    /// Whether there will be one more, which has all cores and runs while no other does.
-    pub wide: bool,
+    /// The lane of each worker, narrow ones first; at least one.
+    pub lanes: Vec<Lane>,
     /// Memory for rows of texts that have run; 0 keeps none.
     pub cache_bytes: CacheBytes,
 }
 
 impl SchedulerConfig {
-    /// Defaults for so many workers.
-    pub const fn new(workers: Workers) -> Self {
+    /// Defaults for so many workers that share no core.
+    pub fn new(workers: Workers) -> Self {
         let (queue_capacity, cache_bytes) = (QueueCapacity::DEFAULT, CacheBytes::DEFAULT);
-        Self { queue_capacity, workers, wide: false, cache_bytes }
+        Self { queue_capacity, lanes: Lane::apart(workers.as_usize()), cache_bytes }
     }
 }
 
@@ -91,7 +89,7 @@ pub struct WorkerCounts {
 }
 
 /// The scheduler at one moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Items that wait.
     pub queue_depth: usize,
@@ -104,13 +102,8 @@ pub struct Snapshot {
     pub(crate) predicted_wait: Duration,
     /// Workers by state.
     pub workers: WorkerCounts,
-    pub(crate) cost: CostModel,
-    /// Median relative error of the cost model at warm-up; absent when nothing was measured.
-    pub(crate) cost_error: Option<f64>,
-    /// Measured over predicted time of the batches of late.
-    pub(crate) cost_correction: f64,
-    /// Cost of the wide worker, its correction, and the batches that it ran; absent without one.
-    pub(crate) wide: Option<(CostModel, f64, u64)>,
+    /// Lanes of each width, ascending; at least one.
+    pub widths: Vec<WidthFigures>,
     /// How many items ended how, and what batches were made of.
     pub counts: Counts,
     /// All zero when nothing is kept.
@@ -156,18 +149,17 @@ pub struct Scheduler(Arc<Inner>);
 impl Scheduler {
     /// A scheduler that plans batches of `shapes`, which the engine supports; no worker lives yet.
     pub fn new(config: SchedulerConfig, shapes: Shapes, clock: Arc<dyn Clock>) -> Self {
-        let workers = config.workers.as_usize();
-        let state_config =
-            StateConfig { capacity: config.queue_capacity.as_usize(), workers, wide: config.wide };
-        let all = workers + usize::from(config.wide);
+        let SchedulerConfig { queue_capacity, lanes, cache_bytes } = config;
+        let (capacity, workers) = (queue_capacity.as_usize(), lanes.len());
+        let state_config = StateConfig { capacity, lanes };
         Self(Arc::new(Inner {
             state: Mutex::new(SchedulerState::new(state_config, shapes.clone())),
             shapes,
-            work: (0..all).map(|_| Condvar::new()).collect(),
+            work: (0..workers).map(|_| Condvar::new()).collect(),
             empty: Notify::new(),
             clock,
             digester: Digester::default(),
-            cache: RowCache::new(config.cache_bytes),
+            cache: RowCache::new(cache_bytes),
             incidents: Incidents::default(),
             stages: Mutex::new(StageSums::default()),
             metrics: OnceLock::new(),
@@ -180,7 +172,6 @@ impl Scheduler {
         let state = self.0.state.lock();
         let (live, busy) = state.live_and_busy();
         let stuck = state.stuck();
-        let (cost, cost_error, cost_correction) = state.cost();
         let restarts = self.0.incidents.restarts.get();
         Snapshot {
             queue_depth: state.queue_depth(),
@@ -189,10 +180,7 @@ impl Scheduler {
             queue_tokens: state.queue_tokens(),
             predicted_wait: state.predicted_wait(now),
             workers: WorkerCounts { live, total: self.0.work.len(), busy, stuck, restarts },
-            cost,
-            cost_error,
-            cost_correction,
-            wide: state.wide(),
+            widths: state.widths(),
             counts: state.counts(),
             cache: self.0.cache.as_ref().map(RowCache::figures).unwrap_or_default(),
             stages: self.0.stages.lock().mean(),
@@ -204,7 +192,7 @@ impl Scheduler {
         self.0.state.lock().set_cost(fit);
     }
 
-    /// Takes over what the warm-up of a worker measured, for all that are like it.
+    /// Takes over what the warm-up of a worker measured, for all lanes of its width.
     pub(crate) fn measure(&self, worker: usize, times: Times) {
         self.0.state.lock().measure(worker, times);
     }

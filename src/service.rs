@@ -79,8 +79,6 @@ pub struct Tuned {
     pub optimize_for: OptimizeFor,
     /// Empty when nothing was to be chosen.
     pub measured: Vec<Measured>,
-    /// Threads of the wide worker; absent without one.
-    pub wide_threads: Option<usize>,
 }
 
 /// What clients are told apart from the model.

@@ -2,7 +2,7 @@
 //! for the figures.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use duovec::batch::Priority;
@@ -14,7 +14,7 @@ use duovec::capacity::simulation::{
 };
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxBatchTokens};
-use duovec::scheduler::state::StateConfig;
+use duovec::scheduler::state::{Lane, StateConfig};
 use fastrand::Rng;
 
 fn shapes() -> Shapes {
@@ -33,9 +33,9 @@ fn texts(random: &mut Rng, count: usize) -> Vec<usize> {
 
 /// One worker that plans as the server does; its runs take so many times what it expects.
 fn planned(slowness: f64) -> SimulatedServer {
-    let state = StateConfig { capacity: 1_000_000, workers: 1, wide: false };
-    let (cost, shapes) = (CostModel::default(), shapes());
-    SimulatedServer::new(&ServerModel { state, shapes, cost, wide_cost: cost, slowness })
+    let state = StateConfig { capacity: 1_000_000, lanes: Lane::apart(1) };
+    let (costs, shapes) = (BTreeMap::from([(1, CostModel::default())]), shapes());
+    SimulatedServer::new(&ServerModel { state, shapes, costs, slowness })
 }
 
 /// A request on its way.

@@ -68,8 +68,7 @@ def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:
     command += ["--engine", seen["engine"], "--precision", tuning["precision"]]
     command += ["--max-batch-tokens", str(most), "--log-level", "warn"]
     # Shapes are timed as this server runs them under load; the texts are run in every way.
-    workers = seen["workers"]["total"] - bool(tuning.get("wide_worker"))
-    command += ["--workers", str(workers)]
+    command += ["--workers", str(tuning["lanes"][0]["lanes"])]
     if threads := tuning["threads_per_worker"]:
         command += ["--threads-per-worker", str(threads)]
     if small:

@@ -1,7 +1,7 @@
 //! One server of the simulation: the scheduler's state machine, and workers whose runs take as long
 //! as a cost model says.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::simulation::{Request, Serve, WorkDone};
@@ -15,14 +15,12 @@ use crate::scheduler::state::{Action, Event, SchedulerState, StateConfig};
 /// What all servers of a simulation are like.
 #[derive(Debug, Clone)]
 pub struct ServerModel {
-    /// What bounds the queue, and how many workers there are.
+    /// What bounds the queue, and the lane of each worker.
     pub state: StateConfig,
     /// The shapes of batches.
     pub shapes: Shapes,
-    /// Of a run on one of the workers.
-    pub cost: CostModel,
-    /// Of a run on the wide worker; used when `state.wide` says that there is one.
-    pub wide_cost: CostModel,
+    /// Of a run on a lane, by the lane's width.
+    pub costs: BTreeMap<usize, CostModel>,
     /// How long runs take, as a multiple of what the scheduler expects.
     pub slowness: f64,
 }
@@ -35,9 +33,22 @@ impl ServerModel {
             let waiting = WaitingItems::new(self.shapes.clone(), cost);
             tokens.iter().map(|&tokens| waiting.item_us(tokens)).sum()
         };
-        let others_us = sum_us(&self.cost) / self.state.workers as f64;
-        let wide_us = if self.state.wide { sum_us(&self.wide_cost) } else { f64::INFINITY };
-        Duration::from_secs_f64(others_us.min(wide_us) * self.slowness / 1e6)
+        let us_on = |(width, cost): (&usize, &CostModel)| {
+            let lanes = self.state.lanes.iter().filter(|lane| lane.width == *width);
+            sum_us(cost) / lanes.count() as f64
+        };
+        let least_us = self.costs.iter().map(us_on).fold(f64::INFINITY, f64::min);
+        Duration::from_secs_f64(least_us * self.slowness / 1e6)
+    }
+
+    /// Cost of a worker's runs.
+    fn cost(&self, worker: usize) -> &CostModel {
+        &self.costs[&self.state.lanes[worker].width]
+    }
+
+    fn cores(&self) -> usize {
+        let ends = self.state.lanes.iter().map(|lane| lane.first + lane.width);
+        ends.max().unwrap_or(1)
     }
 
     /// Tokens of the longest text that it runs; longer ones are cut.
@@ -78,14 +89,10 @@ pub struct SimulatedServer {
 impl SimulatedServer {
     /// Every worker is there and has nothing to do.
     pub fn new(model: &ServerModel) -> Self {
-        let mut state = SchedulerState::new(model.state, model.shapes.clone());
-        state.set_cost(Fit { model: model.cost, median_error: 0.0 });
-        if model.state.wide {
-            let time = |shape: &Bucket| (*shape, model.wide_cost.predict(*shape));
-            state.measure(model.state.workers, model.shapes.prepared().iter().map(time).collect());
-        }
-        let workers = model.state.workers + usize::from(model.state.wide);
+        let mut state = SchedulerState::new(model.state.clone(), model.shapes.clone());
+        let workers = model.state.lanes.len();
         for worker in 0..workers {
+            state.set_cost_of(worker, Fit { model: *model.cost(worker), median_error: 0.0 });
             state.handle(Moment::START, &Event::WorkerOpened { worker });
         }
         Self {
@@ -100,17 +107,11 @@ impl SimulatedServer {
         }
     }
 
-    fn is_wide(&self, worker: usize) -> bool {
-        worker == self.model.state.workers
-    }
-
     fn run(&mut self, now: Moment, worker: usize, bucket: Bucket, requests: Vec<usize>) {
         let model = &self.model;
-        let is_wide = self.is_wide(worker);
-        let cost = if is_wide { &model.wide_cost } else { &model.cost };
-        let time = cost.predict(bucket).mul_f64(model.slowness);
-        // The wide worker has what all others have together.
-        self.busy += if is_wide { time } else { time.div_f64(model.state.workers as f64) };
+        let time = model.cost(worker).predict(bucket).mul_f64(model.slowness);
+        let part = model.state.lanes[worker].width as f64 / model.cores() as f64;
+        self.busy += time.mul_f64(part);
         self.longest = self.longest.max(time);
         let ends = now + time;
         self.next_end = Some(self.next_end.map_or(ends, |next| next.min(ends)));

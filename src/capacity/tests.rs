@@ -1,5 +1,6 @@
 //! Queues whose answer is known without a simulation, and the rules of the search.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fleet::{Fewest, Fleet, FleetFigures, Goal, Scenario, Unreachable};
@@ -9,7 +10,7 @@ use super::simulation::Spread;
 use crate::batch::Bucket;
 use crate::batch::cost::CostModel;
 use crate::batch::plan::Shapes;
-use crate::scheduler::state::StateConfig;
+use crate::scheduler::state::{Lane, StateConfig};
 
 const RUN_MS: f64 = 10.0;
 /// Of every text; a run has room for one.
@@ -24,10 +25,9 @@ const fn fixed(ms: f64) -> CostModel {
 /// One worker that runs one text at a time.
 fn model() -> ServerModel {
     ServerModel {
-        state: StateConfig { capacity: 8192, workers: 1, wide: false },
+        state: StateConfig { capacity: 8192, lanes: Lane::apart(1) },
         shapes: Shapes::new(vec![Bucket { rows: 1, length: TOKENS }], false),
-        cost: fixed(RUN_MS),
-        wide_cost: fixed(RUN_MS),
+        costs: BTreeMap::from([(1, fixed(RUN_MS))]),
         slowness: 1.0,
     }
 }
@@ -158,11 +158,10 @@ fn time_outside_of_the_server_is_added() {
 }
 
 #[test]
-fn a_text_that_is_alone_runs_on_the_wide_worker() {
+fn a_text_that_is_alone_runs_on_the_widest_lane() {
     let mut wide = fleet(trace([0, 100, 200]));
-    wide.model.state.wide = true;
-    wide.model.state.workers = 2;
-    wide.model.wide_cost = fixed(6.0);
+    wide.model.state.lanes = Lane::tree(&[2], &[1, 2]);
+    wide.model.costs.insert(2, fixed(6.0));
     assert_exact(wide.predict(1, Scenario::Steady).p99_ms, 6.0);
 }
 

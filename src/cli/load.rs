@@ -1,5 +1,6 @@
 //! From a configuration to a verified package and an engine that passed the canary.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{MaxBatchTokens, Workers};
 use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
+use crate::scheduler::Lane;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 
@@ -32,10 +34,13 @@ pub(super) struct Loaded {
 /// The engine, and how it is run.
 pub(super) struct Chosen {
     pub engine: Arc<dyn Engine>,
-    /// The same over all cores, for a text that is alone.
-    pub wide: Option<Arc<dyn Engine>>,
+    /// The same for wider lanes, by their width.
+    pub wider: BTreeMap<usize, Arc<dyn Engine>>,
+    /// The lane of each worker, narrow ones first.
+    pub lanes: Vec<Lane>,
     /// The shapes that it is to run.
     pub shapes: Shapes,
+    /// How many workers the narrowest lanes have.
     pub workers: Workers,
     pub max_batch_tokens: MaxBatchTokens,
     /// Why it is this engine, in one sentence for the log and for `/health`.
@@ -127,7 +132,7 @@ impl Loader<'_> {
         };
         let found = ways.best(shapes, open, &**self.clock)?;
         drop(opener);
-        let ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured } = found;
+        let ChosenWay { engine, wider, lanes, shapes, split, max_batch_tokens, measured } = found;
         self.warn_of_misfits(kind, split);
         tracing::info!(engine = kind.name(), reason, "the engine is chosen");
         for one in &measured {
@@ -140,8 +145,9 @@ impl Loader<'_> {
             );
         }
         let workers = Workers::new(split.workers as u64).unwrap_or_default();
-        let (engine, wide) = (engine.into(), wide.map(Arc::from));
-        Ok(Chosen { engine, wide, shapes, workers, max_batch_tokens, reason, measured })
+        let engine = engine.into();
+        let wider = wider.into_iter().map(|(width, engine)| (width, engine.into())).collect();
+        Ok(Chosen { engine, wider, lanes, shapes, workers, max_batch_tokens, reason, measured })
     }
 
     /// Says which settings this engine does not use, or this machine cannot keep up with.

@@ -269,8 +269,7 @@ pub(super) fn start(
         let figures: Vec<_> = figures.iter().map(|(name, n)| format!("{name}={n}")).collect();
         tracing::info!(figures = figures.join(" "), "all sessions are warm");
     }
-    let Chosen { engine, wide, workers, max_batch_tokens, reason, measured, .. } = loaded.chosen;
-    let wide_threads = wide.as_ref().map(|wide| wide.info().threads_per_session);
+    let Chosen { engine, wider, workers, max_batch_tokens, reason, measured, .. } = loaded.chosen;
     let info = engine.info().clone();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
     let memory = memory().unwrap_or_default();
@@ -280,7 +279,7 @@ pub(super) fn start(
         tokenizer: loaded.tokenizer,
         engine,
         engine_reason: reason,
-        tuned: Tuned { optimize_for: config.engine.optimize_for, measured, wide_threads },
+        tuned: Tuned { optimize_for: config.engine.optimize_for, measured },
         max_batch_tokens,
         scheduler,
         warm_up,
@@ -293,7 +292,7 @@ pub(super) fn start(
         device = info.device,
         workers = workers.get(),
         threads_per_worker = info.threads_per_session,
-        threads_wide = wide_threads,
+        wider_lanes = ?wider.keys(),
         max_batch_tokens = max_batch_tokens.get(),
         resident_mib = mebibytes(memory.resident_bytes),
         peak_mib = mebibytes(memory.peak_bytes),
@@ -311,16 +310,15 @@ fn open_workers(
     progress: Arc<Progress>,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Scheduler, WorkerPool)> {
-    let (workers, wide) = (chosen.workers, chosen.wide.clone());
+    let (lanes, wider) = (chosen.lanes.clone(), chosen.wider.clone());
     let scheduler_config = SchedulerConfig {
         queue_capacity: config.queue.capacity,
-        workers,
-        wide: wide.is_some(),
+        lanes: lanes.clone(),
         cache_bytes: config.queue.cache_bytes,
     };
     let scheduler = Scheduler::new(scheduler_config, chosen.shapes.clone(), Arc::clone(clock));
     let (watchdog, warm_up) = (config.watchdog, config.engine.warm_up);
-    let pool_config = PoolConfig { workers, wide, watchdog, warm_up, progress };
+    let pool_config = PoolConfig { lanes, wider, watchdog, warm_up, progress };
     let engine = Arc::clone(&chosen.engine);
     let pool = WorkerPool::start(engine, scheduler.clone(), Arc::clone(clock), pool_config);
     pool.wait_ready().context("a worker cannot be opened")?;

@@ -139,7 +139,8 @@ settings! {
             (OpenVINO; holds the weights once more)",
             commands: &[Offline];
         optimize_for: choice(OptimizeFor {
-            /// Both: a session over all cores for a text that is alone, one a core under load.
+            /// Both: lanes of several widths, wide ones for a text that is alone, one a core under
+            /// load.
             Both = "both",
             /// The time of a query that comes alone or with few others.
             Latency = "latency",
@@ -148,8 +149,8 @@ settings! {
         }),
             "optimize-for", "GOAL",
             "both, latency or throughput: what decides where workers, their threads or the size of \
-            batches are auto. On a CPU with several cores, both holds the model twice: once over \
-            all cores for a text that is alone, once with a worker a core for many";
+            batches are auto. On a CPU with several cores, both holds the model once for each \
+            width of lanes: a text that is alone gets many cores, many texts get one each";
         warm_up: choice(WarmUp {
             /// Shapes of up to 512 tokens of a text, for some seconds; others while workers idle.
             Common = "common",

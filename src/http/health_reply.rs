@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::millis;
 use crate::engine::StageTimes;
 use crate::metrics::memory;
-use crate::scheduler::{CacheFigures, Counts, Snapshot};
+use crate::scheduler::{CacheFigures, Counts, WidthFigures};
 use crate::service::RunReport;
 use crate::worker::tuning::choice::Measured;
 
@@ -28,7 +28,7 @@ pub(super) struct TuningFields<'a> {
     device: &'a str,
     precision: &'a str,
     threads_per_worker: usize,
-    wide_worker: Option<WideWorker>,
+    lanes: Vec<LaneFields>,
     profiles: &'a [String],
     tokenizer_normalization: &'static str,
     token_input: &'static str,
@@ -59,16 +59,14 @@ pub(super) struct TuningFields<'a> {
     real_per_padded_token: f64,
 }
 
-/// The worker whose session has all cores.
+/// The lanes of one width.
 #[derive(Serialize)]
-struct WideWorker {
-    threads: usize,
+struct LaneFields {
+    width: usize,
+    lanes: usize,
     batches: u64,
-    floor_us: f64,
-    fixed_us: f64,
-    per_token_us: f64,
-    per_token_length_us: f64,
-    correction: f64,
+    #[serde(flatten)]
+    cost: CostFields,
 }
 
 /// One way of running the engine that was measured at the start.
@@ -147,7 +145,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         device: &engine.device,
         precision: &engine.precision,
         threads_per_worker: engine.threads_per_session,
-        wide_worker: WideWorker::of(resident.tuned.wide_threads, snapshot),
+        lanes: snapshot.widths.iter().map(LaneFields::of).collect(),
         profiles: &engine.profiles,
         tokenizer_normalization: resident.tokenizer.normalization().name(),
         token_input: token_input.name(),
@@ -159,7 +157,7 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
         warm_up_ms: millis(resident.warm_up),
         memory_resident_bytes: memory.resident_bytes,
         memory_peak_bytes: memory.peak_bytes,
-        cost_model: CostFields::of(snapshot),
+        cost_model: CostFields::of(&snapshot.widths[0]),
         mean_batch_ms: MeanBatch::of(&snapshot.stages),
         items: ItemCounts::of(counts),
         items_coalesced: counts.coalesced,
@@ -179,18 +177,10 @@ fn fields(report: &RunReport) -> TuningFields<'_> {
     }
 }
 
-impl WideWorker {
-    fn of(threads: Option<usize>, snapshot: &Snapshot) -> Option<Self> {
-        let (cost, correction, batches) = snapshot.wide?;
-        Some(Self {
-            threads: threads?,
-            batches,
-            floor_us: cost.floor_us,
-            fixed_us: cost.fixed_us,
-            per_token_us: cost.per_token_us,
-            per_token_length_us: cost.per_token_length_us,
-            correction,
-        })
+impl LaneFields {
+    const fn of(figures: &WidthFigures) -> Self {
+        let &WidthFigures { width, lanes, batches, .. } = figures;
+        Self { width, lanes, batches, cost: CostFields::of(figures) }
     }
 }
 
@@ -206,14 +196,14 @@ impl MeasuredSplit {
 }
 
 impl CostFields {
-    const fn of(snapshot: &Snapshot) -> Self {
+    const fn of(figures: &WidthFigures) -> Self {
         Self {
-            floor_us: snapshot.cost.floor_us,
-            fixed_us: snapshot.cost.fixed_us,
-            per_token_us: snapshot.cost.per_token_us,
-            per_token_length_us: snapshot.cost.per_token_length_us,
-            median_error: snapshot.cost_error,
-            correction: snapshot.cost_correction,
+            floor_us: figures.cost.floor_us,
+            fixed_us: figures.cost.fixed_us,
+            per_token_us: figures.cost.per_token_us,
+            per_token_length_us: figures.cost.per_token_length_us,
+            median_error: figures.cost_error,
+            correction: figures.cost_correction,
         }
     }
 }

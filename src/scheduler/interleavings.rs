@@ -5,10 +5,9 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
-use super::tests::{
-    LATER, buffers, in_row, rows_of, scheduler_of, scheduler_of_all, scheduler_with,
-};
+use super::tests::{LATER, buffers, in_row, rows_of, scheduler_of, scheduler_on};
 use super::*;
+use crate::batch::cost::CostModel;
 use crate::batch::{TokenIds, Vectors};
 use crate::locks::ordered::in_many_orders;
 use crate::seeds::Seeds;
@@ -101,15 +100,14 @@ fn a_drain_answers_everything_in_every_order() {
 }
 
 #[test]
-fn a_wide_worker_and_others_answer_everything_in_every_order() {
-    let name = "a_wide_worker_and_others_answer_everything_in_every_order";
+fn lanes_that_share_cores_answer_everything_in_every_order() {
+    let name = "lanes_that_share_cores_answer_everything_in_every_order";
     for seed in Seeds::new(name, 0..5) {
         in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_with(WORKERS, true);
-            let run = (Bucket { rows: 1, length: 16 }, Duration::from_millis(2));
-            scheduler.measure(WORKERS, vec![run]);
+            let lanes = Lane::tree(&[WORKERS], &[1, WORKERS]);
+            let scheduler = scheduler_on(lanes.clone(), CacheBytes::DEFAULT);
             let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
-            let workers = spawn_all(WORKERS + 1, move |worker| work(&of_workers, worker));
+            let workers = spawn_all(lanes.len(), move |worker| work(&of_workers, worker));
             let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
             // Nobody is told to leave before every answer has come.
             join(clients);
@@ -173,7 +171,7 @@ fn batches_given_up_and_checks_are_answered_in_every_order() {
 fn requests_of_the_same_text_are_answered_in_every_order() {
     for seed in Seeds::new("requests_of_the_same_text_are_answered_in_every_order", 0..5) {
         in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_of_all(WORKERS, false, CacheBytes::nearest(1 << 20));
+            let scheduler = scheduler_on(Lane::apart(WORKERS), CacheBytes::nearest(1 << 20));
             let of_workers = scheduler.clone();
             let workers = spawn_all(WORKERS, move |worker| {
                 of_workers.worker_opened(worker);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::Refusal;
-use crate::batch::cost::{CostModel, Fit, RunCost, Times};
+use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority, Vectors};
 use crate::clock::Moment;
@@ -24,8 +24,8 @@ mod checks;
 mod coalescing;
 mod counts;
 mod ending;
+mod lanes;
 mod starting;
-mod wide;
 mod workers;
 
 use admission::{Admission, NewRequest};
@@ -33,18 +33,17 @@ pub use admission::{Announced, Reserved};
 pub use coalescing::Digest;
 use coalescing::{Groups, Rank, RowSource};
 pub use counts::Counts;
-use wide::Wide;
+use lanes::LaneTree;
+pub use lanes::{Lane, WidthFigures};
 use workers::{RunningBatch, WorkerState};
 
 /// What the state machine is bounded by.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StateConfig {
     /// Items waiting or running.
     pub capacity: usize,
-    /// How many there will be, the wide one left out.
-    pub workers: usize,
-    /// Whether there will be one more, which is wide: see `wide`.
-    pub wide: bool,
+    /// The lane of each worker, narrow ones first; at least one.
+    pub lanes: Vec<Lane>,
 }
 
 /// What happened.
@@ -171,7 +170,7 @@ impl<T> Item<T> {
 /// Everything the scheduler knows.
 #[derive(Debug)]
 pub struct SchedulerState<T = ()> {
-    config: StateConfig,
+    capacity: usize,
     items: FxHashMap<Sequence, Item<T>>,
     /// The order in which waiting items run, those that follow others and checks left out.
     waiting: WaitingItems,
@@ -179,11 +178,9 @@ pub struct SchedulerState<T = ()> {
     /// The order in which waiting items expire, checks included.
     deadlines: BTreeSet<(Moment, Sequence)>,
     workers: Vec<WorkerState>,
-    wide: Option<Wide>,
+    lanes: LaneTree,
     next: Sequence,
     phase: QueuePhase,
-    /// Of all workers but the wide one.
-    cost: RunCost,
     admission: Admission,
     counts: Counts,
     /// When a batch last began or ended.
@@ -193,18 +190,18 @@ pub struct SchedulerState<T = ()> {
 impl<T: Clone> SchedulerState<T> {
     /// Nothing waits, no worker lives.
     pub fn new(config: StateConfig, shapes: Shapes) -> Self {
-        let (cost, all) = (RunCost::new(), config.workers + usize::from(config.wide));
+        let StateConfig { capacity, lanes } = config;
+        let (workers, lanes) = (lanes.len(), LaneTree::new(lanes));
         Self {
-            config,
-            waiting: WaitingItems::new(shapes, cost.model()),
+            capacity,
+            waiting: WaitingItems::new(shapes, lanes.of(0).cost.model()),
             groups: Groups::default(),
             items: FxHashMap::default(),
             deadlines: BTreeSet::new(),
-            workers: (0..all).map(|_| WorkerState::default()).collect(),
-            wide: config.wide.then(|| Wide::new(config.workers)),
+            workers: (0..workers).map(|_| WorkerState::default()).collect(),
+            lanes,
             next: 0,
             phase: QueuePhase::Open,
-            cost,
             admission: Admission::default(),
             counts: Counts::default(),
             active: Moment::START,
@@ -265,32 +262,31 @@ impl<T: Clone> SchedulerState<T> {
         }
     }
 
-    /// Takes over a model that is known, of all workers but the wide one.
+    /// Takes over a model that is known, of runs on the narrowest lanes.
     pub fn set_cost(&mut self, fit: Fit) {
-        self.cost.set(fit);
-        self.waiting.set_cost(self.cost.model());
+        self.set_cost_of(0, fit);
     }
 
-    /// Takes over what was measured of a worker, for all that are like it.
+    /// Takes over a model that is known, of runs on all lanes of a worker's width.
+    pub(crate) fn set_cost_of(&mut self, worker: usize, fit: Fit) {
+        self.lanes.of_mut(worker).cost.set(fit);
+        self.plan_with_cost();
+    }
+
+    /// Takes over what was measured of a worker, for all lanes of its width.
     pub(crate) fn measure(&mut self, worker: usize, times: Times) {
-        self.cost_of_mut(worker).measure(times);
-        self.waiting.set_cost(self.cost.model());
+        self.lanes.of_mut(worker).cost.measure(times);
+        self.plan_with_cost();
     }
 
-    /// What is known of the wide worker: its cost, the correction of that, the batches that it ran.
-    pub(super) fn wide(&self) -> Option<(CostModel, f64, u64)> {
-        let wide = self.wide.as_ref()?;
-        wide.cost.error().map(|_| (*wide.cost.model(), wide.cost.correction(), wide.batches))
-    }
-
-    /// The cost model, its median error when it was fitted, and its running correction.
-    pub const fn cost(&self) -> (CostModel, Option<f64>, f64) {
-        (*self.cost.model(), self.cost.error(), self.cost.correction())
+    fn plan_with_cost(&mut self) {
+        let model = *self.cost().model();
+        self.waiting.set_cost(&model);
     }
 
     /// Predicted time of one run on a worker, once it rests on something that was measured.
     pub(super) fn predict(&self, worker: usize, bucket: Bucket) -> Option<Duration> {
-        let cost = self.cost_of(worker);
+        let cost = &self.lanes.of(worker).cost;
         cost.error().map(|_| Duration::from_secs_f64(cost.predict_us(bucket) / 1e6))
     }
 
@@ -338,7 +334,7 @@ impl<T: Clone> SchedulerState<T> {
     fn submit(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Vec<Action<T>> {
         // What is late neither takes a place nor counts as work before this request.
         let expired = self.expire(now);
-        self.note_crowd(now);
+        self.note_request(now, new.tokens.len());
         if let Some(reserved) = new.reserved {
             self.release(reserved);
         }

@@ -11,20 +11,14 @@ pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
 /// No worker lives yet.
 pub(super) fn scheduler_of(workers: usize) -> Scheduler {
-    scheduler_with(workers, false)
+    scheduler_on(Lane::apart(workers), CacheBytes::DEFAULT)
 }
 
-/// The same with a wide worker besides.
-pub(super) fn scheduler_with(workers: usize, wide: bool) -> Scheduler {
-    scheduler_of_all(workers, wide, CacheBytes::DEFAULT)
-}
-
-/// The same with room for rows besides.
-pub(super) fn scheduler_of_all(workers: usize, wide: bool, cache_bytes: CacheBytes) -> Scheduler {
+/// The same on any lanes, and with room for rows.
+pub(super) fn scheduler_on(lanes: Vec<Lane>, cache_bytes: CacheBytes) -> Scheduler {
     let shapes = vec![Bucket { rows: 1, length: 8 }, Bucket { rows: 4, length: 8 }];
     let shapes = Shapes::new(shapes, false);
-    let workers = Workers::new(workers as u64).expect("in range");
-    let config = SchedulerConfig { wide, cache_bytes, ..SchedulerConfig::new(workers) };
+    let config = SchedulerConfig { lanes, cache_bytes, ..SchedulerConfig::new(Workers::DEFAULT) };
     Scheduler::new(config, shapes, Arc::new(ManualClock::default()))
 }
 
@@ -37,7 +31,7 @@ fn scheduler() -> Scheduler {
 
 /// The same with a cache.
 fn caching_scheduler() -> Scheduler {
-    let scheduler = scheduler_of_all(1, false, CacheBytes::nearest(1 << 20));
+    let scheduler = scheduler_on(Lane::apart(1), CacheBytes::nearest(1 << 20));
     scheduler.worker_opened(0);
     scheduler
 }

@@ -118,8 +118,9 @@ fn queue(readings: &mut Readings, snapshot: &Snapshot) {
             (&["stuck"], workers.stuck as f64),
         ],
     );
-    if let Some(error) = snapshot.cost_error {
+    let narrowest = &snapshot.widths[0];
+    if let Some(error) = narrowest.cost_error {
         readings.put(&names::COST_ERROR, &[(&[], error)]);
     }
-    readings.put(&names::COST_CORRECTION, &[(&[], snapshot.cost_correction)]);
+    readings.put(&names::COST_CORRECTION, &[(&[], narrowest.cost_correction)]);
 }

@@ -1,5 +1,6 @@
 //! All workers: started together, replaced when they fail, ended together.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,7 +17,7 @@ use crate::config::{OnStuck, WarmUp, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
 use crate::limits::Workers;
 use crate::progress::{Progress, StartStage};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Lane, Scheduler};
 use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 
 /// How long the first replacement of a worker waits; each further one twice as long.
@@ -32,10 +33,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How a pool is run.
 #[derive(Clone)]
 pub struct PoolConfig {
-    /// One thread with one session for each.
-    pub workers: Workers,
-    /// The same model for one more worker, whose session has all cores.
-    pub wide: Option<Arc<dyn Engine>>,
+    /// The lane of each worker, narrow ones first: one thread with one session for each.
+    pub lanes: Vec<Lane>,
+    /// The same model for the workers of wider lanes, by width.
+    pub wider: BTreeMap<usize, Arc<dyn Engine>>,
     /// What is done about batches that do not end.
     pub watchdog: WatchdogConfig,
     /// What is run before the first job.
@@ -45,10 +46,11 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Defaults for so many workers.
+    /// Defaults for so many workers that share no core.
     pub fn new(workers: Workers) -> Self {
         let (watchdog, warm_up) = (WatchdogConfig::default(), WarmUp::Common);
-        Self { workers, wide: None, watchdog, warm_up, progress: Arc::default() }
+        let (lanes, wider) = (Lane::apart(workers.as_usize()), BTreeMap::new());
+        Self { lanes, wider, watchdog, warm_up, progress: Arc::default() }
     }
 }
 
@@ -79,9 +81,8 @@ struct PoolThread {
     config: PoolConfig,
     plan: WarmUpPlan,
     slots: Vec<Slot>,
-    measured: Times,
-    /// Of the wide worker.
-    measured_wide: Times,
+    /// Of the workers of each width, by the width.
+    measured: BTreeMap<usize, Times>,
     logged: Moment,
     /// When it last looked for workers that are stuck.
     looked: Moment,
@@ -101,7 +102,7 @@ struct Slot {
 }
 
 impl WorkerPool {
-    /// Starts one thread for each worker; they open their sessions at the same time.
+    /// Starts one thread for each worker. Those of one width open their sessions at the same time.
     pub fn start(
         engine: Arc<dyn Engine>,
         scheduler: Scheduler,
@@ -109,7 +110,7 @@ impl WorkerPool {
         config: PoolConfig,
     ) -> Self {
         let (events, inbox) = channel();
-        let workers = config.workers.as_usize() + usize::from(config.wide.is_some());
+        let workers = config.lanes.len();
         let status = Arc::new(PoolStatus {
             start_result: Mutex::new(None),
             start_changed: Condvar::new(),
@@ -126,8 +127,7 @@ impl WorkerPool {
             events,
             status: Arc::clone(&status),
             slots: vec![Slot::default(); workers],
-            measured: Vec::new(),
-            measured_wide: Vec::new(),
+            measured: BTreeMap::new(),
             config,
         };
         let spawned = thread::Builder::new()
@@ -203,9 +203,7 @@ impl PoolThread {
     fn run(mut self, inbox: &Receiver<WorkerEvent>) {
         let shapes = self.slots.len() * self.plan.first.len();
         self.config.progress.enter(StartStage::WarmUp, None, shapes, self.clock.now());
-        for worker in 0..self.others() {
-            self.spawn(worker);
-        }
+        self.spawn_next_width();
         loop {
             match inbox.recv_timeout(self.poll_timeout()) {
                 Ok(WorkerEvent::Ready { worker, measured, left }) => {
@@ -240,16 +238,17 @@ impl PoolThread {
     }
 
     fn spawn(&mut self, worker: usize) {
-        let (mut plan, wide) = (self.plan.clone(), self.wide(worker));
-        if worker > 0 && wide.is_none() {
-            // One run of a long shape shows what it costs.
+        let (mut plan, lanes) = (self.plan.clone(), &self.config.lanes);
+        let width = lanes[worker].width;
+        if worker > 0 && lanes[worker - 1].width == width {
+            // One run of a long shape shows what it costs on lanes of this width.
             plan.later.clear();
         }
         let thread = Worker {
             index: worker,
             plan,
             progress: Arc::clone(&self.config.progress),
-            engine: Arc::clone(wide.unwrap_or(&self.engine)),
+            engine: Arc::clone(self.config.wider.get(&width).unwrap_or(&self.engine)),
             scheduler: self.scheduler.clone(),
             clock: Arc::clone(&self.clock),
             events: self.events.clone(),
@@ -264,14 +263,16 @@ impl PoolThread {
         }
     }
 
-    /// Workers but the wide one, which is the last.
-    const fn others(&self) -> usize {
-        self.config.workers.as_usize()
-    }
-
-    /// The engine of the wide worker, when this is it.
-    fn wide(&self, worker: usize) -> Option<&Arc<dyn Engine>> {
-        self.config.wide.as_ref().filter(|_| worker == self.others())
+    /// Starts the workers of the narrowest width of which none was started. Wider lanes have the
+    /// same cores, so their workers warm up when those of narrower ones have.
+    fn spawn_next_width(&mut self) {
+        let is_new = |slot: &Slot| !slot.running && !slot.ready;
+        let Some(first) = self.slots.iter().position(is_new) else { return };
+        let lanes = &self.config.lanes;
+        let same = lanes[first..].iter().take_while(|lane| lane.width == lanes[first].width);
+        for worker in first..first + same.count() {
+            self.spawn(worker);
+        }
     }
 
     fn poll_timeout(&self) -> Duration {
@@ -325,24 +326,20 @@ impl PoolThread {
     }
 
     fn worker_ready(&mut self, worker: usize, measured: Times) {
-        let slot = &mut self.slots[worker];
-        slot.ready = true;
+        self.slots[worker].ready = true;
+        if !self.status.is_starting() {
+            return;
+        }
         // Workers warm up side by side, so the last one to be ready measured the least contention.
-        if self.wide(worker).is_some() {
-            self.measured_wide = measured;
-        } else {
-            self.measured = measured;
+        self.measured.insert(self.config.lanes[worker].width, measured);
+        if self.slots.iter().all(|slot| slot.ready || !slot.running) {
+            self.spawn_next_width();
         }
-        let others = self.others();
-        let wide_is_next = self.slots.get(others).is_some_and(|wide| !wide.running && !wide.ready);
-        if wide_is_next && self.status.is_starting() && self.slots[..others].iter().all(|s| s.ready)
-        {
-            // It has the same cores, so it warms up when the others have.
-            self.spawn(others);
-        }
-        if self.slots.iter().all(|slot| slot.ready) && self.status.is_starting() {
-            self.scheduler.measure(0, std::mem::take(&mut self.measured));
-            self.scheduler.measure(others, std::mem::take(&mut self.measured_wide));
+        if self.slots.iter().all(|slot| slot.ready) {
+            for (width, times) in std::mem::take(&mut self.measured) {
+                let of_width = self.config.lanes.iter().position(|lane| lane.width == width);
+                self.scheduler.measure(of_width.unwrap_or(0), times);
+            }
             match self.left() {
                 0 => self.config.progress.finish(),
                 left => {

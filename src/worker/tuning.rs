@@ -52,15 +52,39 @@ impl Workload {
         let open = || engine.open_session(shapes.prepared());
         thread::scope(|scope| {
             let threads = MeasuringThreads::open(scope, &open, split.workers, clock)?;
-            let singles = self.lengths.map(|length| shapes.row(length));
-            let times = threads.best(threads.round(&singles, 1)?, 1)?;
-            let alone = times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32;
+            let alone = self.singles(&threads, shapes)?;
             let (first, memory_tokens) = self.first_runs(&threads, shapes)?;
             let times = threads.best(first, split.workers)?;
             let cost = fit(&times).map(|fit| fit.model).unwrap_or_default();
             let length = shared_rows(shapes, 0).length;
             Ok(Measured { split, alone, cost, length, memory_tokens })
         })
+    }
+
+    /// Time of a short text on one session while nothing else runs.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn alone(
+        &self,
+        engine: &dyn Engine,
+        shapes: &Shapes,
+        clock: &dyn Clock,
+    ) -> Result<Duration, EngineError> {
+        let open = || engine.open_session(shapes.prepared());
+        thread::scope(|scope| {
+            self.singles(&MeasuringThreads::open(scope, &open, 1, clock)?, shapes)
+        })
+    }
+
+    fn singles(
+        &self,
+        threads: &MeasuringThreads<'_>,
+        shapes: &Shapes,
+    ) -> Result<Duration, EngineError> {
+        let singles = self.lengths.map(|length| shapes.row(length));
+        let times = threads.best(threads.round(&singles, 1)?, 1)?;
+        Ok(times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32)
     }
 
     /// The shapes that ran for once on all workers, and the tokens of the largest when there was no

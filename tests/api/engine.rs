@@ -135,7 +135,10 @@ impl Controls {
         self.changed.wait_while(&mut behaviour, |behaviour| behaviour.held);
         behaviour.waiting -= 1;
         let drawn = behaviour.random.as_mut().and_then(draw);
-        let fault = behaviour.fault.take().or(drawn);
+        // The texts of a request may run in several batches: the fault waits for its text.
+        let has_two = batch.items().iter().any(|ids| ids.contains(&TWO_ID));
+        let is_due = |fault: &mut Fault| *fault != Fault::NotFinite || has_two;
+        let fault = behaviour.fault.take_if(is_due).or(drawn);
         behaviour.closed_for_new_sessions |= fault == Some(Fault::LoseSession);
         (fault, behaviour.distorted)
     }

@@ -183,7 +183,7 @@ fn a_client_that_leaves_within_its_body_counts_as_one_that_left() {
 fn rows_that_are_not_finite_are_counted() {
     let server = Server::ready();
     server.prepare(Trouble::NonFinite);
-    // The second row of the next batch.
+    // The next run of the second text.
     assert_eq!(server.post(DENSE, &json!({"input": ["one", "two"]})).status, 500);
     let seen = scrape(&server);
     assert_eq!(seen[r#"duovec_incidents_total{kind="row_not_finite"}"#], 1.0);

@@ -101,17 +101,18 @@ impl Model {
         let (folder, package) = package(has_sparse);
         let controls = Arc::new(Controls::default());
         let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
+        let workers = Workers::new(WORKERS).expect("in range");
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
             cache_bytes,
-            ..SchedulerConfig::new(Workers::new(WORKERS).expect("in range"))
+            ..SchedulerConfig::new(workers)
         };
         let max_batch_tokens = MaxBatchTokens::DEFAULT;
         let shapes = Shapes::on_cpu(MAX_TOKENS, max_batch_tokens);
         let scheduler = Scheduler::new(config, shapes, Arc::clone(clock));
         let clock = Arc::clone(clock);
         let shared = Arc::clone(&engine) as Arc<dyn Engine>;
-        let pool_config = PoolConfig::new(config.workers);
+        let pool_config = PoolConfig::new(workers);
         let pool = WorkerPool::start(shared, scheduler.clone(), clock, pool_config);
         pool.wait_ready().expect("the workers open");
         let resident = ResidentModel {
@@ -120,11 +121,7 @@ impl Model {
             package,
             engine,
             engine_reason: "fake was asked for".to_owned(),
-            tuned: Tuned {
-                optimize_for: OptimizeFor::Latency,
-                measured: Vec::new(),
-                wide_threads: None,
-            },
+            tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
             max_batch_tokens,
             scheduler: scheduler.clone(),
             warm_up: Duration::from_millis(1),

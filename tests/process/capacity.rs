@@ -105,7 +105,7 @@ fn what_bench_prints_is_understood() {
     let path = folder.path().join("measured.json");
     fs::write(&path, measured.stdout).expect("written");
     let plan = planned(&run(&mut command(&path, &[&RATE[..], &["--servers", "4"]].concat())));
-    let fixed_us = plan["server"]["fixed_us"].as_f64().expect("a number");
+    let fixed_us = plan["server"]["lanes"][0]["fixed_us"].as_f64().expect("a number");
     assert!(fixed_us >= 9_000.0, "{plan}");
 }
 

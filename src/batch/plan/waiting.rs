@@ -191,21 +191,15 @@ impl WaitingItems {
         }
     }
 
-    /// Predicted time to run everything by these costs, and of the largest batch of it, in
-    /// microseconds.
-    pub(crate) fn work_us(&self, cost: &CostModel) -> (f64, f64) {
-        let (tokens, most) = (self.tokens(), self.shapes.max_tokens());
-        let bucket = match self.len() {
-            0 => return (0.0, 0.0),
-            1 => self.shapes.row(tokens),
-            _ if tokens <= ROW_TOKENS.min(most) => self.shapes.row(tokens),
-            _ => {
-                let length = ROW_TOKENS.min(most);
-                Bucket { rows: tokens.min(most).div_ceil(length), length }
-            }
-        };
-        let batch_us = cost.predict_us(bucket);
-        (batch_us * (tokens as f64 / bucket.tokens() as f64).max(1.0), batch_us)
+    /// Predicted time of a batch of so many tokens, in microseconds; no limit when a batch has
+    /// fewer, or all that waits.
+    fn limit_us(&self, tokens: usize) -> f64 {
+        let length = ROW_TOKENS.min(self.shapes.max_length());
+        match tokens {
+            tokens if tokens >= self.shapes.max_tokens().min(self.tokens()) => f64::INFINITY,
+            tokens if tokens <= length => self.cost.predict_us(self.shapes.row(tokens)),
+            tokens => self.cost.predict_us(Bucket { rows: tokens.div_ceil(length), length }),
+        }
     }
 
     /// Predicted time of a full batch, in microseconds.
@@ -239,8 +233,14 @@ impl WaitingItems {
 
     /// Takes the next batch out; `None` when nothing waits.
     pub fn take(&mut self) -> Option<BatchPlan> {
-        let interactive = self.best(Priority::Interactive);
-        let bulk = self.best(Priority::Bulk);
+        self.take_within(usize::MAX)
+    }
+
+    /// Takes the next batch out, which takes no longer than one of `tokens` tokens, or than the
+    /// text that leads it: what it leaves is run by others meanwhile.
+    pub(crate) fn take_within(&mut self, tokens: usize) -> Option<BatchPlan> {
+        let interactive = self.best(Priority::Interactive, tokens);
+        let bulk = self.best(Priority::Bulk, tokens);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
             (Some(interactive), None) => {
@@ -271,13 +271,19 @@ impl WaitingItems {
         Some(BatchPlan { bucket, items })
     }
 
-    /// The batch that a priority would run next.
-    fn best(&self, priority: Priority) -> Option<Candidate> {
+    /// The batch that a priority would run next within so many tokens.
+    fn best(&self, priority: Priority, tokens: usize) -> Option<Candidate> {
         let queue = self.queue(priority);
         let (_, &lead) = queue.items.first_key_value()?;
         let wants_room = !self.queue(priority.other()).items.is_empty();
+        let own = self.shapes.row(lead);
+        let own_us = self.cost.predict_us(own);
+        let limit_us = self.limit_us(tokens).max(own_us);
         let mut best: Option<Candidate> = None;
         let mut consider = |bucket: Bucket, cost_us: f64| {
+            if cost_us > limit_us {
+                return;
+            }
             let most = queue.tokens.min(bucket.tokens()) as f64;
             if best.as_ref().is_some_and(|best| cost_us / most > best.token_us) {
                 return;
@@ -297,10 +303,9 @@ impl WaitingItems {
                 best = Some(Candidate { bucket, cost_us, rows, items, token_us });
             }
         };
-        let own = self.shapes.row(lead);
-        consider(own, self.cost.predict_us(own));
+        consider(own, own_us);
         if self.shapes.any_length {
-            let all = queue.tokens.min(self.shapes.max_tokens()).max(lead);
+            let all = queue.tokens.min(tokens).min(self.shapes.max_tokens()).max(lead);
             let long = self.shapes.row(all);
             consider(long, self.cost.predict_us(long));
         }

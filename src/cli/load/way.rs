@@ -1,15 +1,20 @@
 //! How an engine is run, that is with which workers, threads and batch size: as they were named, or
 //! the best of those that are measured.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::batch::plan::Shapes;
 use crate::clock::Clock;
-use crate::config::{Config, OptimizeFor, cores};
+use crate::config::{Config, OptimizeFor, node_cores};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{
     CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
-    GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, Workers,
+    GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
+    WIDTH_MEMORY_TIMES, Workers,
 };
-use crate::metrics::memory;
+use crate::metrics::{available_memory, memory};
+use crate::scheduler::Lane;
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 
@@ -27,8 +32,10 @@ pub(in crate::cli) enum Measuring {
 /// Everything that may be tried; no list is empty.
 pub(super) struct Ways {
     splits: Vec<Split>,
-    /// Is held besides the best split.
-    wide: Option<Split>,
+    /// Cores of each NUMA node.
+    nodes: Vec<usize>,
+    /// Widths of lanes that may be held besides the best split, ascending.
+    wider: Vec<usize>,
     budgets: Vec<MaxBatchTokens>,
     workload: Workload,
     goal: OptimizeFor,
@@ -37,8 +44,10 @@ pub(super) struct Ways {
 /// The best of them.
 pub(super) struct ChosenWay {
     pub engine: Box<dyn Engine>,
-    /// For a text that is alone.
-    pub wide: Option<Box<dyn Engine>>,
+    /// The same for wider lanes, by their width.
+    pub wider: BTreeMap<usize, Box<dyn Engine>>,
+    /// The lane of each worker, narrow ones first.
+    pub lanes: Vec<Lane>,
     /// The shapes that it is to run.
     pub shapes: Shapes,
     pub split: Split,
@@ -49,9 +58,11 @@ pub(super) struct ChosenWay {
 
 impl Ways {
     pub(crate) fn of(config: &Config, kind: EngineKind, measuring: Measuring) -> Self {
+        let nodes = node_cores();
         let mut ways = Self {
-            splits: all_splits(config, kind),
-            wide: None,
+            splits: all_splits(config, kind, nodes.iter().sum()),
+            wider: Vec::new(),
+            nodes,
             budgets: all_budgets(config, kind),
             workload: if kind.is_tensorrt() {
                 Workload { batches: GPU_WORKLOAD_BATCHES.to_vec(), lengths: GPU_WORKLOAD_TOKENS }
@@ -60,18 +71,31 @@ impl Ways {
             },
             goal: config.engine.optimize_for,
         };
-        let (first, last) = (ways.splits[0], ways.splits[ways.splits.len() - 1]);
-        if ways.goal == OptimizeFor::Both && ways.splits.len() > 1 {
-            (ways.splits, ways.wide) = (vec![last], Some(first));
-        }
         if measuring == Measuring::Skip {
-            (ways.splits, ways.wide) = (vec![first], None);
+            ways.splits.truncate(1);
+        }
+        if ways.goal == OptimizeFor::Both && ways.splits.len() > 1 {
+            ways.hold_all_widths();
         }
         if measuring != Measuring::Measure {
             let default = if kind.is_tensorrt() { ways.largest() } else { MaxBatchTokens::DEFAULT };
             ways.budgets = vec![config.queue.max_batch_tokens.unwrap_or(default)];
         }
         ways
+    }
+
+    /// Has lanes of as few cores as there may be workers, and of each power of two above that.
+    fn hold_all_widths(&mut self) {
+        let most = Workers::MAX as usize;
+        let mut widths = (0..).map(|power| 1 << power);
+        let fits = |&width: &usize| self.lanes_of(width) <= most;
+        let narrowest = widths.find(fits).expect("some width has no lanes");
+        self.splits = vec![Split { workers: self.lanes_of(narrowest), threads: narrowest }];
+        self.wider = widths.take_while(|&width| self.lanes_of(width) > 0).collect();
+    }
+
+    fn lanes_of(&self, width: usize) -> usize {
+        Lane::tree(&self.nodes, &[width]).len()
     }
 
     /// Loads the engine in each way until one is not the best so far, and leaves the best. A later
@@ -90,12 +114,22 @@ impl Ways {
         let widest = shapes(self.largest());
         let supported =
             |engine: &dyn Engine, shapes: Shapes| shapes.only(|all| engine.supported(all));
+        let before = resident();
         let engine = open(self.splits[0])?;
-        if self.splits.len() == 1 && self.budgets.len() == 1 {
+        let taken = resident().saturating_sub(before);
+        if self.splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty() {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
             let (shapes, measured) = (supported(&*engine, widest), Vec::new());
-            let wide = self.open_wide(open);
-            return Ok(ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured });
+            let (wider, lanes) = (BTreeMap::new(), Lane::apart(split.workers));
+            return Ok(ChosenWay {
+                engine,
+                wider,
+                lanes,
+                shapes,
+                split,
+                max_batch_tokens,
+                measured,
+            });
         }
         let measure = |engine: &dyn Engine, split| {
             let shapes = supported(engine, widest.clone());
@@ -134,30 +168,61 @@ impl Ways {
         };
         let max_batch_tokens = measured[best].budget(&self.budgets);
         let shapes = supported(&*engine, shapes(max_batch_tokens));
-        let wide = self.open_wide(open);
-        Ok(ChosenWay { engine, wide, shapes, split, max_batch_tokens, measured })
+        let alone = measured[best].alone;
+        let wider = self.open_wider(&shapes, open, (alone, taken), clock);
+        let lanes = match self.wider.is_empty() {
+            true => Lane::apart(split.workers),
+            false => {
+                let wider = wider.keys().copied();
+                let widths: Vec<usize> = [split.threads].into_iter().chain(wider).collect();
+                Lane::tree(&self.nodes, &widths)
+            }
+        };
+        Ok(ChosenWay { engine, wider, lanes, shapes, split, max_batch_tokens, measured })
     }
 
-    /// Loads the engine once more. The server runs without it where that fails.
-    fn open_wide(
+    /// Loads the engine once more for each wider lane that pays, until one does not, or there is no
+    /// memory for it. Of the narrowest ones `alone` is the time of a short text, and `taken` the
+    /// memory.
+    fn open_wider(
         &self,
+        shapes: &Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
-    ) -> Option<Box<dyn Engine>> {
-        let split = self.wide?;
-        let before = memory().unwrap_or_default().resident_bytes;
-        match open(split) {
-            Ok(engine) => {
-                let after = memory().unwrap_or_default().resident_bytes;
-                let more_mib = after.saturating_sub(before) >> 20;
-                let threads = split.threads;
-                tracing::info!(threads, more_mib, "a session over all cores is held besides");
-                Some(engine)
+        (mut alone, mut taken): (Duration, u64),
+        clock: &dyn Clock,
+    ) -> BTreeMap<usize, Box<dyn Engine>> {
+        let mut held = BTreeMap::new();
+        for &width in &self.wider {
+            let available = available_memory().unwrap_or(u64::MAX);
+            if available < taken.saturating_mul(WIDTH_MEMORY_TIMES) {
+                let available_mib = available >> 20;
+                tracing::warn!(width, available_mib, "there is no memory for lanes of this width");
+                break;
             }
-            Err(error) => {
-                tracing::warn!(%error, "the model cannot be held twice: a text gets one core");
-                None
+            let before = resident();
+            let split = Split { workers: self.lanes_of(width), threads: width };
+            let opened = open(split).and_then(|engine| {
+                let time = self.workload.alone(&*engine, shapes, clock)?;
+                Ok((engine, time))
+            });
+            let (engine, time) = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    tracing::warn!(width, %error, "lanes of this width cannot be held");
+                    break;
+                }
+            };
+            taken = resident().saturating_sub(before);
+            let (more_mib, pays) = (taken >> 20, time.mul_f64(WIDTH_GAIN_MIN) <= alone);
+            let short_text_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            tracing::info!(width, short_text_us, more_mib, pays, "wider lanes were measured");
+            if !pays {
+                break;
             }
+            alone = time;
+            held.insert(width, engine);
         }
+        held
     }
 
     /// The largest budget that may be chosen.
@@ -166,7 +231,12 @@ impl Ways {
     }
 }
 
-fn all_splits(config: &Config, kind: EngineKind) -> Vec<Split> {
+/// Memory of the process, in bytes.
+fn resident() -> u64 {
+    memory().unwrap_or_default().resident_bytes
+}
+
+fn all_splits(config: &Config, kind: EngineKind, cores: usize) -> Vec<Split> {
     let engine = &config.engine;
     let named = |workers: u64, threads: usize| {
         vec![Split { workers: Workers::new(workers).unwrap_or_default().as_usize(), threads }]
@@ -176,7 +246,6 @@ fn all_splits(config: &Config, kind: EngineKind) -> Vec<Split> {
         let of_devices = engine.tensorrt.workers_per_device.get() * devices;
         return named(engine.workers.map_or(of_devices.min(Workers::MAX), Workers::get), 0);
     }
-    let cores = cores();
     let most = ThreadsPerWorker::MAX as usize;
     match (engine.workers, engine.threads_per_worker) {
         (None, None) if kind == EngineKind::OpenVino => {
@@ -208,10 +277,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::batch::Bucket;
-    use crate::clock::RealClock;
+    use crate::batch::{Batch, Bucket};
+    use crate::clock::{ManualClock, RealClock};
     use crate::engine::fake::FakeEngine;
-    use crate::engine::{EngineInfo, Session};
+    use crate::engine::{BatchOutput, EngineInfo, Session};
 
     /// Says how many of its kind there are.
     struct Counted {
@@ -244,7 +313,8 @@ mod tests {
     fn ways(cores: usize, budgets: &[MaxBatchTokens]) -> Ways {
         Ways {
             splits: splits(cores),
-            wide: None,
+            nodes: vec![cores],
+            wider: Vec::new(),
             budgets: budgets.to_vec(),
             workload: Workload {
                 batches: CPU_WORKLOAD_BATCHES.to_vec(),
@@ -323,32 +393,65 @@ mod tests {
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
     }
 
-    /// The splits that are opened, the wide one last, and whether that succeeded.
-    fn with_wide(wide_opens: bool) -> (Vec<Split>, ChosenWay) {
-        let (wide, each) = (splits(4)[0], splits(4)[2]);
-        let ways = Ways { splits: vec![each], wide: Some(wide), ..ways(4, &CPU_BATCH_TOKENS) };
-        let mut opened = Vec::new();
-        let open = |split| -> Result<Box<dyn Engine>, EngineError> {
-            opened.push(split);
-            let fails = split == wide && !wide_opens;
-            if fails { Err(fault()) } else { Ok(Box::new(FakeEngine::new(4))) }
+    /// An engine whose short texts take a time that its threads decide.
+    struct Scaled(FakeEngine, Arc<ManualClock>, Duration);
+
+    struct ScaledSession(Box<dyn Session>, Arc<ManualClock>, Duration);
+
+    impl Engine for Scaled {
+        fn info(&self) -> &EngineInfo {
+            self.0.info()
+        }
+
+        fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
+            let session = self.0.open_session(buckets)?;
+            Ok(Box::new(ScaledSession(session, Arc::clone(&self.1), self.2)))
+        }
+    }
+
+    impl Session for ScaledSession {
+        fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+            self.1.advance(self.2);
+            self.0.run(batch)
+        }
+    }
+
+    /// The widths of the lanes that are held on these nodes, when a run takes so many milliseconds
+    /// on lanes of 1, 2, 4 … cores; no time says that they cannot be opened.
+    fn held(nodes: &[usize], times_ms: &[u64]) -> (Vec<usize>, ChosenWay) {
+        let cores = nodes.iter().sum();
+        let mut ways = Ways { nodes: nodes.to_vec(), ..ways(cores, &CPU_BATCH_TOKENS) };
+        ways.hold_all_widths();
+        let clock = Arc::new(ManualClock::default());
+        let open = |split: Split| -> Result<Box<dyn Engine>, EngineError> {
+            let time = times_ms.get(split.threads.ilog2() as usize).ok_or_else(fault)?;
+            let time = Duration::from_millis(*time);
+            Ok(Box::new(Scaled(FakeEngine::new(4), Arc::clone(&clock), time)))
         };
-        let found = ways.best(shapes, open, &RealClock::new()).expect("the other way runs");
-        (opened, found)
+        let found = ways.best(shapes, open, &*clock).expect("the narrowest lanes run");
+        (found.wider.keys().copied().collect(), found)
     }
 
     #[test]
-    fn a_wide_engine_is_held_besides_the_others() {
-        let (opened, found) = with_wide(true);
-        assert_eq!(opened, [splits(4)[2], splits(4)[0]]);
-        assert_eq!(found.split, splits(4)[2], "requests are measured and planned for that");
-        assert!(found.wide.is_some());
+    fn lanes_are_held_up_to_the_width_that_pays() {
+        let (wider, found) = held(&[16], &[120, 80, 60, 55, 30]);
+        assert_eq!(wider, [2, 4], "eight cores are hardly faster than four");
+        assert_eq!(found.split, Split { workers: 16, threads: 1 });
+        assert_eq!(found.lanes, Lane::tree(&[16], &[1, 2, 4]));
     }
 
     #[test]
-    fn a_wide_engine_that_fails_is_done_without() {
-        let (_, found) = with_wide(false);
-        assert_eq!((found.split, found.wide.is_none()), (splits(4)[2], true));
+    fn a_lane_has_its_cores_on_one_node() {
+        let (wider, found) = held(&[6, 2], &[120, 80, 60, 40]);
+        assert_eq!(wider, [2, 4]);
+        let of_width = |width| found.lanes.iter().filter(|lane| lane.width == width).count();
+        assert_eq!([1, 2, 4].map(of_width), [8, 4, 1]);
+    }
+
+    #[test]
+    fn wider_lanes_that_cannot_be_opened_are_done_without() {
+        let (wider, found) = held(&[4], &[120]);
+        assert_eq!((wider, found.lanes), (vec![], Lane::apart(4)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a server measured: its answer of `/health`, or the figures of `duovec bench --json`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -13,19 +14,18 @@ use crate::capacity::server::ServerModel;
 use crate::config::Config;
 use crate::engine::EngineKind;
 use crate::limits::MaxBatchTokens;
-use crate::scheduler::state::StateConfig;
+use crate::scheduler::state::{Lane, StateConfig};
 
 /// How long runs take, and what is known of the server besides.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MeasuredServer {
-    cost: CostModel,
-    wide_cost: Option<CostModel>,
+    costs: BTreeMap<usize, CostModel>,
     /// GPUs have shapes of their own.
     is_gpu: bool,
     /// The longest text.
     length_max: usize,
-    /// The wide one left out; a bench does not tell.
-    workers: Option<usize>,
+    /// The lane of each worker; a bench does not tell.
+    lanes: Option<Vec<Lane>>,
     /// Padded tokens of a batch; a bench does not tell.
     batch_tokens: Option<u64>,
 }
@@ -35,20 +35,22 @@ pub(super) struct MeasuredServer {
 struct HealthAnswer {
     engine: String,
     max_input_tokens: usize,
-    workers: WorkersReport,
     tuning: TuningReport,
 }
 
 #[derive(Deserialize)]
-struct WorkersReport {
-    total: usize,
+struct TuningReport {
+    lanes: Vec<LanesReport>,
+    max_batch_tokens: u64,
 }
 
+/// The lanes of one width.
 #[derive(Deserialize)]
-struct TuningReport {
-    cost_model: Cost,
-    wide_worker: Option<Cost>,
-    max_batch_tokens: u64,
+struct LanesReport {
+    width: usize,
+    lanes: usize,
+    #[serde(flatten)]
+    cost: Cost,
 }
 
 /// The model, and what recent batches took beside what it predicts.
@@ -115,14 +117,13 @@ impl MeasuredServer {
     }
 
     fn of_health(health: &HealthAnswer) -> Self {
-        let HealthAnswer { engine, max_input_tokens, workers, tuning } = health;
-        let wide_cost = tuning.wide_worker.as_ref().map(Cost::corrected);
+        let HealthAnswer { engine, max_input_tokens, tuning } = health;
+        let cores = |of: &LanesReport| Lane::tree(&[of.width * of.lanes], &[of.width]);
         Self {
-            cost: tuning.cost_model.corrected(),
-            wide_cost,
+            costs: tuning.lanes.iter().map(|of| (of.width, of.cost.corrected())).collect(),
             is_gpu: is_gpu(engine),
             length_max: *max_input_tokens,
-            workers: Some(workers.total.saturating_sub(usize::from(wide_cost.is_some())).max(1)),
+            lanes: Some(tuning.lanes.iter().flat_map(cores).collect()),
             batch_tokens: Some(tuning.max_batch_tokens),
         }
     }
@@ -134,19 +135,25 @@ impl MeasuredServer {
         };
         let times: Vec<(Bucket, Duration)> = bench.shapes.iter().filter_map(timed).collect();
         Some(Self {
-            cost: fit(&times)?.model,
-            wide_cost: None,
+            costs: BTreeMap::from([(1, fit(&times)?.model)]),
             is_gpu: is_gpu(&bench.engine),
             length_max: times.iter().map(|(bucket, _)| bucket.length).max()?,
-            workers: None,
+            lanes: None,
             batch_tokens: None,
         })
     }
 
     /// The servers of the simulation; what is given as a setting comes before what the server has.
     pub(super) fn model(&self, config: &Config, path: &str) -> anyhow::Result<ServerModel> {
-        let given = config.engine.workers.map(|workers| workers.as_usize());
-        let workers = given.or(self.workers).with_context(|| {
+        // Workers that are given share no cores.
+        let given = config.engine.workers.map(|workers| Lane::apart(workers.as_usize()));
+        let narrowest = self.costs.first_key_value().map(|(_, cost)| (1, *cost));
+        let costs = match given {
+            Some(_) => narrowest.into_iter().collect(),
+            None => self.costs.clone(),
+        };
+        let lanes = given.or_else(|| self.lanes.clone()).filter(|lanes| !lanes.is_empty());
+        let lanes = lanes.with_context(|| {
             format!("{path} does not say how many workers a server has: give --workers")
         })?;
         let batch_tokens = match (config.queue.max_batch_tokens, self.batch_tokens) {
@@ -163,22 +170,11 @@ impl MeasuredServer {
             false => Shapes::on_cpu(self.length_max, batch_tokens),
         };
         let smallest = shapes.row(1);
-        if ![Some(self.cost), self.wide_cost]
-            .iter()
-            .flatten()
-            .all(|cost| takes_time(cost, smallest))
-        {
+        if !costs.values().all(|cost| takes_time(cost, smallest)) {
             bail!("{path} says that runs take no time: measure a server that runs a model");
         }
-        // The wide worker belongs to a server that shares its cores as it likes.
-        let wide_cost = self.wide_cost.filter(|_| given.is_none());
-        let state = StateConfig {
-            capacity: config.queue.capacity.as_usize(),
-            workers,
-            wide: wide_cost.is_some(),
-        };
-        let (cost, wide_cost) = (self.cost, wide_cost.unwrap_or(self.cost));
-        Ok(ServerModel { state, shapes, cost, wide_cost, slowness: 1.0 })
+        let state = StateConfig { capacity: config.queue.capacity.as_usize(), lanes };
+        Ok(ServerModel { state, shapes, costs, slowness: 1.0 })
     }
 }
 
@@ -205,18 +201,17 @@ mod tests {
             "status": "ok",
             "engine": "openvino",
             "max_input_tokens": 512,
-            "workers": {"live": 3, "total": 3, "busy": 0},
             "tuning": {
-                "cost_model": {
+                "lanes": [{
+                    "width": 1, "lanes": 2, "batches": 20,
                     "floor_us": 0.0, "fixed_us": 1000.0,
                     "per_token_us": 50.0, "per_token_length_us": 0.1,
                     "median_error": 0.02, "correction": 1.5
-                },
-                "wide_worker": {
-                    "threads": 2, "batches": 9,
+                }, {
+                    "width": 2, "lanes": 1, "batches": 9,
                     "floor_us": 0.0, "fixed_us": 800.0, "per_token_us": 30.0,
                     "per_token_length_us": 0.0, "correction": 1.0
-                },
+                }],
                 "max_batch_tokens": 512,
             },
         })
@@ -239,9 +234,9 @@ mod tests {
     #[test]
     fn health_tells_workers_batches_and_corrected_times() {
         let model = model(&health(), &[]).expect("it is whole");
-        assert_eq!((model.state.workers, model.state.wide), (2, true));
-        assert_eq!(model.cost.fixed_us, 1500.0);
-        assert_eq!(model.wide_cost.per_token_us, 30.0);
+        assert_eq!(model.state.lanes, Lane::tree(&[2], &[1, 2]));
+        assert_eq!(model.costs[&1].fixed_us, 1500.0);
+        assert_eq!(model.costs[&2].per_token_us, 30.0);
         assert_eq!(model.max_length(), 512);
         assert_eq!(model.shapes, Shapes::on_cpu(512, MaxBatchTokens::DEFAULT));
     }
@@ -250,7 +245,8 @@ mod tests {
     fn settings_come_before_what_the_server_has() {
         let settings = [("workers", "5"), ("max-batch-tokens", "1024")];
         let model = model(&health(), &settings).expect("it is whole");
-        assert_eq!((model.state.workers, model.state.wide), (5, false));
+        assert_eq!(model.state.lanes, Lane::apart(5));
+        assert_eq!(model.costs.len(), 1);
         assert!(model.shapes.prepared().iter().any(|shape| shape.tokens() == 1024));
     }
 
@@ -264,9 +260,10 @@ mod tests {
         let bench = json!({"engine": "openvino", "shapes": shapes});
         let settings = [("workers", "2"), ("max-batch-tokens", "256")];
         let model = model(&bench, &settings).expect("it is whole");
-        assert!((model.cost.fixed_us / 2000.0 - 1.0).abs() < 0.01, "{:?}", model.cost);
-        assert!((model.cost.per_token_us / 100.0 - 1.0).abs() < 0.01, "{:?}", model.cost);
-        assert_eq!((model.max_length(), model.state.workers), (128, 2));
+        let cost = model.costs[&1];
+        assert!((cost.fixed_us / 2000.0 - 1.0).abs() < 0.01, "{cost:?}");
+        assert!((cost.per_token_us / 100.0 - 1.0).abs() < 0.01, "{cost:?}");
+        assert_eq!((model.max_length(), model.state.lanes), (128, Lane::apart(2)));
         assert!(error(&bench, &settings[1..]).contains("give --workers"));
         assert!(error(&bench, &settings[..1]).contains("give --max-batch-tokens"));
     }
@@ -287,7 +284,7 @@ mod tests {
     #[test]
     fn runs_that_take_no_time_are_refused() {
         let mut idle = health();
-        idle["tuning"]["cost_model"]["correction"] = json!(0.0);
+        idle["tuning"]["lanes"][0]["correction"] = json!(0.0);
         assert!(error(&idle, &[]).contains("runs take no time"));
     }
 }

@@ -34,7 +34,17 @@ impl Report<'_> {
         let Fleet { model, load, spread, timeout, overhead, seed } = self.fleet;
         let requests_per_s = load.requests_per_s();
         let spread = SPREADS.iter().find(|(_, known)| known == spread).map(|(word, _)| word);
-        let cost = &model.cost;
+        let lanes = model.costs.iter().map(|(width, cost)| {
+            let same = model.state.lanes.iter().filter(|lane| lane.width == *width);
+            json!({
+                "width": width,
+                "lanes": same.count(),
+                "floor_us": cost.floor_us,
+                "fixed_us": cost.fixed_us,
+                "per_token_us": cost.per_token_us,
+                "per_token_length_us": cost.per_token_length_us,
+            })
+        });
         let judged = |figures| Judged { goal_met: self.is_met(figures), figures };
         let report = json!({
             "servers": self.servers,
@@ -46,12 +56,8 @@ impl Report<'_> {
             "seed": seed,
             "goal": self.goal,
             "server": {
-                "workers": model.state.workers,
-                "wide_worker": model.state.wide,
-                "floor_us": cost.floor_us,
-                "fixed_us": cost.fixed_us,
-                "per_token_us": cost.per_token_us,
-                "per_token_length_us": cost.per_token_length_us,
+                "workers": model.state.lanes.len(),
+                "lanes": lanes.collect::<Vec<_>>(),
             },
             "alone": judged(&self.alone),
             "steady": judged(&self.steady),

@@ -28,8 +28,8 @@
 
 use std::time::Duration;
 
+use super::lanes::Width;
 use super::{Digest, QueuePhase, Refusal, RowSource, SchedulerState};
-use crate::batch::cost::RunCost;
 use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
@@ -155,7 +155,7 @@ impl<T: Clone> SchedulerState<T> {
     fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
         let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
         let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
-        let is_doubtful = self.cost.is_doubtful(self.waiting.shapes().row(longest));
+        let is_doubtful = self.cost().is_doubtful(self.waiting.shapes().row(longest));
         if !is_doubtful || now < self.admission.tried + needed.div_f64(DOUBT_PART) {
             return Err(Refusal::TooShort { needed });
         }
@@ -221,9 +221,9 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Places of the queue for a request of so many items: the last eighth is for requests of few.
     fn places(&self, items: usize) -> usize {
-        let kept = self.config.capacity / KEPT_PART;
+        let kept = self.capacity / KEPT_PART;
         let is_small = items <= (kept / KEPT_PART).max(1);
-        self.config.capacity - if is_small { 0 } else { kept.min(self.items.len()) }
+        self.capacity - if is_small { 0 } else { kept.min(self.items.len()) }
     }
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent
@@ -246,11 +246,11 @@ impl<T: Clone> SchedulerState<T> {
         sources: &[RowSource],
     ) -> Vec<Moment> {
         let last = now + new.deadline.since(now).mul_f64(TURNS_PART);
-        let (mut before_us, workers) = (0.0, self.sharing_workers());
+        let (mut before_us, workers) = (0.0, self.narrow_lanes());
         let mut turn = |(&tokens, source): (&usize, &RowSource)| {
             let turn = now + micros(before_us);
             if *source == RowSource::NewRun {
-                before_us += self.waiting.item_us(tokens) * self.cost.correction() / workers;
+                before_us += self.waiting.item_us(tokens) * self.cost().correction() / workers;
             }
             turn.min(last)
         };
@@ -277,7 +277,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Part of the workers' time that interactive items leave to bulk items, of late.
     fn bulk_share(&self, now: Moment) -> f64 {
-        let whole_us = LOAD_SPAN.as_secs_f64() * 1e6 * self.sharing_workers();
+        let whole_us = LOAD_SPAN.as_secs_f64() * 1e6 * self.narrow_lanes();
         (1.0 - self.admission.interactive_us(now) / whole_us).max(BULK_SHARE)
     }
 
@@ -286,35 +286,28 @@ impl<T: Clone> SchedulerState<T> {
         self.waiting.is_empty() && self.can_start()
     }
 
-    /// Workers that share the work; at least one, since another will take a lost one's place. The
-    /// wide one shares with nobody.
-    pub(super) fn sharing_workers(&self) -> f64 {
-        let others = self.workers[..self.others()].iter();
-        others.filter(|worker| worker.live).count().max(1) as f64
-    }
-
     /// Time of what waits and of what room is reserved for, for all workers together.
     fn backlog_us(&self, priority: Priority) -> f64 {
         let reserved_us = self.admission.reserved_ns[priority as usize] as f64 / 1e3;
         let all_us = self.waiting.backlog_us(priority) + reserved_us;
-        all_us * self.cost.correction() / self.sharing_workers()
+        all_us * self.cost().correction() / self.narrow_lanes()
     }
 
     /// Time of a full batch, for all workers together.
     fn full_us(&self) -> f64 {
-        self.waiting.full_us() * self.cost.correction() / self.sharing_workers()
+        self.waiting.full_us() * self.cost().correction() / self.narrow_lanes()
     }
 
-    /// Time until the workers have run what they run, on average.
+    /// Time until the cores have run what they run, on average.
     fn running_us(&self, now: Moment) -> f64 {
-        let others_us: f64 = (0..self.others()).map(|worker| self.left_us(now, worker)).sum();
-        let wide_us = self.wide.as_ref().map_or(0.0, |wide| self.left_us(now, wide.worker));
-        others_us / self.sharing_workers() + wide_us
+        let core_us = |worker| self.left_us(now, worker) * self.lanes.width(worker) as f64;
+        let all_us: f64 = (0..self.workers.len()).map(core_us).sum();
+        all_us / (self.narrow_lanes() * self.lanes.width(0) as f64)
     }
 
     /// Time of a request on workers of its own.
     pub(super) fn own_time(&self, tokens: &[usize]) -> Duration {
-        micros(self.own_us(tokens) * self.cost.correction())
+        micros(self.own_us(tokens) * self.cost().correction())
     }
 
     /// The same on a machine that does nothing else; `None` before anything was measured. What
@@ -323,20 +316,24 @@ impl<T: Clone> SchedulerState<T> {
     pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
         let single = |&tokens: &usize| self.waiting.shapes().row(tokens);
         let longest = single(tokens.iter().max()?);
-        let others_us = match self.cost.is_unmeasured(longest) {
-            true => self.cost.least_us(longest),
-            false => self.own_us(tokens) * self.cost.correction().min(1.0),
+        let narrow_us = match self.cost().is_unmeasured(longest) {
+            true => self.cost().least_us(longest),
+            false => self.own_us(tokens) * self.cost().correction().min(1.0),
         };
-        let each_us = |cost: &RunCost| tokens.iter().map(|item| cost.least_us(single(item))).sum();
-        let wide = self.wide.as_ref().map(|wide| &wide.cost).filter(|cost| cost.error().is_some());
-        let least_us = others_us.min(wide.map_or(f64::INFINITY, each_us));
-        self.cost.error().map(|_| micros(least_us))
+        // On wider lanes each text may be alone.
+        let wider_us = |Width { lanes, cost, .. }: &Width| {
+            let all_us: f64 = tokens.iter().map(|item| cost.least_us(single(item))).sum();
+            (all_us / *lanes as f64).max(cost.least_us(longest))
+        };
+        let wider = self.lanes.widths[1..].iter().filter(|wider| wider.cost.error().is_some());
+        let least_us = wider.map(wider_us).fold(narrow_us, f64::min);
+        self.cost().error().map(|_| micros(least_us))
     }
 
     fn own_us(&self, tokens: &[usize]) -> f64 {
         let Some(longest) = tokens.iter().copied().max() else { return 0.0 };
         let all_us: f64 = tokens.iter().map(|&tokens| self.waiting.item_us(tokens)).sum();
-        (all_us / self.sharing_workers()).max(self.waiting.single_us(longest))
+        (all_us / self.narrow_lanes()).max(self.waiting.single_us(longest))
     }
 
     /// When a request that finds room in `room_in`, and then takes `own`, should come back: behind

@@ -29,8 +29,7 @@ impl<T: Clone> SchedulerState<T> {
         vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
     }
 
-    /// The worker's next check, unless it is the others' turn. Those are no reason to wait while
-    /// they are run by workers of the other way.
+    /// The worker's next check; `None` when it owes items that wait a batch, and may run them now.
     pub(super) fn next_check(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {
         let owes = self.workers[worker].owed_batches > 0 && !self.waiting.is_empty();
         if owes && self.may_start(now, worker) {
@@ -47,6 +46,6 @@ impl<T: Clone> SchedulerState<T> {
     pub(super) fn checks_us(&self) -> f64 {
         let checks = self.workers.iter().flat_map(|worker| &worker.checks);
         let each_us = checks.map(|check| self.waiting.single_us(self.items[check].tokens));
-        each_us.sum::<f64>() * self.cost.correction() / self.sharing_workers()
+        each_us.sum::<f64>() * self.cost().correction() / self.narrow_lanes()
     }
 }

@@ -157,7 +157,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether the worker's run is likely to end before an item's own would, which waits first.
     fn is_sooner(&self, now: Moment, worker: usize, tokens: usize, wait_us: f64) -> bool {
-        let own_us = self.waiting.single_us(tokens) * self.cost.correction();
+        let own_us = self.waiting.single_us(tokens) * self.cost().correction();
         self.left_us(now, worker) <= wait_us + own_us
     }
 

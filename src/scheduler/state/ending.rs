@@ -1,8 +1,12 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
+use super::lanes::Width;
 use super::{Action, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::Vectors;
 use crate::clock::Moment;
+
+/// How much the correction of a cost believes the newest batch.
+const CORRECTION_WEIGHT: f64 = 0.05;
 
 impl<T: Clone> SchedulerState<T> {
     /// Ends what the worker runs and what only it could run.
@@ -64,18 +68,16 @@ impl<T: Clone> SchedulerState<T> {
     /// which says nothing of later ones.
     fn learn(&mut self, now: Moment, worker: usize, ran: &RunningBatch) {
         let took_us = now.since(ran.started).as_secs_f64() * 1e6;
-        let is_wide = self.wide.as_ref().is_some_and(|wide| wide.worker == worker);
-        let cost = self.cost_of_mut(worker);
+        let Width { width, cost, .. } = self.lanes.of_mut(worker);
         if cost.is_news(ran.bucket, took_us) {
             let factor = cost.learn(ran.bucket, took_us);
-            match &mut self.wide {
-                Some(wide) if !is_wide => wide.cost.suppose(ran.bucket, factor),
-                _ => self.cost.suppose(ran.bucket, factor),
+            let width = *width;
+            for other in self.lanes.widths.iter_mut().filter(|other| other.width != width) {
+                other.cost.suppose(ran.bucket, factor);
             }
-            self.waiting.set_cost(self.cost.model());
+            self.plan_with_cost();
         } else if ran.predicted_us > 0.0 && !ran.items.is_empty() {
-            let weight = self.weigh(worker, took_us);
-            self.cost_of_mut(worker).correct(took_us / ran.predicted_us, weight);
+            cost.correct(took_us / ran.predicted_us, CORRECTION_WEIGHT);
         }
     }
 

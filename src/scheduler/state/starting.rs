@@ -13,7 +13,7 @@ impl<T: Clone> SchedulerState<T> {
         let plan = self.next_check(now, worker).or_else(|| self.next_batch(now, worker));
         let Some(BatchPlan { bucket, items }) = plan else {
             self.workers[worker].idle = true;
-            // What waits is for workers of the other way.
+            // What waits is for lanes of another width.
             actions.extend(self.wake_for_waiting(now));
             return actions;
         };
@@ -36,10 +36,11 @@ impl<T: Clone> SchedulerState<T> {
             self.deadlines.remove(&(self.items[sequence].deadline, *sequence));
         }
         self.counts.batches += 1;
+        self.lanes.of_mut(worker).batches += 1;
         self.counts.tokens_real += real as u64;
         self.counts.tokens_padded += bucket.tokens() as u64;
         let part = interactive as f64 / real.max(1) as f64;
-        self.admission.spend(now, self.cost_of(worker).predict_us(bucket) * part);
+        self.admission.spend(now, self.lanes.of(worker).cost.predict_us(bucket) * part);
         self.workers[worker].running = Some(self.running_batch(now, worker, bucket, running));
         self.active = now;
         let priority = if interactive > 0 { Priority::Interactive } else { Priority::Bulk };
@@ -52,8 +53,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || !self.may_start(now, worker) {
             return None;
         }
-        self.note_start(now, worker);
-        let plan = self.waiting.take()?;
+        let plan = self.waiting.take_within(self.share(worker))?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
         Some(plan)

@@ -1,6 +1,7 @@
 //! The state machine, event by event.
 
 use super::*;
+use crate::batch::cost::CostModel;
 use crate::batch::plan::Shapes;
 use crate::limits::{MaxBatchTokens, RETRY_AFTER_MAX};
 
@@ -18,7 +19,7 @@ pub(super) fn at(milliseconds: u64) -> Moment {
 
 pub(super) fn state(capacity: usize, workers: usize) -> SchedulerState {
     let mut state = SchedulerState::new(
-        StateConfig { capacity, workers, wide: false },
+        StateConfig { capacity, lanes: Lane::apart(workers) },
         Shapes::on_cpu(512, MaxBatchTokens::DEFAULT),
     );
     for worker in 0..workers {
@@ -300,7 +301,7 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
         now = now + Duration::from_secs(1);
         state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
     }
-    let (_, _, correction) = state.cost();
+    let correction = state.cost().correction();
     assert!(correction > 2.0, "{correction}");
     assert!(state.predicted_wait(now) > before / 2);
 }

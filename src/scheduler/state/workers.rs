@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::SchedulerState;
 use crate::batch::Bucket;
-use crate::batch::cost::RunCost;
 use crate::batch::plan::Sequence;
 use crate::clock::Moment;
 use crate::limits::STUCK_FACTOR;
@@ -51,17 +50,6 @@ impl<T: Clone> SchedulerState<T> {
         (live.count(), busy.count())
     }
 
-    /// What runs on a worker cost.
-    pub(super) fn cost_of(&self, worker: usize) -> &RunCost {
-        let wide = self.wide.as_ref().filter(|wide| wide.worker == worker);
-        wide.map_or(&self.cost, |wide| &wide.cost)
-    }
-
-    pub(super) fn cost_of_mut(&mut self, worker: usize) -> &mut RunCost {
-        let wide = self.wide.as_mut().filter(|wide| wide.worker == worker);
-        wide.map_or(&mut self.cost, |wide| &mut wide.cost)
-    }
-
     /// A batch that a worker starts now.
     pub(super) fn running_batch(
         &self,
@@ -70,7 +58,7 @@ impl<T: Clone> SchedulerState<T> {
         bucket: Bucket,
         items: Vec<(usize, Sequence)>,
     ) -> RunningBatch {
-        let predicted_us = self.cost_of(worker).model().predict_us(bucket);
+        let predicted_us = self.lanes.of(worker).cost.model().predict_us(bucket);
         RunningBatch { items, bucket, started: now, predicted_us }
     }
 
@@ -78,7 +66,7 @@ impl<T: Clone> SchedulerState<T> {
     pub(super) fn left_us(&self, now: Moment, worker: usize) -> f64 {
         let Some(running) = &self.workers[worker].running else { return 0.0 };
         let elapsed_us = now.since(running.started).as_secs_f64() * 1e6;
-        (running.predicted_us * self.cost_of(worker).correction() - elapsed_us).max(0.0)
+        (running.predicted_us * self.lanes.of(worker).cost.correction() - elapsed_us).max(0.0)
     }
 
     /// Workers whose batch runs for too long.
@@ -98,7 +86,8 @@ impl<T: Clone> SchedulerState<T> {
     pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
         let is_overdue = |&worker: &usize| {
             self.workers[worker].running.as_ref().is_some_and(|run| {
-                let due = Duration::from_secs_f64(self.cost_of(worker).most_us(run.bucket) / 1e6);
+                let due =
+                    Duration::from_secs_f64(self.lanes.of(worker).cost.most_us(run.bucket) / 1e6);
                 now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR))
             })
         };

@@ -116,15 +116,26 @@ impl World {
         sharing
     }
 
-    /// Items of requests never run on the wide worker and on others at the same time.
+    /// Whether nothing runs on any core of a worker's lane.
+    pub(super) fn is_free(&self, worker: usize) -> bool {
+        let cores = |worker: usize| {
+            let Lane { first, width } = self.lanes[worker];
+            first..first + width
+        };
+        let mut taken = (0..self.lanes.len()).filter(|&other| self.running[other].is_some());
+        taken.all(|other| !cores(other).any(|core| cores(worker).contains(&core)))
+    }
+
+    /// Whether a worker but this one has free cores and asks for work by itself.
+    pub(super) fn another_will_ask(&self, worker: usize) -> bool {
+        let asks = |other: usize| self.live[other] && !self.state.workers[other].idle;
+        (0..self.lanes.len()).any(|other| other != worker && asks(other) && self.is_free(other))
+    }
+
+    /// Items of requests never run on cores on which something runs.
     pub(super) fn assert_alone(&self, worker: usize, items: &[Sequence]) {
-        let last = self.live.len() - 1;
-        let runs = |worker: usize| self.running[worker].is_some();
         let is_check = items.iter().any(|item| self.items[item].check_of.is_some());
-        if self.wide && !is_check {
-            let clash = if worker == last { (0..last).any(runs) } else { runs(last) };
-            assert!(!clash, "worker {worker} runs beside the other way {self}");
-        }
+        assert!(is_check || self.is_free(worker), "worker {worker} shares its cores {self}");
     }
 
     pub(super) fn end(&mut self, item: Sequence) {

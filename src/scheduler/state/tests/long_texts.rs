@@ -20,7 +20,7 @@ fn bucket(length: usize) -> Bucket {
 fn slow_state() -> SchedulerState {
     let tokens = MaxBatchTokens::nearest(256);
     let mut state = SchedulerState::new(
-        StateConfig { capacity: 100, workers: 1, wide: false },
+        StateConfig { capacity: 100, lanes: Lane::apart(1) },
         Shapes::on_cpu(8192, tokens),
     );
     state.handle(at(0), &Event::WorkerOpened { worker: 0 });
@@ -167,14 +167,14 @@ fn a_batch_that_was_given_up_or_ran_in_parts_teaches_nothing() {
         let mut state = slow_state();
         state.handle(at(0), &submission(&[tokens], None, LATER));
         ask(&mut state, at(0));
-        let (cost, end) = (state.cost(), at(300_000));
+        let (cost, end) = (state.widths()[0].cost, at(300_000));
         if in_parts {
             state.handle(end, &Event::BatchDoneInParts { worker: 0, failed: &[] });
         } else {
             state.handle(at(1000), &Event::WorkerStuck { worker: 0 });
             state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
         }
-        assert_eq!(state.cost(), cost, "{tokens} {in_parts}");
+        assert_eq!(state.widths()[0].cost, cost, "{tokens} {in_parts}");
         assert_eq!(state.live_and_busy(), (1, 0));
     }
 }

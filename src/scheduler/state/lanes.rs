@@ -1,0 +1,257 @@
+//! Which cores run the next batch.
+//!
+//! The cores of each NUMA node are halved again and again. Each part is a lane: one worker, whose
+//! session has a thread for each core of the lane. Lanes share cores, so a lane starts a batch only
+//! while no other one runs on its cores.
+//!
+//! One rule gives the width of the lane: the cores divided by what runs and waits, rounded down to
+//! a power of two. So a text that is alone is done soonest, by all cores, and many texts get a core
+//! each, where no thread waits for another. What runs and waits is that of now, or that of the
+//! requests of late when it is more: those who follow soon find cores that are free.
+//!
+//! An example with four cores, hence lanes of widths 1, 2 and 4:
+//!
+//! | runs | waits | of late | the next batch has |
+//! |---|---|---|---|
+//! | | one text | 1 | all four cores |
+//! | a batch on two cores | one text | 2 | the other two |
+//! | | one text | 4 | one core |
+//! | | 32 texts | 32 | one core and eight of the texts |
+//!
+//! A core that is free never waits for others: where no lane of that width is free, a narrower one
+//! starts, and a wider one where no narrower one lives. Workers of a GPU are lanes of width 1.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{Action, SchedulerState};
+use crate::batch::cost::{CostModel, RunCost};
+use crate::clock::Moment;
+
+/// How much the newest request counts among those of late.
+const CROWD_WEIGHT: f64 = 0.2;
+
+/// What requests found is forgotten over about this time.
+const CROWD_SPAN: Duration = Duration::from_secs(1);
+
+/// Neighbouring cores that run a batch together. One worker belongs to each lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Number of its first core.
+    pub first: usize,
+    /// How many cores it has.
+    pub width: usize,
+}
+
+impl Lane {
+    /// All lanes of these widths, which ascend, on NUMA nodes of so many cores.
+    pub fn tree(nodes: &[usize], widths: &[usize]) -> Vec<Self> {
+        let mut lanes = Vec::new();
+        for &width in widths {
+            let mut node_first = 0;
+            for &cores in nodes {
+                let firsts = (0..cores / width).map(|place| node_first + place * width);
+                lanes.extend(firsts.map(|first| Self { first, width }));
+                node_first += cores;
+            }
+        }
+        lanes
+    }
+
+    /// Workers that share nothing.
+    pub fn apart(workers: usize) -> Vec<Self> {
+        Self::tree(&[workers], &[1])
+    }
+
+    const fn cores(&self) -> Range<usize> {
+        self.first..self.first + self.width
+    }
+}
+
+/// What is known of the lanes of one width.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WidthFigures {
+    /// Cores of each lane.
+    pub width: usize,
+    /// How many lanes have this width.
+    pub lanes: usize,
+    /// Batches that they have started.
+    pub batches: u64,
+    /// What their runs cost.
+    pub cost: CostModel,
+    /// Median relative error of the cost model at warm-up; absent when nothing was measured.
+    pub cost_error: Option<f64>,
+    /// Measured over predicted time of their batches of late.
+    pub cost_correction: f64,
+}
+
+/// The same as the scheduler keeps it.
+#[derive(Debug)]
+pub(super) struct Width {
+    pub(super) width: usize,
+    pub(super) lanes: usize,
+    pub(super) batches: u64,
+    pub(super) cost: RunCost,
+}
+
+/// The lane of each worker, and what is known of lanes of each width.
+#[derive(Debug)]
+pub(super) struct LaneTree {
+    all: Vec<Lane>,
+    cores: usize,
+    /// Ascending.
+    pub(super) widths: Vec<Width>,
+    /// What ran and waited when a request came, that request included: average of late.
+    crowd: f64,
+    updated: Moment,
+}
+
+impl LaneTree {
+    pub(super) fn new(all: Vec<Lane>) -> Self {
+        let cores = all.iter().map(|lane| lane.cores().end).max().unwrap_or(1);
+        let same = all.chunk_by(|a, b| a.width == b.width);
+        let width = |same: &[Lane]| {
+            let (width, lanes) = (same[0].width, same.len());
+            Width { width, lanes, batches: 0, cost: RunCost::new() }
+        };
+        Self { cores, widths: same.map(width).collect(), all, crowd: 0.0, updated: Moment::START }
+    }
+
+    pub(super) fn width(&self, worker: usize) -> usize {
+        self.all[worker].width
+    }
+
+    /// What is known of lanes that are as wide as a worker's.
+    pub(super) fn of(&self, worker: usize) -> &Width {
+        let same = self.widths.iter().find(|known| known.width == self.width(worker));
+        same.expect("each lane has a width")
+    }
+
+    pub(super) fn of_mut(&mut self, worker: usize) -> &mut Width {
+        let width = self.width(worker);
+        let same = self.widths.iter_mut().find(|known| known.width == width);
+        same.expect("each lane has a width")
+    }
+
+    fn crowd(&self, now: Moment) -> f64 {
+        let spans = now.since(self.updated).as_secs_f64() / CROWD_SPAN.as_secs_f64();
+        self.crowd * (-spans).exp()
+    }
+}
+
+impl<T: Clone> SchedulerState<T> {
+    /// What is known of the lanes of each width, ascending.
+    pub(crate) fn widths(&self) -> Vec<WidthFigures> {
+        let figures = |&Width { width, lanes, batches, ref cost }: &Width| WidthFigures {
+            width,
+            lanes,
+            batches,
+            cost: *cost.model(),
+            cost_error: cost.error(),
+            cost_correction: cost.correction(),
+        };
+        self.lanes.widths.iter().map(figures).collect()
+    }
+
+    /// Cost of runs on the narrowest lanes. Batches are planned and answers promised by it.
+    pub(super) fn cost(&self) -> &RunCost {
+        &self.lanes.widths[0].cost
+    }
+
+    /// Live lanes of the narrowest width; at least one, since a lost worker is replaced.
+    pub(super) fn narrow_lanes(&self) -> f64 {
+        let narrow = &self.workers[..self.lanes.widths[0].lanes];
+        narrow.iter().filter(|worker| worker.live).count().max(1) as f64
+    }
+
+    /// A request of so many items comes.
+    pub(super) fn note_request(&mut self, now: Moment, items: usize) {
+        let found = (self.runs_and_waits() + items).min(self.lanes.cores) as f64;
+        let crowd = self.lanes.crowd(now);
+        self.lanes.crowd = crowd + CROWD_WEIGHT * (found - crowd);
+        self.lanes.updated = now;
+    }
+
+    /// Whether the worker may run what waits now.
+    pub(super) fn may_start(&self, now: Moment, worker: usize) -> bool {
+        let width = |worker| self.lanes.width(worker);
+        self.has_free_cores(&self.taken(), worker)
+            && self.next_lane(now).is_some_and(|next| width(next) == width(worker))
+    }
+
+    /// Wakes the worker of the lane that is to run what waits. While a worker is on its way already
+    /// none is woken: that one wakes the next one when it leaves something.
+    pub(super) fn wake_for_waiting(&mut self, now: Moment) -> Option<Action<T>> {
+        if self.waiting.is_empty() || self.workers.iter().any(|worker| worker.told) {
+            return None;
+        }
+        let worker = self.next_lane(now)?;
+        let state = &mut self.workers[worker];
+        // A worker that does not idle is going to ask by itself.
+        std::mem::take(&mut state.idle).then(|| {
+            state.told = true;
+            Action::Wake { worker }
+        })
+    }
+
+    /// Whether a worker can start at once.
+    pub(super) fn can_start(&self) -> bool {
+        let taken = self.taken();
+        let is_ready = |worker: usize| {
+            let state = &self.workers[worker];
+            state.live && state.checks.is_empty() && self.has_free_cores(&taken, worker)
+        };
+        (0..self.workers.len()).any(is_ready)
+    }
+
+    /// Tokens of what waits that are the part of a worker's lane in the cores that are free: each
+    /// of them then gets its part.
+    pub(super) fn share(&self, worker: usize) -> usize {
+        let width = self.lanes.width(worker);
+        let free = self.taken().iter().filter(|taken| !**taken).count();
+        (self.waiting.tokens() * width).div_ceil(free.max(width))
+    }
+
+    /// The lane on which the next batch runs; `None` while none is free.
+    fn next_lane(&self, now: Moment) -> Option<usize> {
+        let LaneTree { all, cores, .. } = &self.lanes;
+        let taken = self.taken();
+        let is_free =
+            |&worker: &usize| self.workers[worker].live && self.has_free_cores(&taken, worker);
+        let free: Vec<usize> = (0..all.len()).filter(is_free).collect();
+        let crowd = self.lanes.crowd(now).round() as usize;
+        let most = cores / self.runs_and_waits().max(crowd).max(1);
+        let widths = || free.iter().map(|&worker| all[worker].width);
+        let width = widths().filter(|&width| width <= most).max().or_else(|| widths().min())?;
+        // The lane in the smallest part of the cores that is free as a whole: larger ones stay.
+        let free_around = |worker: usize| {
+            let around = all.iter().filter(|lane| lane.cores().contains(&all[worker].first));
+            around.filter(|lane| !taken[lane.cores()].contains(&true)).count()
+        };
+        let same = free.iter().copied().filter(|&worker| all[worker].width == width);
+        same.min_by_key(|&worker| (!self.workers[worker].idle, free_around(worker)))
+    }
+
+    /// Batches that run and items that wait.
+    fn runs_and_waits(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.runs_items()).count() + self.waiting.len()
+    }
+
+    /// Whether a batch runs, of each core.
+    fn taken(&self) -> Vec<bool> {
+        let mut taken = vec![false; self.lanes.cores];
+        for (worker, lane) in self.workers.iter().zip(&self.lanes.all) {
+            if worker.running.is_some() {
+                taken[lane.cores()].fill(true);
+            }
+        }
+        taken
+    }
+
+    fn has_free_cores(&self, taken: &[bool], worker: usize) -> bool {
+        !taken[self.lanes.all[worker].cores()].contains(&true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

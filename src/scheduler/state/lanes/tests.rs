@@ -1,0 +1,172 @@
+//! Which lanes there are and which one runs what, event by event. `closed_loop` has clients that
+//! send one request after the other.
+
+use super::*;
+use crate::batch::Vectors;
+use crate::batch::plan::Shapes;
+use crate::limits::MaxBatchTokens;
+use crate::scheduler::state::{Event, StateConfig};
+
+mod closed_loop;
+mod many_cores;
+
+const TEXT_TOKENS: usize = 43;
+
+/// Lanes that found nothing to do, on NUMA nodes of so many cores.
+fn idle(nodes: &[usize], widths: &[usize]) -> SchedulerState<usize> {
+    let lanes = Lane::tree(nodes, widths);
+    let workers = lanes.len();
+    let config = StateConfig { capacity: 1000, lanes };
+    let shapes = Shapes::on_cpu(512, MaxBatchTokens::nearest(256));
+    let mut state = SchedulerState::new(config, shapes);
+    for worker in 0..workers {
+        state.handle(Moment::START, &Event::WorkerOpened { worker });
+        ask(&mut state, worker);
+    }
+    state
+}
+
+fn submit(state: &mut SchedulerState<usize>, texts: usize) -> Vec<Action<usize>> {
+    let (tokens, contents) = (vec![TEXT_TOKENS; texts], vec![0; texts]);
+    let deadline = Moment::from_nanos(u64::MAX);
+    let (tokens, contents, digests) = (&tokens[..], &contents[..], &[][..]);
+    let (vectors, priority) = (Vectors::Both, None);
+    let event =
+        Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved: None };
+    state.handle(Moment::START, &event)
+}
+
+fn ask(state: &mut SchedulerState<usize>, worker: usize) -> Vec<Action<usize>> {
+    state.handle(Moment::START, &Event::AskForWork { worker })
+}
+
+/// Workers that are woken one after the other ask for work; the lane of each, and its texts.
+fn started(
+    state: &mut SchedulerState<usize>,
+    mut actions: Vec<Action<usize>>,
+) -> Vec<(Lane, usize)> {
+    let mut started = Vec::new();
+    while let Some(worker) = woken(&actions) {
+        actions = ask(state, worker);
+        for action in &actions {
+            if let Action::Run { worker, items, .. } = action {
+                started.push((state.lanes.all[*worker], items.len()));
+            }
+        }
+    }
+    started
+}
+
+fn woken(actions: &[Action<usize>]) -> Option<usize> {
+    let worker = |action: &Action<usize>| match action {
+        Action::Wake { worker } => Some(*worker),
+        _ => None,
+    };
+    actions.iter().find_map(worker)
+}
+
+/// What is started for a request of so many texts.
+fn of_request(state: &mut SchedulerState<usize>, texts: usize) -> Vec<(Lane, usize)> {
+    let actions = submit(state, texts);
+    started(state, actions)
+}
+
+const fn lane(first: usize, width: usize) -> Lane {
+    Lane { first, width }
+}
+
+#[test]
+fn the_tree_has_each_core_once_in_each_width_and_no_lane_on_two_nodes() {
+    let tree = Lane::tree(&[6, 3], &[1, 2, 4]);
+    let of = |width| -> Vec<usize> {
+        tree.iter().filter(|lane| lane.width == width).map(|lane| lane.first).collect()
+    };
+    assert_eq!(of(1), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(of(2), [0, 2, 4, 6]);
+    assert_eq!(of(4), [0]);
+    assert_eq!(tree.len(), 14);
+}
+
+#[test]
+fn the_example_at_the_head_of_the_module_holds() {
+    let widths = [1, 2, 4];
+    assert_eq!(of_request(&mut idle(&[4], &widths), 1), [(lane(0, 4), 1)]);
+    let mut half = idle(&[4], &widths);
+    assert_eq!(of_request(&mut half, 2)[0], (lane(0, 2), 1));
+    assert_eq!(of_request(&mut idle(&[4], &widths), 2)[1], (lane(2, 2), 1));
+    let mut crowded = idle(&[4], &widths);
+    crowded.lanes.crowd = 4.0;
+    assert_eq!(of_request(&mut crowded, 1), [(lane(0, 1), 1)]);
+    let many = of_request(&mut idle(&[4], &widths), 32);
+    assert!(many.iter().all(|(lane, _)| lane.width == 1), "{many:?}");
+}
+
+#[test]
+fn every_core_gets_its_part_of_a_request() {
+    for (cores, texts) in [(2, 2), (4, 8), (16, 16), (64, 32), (64, 64), (48, 40)] {
+        let widths = [1, 2, 4, 8];
+        let all = of_request(&mut idle(&[cores], &widths), texts);
+        assert_eq!(all.iter().map(|(_, texts)| texts).sum::<usize>(), texts);
+        let most = all.iter().map(|(_, texts)| *texts).max().expect("something runs");
+        let taken: usize = all.iter().map(|(lane, _)| lane.width).sum();
+        assert!(most <= texts.div_ceil(cores) && taken * 2 > cores, "{cores}, {texts}: {all:?}");
+    }
+}
+
+#[test]
+fn narrow_lanes_leave_large_parts_of_the_cores_free() {
+    let mut state = idle(&[8], &[1, 2, 4]);
+    state.lanes.crowd = 8.0;
+    let first = of_request(&mut state, 1);
+    let second = of_request(&mut state, 1);
+    assert_eq!([first, second], [[(lane(0, 1), 1)], [(lane(1, 1), 1)]]);
+    state.lanes.crowd = 0.0;
+    // Three are there, so each may have two cores; four were left for the next one.
+    assert_eq!(of_request(&mut state, 1), [(lane(2, 2), 1)]);
+}
+
+#[test]
+fn a_lane_starts_beside_no_other_on_its_cores() {
+    let mut state = idle(&[2], &[1, 2]);
+    assert_eq!(of_request(&mut state, 1), [(lane(0, 2), 1)]);
+    assert_eq!(of_request(&mut state, 1), []);
+    assert_eq!(ask(&mut state, 0), []);
+    // Two texts wait now, so each gets a core.
+    state.handle(Moment::START, &Event::BatchFailed { worker: 2 });
+    let actions = submit(&mut state, 1);
+    assert_eq!(ask(&mut state, 2), []);
+    assert_eq!(started(&mut state, actions), [(lane(0, 1), 1), (lane(1, 1), 1)]);
+}
+
+#[test]
+fn a_lost_lane_leaves_its_work_to_others() {
+    let mut state = idle(&[2], &[1, 2]);
+    assert_eq!(woken(&submit(&mut state, 1)), Some(2));
+    let actions = state.handle(Moment::START, &Event::WorkerLost { worker: 2 });
+    assert_eq!(started(&mut state, actions), [(lane(0, 1), 1)]);
+}
+
+#[test]
+fn a_wide_lane_serves_alone_when_narrow_ones_are_lost() {
+    let mut state = idle(&[2], &[1, 2]);
+    for worker in [0, 1] {
+        state.handle(Moment::START, &Event::WorkerLost { worker });
+    }
+    assert_eq!(woken(&submit(&mut state, 100)), Some(2));
+}
+
+#[test]
+fn a_check_of_a_wide_lane_does_not_wait_for_its_turn_among_texts() {
+    let mut state = idle(&[2], &[1, 2]);
+    let check = Event::Check { worker: 2, tokens: 5, content: &0, deadline: Moment::from_nanos(9) };
+    let mut ran = 0;
+    for _ in 0..2 {
+        submit(&mut state, 100);
+        ask(&mut state, 0);
+        state.handle(Moment::START, &check);
+        let actions = ask(&mut state, 2);
+        ran += actions.iter().filter(|action| matches!(action, Action::Run { .. })).count();
+        state.handle(Moment::START, &Event::BatchDone { worker: 2, failed: &[] });
+    }
+    assert_eq!(ran, 2);
+}

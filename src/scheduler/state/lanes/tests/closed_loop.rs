@@ -1,0 +1,245 @@
+//! Clients that send one request after the other, simulated on lanes whose runs take what they take
+//! on so many cores; on two cores beside a session over both, and beside one a core.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fastrand::Rng;
+
+use super::*;
+use crate::batch::cost::Fit;
+use crate::batch::{Bucket, Priority};
+
+/// Threads that wait for each other take so much longer while the server has other work: the
+/// prediction does not know.
+const DISTURBED: f64 = 1.25;
+
+/// From an answer to the client's next request.
+const THINK: Duration = Duration::from_micros(300);
+
+/// Tokens of the texts: 43 on average.
+const LENGTHS: Range<usize> = 8..79;
+
+/// What a small encoder takes on one core: a short text alone takes 12 ms. See docs/performance.md.
+const FIXED_US: f64 = 5500.0;
+const TOKEN_US: f64 = 136.0;
+
+/// How a run becomes shorter with more cores. What no further core shortens is `serial_us`; each
+/// further thread adds `meeting_us`, since all wait for the last one at each operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Speed {
+    pub(super) serial_us: f64,
+    pub(super) meeting_us: f64,
+}
+
+/// Meets what two cores of a server take for a short text alone, 8 ms, and for large batches.
+pub(super) const MEASURED: Speed = Speed { serial_us: 3020.0, meeting_us: 240.0 };
+
+impl Speed {
+    pub(super) fn cost(&self, width: usize) -> CostModel {
+        let cores = width as f64;
+        let parallel_us = (FIXED_US - self.serial_us) / cores;
+        CostModel {
+            floor_us: 0.0,
+            fixed_us: self.serial_us + parallel_us + self.meeting_us * (cores - 1.0),
+            per_token_us: TOKEN_US / cores,
+            per_token_length_us: 0.0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Arrival { client: usize },
+    End { worker: usize },
+}
+
+/// A client's request under way.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Moment,
+    /// Items that have no rows yet.
+    left: usize,
+}
+
+pub(super) struct ClosedLoop {
+    speed: Speed,
+    lanes: Vec<Lane>,
+    state: SchedulerState<usize>,
+    now: Moment,
+    happenings: BinaryHeap<Reverse<(Moment, Happening)>>,
+    /// Clients of the items that each worker runs.
+    running: Vec<Vec<usize>>,
+    sent: Vec<Sent>,
+    texts_each: usize,
+    random: Rng,
+    /// Texts that are answered before are not counted.
+    count_from: Moment,
+    texts: usize,
+    waits: Vec<Duration>,
+}
+
+/// What clients see.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) texts_per_s: f64,
+    /// Of a request, from its sending to its last row.
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+impl ClosedLoop {
+    pub(super) fn new(speed: Speed, lanes: Vec<Lane>, clients: usize, texts_each: usize) -> Self {
+        let config = StateConfig { capacity: 100_000, lanes: lanes.clone() };
+        let shapes = Shapes::on_cpu(512, MaxBatchTokens::nearest(256));
+        let idle = Sent { at: Moment::START, left: 0 };
+        let mut new = Self {
+            speed,
+            state: SchedulerState::new(config, shapes),
+            now: Moment::START,
+            happenings: BinaryHeap::new(),
+            running: vec![Vec::new(); lanes.len()],
+            lanes,
+            sent: vec![idle; clients],
+            texts_each,
+            random: Rng::with_seed(5),
+            count_from: Moment::START,
+            texts: 0,
+            waits: Vec::new(),
+        };
+        for worker in 0..new.lanes.len() {
+            let model = speed.cost(new.lanes[worker].width);
+            new.state.set_cost_of(worker, Fit { model, median_error: 0.0 });
+            new.state.handle(new.now, &Event::WorkerOpened { worker });
+            new.ask(worker);
+        }
+        for client in 0..clients {
+            let first = Moment::START + THINK * client as u32;
+            new.happenings.push(Reverse((first, Happening::Arrival { client })));
+        }
+        new
+    }
+
+    /// What clients see in `span`, behind a quarter of it in which nothing is counted.
+    pub(super) fn run(mut self, span: Duration) -> Seen {
+        self.count_from = Moment::START + span / 4;
+        let end = self.count_from + span;
+        while self.now <= end {
+            self.step();
+        }
+        self.waits.sort_unstable();
+        let quantile_ms = |part: f64| {
+            let place = (self.waits.len() as f64 * part) as usize;
+            self.waits.get(place).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3)
+        };
+        let texts_per_s = self.texts as f64 / span.as_secs_f64();
+        Seen { texts_per_s, p50_ms: quantile_ms(0.5), p99_ms: quantile_ms(0.99) }
+    }
+
+    fn step(&mut self) {
+        let Reverse((when, happening)) = self.happenings.pop().expect("clients never stop");
+        self.now = when;
+        match happening {
+            Happening::Arrival { client } => self.submit(client),
+            Happening::End { worker } => self.end(worker),
+        }
+    }
+
+    fn submit(&mut self, client: usize) {
+        let count = self.texts_each;
+        self.sent[client] = Sent { at: self.now, left: count };
+        let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(LENGTHS)).collect();
+        let contents = vec![client; count];
+        let deadline = self.now + Duration::from_secs(1000);
+        let event = Event::Submit {
+            tokens: &tokens,
+            contents: &contents,
+            digests: &[],
+            vectors: Vectors::Both,
+            priority: Some(Priority::Interactive),
+            deadline,
+            reserved: None,
+        };
+        let actions = self.state.handle(self.now, &event);
+        self.carry_out(actions);
+    }
+
+    fn ask(&mut self, worker: usize) {
+        let actions = self.state.handle(self.now, &Event::AskForWork { worker });
+        self.carry_out(actions);
+    }
+
+    fn end(&mut self, worker: usize) {
+        self.state.handle(self.now, &Event::BatchDone { worker, failed: &[] });
+        let counts = self.now >= self.count_from;
+        for client in std::mem::take(&mut self.running[worker]) {
+            self.sent[client].left -= 1;
+            self.texts += usize::from(counts);
+            if self.sent[client].left == 0 {
+                if counts {
+                    self.waits.push(self.now.since(self.sent[client].at));
+                }
+                let next = Happening::Arrival { client };
+                self.happenings.push(Reverse((self.now + THINK, next)));
+            }
+        }
+        self.ask(worker);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action<usize>>) {
+        for action in actions {
+            match action {
+                Action::Wake { worker } => self.ask(worker),
+                Action::Run { worker, bucket, items, .. } => {
+                    self.running[worker] = items.into_iter().map(|(_, client)| client).collect();
+                    let end = self.now + self.time(worker, bucket);
+                    self.happenings.push(Reverse((end, Happening::End { worker })));
+                }
+                Action::Accept { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn time(&self, worker: usize, bucket: Bucket) -> Duration {
+        let width = self.lanes[worker].width;
+        let is_disturbed = width > 1 && self.sent.len() > 1;
+        let factor = if is_disturbed { DISTURBED } else { 1.0 };
+        self.speed.cost(width).predict(bucket).mul_f64(factor)
+    }
+}
+
+/// Texts a second on two cores: both together, apart, and as lanes.
+fn rates(clients: usize, texts_each: usize) -> [f64; 3] {
+    let rate = |widths: &[usize]| {
+        let lanes = Lane::tree(&[2], widths);
+        let clients = ClosedLoop::new(MEASURED, lanes, clients, texts_each);
+        clients.run(Duration::from_secs(20)).texts_per_s
+    };
+    [rate(&[2]), rate(&[1]), rate(&[1, 2])]
+}
+
+#[test]
+fn a_client_that_is_alone_gets_all_cores() {
+    let [together, apart, lanes] = rates(1, 1);
+    assert!(together > apart * 1.3, "{together} {apart}");
+    assert!(lanes > together * 0.98, "{together} {lanes}");
+}
+
+#[test]
+fn many_clients_get_what_cores_apart_give() {
+    for (clients, texts_each) in [(16, 1), (64, 1), (4, 32), (2, 256)] {
+        let [together, apart, lanes] = rates(clients, texts_each);
+        assert!(apart > together, "{clients} x {texts_each}: {together} {apart}");
+        assert!(lanes > apart * 0.97, "{clients} x {texts_each}: {apart} {lanes}");
+    }
+}
+
+#[test]
+fn few_clients_get_nearly_the_better_of_both() {
+    for (clients, texts_each) in [(2, 1), (3, 1), (1, 8), (1, 256)] {
+        let [together, apart, lanes] = rates(clients, texts_each);
+        let better = together.max(apart);
+        assert!(lanes > better * 0.9, "{clients} x {texts_each}: {together} {apart} {lanes}");
+    }
+}
