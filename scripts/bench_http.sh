@@ -5,10 +5,12 @@
 #   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--compare] [--out FOLDER]
 #       [-- ARGUMENTS OF duovec serve]
 #   scripts/bench_http.sh --repeated [--rounds N] [...]
+#   scripts/bench_http.sh --lanes [--rounds N] [...]
 #   scripts/bench_http.sh --against URL [--dialect openai|tei] [--model NAME] [--rounds N] [...]
 #
-# --repeated measures texts that repeat as queries do, with a cache and without. --against measures
-# another server of this machine in turn with ours, and prints ratios.
+# --repeated measures texts that repeat as queries do, with a cache and without. --lanes measures
+# lanes beside a worker a core and one worker over all cores. --against measures another server of
+# this machine in turn with ours, and prints ratios.
 # DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
 set -euo pipefail
 

@@ -26,11 +26,14 @@ def main() -> int:
         "--repeated", action="store_true", help="texts that repeat, with and without --cache-bytes"
     )
     parser.add_argument(
+        "--lanes", action="store_true", help="one worker a core and one over all, beside lanes"
+    )
+    parser.add_argument(
         "--against", type=address, metavar="URL", help="measure this server in turn with ours"
     )
     parser.add_argument("--dialect", choices=("openai", "tei"), help="what it speaks; openai")
     parser.add_argument("--model", metavar="NAME", help="what it is sent as `model`")
-    parser.add_argument("--rounds", type=int, help=f"in turn, of --against or --repeated; {ROUNDS}")
+    parser.add_argument("--rounds", type=int, help=f"in turn, unless all is measured; {ROUNDS}")
     parser.add_argument("--out", type=Path, default=command.ROOT / "target/bench-http")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
@@ -38,8 +41,9 @@ def main() -> int:
         typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
     if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
         parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
-    if bool(typed.against) + typed.compare + typed.repeated > 1:
-        parser.error("--compare, --against and --repeated measure different things: name one")
+    if bool(typed.against) + typed.compare + typed.repeated + typed.lanes > 1:
+        names = "--compare, --against, --repeated and --lanes"
+        parser.error(f"{names} measure different things: name one")
     work = "http_bench.benchmark"
     if typed.against:
         work = "http_bench.against"
@@ -48,12 +52,14 @@ def main() -> int:
         parser.error("--dialect and --model need --against URL")
     if typed.repeated:
         work = "http_bench.repeated"
-    if typed.against or typed.repeated:
+    if typed.lanes:
+        work = "http_bench.lanes"
+    if typed.against or typed.repeated or typed.lanes:
         typed.rounds = typed.rounds or (1 if typed.small else ROUNDS)
         if not 1 <= typed.rounds <= 100:
             parser.error("--rounds is 1 to 100")
     elif typed.rounds:
-        parser.error("--rounds needs --against URL or --repeated")
+        parser.error("--rounds needs --against URL, --repeated or --lanes")
     return command.run(work, typed, environment.TEST_REQUIREMENTS)
 
 

@@ -11,6 +11,7 @@ import pytest
 from http_bench import (
     dialect,
     figures,
+    lanes,
     latency,
     picture,
     repeated,
@@ -225,6 +226,20 @@ def test_the_ratio_is_that_of_the_same_load() -> None:
         for server, requests in zip((scenarios.DEFAULT, repeated.CACHED), counts, strict=True)
     ]
     assert repeated.ratios(rows) == [7.0, 7.0]
+
+
+def test_lanes_are_measured_from_one_client_to_saturation() -> None:
+    assert lanes.loads(2) == [(1, 1), (2, 1), (8, 1), (1, 32), (2, 32), (4, 32)]
+    assert lanes.loads(16)[:6] == [(1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (64, 1)]
+
+
+def test_lanes_are_compared_with_the_better_other_way() -> None:
+    names = (lanes.LANES, lanes.NARROW, lanes.WIDE)
+    rows = [
+        row(name, "closed 2 x 1", 2, requests=requests)
+        for name, requests in zip(names, (300, 200, 150), strict=True)
+    ]
+    assert lanes.ratios(rows) == {"closed 2 x 1": 1.5}
 
 
 def test_sample_has_the_lengths_of_all_texts() -> None:
