@@ -21,7 +21,6 @@ mod drain;
 mod embed;
 mod load;
 mod offline;
-mod plan_capacity;
 mod progress_bar;
 mod resolved;
 mod serve;
@@ -65,9 +64,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Some(("batch", typed)) => {
             resolve(typed, None).and_then(|config| batch::batch(&config, typed))
-        }
-        Some(("plan-capacity", typed)) => {
-            resolve(typed, None).and_then(|config| plan_capacity::plan_capacity(&config, typed))
         }
         Some(("build-engine", typed)) => {
             resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
@@ -124,8 +120,6 @@ pub(crate) fn command() -> Command {
     let offline =
         |command: Command| command.arg(config.clone()).args(flags(settings::Command::Offline));
     let (embed, batch) = (offline(embed::command()), offline(batch::command()));
-    let plan = plan_capacity::command().arg(config.clone());
-    let plan = plan.args(flags(settings::Command::PlanCapacity));
     let build = build_engine::command().arg(config).args(flags(settings::Command::BuildEngine));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
@@ -137,7 +131,6 @@ pub(crate) fn command() -> Command {
         .subcommand(bench)
         .subcommand(embed)
         .subcommand(batch)
-        .subcommand(plan)
         .subcommand(build)
 }
 

@@ -21,7 +21,6 @@ pub mod package;
 pub mod tokenize;
 pub mod traces;
 // Items to workers.
-pub mod capacity;
 pub mod scheduler;
 pub mod worker;
 // The application.

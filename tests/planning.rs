@@ -2,19 +2,16 @@
 //! for the figures.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
-use duovec::batch::Priority;
-use duovec::batch::cost::CostModel;
+use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::{Shapes, WaitingItem, WaitingItems};
-use duovec::capacity::server::{ServerModel, SimulatedServer};
-use duovec::capacity::simulation::{
-    Clients, Outcome, Request, Serve, Simulation, Spread, WorkDone,
-};
+use duovec::batch::{Priority, Vectors};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxBatchTokens};
-use duovec::scheduler::state::{Lane, StateConfig};
+use duovec::scheduler::Refusal;
+use duovec::scheduler::state::{Action, Event, Lane, SchedulerState, StateConfig};
 use fastrand::Rng;
 
 fn shapes() -> Shapes {
@@ -31,17 +28,131 @@ fn texts(random: &mut Rng, count: usize) -> Vec<usize> {
     (0..count).map(|_| text(random)).collect()
 }
 
-/// One worker that plans as the server does; its runs take so many times what it expects.
-fn planned(slowness: f64) -> SimulatedServer {
-    let state = StateConfig { capacity: 1_000_000, lanes: Lane::apart(1) };
-    let (costs, shapes) = (BTreeMap::from([(1, CostModel::default())]), shapes());
-    SimulatedServer::new(&ServerModel { state, shapes, costs, slowness })
+/// A text of a request: the request's number and the text's tokens.
+type Text = (usize, usize);
+
+/// The scheduler's state with one worker, whose runs take as long as a cost model says.
+struct Server {
+    state: SchedulerState<Text>,
+    /// How long runs take, as a multiple of what the scheduler expects.
+    slowness: f64,
+    /// The end and the texts of the run.
+    running: Option<(Moment, Vec<Text>)>,
+    /// The worker has not been told yet that there is nothing to do.
+    asks: bool,
+    /// How many texts of each accepted request have not run yet.
+    left: HashMap<usize, usize>,
+    work: WorkDone,
+}
+
+/// What a server has computed.
+#[derive(Default)]
+struct WorkDone {
+    /// Tokens of the texts that ran.
+    real_tokens: usize,
+    /// Tokens of their batches, padding included.
+    padded_tokens: usize,
+    longest: Duration,
+}
+
+impl Server {
+    fn new(slowness: f64) -> Self {
+        let config = StateConfig { capacity: 1_000_000, lanes: Lane::apart(1) };
+        let mut state = SchedulerState::new(config, shapes());
+        state.set_cost(Fit { model: CostModel::default(), median_error: 0.0 });
+        state.handle(Moment::START, &Event::WorkerOpened { worker: 0 });
+        let (left, work) = (HashMap::new(), WorkDone::default());
+        Self { state, slowness, running: None, asks: true, left, work }
+    }
+
+    /// Accepts a request, or says after which time it may come back.
+    fn submit(&mut self, now: Moment, number: usize, asked: &Asked) -> Result<(), Duration> {
+        let contents: Vec<Text> = asked.tokens.iter().map(|&tokens| (number, tokens)).collect();
+        let actions = self.state.handle(
+            now,
+            &Event::Submit {
+                tokens: &asked.tokens,
+                contents: &contents,
+                digests: &[],
+                vectors: Vectors::Both,
+                priority: None,
+                deadline: asked.sent + asked.timeout,
+                reserved: None,
+            },
+        );
+        for action in actions {
+            match action {
+                Action::Refuse(Refusal::Full { retry_after } | Refusal::Late { retry_after }) => {
+                    return Err(retry_after);
+                }
+                Action::Refuse(refusal) => panic!("{refusal}"),
+                Action::Wake { .. } | Action::WakeAll => self.asks = true,
+                _ => {}
+            }
+        }
+        self.left.insert(number, asked.tokens.len());
+        Ok(())
+    }
+
+    /// Ends the run; gives the requests whose last text it had.
+    fn finish(&mut self, now: Moment) -> Vec<usize> {
+        let (_, texts) = self.running.take().expect("a run ends");
+        self.state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
+        self.asks = true;
+        let mut answered = Vec::new();
+        for (number, tokens) in texts {
+            self.work.real_tokens += tokens;
+            let Some(left) = self.left.get_mut(&number) else { continue };
+            *left -= 1;
+            if *left == 0 {
+                self.left.remove(&number);
+                answered.push(number);
+            }
+        }
+        answered
+    }
+
+    /// Starts a run if the worker is idle and something waits; gives the requests that expired.
+    fn start(&mut self, now: Moment) -> Vec<usize> {
+        let mut expired = Vec::new();
+        if !std::mem::take(&mut self.asks) {
+            return expired;
+        }
+        for action in self.state.handle(now, &Event::AskForWork { worker: 0 }) {
+            match action {
+                Action::Run { bucket, items, .. } => {
+                    let time = CostModel::default().predict(bucket).mul_f64(self.slowness);
+                    self.work.padded_tokens += bucket.tokens();
+                    self.work.longest = self.work.longest.max(time);
+                    let texts = items.into_iter().map(|(_, text)| text).collect();
+                    self.running = Some((now + time, texts));
+                }
+                // All texts of a request that wait expire together.
+                Action::Expire { content: (number, _), .. } => {
+                    expired.extend(self.left.remove(&number).map(|_| number));
+                }
+                _ => {}
+            }
+        }
+        expired
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Answered,
+    /// A text still waited at the deadline.
+    Expired,
+    /// It may come back after this time.
+    Refused(Duration),
 }
 
 /// A request on its way.
 #[derive(Clone)]
 struct Asked {
-    request: Request,
+    /// Of each of its texts.
+    tokens: Vec<usize>,
     timeout: Duration,
     sent: Moment,
     /// Sends the next request as soon as this one has ended.
@@ -80,17 +191,15 @@ impl World {
         }
     }
 
-    fn plan(&mut self, at: Moment, asked: Asked) {
-        let request = Request { deadline: at + asked.timeout, ..asked.request };
-        self.arrivals.push(Reverse((at, self.requests.len())));
-        self.requests.push(Asked { request, ..asked });
+    fn plan(&mut self, asked: Asked) {
+        self.arrivals.push(Reverse((asked.sent, self.requests.len())));
+        self.requests.push(asked);
     }
 
     /// A request that nobody has sent before.
     fn plan_new(&mut self, at: Moment, items: usize, timeout: Duration, client: Option<usize>) {
         let tokens = texts(&mut self.random, items);
-        let request = Request { tokens, priority: None, deadline: at };
-        self.plan(at, Asked { request, timeout, sent: at, client, tries: 1 });
+        self.plan(Asked { tokens, timeout, sent: at, client, tries: 1 });
     }
 
     /// Requests of `items` texts at random times, `rate` a second, until `end`.
@@ -112,10 +221,52 @@ impl World {
     }
 
     /// Runs until `end`; what would end later has not ended.
-    fn run(&mut self, server: impl Serve, end: Moment) {
-        let mut simulation = Simulation::new(vec![server], Spread::LeastQueue, 0);
-        simulation.run(self, end);
-        self.work = simulation.servers()[0].work();
+    fn run(&mut self, slowness: f64, end: Moment) {
+        let mut server = Server::new(slowness);
+        loop {
+            let run_ends = server.running.as_ref().map(|&(ends, _)| ends);
+            let Some(now) = run_ends.into_iter().chain(self.next_arrival()).min() else { break };
+            if now > end {
+                break;
+            }
+            if run_ends == Some(now) {
+                for number in server.finish(now) {
+                    self.end(now, number, Outcome::Answered);
+                }
+            }
+            while self.next_arrival().is_some_and(|at| at <= now) {
+                let Reverse((_, number)) = self.arrivals.pop().expect("one is due");
+                if let Err(after) = server.submit(now, number, &self.requests[number]) {
+                    self.end(now, number, Outcome::Refused(after));
+                }
+            }
+            for number in server.start(now) {
+                self.end(now, number, Outcome::Expired);
+            }
+        }
+        self.work = server.work;
+    }
+
+    fn next_arrival(&self) -> Option<Moment> {
+        self.arrivals.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// What the client of a request does when the request has ended.
+    fn end(&mut self, now: Moment, number: usize, outcome: Outcome) {
+        let asked = self.requests[number].clone();
+        if let Outcome::Refused(after) = outcome
+            && asked.tries < self.tries
+        {
+            // As the header tells it: whole seconds.
+            let after = after.as_secs_f64().ceil().max(1.0);
+            let sent = now + Duration::from_secs(after as u64);
+            self.plan(Asked { sent, tries: asked.tries + 1, ..asked });
+            return;
+        }
+        if asked.client.is_some() {
+            self.plan_new(now, asked.tokens.len(), asked.timeout, asked.client);
+        }
+        self.ended.push(Ended { asked, at: now, outcome });
     }
 
     /// Real tokens of the padded ones.
@@ -126,51 +277,18 @@ impl World {
     /// Tokens of requests that were answered in time.
     fn good_tokens(&self) -> usize {
         let good = self.ended.iter().filter(|ended| is_good(ended));
-        good.flat_map(|ended| &ended.asked.request.tokens).sum()
+        good.flat_map(|ended| &ended.asked.tokens).sum()
     }
 
     /// Sorted times from sending to answer, in milliseconds, of requests of so many texts.
     fn latencies_ms(&self, items: usize) -> Vec<f64> {
         let answered = self.ended.iter().filter(|ended| {
-            ended.outcome == Outcome::Answered && ended.asked.request.tokens.len() == items
+            ended.outcome == Outcome::Answered && ended.asked.tokens.len() == items
         });
         let mut all: Vec<f64> =
             answered.map(|ended| ended.at.since(ended.asked.sent).as_secs_f64() * 1e3).collect();
         all.sort_unstable_by(f64::total_cmp);
         all
-    }
-}
-
-impl Clients for World {
-    fn next_arrival(&self) -> Option<Moment> {
-        self.arrivals.peek().map(|&Reverse((at, _))| at)
-    }
-
-    fn send(&mut self) -> usize {
-        let Reverse((_, number)) = self.arrivals.pop().expect("one is due");
-        number
-    }
-
-    fn request(&self, number: usize) -> &Request {
-        &self.requests[number].request
-    }
-
-    fn end(&mut self, now: Moment, number: usize, outcome: Outcome) {
-        let asked = self.requests[number].clone();
-        if let Outcome::Refused(after) = outcome
-            && asked.tries < self.tries
-        {
-            // As the header tells it: whole seconds.
-            let after = after.expect("it is told when").as_secs_f64().ceil().max(1.0);
-            let at = now + Duration::from_secs(after as u64);
-            let tries = asked.tries + 1;
-            self.plan(at, Asked { sent: at, tries, ..asked });
-            return;
-        }
-        if asked.client.is_some() {
-            self.plan_new(now, asked.request.tokens.len(), asked.timeout, asked.client);
-        }
-        self.ended.push(Ended { asked, at: now, outcome });
     }
 }
 
@@ -191,13 +309,13 @@ fn after(seconds: f64) -> Moment {
 }
 
 /// Six bulk clients keep the worker busy while single texts arrive at random.
-fn mixed_load(server: impl Serve) -> World {
+fn mixed_load() -> World {
     let mut world = World::new();
     for client in 0..6 {
         world.closed_loop(client, if client < 4 { 32 } else { 256 }, HOUR);
     }
     world.open_loop(20.0, 1, HOUR, after(120.0));
-    world.run(server, after(120.0));
+    world.run(1.0, after(120.0));
     let tokens = world.good_tokens() as f64;
     println!("mixed: {:.0} tokens/s, {:.3} real per run token", tokens / 120.0, world.filled());
     for items in [1, 32, 256] {
@@ -215,7 +333,7 @@ fn mixed_load(server: impl Serve) -> World {
 fn rows_are_nearly_full_under_bulk() {
     let mut world = World::new();
     (0..4).for_each(|client| world.closed_loop(client, 32, HOUR));
-    world.run(planned(1.0), after(120.0));
+    world.run(1.0, after(120.0));
     let (tokens, real) = (world.good_tokens() as f64, world.filled());
     println!("4 x 32: {:.0} tokens/s, {real:.3} real per run token", tokens / 120.0);
     assert!(real >= 0.95, "{real:.3}");
@@ -223,7 +341,7 @@ fn rows_are_nearly_full_under_bulk() {
 
 #[test]
 fn single_texts_beside_bulk_wait_for_a_batch_at_most() {
-    let planned = mixed_load(planned(1.0));
+    let planned = mixed_load();
     assert!(planned.filled() > 0.95);
     let single_ms = planned.latencies_ms(1);
     let batch_ms = planned.work.longest.as_secs_f64() * 1e3;
@@ -236,7 +354,7 @@ fn single_texts_beside_bulk_wait_for_a_batch_at_most() {
 fn capacity(items: usize, slowness: f64) -> f64 {
     let mut world = World::new();
     (0..256 / items).for_each(|client| world.closed_loop(client, items, HOUR));
-    world.run(planned(slowness), after(60.0));
+    world.run(slowness, after(60.0));
     world.good_tokens() as f64 / 60.0
 }
 
@@ -245,7 +363,7 @@ fn overload(items: usize, slowness: f64, timeout: Duration) {
     let capacity = capacity(items, slowness);
     let mut world = World::new();
     world.open_loop(3.0 * capacity / 46.0 / items as f64, items, timeout, after(60.0));
-    world.run(planned(slowness), after(60.0));
+    world.run(slowness, after(60.0));
     let goodput = world.good_tokens() as f64 / 60.0 / capacity;
     let count = |is: fn(Outcome) -> bool| world.ended.iter().filter(|end| is(end.outcome)).count();
     let answered = count(|outcome| outcome == Outcome::Answered);
@@ -274,11 +392,11 @@ fn no_class_is_left_out_when_interactive_requests_alone_are_too_many() {
     let mut world = World::new();
     world.open_loop(1.5 * capacity / 46.0, 1, Duration::from_secs(5), after(120.0));
     (0..4).for_each(|client| world.closed_loop(client, 32, Duration::from_secs(30)));
-    world.run(planned(1.0), after(120.0));
+    world.run(1.0, after(120.0));
     let tokens = |items: usize| {
         let good = world.ended.iter().filter(|ended| is_good(ended));
-        let same = good.filter(|ended| ended.asked.request.tokens.len() == items);
-        same.flat_map(|ended| &ended.asked.request.tokens).sum::<usize>() as f64 / 120.0
+        let same = good.filter(|ended| ended.asked.tokens.len() == items);
+        same.flat_map(|ended| &ended.asked.tokens).sum::<usize>() as f64 / 120.0
     };
     let (interactive, bulk) = (tokens(1), tokens(32));
     println!("1.5 x interactive: {interactive:.0} tokens/s beside {bulk:.0} of bulk requests");
@@ -293,7 +411,7 @@ fn who_comes_back_when_told_to_is_mostly_taken() {
         let rate = 3.0 * capacity(items, 1.0) / 46.0 / items as f64;
         world.tries = 2;
         world.open_loop(rate, items, Duration::from_secs(5), after(15.0));
-        world.run(planned(1.0), after(120.0));
+        world.run(1.0, after(120.0));
         let back: Vec<&Ended> = world.ended.iter().filter(|end| end.asked.tries == 2).collect();
         let good = back.iter().filter(|ended| is_good(ended)).count();
         println!("{items} texts, 15 s of overload: {good} of {} were taken later", back.len());

@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["package", "traces"],
     &["engine", "tokenize"],
     &["scheduler"],
-    &["worker", "health", "capacity"],
+    &["worker", "health"],
     &["service"],
     &["http", "corpus"],
     &["telemetry", "descriptors", "shutdown", "supervisor"],
@@ -21,8 +21,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules that do no I/O, start no thread, read no clock and cannot block.
-const PURE: &[&str] =
-    &["batch", "sparse", "dense", "scheduler/state", "worker/tuning/choice", "capacity"];
+const PURE: &[&str] = &["batch", "sparse", "dense", "scheduler/state", "worker/tuning/choice"];
 
 const MAX_FILE_LINES: usize = 500;
 const MAX_LINE_CHARS: usize = 100;

@@ -25,7 +25,6 @@ pub enum Command {
     BuildEngine,
     /// `embed` and `batch`.
     Offline,
-    PlanCapacity,
 }
 
 /// A setting's value; else everything that is wrong with what was typed.

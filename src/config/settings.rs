@@ -11,7 +11,7 @@ use super::number::number;
 use super::raw::RawValue;
 use super::read;
 use super::secret::ApiKey;
-use super::setting::Command::{Bench, BuildEngine, Check, Offline, PlanCapacity};
+use super::setting::Command::{Bench, BuildEngine, Check, Offline};
 use super::setting::{Words, choice, kind, settings};
 use super::traces::{SampleRatio, TraceEndpoint};
 use numbers::*;
@@ -167,7 +167,7 @@ settings! {
             "workers", "N",
             "workers, each with one session; auto is measured at the start on a CPU, 1 with \
             threads-per-worker, and workers-per-device for each GPU",
-            commands: &[Bench, Offline, PlanCapacity];
+            commands: &[Bench, Offline];
         /// `None` shares the processor's cores.
         threads_per_worker: number_or_auto(ThreadsPerWorker, 1..=1024, "threads"),
             "threads-per-worker", "N", "processor threads of a worker; auto shares all cores",
@@ -244,8 +244,7 @@ settings! {
         capacity: number(QueueCapacity, 1..=1_048_576, "items", 8192),
             "queue-capacity", "N",
             "items waiting or running; more are refused with 429. The last eighth is for requests \
-            of few items",
-            commands: &[PlanCapacity];
+            of few items";
         /// `None` is what suits the engine. The type's default is for engines that are not
         /// measured; see [`CPU_BATCH_TOKENS`](crate::limits::CPU_BATCH_TOKENS) and
         /// [`GPU_BATCH_TOKENS`](crate::limits::GPU_BATCH_TOKENS).
@@ -253,7 +252,7 @@ settings! {
             "max-batch-tokens", "N",
             "tokens of one batch (rows × length), of which a longer text has one of its own; auto \
             is measured at the start, up to 2048 on a CPU, 8192 on a GPU",
-            commands: &[Bench, Offline, PlanCapacity];
+            commands: &[Bench, Offline];
         cache_bytes: number(CacheBytes, 0..=1_099_511_627_776, "bytes", 0),
             "cache-bytes", "N",
             "memory for the vectors of texts that have run, so that the same text need not run \
@@ -291,8 +290,7 @@ settings! {
     ] {
         /// LangChain sends up to 1000, OpenAI's own limit is 2048.
         max_items: number(MaxItems, 1..=65_536, "items", 2048),
-            "max-items", "N", "items of one request",
-            commands: &[PlanCapacity];
+            "max-items", "N", "items of one request";
         /// The default is about 250,000 tokens; tokenizing it takes some 40 ms of one core.
         max_item_bytes: number(MaxItemBytes, 1..=1_073_741_824, "bytes", 1_048_576),
             "max-item-bytes", "N",
@@ -304,8 +302,7 @@ settings! {
             "truncate", "BOOL",
             "cut over-long items when a request does not say; false refuses them";
         request_timeout: number(RequestTimeoutMs, 1..=3_600_000, "milliseconds", 30_000),
-            "request-timeout-ms", "MS", "time from a request's arrival to its answer",
-            commands: &[PlanCapacity];
+            "request-timeout-ms", "MS", "time from a request's arrival to its answer";
         max_request_timeout: number(MaxRequestTimeoutMs, 1..=3_600_000, "milliseconds", 300_000),
             "max-request-timeout-ms", "MS",
             "the longest time that a client may ask for with `x-request-timeout-ms`";

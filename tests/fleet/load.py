@@ -24,8 +24,6 @@ class Answer:
     """One request: when it was due, how long it took from then, what came of it."""
 
     due: float
-    late: float
-    """Seconds from then until it was sent: when the machine stalls, the client stalls too."""
     seconds: float
     status: int
     failure: str = ""
@@ -47,8 +45,6 @@ class Load:
         self._url, self._trusted = url, trusted
         self._clients, self._due = clients, due
         self._numbers = itertools.count()
-        self.began = 0.0
-        """When the first time of `due` counts from."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -76,18 +72,17 @@ class Load:
             await self._ask(http, time.monotonic())
 
     async def _open(self, http: httpx.AsyncClient) -> None:
-        self.began = time.monotonic()
+        began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for offset in self._due:
                 if self._ended.is_set():
                     break
-                due = self.began + offset
+                due = began + offset
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 group.create_task(self._ask(http, due))
 
     async def _ask(self, http: httpx.AsyncClient, due: float) -> None:
         status, failure = 0, ""
-        late = max(0.0, time.monotonic() - due)
         try:
             # Equal texts that meet would share one run, and a server would do many at once.
             body = {"input": f"short text {next(self._numbers)}"}
@@ -96,11 +91,7 @@ class Load:
             failure = "" if status == httpx.codes.OK else answer.text
         except httpx.HTTPError as error:
             failure = repr(error)
-        self.answers.append(Answer(due, late, time.monotonic() - due, status, failure))
-
-    def wait(self) -> None:
-        """Until the last request of `due` has ended."""
-        self._thread.join()
+        self.answers.append(Answer(due, time.monotonic() - due, status, failure))
 
     def failures(self) -> list[str]:
         """What went wrong, of all requests so far."""

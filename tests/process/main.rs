@@ -2,7 +2,7 @@
 
 mod answers;
 mod batch;
-mod capacity;
+mod bench;
 mod configuration;
 mod corpus;
 mod drain;
