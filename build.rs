@@ -69,16 +69,8 @@ mod native {
     /// Sources that name no type of TensorRT's, compiled once.
     const NEUTRAL_SOURCES: &[&str] = &["bridge", "cuda", "fusion", "layout", "profile", "progress"];
     /// Sources that are compiled for each flavour.
-    const FLAVOUR_SOURCES: &[&str] = &[
-        "backend",
-        "builder",
-        "ceiling",
-        "diagnostics",
-        "engine",
-        "library",
-        "network",
-        "session",
-    ];
+    const FLAVOUR_SOURCES: &[&str] =
+        &["backend", "builder", "diagnostics", "engine", "library", "network", "session"];
 
     /// All that `src/engine/cuda.rs` calls; a library that lacks one of them is refused.
     const CUDA_FUNCTIONS: &[&str] = &[

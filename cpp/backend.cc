@@ -1,7 +1,6 @@
 #include "backend.h"
 
 #include "builder.h"
-#include "ceiling.h"
 #include "diagnostics.h"
 #include "engine.h"
 #include "library.h"
@@ -24,10 +23,6 @@ class FlavourBackend final : public Backend {
 
     std::unique_ptr<Engine> load(EngineRequest const& request) const override {
         return std::make_unique<LoadedEngine>(library_, request);
-    }
-
-    double measure_ceiling(std::int32_t device, std::string const& cuda_file) const override {
-        return tensor_ceiling(*library_, device, cuda_file);
     }
 
  private:

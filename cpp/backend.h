@@ -204,9 +204,6 @@ class Session {
     /// Error(kOutOfMemory), or Error(kPoisoned) when no run of this process will succeed again.
     virtual RunTimes run(Urgency urgency = Urgency::kUsual) = 0;
 
-    /// From now on runs that take so long are long: see SessionRequest.
-    virtual void set_long_run(std::chrono::nanoseconds span) noexcept = 0;
-
     virtual RunOutputs outputs() const noexcept = 0;
     virtual SessionReport report() const = 0;
 };
@@ -257,10 +254,6 @@ class Backend {
     /// without a driver or that GPU, Error(kModel) when the plan cannot run there or is not what
     /// the request says.
     virtual std::unique_ptr<Engine> load(EngineRequest const& request) const = 0;
-
-    /// Half-precision operations a second of large matrix products on an idle GPU; takes seconds
-    /// and 400 MB of its memory. Throws as load does.
-    virtual double measure_ceiling(std::int32_t device, std::string const& cuda_file) const = 0;
 };
 
 /// Each opens the flavour's libraries in `directory`, or where the loader looks when it is empty.

@@ -207,10 +207,6 @@ std::shared_ptr<Engine> Library::load(EngineRequest const& from,
     return std::make_shared<Engine>(backend_->load(request));
 }
 
-double Library::measure_ceiling(std::int32_t device, rust::Str cuda_file) const {
-    return backend_->measure_ceiling(device, std::string(cuda_file));
-}
-
 Engine::Engine(std::shared_ptr<duovec::Engine const> engine) : engine_(std::move(engine)) {}
 
 Elements Engine::elements() const {
@@ -257,10 +253,6 @@ StagedInputs Session::stage(std::int32_t rows, std::int32_t length) {
 RunTimes Session::run(bool urgent) {
     duovec::RunTimes const times = session_->run(urgent ? Urgency::kUrgent : Urgency::kUsual);
     return {times.copy_in, times.compute, times.copy_out};
-}
-
-void Session::set_long_run(std::int64_t nanoseconds) {
-    session_->set_long_run(std::chrono::nanoseconds(nanoseconds));
 }
 
 rust::Slice<float const> Session::dense_f32() const {

@@ -77,7 +77,6 @@ class Session {
 
     StagedInputs stage(std::int32_t rows, std::int32_t length);
     RunTimes run(bool urgent);
-    void set_long_run(std::int64_t nanoseconds);
     rust::Slice<float const> dense_f32() const;
     rust::Slice<std::uint16_t const> dense_f16() const;
     rust::Slice<float const> token_weights_f32() const;
@@ -113,7 +112,6 @@ class Library {
     std::unique_ptr<Plan> build_plan(BuildRequest const& request, Observer const& observer) const;
     std::shared_ptr<Engine> load(EngineRequest const& request, rust::Slice<std::uint8_t const> plan,
                                  rust::Slice<std::uint8_t const> kernels) const;
-    double measure_ceiling(std::int32_t device, rust::Str cuda_file) const;
 
  private:
     std::shared_ptr<Backend const> backend_;

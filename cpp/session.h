@@ -34,7 +34,6 @@ class StreamSession final : public Session {
 
     StagedInputs stage(Shape shape) override;
     RunTimes run(Urgency urgency) override;
-    void set_long_run(std::chrono::nanoseconds span) noexcept override { long_run_ = span; }
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 
@@ -113,7 +112,7 @@ class StreamSession final : public Session {
     // the stream that they use, and all before what the library reports errors to.
     LoadedEngine const& engine_;
     Cuda const& cuda_;
-    std::chrono::nanoseconds long_run_;
+    std::chrono::nanoseconds const long_run_;
     Diagnostics recorder_{Hearing::kRecorder};
     CudaStream usual_;
     CudaStream urgent_;

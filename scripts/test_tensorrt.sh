@@ -26,7 +26,7 @@ COMPILE=(c++ -std=c++20 -g1 -O1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hi
 FLAVOURS=(tensorrt tensorrt_10 rtx)
 # Sources of a flavour, as build.rs has them, and the neutral ones that tests need: they name no
 # type of TensorRT's, so all flavours' tests are linked with the same objects.
-OF_FLAVOUR=(backend builder ceiling diagnostics engine library network session)
+OF_FLAVOUR=(backend builder diagnostics engine library network session)
 NEUTRAL=(cuda fusion layout profile progress)
 
 # flavour NAME: HEADERS and ARGUMENTS that its sources are compiled with, LIBRARY that it opens,
@@ -164,7 +164,7 @@ standin_tests() {
         make_stubs "$WORK/stubs-$name" "$LIBRARY" \
             "$(version_number "third_party/headers/$HEADERS")" || return
         objects "$sanitizers" "$name" builder diagnostics engine library network session \
-            library_test diagnostics_test session_test session_mapped_test session_waits_test \
+            library_test diagnostics_test session_test session_mapped_test \
             builder_test testing/standin_test testing/standin_contract_test
     done
     all_at_once || return
@@ -176,10 +176,8 @@ standin_tests() {
         program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \
             profile session session_test -- -Wl,--wrap=_Znwm \
             -Wl,--version-script=cpp/testing/own_symbols.map
-        for part in mapped waits; do
-            program "$sanitizers" "$name" "session_${part}_" cuda diagnostics engine fusion \
-                layout library profile session "session_${part}_test" --
-        done
+        program "$sanitizers" "$name" session_mapped_ cuda diagnostics engine fusion layout \
+            library profile session session_mapped_test --
         program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
             library network profile progress session builder_test --
     done

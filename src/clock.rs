@@ -5,8 +5,6 @@ use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// A point in time: nanoseconds since the clock was made. Monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
@@ -95,20 +93,9 @@ pub fn unix_seconds() -> u64 {
     wall_time().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
-/// How long the calling thread has had a core since it began.
-pub(crate) fn core_time() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_that_works_has_a_core() {
-        let begin = core_time();
-        assert!((0..100_000_000).any(|_| core_time() > begin));
-    }
 
     #[test]
     fn manual_clock_moves_only_when_told() {

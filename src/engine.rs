@@ -259,11 +259,6 @@ pub trait Session {
         None
     }
 
-    /// From now on who waits for a run that takes at least `span` sleeps, and keeps the core for a
-    /// shorter one. For measurements: by itself a session does what is best. Without effect where
-    /// the calling thread computes.
-    fn set_long_run(&mut self, _span: Duration) {}
-
     /// The worker takes jobs from now on; what it was to run before has run.
     fn warmed_up(&mut self) {}
 }

@@ -15,7 +15,7 @@ use duovec::clock::RealClock;
 use duovec::config::PrecisionChoice;
 use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};
-use duovec::engine::tensorrt::ffi::{BridgeError, Flavour, Library, Observer};
+use duovec::engine::tensorrt::ffi::{BridgeError, Observer};
 use duovec::engine::tensorrt::plan::parse_profiles;
 use duovec::package::ModelPackage;
 use duovec::package::edit::{EditError, PackageEditor};
@@ -379,17 +379,6 @@ fn answers(cuda: &Cuda) {
                 assert!(device.capability.major >= 5, "{device:?}");
             }
         }
-    }
-}
-
-#[test]
-fn the_ceilings_matrices_build_and_ask_for_a_gpu() {
-    let library = Library::open(Flavour::TensorRtRtx, Some(&folder(LIBRARIES))).expect("fetched");
-    let cuda = Cuda::open(Some(&folder(CUDA_LIBRARIES))).expect("the script fetched it");
-    match library.measure_ceiling(0, cuda.file()) {
-        // The plan was built, or the GPU would not be asked for.
-        Err(error) => assert!(error.to_string().contains("cannot count the GPUs"), "{error}"),
-        Ok(flops) => assert!(flops > 1e12, "{flops}"),
     }
 }
 

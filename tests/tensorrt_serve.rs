@@ -446,28 +446,3 @@ fn bench_compares_graphs_with_plain_runs() {
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("captured graphs and plain runs differ"), "{}", ended.stderr);
 }
-
-#[test]
-fn bench_compares_mapped_memory_with_copies() {
-    let package = Package::new(PlanFlavour::TensorRt);
-    let bench = |faults: &str, more: &[&str]| {
-        let mut command = package.command("bench", "tensorrt", faults);
-        command.args(["--json", "--compare-memory", "--no-table", "--ms-per-shape", "1"]);
-        run(command.args(["--log-level", "off"]).args(more))
-    };
-    // A machine that is busy just then makes a bucket's copies look as fast.
-    for (faults, mapped) in [("other_us=3000", 5..=7), ("mapped_us=9000", 0..=0)] {
-        let ended = bench(faults, &[]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
-        let memory = &report["memory"];
-        assert_eq!(memory["equal"], true, "{report}");
-        let seen = memory["mapped"].as_u64().expect("a number");
-        assert!(mapped.contains(&seen), "{report}");
-        assert_eq!(memory["buckets"], 7, "{report}");
-        assert!(seen == 0 || memory["time_ratio"].as_f64() < Some(0.9), "{report}");
-    }
-    let ended = bench("", &["--cuda-mapped-tokens", "0"]);
-    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-    assert!(ended.stderr.contains("no bucket has at most 0 tokens"), "{}", ended.stderr);
-}

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gpu_check import golden, libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
@@ -53,11 +52,8 @@ class Checks(Programs):
         return {
             "numbers and load": self.served,
             "graphs": self.graphs,
-            "memory": self.memory,
             "start": self.start,
             "shapes": self.shapes,
-            "priorities": self.priorities,
-            "waits": self.waits,
             "layers": self.layers,
             "workers": self.workers,
             "PyTorch": self.baseline,
@@ -147,55 +143,23 @@ class Checks(Programs):
         self.report.say("The first start, by its log:")
         self.report.table(["s", "line"], [[f"{at:.2f}", text] for at, text in said])
 
-    def comparison(self, package: Path, what: str) -> dict[str, Any]:
-        """What `duovec bench` finds of two ways to run the same batches."""
-        bench = self.bench(package, f"--compare-{what}", "--no-table", "--ms-per-shape", "50")
-        if bench is None:
-            raise RuntimeError(f"duovec bench --compare-{what} gave no report")
-        return bench[what]
-
     def graphs(self, package: Path) -> None:
         """Captured graphs against plain runs."""
-        graphs = self.comparison(package, "graphs")
+        bench = self.bench(package, "--compare-graphs", "--no-table", "--ms-per-shape", "50")
+        if bench is None:
+            raise RuntimeError("duovec bench --compare-graphs gave no report")
+        graphs = bench["graphs"]
         text = (
             f"{graphs['captured']} of {graphs['buckets']} buckets captured, largest difference to "
             f"a plain run {graphs['largest_difference']}, {graphs['time_ratio']:.2f} of its time"
         )
         self.report.check(graphs["equal"] and graphs["refused"] == 0, text)
 
-    def memory(self, package: Path) -> None:
-        """Small shapes on mapped memory of the host, where that was chosen, against copies."""
-        memory = self.comparison(package, "memory")
-        text = (
-            f"{memory['mapped']} of {memory['buckets']} small buckets run on mapped memory, "
-            f"largest difference to copies {memory['largest_difference']}, "
-            f"{memory['time_ratio']:.3f} of their time"
-        )
-        self.report.check(memory["equal"], text)
-
     def shapes(self, package: Path) -> None:
-        """The table of shapes beside the ceiling of matrix products."""
-        bench = self.bench(package, "--ceiling")
-        if bench is None:
-            bench = self.bench(package)
-            self.report.skip("the ceiling of matrix products could not be measured")
-        if not self.report.check(bench is not None, "every shape is measured"):
-            return
-        tables.shapes(self.report, bench)
-
-    def priorities(self, package: Path) -> None:
-        """A short text beside large batches, with and without a stream of high priority."""
-        bench = self.bench(package, "--compare-priorities", "--no-table")
-        self.report.check(bench is not None, "a short text is measured beside large batches")
-        if bench:
-            tables.priorities(self.report, bench["priorities"])
-
-    def waits(self, package: Path) -> None:
-        """Runs that are waited for with the core kept, and asleep."""
-        bench = self.bench(package, "--compare-waits", "--no-table")
-        self.report.check(bench is not None, "both ways to wait for a run are measured")
-        if bench:
-            tables.waits(self.report, bench["waits"])
+        """The table of shapes."""
+        bench = self.bench(package)
+        if self.report.check(bench is not None, "every shape is measured"):
+            tables.shapes(self.report, bench)
 
     def layers(self, package: Path) -> None:
         """What the layers of the plan take."""

@@ -1,9 +1,9 @@
 """The real CUDA runtime and driver under a stand-in for TensorRT that runs kernels of its own.
 
 So a machine with a GPU and without TensorRT shows what a session does with CUDA: captures, streams,
-copies, mapped memory, graphs, priorities, waits, and a kernel that uses an address that is not
-there. The numbers that come back are right or wrong; how long a run takes is what the stand-in is
-told, so the times tell of launches, copies and waits, and nothing of models.
+copies, graphs, and a kernel that uses an address that is not there. The numbers that come back are
+right or wrong; how long a run takes is what the stand-in is told, so the times tell of launches and
+copies, and nothing of models.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ CAPABILITIES += ["12.0", "12.1"]
 LACKING = re.compile(r"^BAD +((?:library cuda|driver|device): .*)$", re.MULTILINE)
 WORKERS = 4
 SHAPES = "1x32,1x128,8x128,64x128"
-#: Microseconds of a run: those of a small and of a large encoder.
-RUN_US = (300, 3000)
 #: The warm-up takes fewer plain runs when the size of batches is given, see `fault`.
 PLAIN_RUNS = 1000
 BATCH_TOKENS = "8192"
@@ -97,18 +95,12 @@ def prepare(checks: Checks, folder: Path) -> Checks | None:
 
 def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
     """The sections behind the first, in their order."""
-    small, large = (own.with_faults(f"run_us={us}") for us in RUN_US)
     return {
         "load": own.served,
         "captures beside each other": lambda package: captures(own, package),
         "graphs": own.graphs,
-        "memory": own.memory,
         "start": own.start,
         "shapes": lambda package: shapes(own, package),
-        f"priorities, runs of {RUN_US[0]} us": small.priorities,
-        f"priorities, runs of {RUN_US[1]} us": large.priorities,
-        f"waits, runs of {RUN_US[0]} us": small.waits,
-        f"waits, runs of {RUN_US[1]} us": large.waits,
         "a kernel that faults": lambda package: fault(own, package),
         "memory accesses": own.sanitizer,
     }

@@ -24,12 +24,8 @@ def stages(figures: dict[str, int]) -> list[str]:
 
 
 def shapes(report: Report, bench: dict[str, Any]) -> None:
-    """Every shape, beside the ceiling of matrix products where it was measured."""
-    ceiling = bench.get("ceiling")
-    if ceiling:
-        report.say(f"\nMatrix products reach {ceiling['teraflops']:.1f} TFLOP/s.")
+    """Every shape."""
     head = ["rows", "length", "median ms", "p99 ms", "compute ms", "copies us", "tokens/s"]
-    head.append("of the ceiling")
     rows = [
         [
             str(one["rows"]),
@@ -39,7 +35,6 @@ def shapes(report: Report, bench: dict[str, Any]) -> None:
             f"{one['compute_ms']:.3f}",
             f"{(one['copy_in_ms'] + one['copy_out_ms']) * 1e3:.1f}",
             f"{one['tokens_per_s']:,.0f}",
-            f"{one['of_ceiling']:.1%}" if "of_ceiling" in one else "",
         ]
         for one in bench["shapes"]
     ]
@@ -56,28 +51,6 @@ def beside_pytorch(report: Report, torch: dict[str, Any], bench: dict[str, Any])
     ]
     report.say(f"An encoder of the same size in PyTorch {torch['version']}.")
     report.table(["shape", "PyTorch ms", "duovec ms", "times as fast"], rows)
-
-
-def priorities(report: Report, seen: dict[str, Any]) -> None:
-    """A short text alone, and beside large batches on a usual and on an urgent stream."""
-    rows = [[name, f"{one['median_ms']:.3f}", f"{one['p99_ms']:.3f}"] for name, one in seen.items()]
-    report.table(["a short text", "median ms", "p99 ms"], rows)
-
-
-def waits(report: Report, shapes: list[dict[str, Any]]) -> None:
-    """The same shapes, waited for with the core kept and asleep."""
-    head = ["shape"]
-    for way in ("awake", "asleep"):
-        head += [f"{way}: median ms", "p99 ms", "of a core"]
-    rows = []
-    for shape in shapes:
-        cells = [f"{shape['rows']} x {shape['length']}"]
-        for one in (shape["awake"], shape["asleep"]):
-            cells += [f"{one[name]:.3f}" for name in ("median_ms", "p99_ms")]
-            cells.append(f"{one['core_part']:.0%}")
-        costs = (shape["asleep"]["median_ms"] - shape["awake"]["median_ms"]) * 1e3
-        rows.append([*cells, f"{costs:.0f}"])
-    report.table([*head, "sleep costs us"], rows)
 
 
 def layers(report: Report, shapes: list[dict[str, Any]]) -> None:

@@ -23,12 +23,10 @@ from gpu_check.machine import Samples
 from gpu_check.report import Report
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-OF_PACKAGE = ["served", "graphs", "memory", "start", "shapes", "priorities", "waits", "layers"]
-OF_PACKAGE += ["workers", "baseline"]
+OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers", "baseline"]
 SECTIONS = ["machine", "libraries", "plan", *OF_PACKAGE, "sanitizer"]
 #: What the sections on a stand-in for TensorRT run.
-ON_STANDIN = ["served", "captures", "graphs", "memory", "start", "shapes", "priorities"]
-ON_STANDIN += ["priorities", "waits", "waits", "fault", "sanitizer"]
+ON_STANDIN = ["served", "captures", "graphs", "start", "shapes", "fault", "sanitizer"]
 Make = Callable[..., Checks]
 
 

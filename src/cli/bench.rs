@@ -17,26 +17,16 @@ use crate::telemetry;
 
 use super::load::{Loaded, Measuring, load};
 
-mod ceiling;
 mod graphs;
-mod priorities;
 mod shapes;
 mod texts;
-mod waits;
 
-use ceiling::CeilingReport;
-use graphs::{GraphReport, MemoryReport};
-use priorities::PriorityReport;
+use graphs::GraphReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
-use waits::WaitReport;
 
 /// Ids of measured texts: special tokens, which every vocabulary has.
 const FILLER_IDS: u32 = 4;
-
-/// Comparisons of what only a GPU has.
-const COMPARISONS: [&str; 4] =
-    ["compare-graphs", "compare-memory", "compare-priorities", "compare-waits"];
 
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
@@ -61,21 +51,6 @@ pub(super) fn command() -> Command {
         ))
         .arg(value("ms-per-shape", "MS", "how long each shape is measured [default: 300]"))
         .arg(switch("compare-graphs", "run every bucket with and without CUDA graphs, and compare"))
-        .arg(switch(
-            "compare-memory",
-            "run the smallest buckets on mapped memory of the host, where that is faster, and \
-             with copies, and compare",
-        ))
-        .arg(switch(
-            "compare-priorities",
-            "run a short text beside large batches on a GPU, on a stream like theirs and on an \
-             urgent one",
-        ))
-        .arg(switch(
-            "compare-waits",
-            "wait for runs on a GPU with the core kept, and asleep, and compare",
-        ))
-        .arg(switch("ceiling", "measure the GPU's matrix units too, which bound every shape"))
         .arg(switch("no-table", "leave the table of shapes out"))
         .arg(switch("json", "print one JSON object instead of tables"))
 }
@@ -90,19 +65,11 @@ struct BenchReport {
     package: String,
     /// Why this engine was chosen.
     reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ceiling: Option<CeilingReport>,
     shapes: Vec<ShapeReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     texts: Option<TextsReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<GraphReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<MemoryReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priorities: Option<PriorityReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<Vec<WaitReport>>,
 }
 
 /// Measures and prints; progress goes to the log.
@@ -115,21 +82,12 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let span = milliseconds(text("ms-per-shape").unwrap_or("300"))?;
     let bench = Bench { config, clock: Arc::clone(&clock), span };
     let asked = |name: &str| typed.get_flag(name);
-    let of_gpus = COMPARISONS.into_iter().find(|name| asked(name));
-    if let Some(name) = of_gpus.filter(|_| !info.kind.is_tensorrt()) {
-        bail!("--{name} needs TensorRT on a GPU: {}", loaded.chosen.reason);
+    if asked("compare-graphs") && !info.kind.is_tensorrt() {
+        bail!("--compare-graphs needs TensorRT on a GPU: {}", loaded.chosen.reason);
     }
-    let ceiling = asked("ceiling").then(|| bench.ceiling(&loaded)).transpose()?;
     let wanted = shapes::wanted(text("shapes"), &loaded.chosen.shapes)?;
-    let mut shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
-    for shape in &mut shapes {
-        let part = |ceiling: &CeilingReport| ceiling.part(shape.tokens_per_s);
-        shape.of_ceiling = ceiling.as_ref().and_then(part);
-    }
+    let shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
     let graphs = asked("compare-graphs").then(|| bench.graphs(&loaded)).transpose()?;
-    let memory = asked("compare-memory").then(|| bench.memory(&loaded)).transpose()?;
-    let priorities = asked("compare-priorities").then(|| bench.priorities(&loaded)).transpose()?;
-    let waits = asked("compare-waits").then(|| bench.waits(&loaded)).transpose()?;
     let file = text("texts").map(PathBuf::from);
     let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
     let report = BenchReport {
@@ -139,24 +97,17 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         precision: info.precision,
         package: config.package.display().to_string(),
         reason: loaded.chosen.reason,
-        ceiling,
         shapes,
         texts,
         graphs,
-        memory,
-        priorities,
-        waits,
     };
     if asked("json") {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         report.print();
     }
-    if report.graphs.is_some_and(|graphs| !graphs.compared.equal) {
+    if report.graphs.is_some_and(|graphs| !graphs.equal) {
         bail!("captured graphs and plain runs differ");
-    }
-    if report.memory.is_some_and(|memory| !memory.compared.equal) {
-        bail!("runs on mapped memory and runs with copies differ");
     }
     Ok(())
 }
@@ -173,23 +124,11 @@ impl BenchReport {
             "{}: {} {}, {}, on {}",
             self.package, self.engine, self.version, self.precision, self.device
         );
-        if let Some(ceiling) = &self.ceiling {
-            ceiling.print();
-        }
         if !self.shapes.is_empty() {
             shapes::print(&self.shapes);
         }
         if let Some(graphs) = &self.graphs {
             graphs.print();
-        }
-        if let Some(memory) = &self.memory {
-            memory.print();
-        }
-        if let Some(priorities) = &self.priorities {
-            priorities.print();
-        }
-        if let Some(waits) = &self.waits {
-            waits::print(waits);
         }
         if let Some(texts) = &self.texts {
             texts.print();

@@ -28,9 +28,6 @@ pub(super) struct ShapeReport {
     pub(crate) tokens_per_s: f64,
     /// Tokens a second as a part of the best shape's.
     pub(crate) efficiency: f64,
-    /// Its arithmetic as a part of what the GPU's matrix units give.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) of_ceiling: Option<f64>,
 }
 
 /// The shapes to measure: those that were typed, each rounded up to a shape that holds it, or all
@@ -102,21 +99,15 @@ fn report(bucket: Bucket, mut runs: Vec<(f64, StageTimes)>) -> ShapeReport {
         copy_out_ms: millis(times.copy_out),
         tokens_per_s: tokens_per_second(bucket.tokens(), median),
         efficiency: 0.0,
-        of_ceiling: None,
     }
 }
 
 pub(super) fn print(reports: &[ShapeReport]) {
-    println!(
-        "   rows x length    median ms       p99 ms   compute ms     tokens/s  of the best  of the \
-         ceiling"
-    );
+    println!("   rows x length    median ms       p99 ms   compute ms     tokens/s  of the best");
     for one in reports {
-        let percent = |part: f64| format!("{:.1} %", part * 100.0);
-        let of_ceiling = one.of_ceiling.map(percent).unwrap_or_default();
         let shape = format!("{} x {}", one.rows, one.length);
         println!(
-            "{shape:>16} {:>12.3} {:>12.3} {:>12.3} {:>12.0} {:>11.0} % {of_ceiling:>16}",
+            "{shape:>16} {:>12.3} {:>12.3} {:>12.3} {:>12.0} {:>11.0} %",
             one.median_ms,
             one.p99_ms,
             one.compute_ms,

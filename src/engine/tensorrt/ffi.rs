@@ -6,7 +6,6 @@
 #![allow(missing_docs, unreachable_pub, reason = "cxx makes the items; cpp/bridge.h has the words")]
 
 use std::path::Path;
-use std::time::Duration;
 
 use cxx::{SharedPtr, UniquePtr};
 use thiserror::Error;
@@ -195,8 +194,6 @@ mod bridge {
             kernels: &[u8],
         ) -> Result<SharedPtr<Engine>>;
 
-        fn measure_ceiling(self: &Library, device: i32, cuda_file: &str) -> Result<f64>;
-
         /// A plan on its device.
         type Engine;
         fn elements(self: &Engine) -> Elements;
@@ -213,7 +210,6 @@ mod bridge {
             length: i32,
         ) -> Result<StagedInputs<'a>>;
         fn run(self: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
-        fn set_long_run(self: Pin<&mut Session>, nanoseconds: i64);
         fn dense_f32(self: &Session) -> Result<&[f32]>;
         fn dense_f16(self: &Session) -> Result<&[u16]>;
         fn token_weights_f32(self: &Session) -> Result<&[f32]>;
@@ -345,12 +341,6 @@ impl Library {
     ) -> Result<PlanEngine, BridgeError> {
         Ok(PlanEngine { handle: self.handle.load(request, plan, kernels)? })
     }
-
-    /// Half-precision operations a second of large matrix products on an idle GPU. Takes seconds.
-    pub fn measure_ceiling(&self, device: usize, cuda_file: &str) -> Result<f64, BridgeError> {
-        let device = i32::try_from(device).unwrap_or(i32::MAX);
-        Ok(self.handle.measure_ceiling(device, cuda_file)?)
-    }
 }
 
 /// A plan on its device.
@@ -402,12 +392,6 @@ impl PlanSession {
     /// Runs what was staged and waits for it. The device begins urgent work first.
     pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
         Ok(self.handle.pin_mut().run(urgent)?)
-    }
-
-    /// From now on runs that take so long are waited for asleep, and are all timed.
-    pub fn set_long_run(&mut self, span: Duration) {
-        let nanoseconds = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-        self.handle.pin_mut().set_long_run(nanoseconds);
     }
 
     /// Dense vectors of the last run, `[rows, spans, hidden]`.

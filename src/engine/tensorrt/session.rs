@@ -64,10 +64,6 @@ impl Session for TensorRtSession {
         Ok(BatchOutput { times, ..output })
     }
 
-    fn set_long_run(&mut self, span: Duration) {
-        self.session.set_long_run(span);
-    }
-
     fn warmed_up(&mut self) {
         let report = self.session.report();
         let refused = i32::from(!report.refused.is_empty());
