@@ -165,12 +165,10 @@ standin_tests() {
             "$(version_number "third_party/headers/$HEADERS")" || return
         objects "$sanitizers" "$name" builder diagnostics engine library network session \
             library_test diagnostics_test session_test session_mapped_test \
-            builder_test testing/standin_test testing/standin_contract_test
+            builder_test
     done
     all_at_once || return
     for name in "$@"; do
-        program "$sanitizers" "$name" standin testing/standin_test --
-        program "$sanitizers" "$name" contract testing/standin_contract_test --
         program "$sanitizers" "$name" library library diagnostics fusion library_test --
         program "$sanitizers" "$name" diagnostics_ diagnostics fusion diagnostics_test --
         program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \

@@ -237,11 +237,6 @@ cudaError_t cudaGetLastError() {
     return state().sticky == cudaSuccess ? error : state().sticky;
 }
 
-cudaError_t cudaPeekAtLastError() {
-    Lock const lock(state().mutex);
-    return state().sticky == cudaSuccess ? last_error() : state().sticky;
-}
-
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     return call([&](Lock&) {
         *total = kDeviceBytes;
@@ -256,13 +251,6 @@ cudaError_t cudaSetDevice(int device) {
             return cudaErrorInvalidDevice;
         }
         current_device_slot() = device;
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaGetDevice(int* device) {
-    return call([&](Lock&) {
-        *device = current_device_slot();
         return cudaSuccess;
     });
 }
@@ -323,27 +311,7 @@ cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaM
     });
 }
 
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-    return call([&](Lock&) {
-        std::shared_ptr<StandinStream> const found = state().find_usable(stream, "cudaMemsetAsync");
-        Operation fill;
-        fill.name = "fill";
-        fill.ranges = {{to, bytes, true, MemoryKind::kDevice, "target"}};
-        fill.body = [value, bytes](std::vector<void*> const& memory, bool) {
-            std::memset(memory[0], value, bytes);
-        };
-        if (bytes > 0) {
-            state().submit(*found, std::move(fill));
-        }
-        return cudaSuccess;
-    });
-}
-
 // Streams.
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
-    return cudaStreamCreateWithPriority(stream, flags, 0);
-}
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return call([&](Lock&) {
@@ -407,16 +375,5 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         ++state().counts["spin"];
         long const target = found->submitted;
         return wait(lock, [&] { return found->finished >= target; });
-    });
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return call([&](Lock&) {
-        std::shared_ptr<StandinStream> const found = state().find_stream(stream, "cudaStreamQuery");
-        if (found->capture) {
-            found->capture->invalidated = true;
-            return cudaErrorStreamCaptureUnsupported;
-        }
-        return found->queue.empty() ? cudaSuccess : cudaErrorNotReady;
     });
 }

@@ -77,19 +77,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     });
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-    return call([&](Lock&) {
-        std::shared_ptr<StandinStream> const found =
-            state().find_stream(stream, "cudaStreamIsCapturing");
-        *status = cudaStreamCaptureStatusNone;
-        if (found->capture) {
-            *status = found->capture->invalidated ? cudaStreamCaptureStatusInvalidated
-                                                  : cudaStreamCaptureStatusActive;
-        }
-        return cudaSuccess;
-    });
-}
-
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     return destroy([&](Lock&) {
         static_cast<void>(state().graphs.find(graph, "cudaGraphDestroy"));
