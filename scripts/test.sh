@@ -103,7 +103,7 @@ export DUOVEC_PACKAGE="$ROOT/engines/$PACKAGE_NAME"
 step "fetch TensorRT's headers and libraries" ensure_tensorrt
 beside "python and shell: style" check_style
 beside "python: package scripts" nice -n 10 \
-    "$PYTHON" -m pytest -q scripts/tests scripts/research/tests
+    "$PYTHON" -m pytest -q scripts/tests
 step "rust: format" cargo fmt --check
 
 if [ -n "$QUICK" ]; then

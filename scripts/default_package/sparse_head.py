@@ -71,9 +71,7 @@ def load(vocabulary: Vocabulary | None = None, path: Path = PATH) -> SparseHead:
             norm_exponent=stored["norm_exponent"],
         )
     except FileNotFoundError as error:
-        raise PackageError(
-            f"{path} is missing: run scripts/research/train_sparse_head.py first"
-        ) from error
+        raise PackageError(f"{path} is missing: it is a file of the repository") from error
     except (json.JSONDecodeError, KeyError) as error:
         raise PackageError(f"{path} is not a sparse head: {error}") from error
 

@@ -16,7 +16,7 @@ from default_package import environment
 SCRIPTS = Path(__file__).resolve().parents[1]
 COMMANDS = [
     path.relative_to(SCRIPTS).as_posix()
-    for place in ("*.py", "*.sh", "research/*.py")
+    for place in ("*.py", "*.sh")
     for path in sorted(SCRIPTS.glob(place))
 ]
 PLACES = ("scripts", "clients/*", "examples/*", "tests/*")
@@ -115,12 +115,3 @@ def test_modules_are_short() -> None:
         for path in SCRIPTS.rglob("*.py")
     }
     assert {name: count for name, count in lines.items() if count > LINES_MAX} == {}
-
-
-def test_packages_and_checks_do_not_depend_on_research() -> None:
-    research = {path.parent.name for path in (SCRIPTS / "research").glob("*/__init__.py")}
-    assert research == {"quantization", "retrieval", "sparse_training"}
-    imported = re.compile(rf"^\s*(?:from|import) ({'|'.join(sorted(research))})\b", re.M)
-    for path in SCRIPTS.rglob("*.py"):
-        if SCRIPTS / "research" not in path.parents:
-            assert not imported.search(path.read_text(encoding="utf-8")), path

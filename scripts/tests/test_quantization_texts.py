@@ -1,4 +1,4 @@
-"""Pages, passages and the split by name, on pages written for this test."""
+"""What quantize_package.py measures with, on pages written for this test."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from debian_texts import manual_pages, passages
+from debian_texts import manual_pages, packages, passages
 from debian_texts.manual_pages import Page, Section
-from sparse_training import guide_collection, guides, manual_collection
+from debian_texts.packages import Unpacked
+from quantization import add, guide, manuals
+from quantization.collection import Collection, Passage
 
 RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
 
@@ -43,7 +45,7 @@ def test_a_rendered_page_is_taken_apart() -> None:
         "Boils the water that stands in the sink.",
         "-w, --warm Keep it warm.",
     )
-    assert manual_collection.options(page) == {"--warm": "-w, --warm Keep it warm."}
+    assert manuals.options(page) == {"--warm": "-w, --warm Keep it warm."}
 
 
 @pytest.mark.parametrize("rendered", ["", "X(1)\n\nNAME\n       no dash here\n\nfoot\n"])
@@ -70,27 +72,27 @@ def sample() -> list[Page]:
 
 
 def test_all_pages_of_a_name_are_on_one_side() -> None:
-    collection = manual_collection.assemble(sample())
+    collection = manuals.assemble(sample())
     splits: dict[str, set[str]] = {}
     for passage in collection.passages:
         splits.setdefault(passage.group, set()).add(passage.split)
     assert all(len(found) == 1 for found in splits.values())
     seen = {split for found in splits.values() for split in found}
     assert seen == {"train", "left out", "validation", "test"}
-    groups = manual_collection.unite(sample())
+    groups = manuals.unite(sample())
     assert groups["tool3"] == groups["tool17"] == groups["toolalias"]
 
 
 def test_no_text_is_in_two_splits() -> None:
     pages = sample()
     pages.append(Page("en", "copy", ("copy",), "copy - c", "c", pages[0].sections))
-    collection = manual_collection.assemble(pages)
+    collection = manuals.assemble(pages)
     texts = [passage.text for passage in collection.passages]
     assert len(set(texts)) == len(texts)
 
 
 def test_answers_are_in_the_split_and_language_asked_for() -> None:
-    collection = manual_collection.assemble(sample())
+    collection = manuals.assemble(sample())
     assert {query.kind for query in collection.queries} == {"summary", "heading", "title", "option"}
     for query in collection.queries:
         assert query.relevant
@@ -101,7 +103,7 @@ def test_answers_are_in_the_split_and_language_asked_for() -> None:
 
 
 def test_a_part_renumbers_its_answers() -> None:
-    collection = manual_collection.assemble(sample())
+    collection = manuals.assemble(sample())
     part = collection.part("test")
     assert {query.split for query in part.queries} == {"test"}
     for query in part.queries:
@@ -133,53 +135,28 @@ def test_merged_passages_keep_to_the_limits() -> None:
 HTML = """<html><head><title>no</title></head><body><div class="toc"><p>contents</p></div>
 <h2 class="title"><a id="boiling"></a>2.1. Boiling water</h2><p>Fill the kettle.</p>
 <pre>kettle -w</pre><ul><li><p>Wait.</p></li></ul>
-<section id="lamp"><h3>2.1.1. The lamp<a class="headerlink" href="#lamp">#</a></h3>
-<p>It is blue.</p></section></body></html>"""
+<h3>2.1.1. The lamp</h3><p>It is blue.</p></body></html>"""
 
 
-def test_guides_are_read_by_heading_and_anchor() -> None:
-    parser = guides.GuideParser()
+def test_guides_are_read_by_heading() -> None:
+    parser = guide.GuideParser()
     parser.feed(HTML)
-    found = [(s.key, s.heading, s.blocks) for s in parser.sections]
+    found = [(section.heading, section.blocks) for section in parser.sections]
     assert found == [
-        ("boiling", "Boiling water", ["Fill the kettle.", "Wait."]),
-        ("lamp", "The lamp", ["It is blue."]),
+        ("Boiling water", ["Fill the kettle.", "Wait."]),
+        ("The lamp", ["It is blue."]),
     ]
 
 
-def test_guide_packages_give_languages() -> None:
-    assert guides.language("debian-faq-zh-cn") == "zh"
-    assert guides.language("debian-reference-pt-br") == "pt"
-    assert guides.language("developers-reference") == "en"
-    assert guides.language("libreoffice-help-en-us") == "en"
-
-
-HELP = """<aside><p>Search</p></aside><h1 id="hd_1">Copy a cell</h1><p>Mark it. Press <span
-hidden="true" class="MAC">Cmd</span><span>Ctrl</span>.</p><div class="relatedtopics"><p>More</p>
-</div><footer><p>Debug</p></footer>"""
-
-
-def test_help_pages_are_told_by_their_path(tmp_path: Path) -> None:
-    top = tmp_path / "usr/share/libreoffice/help/de/text/scalc"
-    top.mkdir(parents=True)
-    (top / "copy.html").write_text(HELP, encoding="utf-8")
-    (source,) = guides.sources(tmp_path, "libreoffice-help-de")
-    assert (source.lang, source.page) == ("de", "libreoffice-help/scalc/copy.html")
-    (section,) = guides.read(source)
-    assert (section.key, section.heading) == ("hd_1", "Copy a cell")
-    assert section.blocks == ["Mark it. Press Ctrl."]
-
-
-def test_the_installation_guide_is_told_by_places(tmp_path: Path) -> None:
+def test_translated_sections_are_told_by_their_places(tmp_path: Path) -> None:
     for folder, anchor in (("en", "idm7"), ("zh_CN", "idm9")):
         top = tmp_path / "usr/share/doc/installation-guide-amd64" / folder
         top.mkdir(parents=True)
         text = f'<h2><a name="{anchor}"></a>2.1. {folder}</h2><p>Text.</p><h3>Next</h3><p>X</p>'
         (top / "ch02.html").write_text(text, encoding="utf-8")
-    found = guides.sources(tmp_path, "installation-guide-amd64")
-    keys = {one.lang: [section.key for section in guides.read(one)] for one in found}
-    assert keys == {"en": ["0", "1"], "zh": ["0", "1"]}
-    assert {one.page for one in found} == {"installation-guide/ch02.html"}
+    found = guide.read_sections([Unpacked("installation-guide-amd64", "1", "", tmp_path)])
+    assert list(found) == ["installation-guide/ch02.html#0", "installation-guide/ch02.html#1"]
+    assert {tuple(by_lang) for by_lang in found.values()} == {("en", "zh")}
 
 
 def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
@@ -187,19 +164,24 @@ def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
     rest = "The rest says " + " ".join(f"word{i}" for i in range(60)) + "."
     japanese = "これは質問として使うことができる最初の文です。残りの文です。"
     sections = {
-        "a#1": {"en": guides.GuideSection("1", "A heading here", [long + rest])},
-        "a#2": {"en": guides.GuideSection("2", "Another heading", ["One sentence only here."])},
-        "a#3": {"ja": guides.GuideSection("3", "見出し", [japanese])},
+        "a#1": {"en": guide.GuideSection("A heading here", [long + rest])},
+        "a#2": {"en": guide.GuideSection("Another heading", ["One sentence only here."])},
+        "a#3": {"ja": guide.GuideSection("見出し", [japanese])},
     }
-    taken = guide_collection.take_sentences(sections)
+    taken = guide.take_sentences(sections)
     assert taken == {("a#1", "en"): long.strip(), ("a#3", "ja"): japanese[:23]}
     assert sections["a#1"]["en"].blocks == [rest]
     assert sections["a#2"]["en"].blocks == ["One sentence only here."]
 
 
-def test_train_validation_and_test_domains_share_no_package() -> None:
-    domains = [*guide_collection.DOMAINS.values(), *guide_collection.TESTS.values()]
-    assert {one.split for one in domains} == {"train", "validation", "test"}
-    assert all(one.split == "test" for one in guide_collection.TESTS.values())
-    names = [name for one in domains for name in one.packages]
-    assert len(set(names)) == len(names)
+def test_graphs_are_measured_with_texts_that_nothing_was_chosen_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_of_each_split(*_: object) -> Collection:
+        return Collection([Passage(s, "en", "page", s) for s in ("train", "validation", "test")])
+
+    monkeypatch.setattr(packages, "fetch_all", lambda names, cache: [])
+    monkeypatch.setattr(manuals, "make", one_of_each_split)
+    found = add.collections(tmp_path)
+    assert found.keys() == {"installation guide", "held-out manual pages"}
+    assert [one.split for one in found["held-out manual pages"].passages] == ["test"]

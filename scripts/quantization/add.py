@@ -15,12 +15,10 @@ from default_package.checks import demand
 from default_package.command import say
 from default_package.runtime import Runtime
 from model_export.verify import Limits, check_canary
-from sparse_training import guide_collection, manual_collection, sources
-from sparse_training.collection import Collection
-from sparse_training.hidden_states import Package
 
-from . import score
-from .score import GraphEmbedder
+from . import guide, manuals, score
+from .collection import Collection
+from .score import GraphEmbedder, Package
 
 
 def run(options: argparse.Namespace) -> None:
@@ -79,13 +77,12 @@ def measure(
 
 
 def collections(cache: Path) -> dict[str, Collection]:
-    """Those that evaluate_retrieval.py measures the server with."""
-    installation = guide_collection.TESTS["installation"]
-    guide = packages.fetch_all(installation.packages, cache)
-    manuals = packages.fetch_all((*sources.MANUALS, packages.RENDERER), cache)
+    """Texts that no head was trained or chosen on."""
+    say("reading manual pages and the installation guide")
+    pages = manuals.make(packages.fetch_all(manuals.PACKAGES, cache))
     return {
-        "installation guide": guide_collection.make(installation, guide),
-        "held-out manual pages": manual_collection.make(manuals).part("test"),
+        "installation guide": guide.make(packages.fetch_all(guide.PACKAGES, cache)),
+        "held-out manual pages": pages.part("test"),
     }
 
 

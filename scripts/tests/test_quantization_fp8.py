@@ -14,9 +14,9 @@ import pytest
 import export_onnx
 from default_package.errors import PackageError
 from quantization import add, fp8
-from sparse_training.collection import Collection, Passage, Query
+from quantization.collection import Collection, Passage, Query
 
-TOKENIZER = Path(__file__).resolve().parents[3] / "tests/fixtures/tiny/tokenizer.json"
+TOKENIZER = Path(__file__).resolve().parents[2] / "tests/fixtures/tiny/tokenizer.json"
 RANDOM = "--random --layers 2 --hidden 16 --heads 2 --ffn 24 --positions 600 --precision fp32"
 
 

@@ -1,9 +1,7 @@
-"""What both domains are made into: passages, and queries that say which passages answer them."""
+"""Passages, and queries that say which passages answer them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 
 
@@ -55,14 +53,3 @@ class Collection:
             if query.split in splits
         ]
         return Collection([self.passages[i] for i in kept], queries)
-
-    def digest(self) -> str:
-        """SHA-256 over everything in it."""
-        return hashlib.sha256(self.serialize().encode()).hexdigest()
-
-    def serialize(self) -> str:
-        """One JSON line for each passage, then one for each query."""
-        lines = [asdict(item) for item in [*self.passages, *self.queries]]
-        return "".join(
-            json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines
-        )

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Adds a graph in 8 bits to a package, for the server's --precision int8 or fp8.
 
-    scripts/research/quantize_package.py --package engines/multilingual-e5-small
+    scripts/quantize_package.py --package engines/multilingual-e5-small
     duovec serve --precision int8
 
-    scripts/research/quantize_package.py --precision fp8
+    scripts/quantize_package.py --precision fp8
     scripts/build_engine.sh engines/multilingual-e5-small --precision fp8
 
 Weights and inputs of the dense layers are rounded, with the sentences of texts.jsonl to find the
@@ -21,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from debian_texts import packages  # noqa: E402
 from default_package import command, environment  # noqa: E402

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,8 @@ from default_package import manifest
 from default_package.errors import PackageError
 from default_package.rows import Found
 from quantization import score
-from retrieval.evaluation import Part
-from retrieval.rankers import Embedded
-from sparse_training.collection import Collection, Passage, Query
-from sparse_training.hidden_states import Package
+from quantization.collection import Collection, Passage, Query
+from quantization.score import Embedded, Package, Part
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:
@@ -47,18 +46,17 @@ def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once() -> No
     embedder = score.GraphEmbedder(Words(), Fixed())  # type: ignore[arg-type]
     second, first, again = embedder.embed(["b", "a", "b"], "query")
     assert again is second
-    assert (first.ids.tolist(), first.tokens) == ([5], (5, 7, 5))
-    assert first.weights.tolist() == pytest.approx([0.3])
-    assert (second.ids.tolist(), second.weights.tolist()) == ([6], pytest.approx([0.1]))
+    assert first.sparse == pytest.approx({5: 0.3})
+    assert second.sparse == pytest.approx({6: 0.1})
 
 
 def test_scores_are_over_the_queries_of_all_parts() -> None:
     def text(*dense: float) -> Embedded:
-        return Embedded(np.asarray(dense), np.asarray([5]), np.asarray([1.0]), (5,))
+        return Embedded(np.asarray(dense), {5: 1.0})
 
     pool = [text(1.0, 0.0), text(0.0, 1.0)]
-    right = Part([], [text(1.0, 0.0)], pool, [{0}])
-    wrong = Part([], [text(1.0, 0.0), text(1.0, 0.0)], pool, [{1}, {1}])
+    right = Part([text(1.0, 0.0)], pool, [{0}])
+    wrong = Part([text(1.0, 0.0), text(1.0, 0.0)], pool, [{1}, {1}])
     found = score.ndcg([right, wrong])
     assert found["dense"] == pytest.approx((1 + 2 * 0.6309) / 3, abs=1e-4)
 
@@ -68,8 +66,26 @@ def test_a_package_without_lexical_weights_is_measured_by_its_dense_vectors(tmp_
     dense_only |= {"sparse": None, "max_input_tokens": 8, "pad_token_id": 1, "pooling": "mean"}
     (tmp_path / "manifest.json").write_text(json.dumps(dense_only))
     assert Package.load(tmp_path).dropped == frozenset()
-    text = Embedded(np.asarray([1.0, 0.0]), np.empty(0, np.int64), np.empty(0, np.float32), (5,))
-    assert score.ndcg([Part([], [text], [text], [{0}])]) == {"dense": 1.0}
+    text = Embedded(np.asarray([1.0, 0.0]), {})
+    assert score.ndcg([Part([text], [text], [{0}])]) == {"dense": 1.0}
+
+
+def test_ndcg_is_worked_out_by_hand() -> None:
+    scores = np.asarray([0.1, 0.9, 0.5])
+    assert score.query_ndcg(scores, {2}) == pytest.approx(1 / math.log2(3))
+    ideal = 1 + 1 / math.log2(3)
+    assert score.query_ndcg(scores, {1, 0}) == pytest.approx((1 + 1 / math.log2(4)) / ideal)
+    # Behind the cut nothing counts, and equal scores rank in the order of the pool.
+    assert score.query_ndcg(-np.arange(20.0), {10}) == 0.0
+    assert score.query_ndcg(np.ones(3), {0}) == 1.0
+    assert score.query_ndcg(np.ones(20), set(range(20))) == pytest.approx(1.0)
+
+
+def test_lexical_scores_sum_products_of_shared_ids() -> None:
+    texts = [{5: 0.5, 7: 2.0}, {6: 1.0}, {}]
+    pool = [Embedded(np.ones(1), sparse) for sparse in texts]
+    query = Embedded(np.ones(1), {5: 0.5, 6: 0.25})
+    assert score.sparse_scores(query, pool).tolist() == [0.25, 0.25, 0.0]
 
 
 @pytest.mark.parametrize(("after", "kept"), [(0.5, True), (0.396, True), (0.395, False)])

@@ -1,0 +1,210 @@
+"""Debian's installation guide: headings and sentences ask for paragraphs, in thirteen languages."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+from debian_texts import packages, passages
+from debian_texts.passages import share
+
+from .collection import Collection, Passage, Query
+
+PACKAGES = ("installation-guide-amd64",)
+GUIDE = "installation-guide"
+LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
+SECTIONS_MAX = 120
+"""Of each language."""
+SPLIT = "test"
+"""No head and no hybrid was ever chosen on it."""
+SEED = "guides"
+PASSAGES_PER_SECTION = 3
+HEADING_TOKENS_MIN = 3.0
+SENTENCE_TOKENS_MIN, SENTENCE_TOKENS_MAX = 8.0, 40.0
+SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
+HEADINGS = {"h1", "h2", "h3", "h4", "h5"}
+BLOCKS = {"p", "li", "dd", "dt", "pre", "td", "th", "div", "tr", "ul", "ol", "table", "section"}
+INLINE = {"a", "span"}
+SKIPPED = {"head", "script", "style", "pre", "table", "aside", "footer"}
+"""Their text is no prose: code, output, lists of packages, menus."""
+SKIPPED_CLASSES = {"toc", "navheader", "navfooter", "footnotes", "sphinxsidebar", "related"}
+SKIPPED_CLASSES |= {"toctree-wrapper", "contents", "footer", "titlepage-author", "headerlink"}
+SKIPPED_CLASSES |= {"howtoget", "relatedtopics", "bascode", "pycode", "sqlcode", "noteicon"}
+NUMBERING = re.compile(r"^[\s\d.]*(?:(?:第\s*\d+\s*[章节])|(?:[^\W\d]{3,12}\s+\d+\.))?[\s\d.]*")
+"""`2.1.1. `, `Chapter 2. `, `第2章 ` before a heading."""
+
+
+@dataclass
+class GuideSection:
+    """One heading and its paragraphs."""
+
+    heading: str
+    blocks: list[str] = field(default_factory=list)
+
+
+class GuideParser(HTMLParser):
+    """Collects headings and paragraphs of DocBook's HTML."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.sections: list[GuideSection] = []
+        self._text: list[str] = []
+        self._heading: str | None = None
+        self._skipping: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if self._skipping:
+            if tag == self._skipping[0]:
+                self._skipping.append(tag)
+            return
+        classes = set((values.get("class") or "").split())
+        hidden = "hidden" in values or values.get("role") == "navigation"
+        if tag in SKIPPED or classes & SKIPPED_CLASSES or hidden:
+            if self._heading is None and tag not in INLINE:
+                self._end_block()
+            self._skipping = [tag]
+            return
+        if tag in HEADINGS:
+            self._end_block()
+            self._heading = ""
+        elif tag in BLOCKS:
+            self._end_block()
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """It has no text."""
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipping:
+            if tag == self._skipping[0]:
+                self._skipping.pop()
+            return
+        if tag in HEADINGS and self._heading is not None:
+            heading = NUMBERING.sub("", " ".join("".join(self._text).split()))
+            self.sections.append(GuideSection(heading))
+            self._text, self._heading = [], None
+        elif tag in BLOCKS:
+            self._end_block()
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipping:
+            self._text.append(data)
+
+    def _end_block(self) -> None:
+        text = " ".join("".join(self._text).split())
+        self._text = []
+        if text and self.sections and self._heading is None:
+            self.sections[-1].blocks.append(text)
+
+
+def read(path: Path) -> list[GuideSection]:
+    """All sections of one HTML file."""
+    parser = GuideParser()
+    parser.feed(path.read_text(encoding="utf-8", errors="replace"))
+    parser.close()
+    return parser.sections
+
+
+Sections = dict[str, dict[str, GuideSection]]
+"""Key, the same in all translations -> language -> section."""
+Numbers = dict[tuple[str, str], tuple[int, ...]]
+"""Key and language -> positions of the section's passages."""
+
+
+def make(found: list[packages.Unpacked]) -> Collection:
+    """A heading asks for the paragraphs below it, and so does the sentence that begins them, which
+    is taken out; in its own language and, where English takes part, in the other."""
+    sections = read_sections(found)
+    sentences = take_sentences(sections)
+    collection = Collection()
+    numbers = add_passages(sections, collection)
+    for (key, lang), own in numbers.items():
+        asked = {"heading": sections[key][lang].heading, "sentence": sentences.get((key, lang))}
+        original = sections[key].get("en")
+        for kind, text in asked.items():
+            if text is None or not _can_ask(text, lang):
+                continue
+            if kind == "heading" and lang != "en" and original and text == original.heading:
+                continue  # nobody has translated it
+            query = Query(SPLIT, lang, lang, kind, key, text, own)
+            collection.queries.append(query)
+            collection.queries += _abroad(query, numbers)
+    return collection
+
+
+def _abroad(query: Query, numbers: Numbers) -> list[Query]:
+    """The same question to English, or an English heading to all other languages."""
+    if query.lang != "en":
+        targets = ["en"]
+    elif query.kind == "heading":
+        targets = sorted({lang for _, lang in numbers if lang != "en"})
+    else:
+        targets = []
+    there = [(lang, numbers.get((query.group, lang))) for lang in targets]
+    return [replace(query, target_lang=lang, relevant=own) for lang, own in there if own]
+
+
+def read_sections(found: list[packages.Unpacked]) -> Sections:
+    """All sections. Translations have the same files with the same headings; anchors differ, so
+    a section is told by its file and its place there."""
+    sections: Sections = defaultdict(dict)
+    for package in found:
+        top = package.root / "usr/share/doc" / package.name
+        for folder in LANGUAGES:
+            for path in sorted((top / folder).glob("*.html")):
+                for place, section in enumerate(read(path)):
+                    if section.blocks:
+                        sections[f"{GUIDE}/{path.name}#{place}"][folder[:2]] = section
+    return sections
+
+
+def take_sentences(sections: Sections) -> dict[tuple[str, str], str]:
+    """Takes the first sentence out of each section whose first paragraph has more of them."""
+    taken = {}
+    for key, by_lang in sections.items():
+        for lang, section in by_lang.items():
+            first, *later = section.blocks
+            sentence, *rest = SENTENCE_END.split(first, maxsplit=1)
+            fits = SENTENCE_TOKENS_MIN <= passages.token_estimate(sentence) <= SENTENCE_TOKENS_MAX
+            if fits and rest and rest[0] and passages.is_prose(first):
+                taken[key, lang] = sentence
+                section.blocks = [rest[0], *later]
+    return taken
+
+
+def add_passages(sections: Sections, collection: Collection) -> Numbers:
+    """Adds the sections with most translations."""
+    boilerplate = {
+        lang: passages.repeated(s[lang].blocks for s in sections.values() if lang in s)
+        for lang in sorted({lang for found in sections.values() for lang in found})
+    }
+    numbers: Numbers = {}
+    taken: dict[str, int] = defaultdict(int)
+    seen: set[str] = set()
+    order = sorted(sections, key=lambda key: (-len(sections[key]), share(key, SEED)))
+    for key in order:
+        for lang, section in sorted(sections[key].items()):
+            texts = _texts(section, lang, boilerplate[lang], seen)
+            if taken[lang] >= SECTIONS_MAX or not texts:
+                continue
+            taken[lang] += 1
+            first = len(collection.passages)
+            collection.passages += [Passage(SPLIT, lang, key, text) for text in texts]
+            numbers[key, lang] = tuple(range(first, len(collection.passages)))
+            seen.update(texts)
+    return numbers
+
+
+def _texts(section: GuideSection, lang: str, boilerplate: set[str], seen: set[str]) -> list[str]:
+    good = [b for b in section.blocks if b not in boilerplate and passages.is_prose(b)]
+    good = [b for b in good if passages.is_in_language(b, lang)]
+    merged = [text for text in passages.merge(good) if text not in seen]
+    return passages.spread(merged, PASSAGES_PER_SECTION)
+
+
+def _can_ask(text: str, lang: str) -> bool:
+    enough = passages.token_estimate(text) >= HEADING_TOKENS_MIN
+    return enough and passages.is_in_language(text, lang)

@@ -1,0 +1,178 @@
+"""nDCG@10 of two graphs of one package, and whether the second is good enough."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from default_package import manifest
+from default_package.errors import PackageError
+from default_package.reference import select_sparse
+from default_package.runtime import Runtime
+
+from .collection import Collection
+
+LOSS_MAX = 0.01
+"""Of nDCG@10, relative."""
+DECIMALS = 4
+CUT = 10
+"""Ranks that count."""
+Scores = dict[str, float]
+"""Kind of vector -> nDCG@10."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is read of a model package."""
+
+    root: Path
+    prompts: dict[str, str]
+    dropped: frozenset[int]
+    tokens_max: int
+    pad: int
+    pooling: str
+
+    @classmethod
+    def load(cls, root: Path) -> Package:
+        """Reads the manifest."""
+        stored = manifest.read(root)
+        # A package without a head has none.
+        dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
+        names = ("max_input_tokens", "pad_token_id", "pooling")
+        return cls(root, stored["prompts"], dropped, *(stored[name] for name in names))
+
+    def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
+        """Token ids behind the prompt, cut as the server cuts; and the text's first position."""
+        tokenizer = Tokenizer.from_file(str(self.root / "tokenizer.json"))
+        prompt = self.prompts.get(kind, "")
+        first = len(tokenizer.encode(prompt).ids) - 1
+        encoded = tokenizer.encode_batch([prompt + text for text in texts])
+        rows = [list(one.ids) for one in encoded]
+        limit = self.tokens_max
+        return [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows], first
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """One text."""
+
+    dense: np.ndarray
+    """f32 `[width]`, L2-normalized."""
+    sparse: dict[int, float]
+    """Lexical weight by token id."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The queries of one language, and the pool that they rank."""
+
+    asked: list[Embedded]
+    pool: list[Embedded]
+    relevant: list[set[int]]
+    """Of each query: positions in the pool."""
+
+
+class GraphEmbedder:
+    """The vectors of one graph, in f32 but for what the graph rounds itself."""
+
+    def __init__(self, package: Package, runtime: Runtime) -> None:
+        self._package, self._runtime = package, runtime
+
+    def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
+        """In order; `kind` is `query` or `passage`. Equal texts run once."""
+        distinct = sorted(set(texts))
+        rows, first = self._package.encode(distinct, kind)
+        found = {}
+        dropped = set(self._package.dropped)
+        ran = self._runtime.run(rows, self._package.pad, self._package.pooling)
+        for text, row, vectors in zip(distinct, rows, ran, strict=True):
+            weights = select_sparse(row, vectors.token_weights, dropped, first)
+            found[text] = Embedded(vectors.dense, dict(zip(*weights, strict=True)))
+        return [found[text] for text in texts]
+
+
+def in_languages(collection: Collection, languages: Sequence[str]) -> Collection:
+    """Only passages of these languages, and queries from and to them."""
+    kept = [i for i, passage in enumerate(collection.passages) if passage.lang in languages]
+    new = {old: i for i, old in enumerate(kept)}
+    queries = [
+        replace(query, relevant=tuple(new[i] for i in query.relevant))
+        for query in collection.queries
+        if query.lang in languages and query.target_lang in languages
+    ]
+    return Collection([collection.passages[i] for i in kept], queries)
+
+
+def parts_of(collection: Collection, embedder: GraphEmbedder) -> list[Part]:
+    """The queries by the languages that they are in and ask for."""
+    asked = embedder.embed([query.text for query in collection.queries], "query")
+    passages = embedder.embed([passage.text for passage in collection.passages], "passage")
+    pairs: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, query in enumerate(collection.queries):
+        pairs[query.lang, query.target_lang].append(number)
+    parts = []
+    for (_, target), numbers in sorted(pairs.items()):
+        pool = [i for i, one in enumerate(collection.passages) if one.lang == target]
+        place = {passage: at for at, passage in enumerate(pool)}
+        relevant = [{place[i] for i in collection.queries[n].relevant} for n in numbers]
+        parts.append(Part([asked[n] for n in numbers], [passages[i] for i in pool], relevant))
+    return parts
+
+
+def dense_scores(query: Embedded, pool: Sequence[Embedded]) -> np.ndarray:
+    """Cosine: f32 `[pool]`."""
+    return np.stack([one.dense for one in pool]) @ query.dense
+
+
+def sparse_scores(query: Embedded, pool: Sequence[Embedded]) -> np.ndarray:
+    """Sum over shared ids of the product of weights: f64 `[pool]`."""
+    weights = query.sparse.items()
+    return np.asarray([sum(w * one.sparse.get(i, 0.0) for i, w in weights) for one in pool])
+
+
+def query_ndcg(scores: np.ndarray, relevant: set[int]) -> float:
+    """nDCG@10 of the pool by falling score, where an answer is right or not. Equal scores rank in
+    the order of the pool."""
+    ranked = np.argsort(-scores, kind="stable")[:CUT]
+    discount = 1.0 / np.log2(np.arange(2, CUT + 2))
+    hits = np.isin(ranked, list(relevant))
+    return float((hits * discount[: len(hits)]).sum() / discount[: len(relevant)].sum())
+
+
+def ndcg(parts: list[Part]) -> Scores:
+    """Over all queries, by kind of vector; without the sparse kind where no text has a weight."""
+    methods: dict[str, Callable[[Embedded, Sequence[Embedded]], np.ndarray]]
+    methods = {"dense": dense_scores}
+    if any(passage.sparse for part in parts for passage in part.pool):
+        methods["sparse"] = sparse_scores
+    found = {}
+    for name, method in methods.items():
+        each = [
+            query_ndcg(method(asked, part.pool), relevant)
+            for part in parts
+            for asked, relevant in zip(part.asked, part.relevant, strict=True)
+        ]
+        found[name] = round(float(np.mean(each)), DECIMALS)
+    return found
+
+
+def compare(collection: Collection, graphs: dict[str, GraphEmbedder]) -> dict[str, Scores]:
+    """Of each graph, under its name."""
+    return {name: ndcg(parts_of(collection, graph)) for name, graph in graphs.items()}
+
+
+def demand_little_loss(entry: dict[str, Any], precision: str) -> None:
+    """Raises PackageError when the graph in 8 bits loses more than LOSS_MAX."""
+    for kind, before in entry["f32"].items():
+        after = entry[precision][kind]
+        if after < before * (1 - LOSS_MAX):
+            raise PackageError(
+                f"the graph in 8 bits is not kept: nDCG@10 of {kind} vectors on "
+                f"{entry['collection']} is {after}, in f32 it is {before}"
+            )

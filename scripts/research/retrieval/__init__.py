@@ -1,1 +1,0 @@
-"""Measures retrieval: rankings by several methods, their scores with intervals, and pictures."""
