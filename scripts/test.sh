@@ -57,7 +57,6 @@ check_lints() {
     local fewer=(--lib --bins --test tidy)
     give_way
     step "rust: clippy, default features" run_clippy "${fewer[@]}"
-    step "rust: clippy, unit tests with default features" run_clippy --lib --profile test
     step "rust: clippy without engines" run_clippy --no-default-features "${fewer[@]}"
 }
 
