@@ -1,1 +1,0 @@
-"""The Grafana dashboard of duovec servers: `panels` says what is shown, `board` builds it."""
