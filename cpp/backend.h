@@ -138,9 +138,6 @@ struct SessionRequest {
     /// waking up takes some 50 us. A shorter run always gains by a graph, since launching its
     /// kernels takes a good part of it.
     std::chrono::nanoseconds long_run = std::chrono::milliseconds(2);
-    /// Captured shapes of at most so many tokens read and write the host's memory themselves, in
-    /// place of two copies, when the device can and that saves time.
-    std::int64_t mapped_tokens_max = 0;
 };
 
 /// Pinned memory of the staged shape, to be filled: row-major [rows, length], and for the last one
@@ -163,8 +160,7 @@ struct RunOutputs {
 /// session before usual work.
 enum class Urgency { kUsual, kUrgent };
 
-/// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed. A run on
-/// mapped memory has no copies.
+/// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed.
 struct RunTimes {
     std::int64_t copy_in = 0;
     std::int64_t compute = 0;
@@ -180,8 +176,6 @@ struct LayerTime {
 /// How a session runs the shapes it has seen.
 struct SessionReport {
     std::int32_t captured = 0;
-    /// Of the captured ones: those that run without copies.
-    std::int32_t mapped = 0;
     std::int32_t plain = 0;
     /// Why the first of the graphs that failed could not be captured; empty when none failed.
     std::string refused;

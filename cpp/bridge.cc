@@ -231,7 +231,6 @@ std::unique_ptr<Session> Engine::open_session(SessionRequest const& from) const 
         request.shapes.push_back({shape.rows, shape.length});
     }
     request.captured_tokens_max = from.captured_tokens_max;
-    request.mapped_tokens_max = from.mapped_tokens_max;
     return std::make_unique<Session>(engine_, engine_->open_session(request));
 }
 
@@ -277,7 +276,7 @@ rust::Slice<std::uint16_t const> Session::token_weights_f16() const {
 
 SessionReport Session::report() const {
     duovec::SessionReport const report = session_->report();
-    return {report.captured, report.mapped, report.plain, rust::String::lossy(report.refused)};
+    return {report.captured, report.plain, rust::String::lossy(report.refused)};
 }
 
 rust::Vec<std::uint8_t> Session::kernels() const { return copied(engine_->kernels()); }

@@ -101,19 +101,8 @@ PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* wh
     void* memory = nullptr;
     std::string const doing =
         "allocate " + std::to_string(bytes) + " bytes of pinned memory for " + std::string(what);
-    // On a device that cannot map it the flag does nothing.
-    cuda.check(cuda.call().cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), doing.c_str());
+    cuda.check(cuda.call().cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), doing.c_str());
     return {cuda, memory};
-}
-
-void* mapping_of(Cuda const& cuda, PinnedMemory const& memory) {
-    void* mapping = nullptr;
-    if (cuda.call().cudaHostGetDevicePointer(&mapping, memory.get(), 0) != cudaSuccess) {
-        // Or the next check would find it.
-        static_cast<void>(cuda.call().cudaGetLastError());
-        return nullptr;
-    }
-    return mapping;
 }
 
 CudaStream create_stream(Cuda const& cuda, StreamPriority priority) {

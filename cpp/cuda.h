@@ -36,7 +36,6 @@
     X(cudaGraphInstantiateWithFlags)    \
     X(cudaGraphLaunch)                  \
     X(cudaHostAlloc)                    \
-    X(cudaHostGetDevicePointer)         \
     X(cudaMalloc)                       \
     X(cudaMemcpyAsync)                  \
     X(cudaSetDevice)                    \
@@ -123,11 +122,8 @@ using CudaGraphExec = CudaOwner<cudaGraphExec_t, &CudaFunctions::cudaGraphExecDe
 
 /// Aligned to 256 bytes at least. Throws Error(kOutOfMemory).
 DeviceMemory allocate_device(Cuda const& cuda, std::size_t bytes, char const* what);
-/// Page-locked, so that copies need no staging of the driver's, and mapped for the device where it
-/// can use memory of the host. Throws Error(kOutOfMemory).
+/// Page-locked, so that copies need no staging of the driver's. Throws Error(kOutOfMemory).
 PinnedMemory allocate_pinned(Cuda const& cuda, std::size_t bytes, char const* what);
-/// The device's address of pinned memory; null where it has none.
-void* mapping_of(Cuda const& cuda, PinnedMemory const& memory);
 /// Which work of a device begins first.
 enum class StreamPriority { kLeast, kGreatest };
 /// Does not wait for the default stream.

@@ -17,12 +17,10 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Of the short runs of a shape one of so many is timed: events take a part of them.
 constexpr std::uint64_t kTimedPart = 16;
-/// What the graph of a longer run must save to be worth its memory, and mapped memory to be used.
+/// What the graph of a longer run must save to be worth its memory.
 constexpr double kSaved = 0.02;
 /// The shortest of so many runs counts; other programs only ever make one longer.
 constexpr int kTimedRuns = 3;
-/// Of each kind where a few microseconds decide.
-constexpr int kComparedRuns = 10;
 
 /// Layers are timed in so many runs, after one that prepares them.
 constexpr int kProfiledRuns = 10;
@@ -85,7 +83,6 @@ void StreamSession::add_buckets(SessionRequest const& request) {
         bucket.profile = *profile;
         bucket.layout = lay_out(shape, engine_.elements(), engine_.hidden_size());
         bucket.wants_graph = tokens_of(shape) <= request.captured_tokens_max;
-        bucket.wants_mapping = tokens_of(shape) <= request.mapped_tokens_max;
         buckets_.emplace(shape, std::move(bucket));
     }
     if (buckets_.empty()) {
@@ -107,7 +104,6 @@ void StreamSession::allocate() {
     }
     pinned_inputs_ = allocate_pinned(cuda_, inputs, "inputs");
     pinned_outputs_ = allocate_pinned(cuda_, outputs, "outputs");
-    mappings_ = {mapping_of(cuda_, pinned_inputs_), mapping_of(cuda_, pinned_outputs_)};
     inputs_ = allocate_device(cuda_, inputs, "inputs");
     outputs_ = allocate_device(cuda_, outputs, "outputs");
     if (scratch_bytes_ > 0) {
@@ -183,7 +179,7 @@ RunTimes StreamSession::run(Urgency urgency) {
     try {
         stream_ = usual_.get();
         if (staged_->wants_graph) {
-            try_captures(*staged_);
+            try_capture(*staged_);
         }
         // A graph runs with the priority of the stream that it is launched on.
         stream_ = urgency == Urgency::kUrgent ? urgent_.get() : usual_.get();
@@ -213,7 +209,6 @@ SessionReport StreamSession::report() const {
     report.refused = refused_;
     for (auto const& [shape, bucket] : buckets_) {
         ++(bucket.captured ? report.captured : report.plain);
-        report.mapped += bucket.captured && bucket.captured->is_mapped ? 1 : 0;
     }
     return report;
 }
@@ -244,7 +239,6 @@ RunTimes StreamSession::execute() {
     BucketState& bucket = *staged_;
     bool const is_long = bucket.took >= long_run_;
     bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
-    bool const has_copies = !bucket.captured || !bucket.captured->is_mapped;
     auto const record = [&](CudaEvent const& event) {
         if (is_timed) {
             cuda_.check(call.cudaEventRecord(event.get(), stream_), "record an event");
@@ -252,15 +246,11 @@ RunTimes StreamSession::execute() {
     };
     auto const begin = SteadyClock::now();
     record(started_);
-    if (has_copies) {
-        copy_in();
-    }
+    copy_in();
     record(copied_in_);
     compute();
     record(computed_);
-    if (has_copies) {
-        copy_out();
-    }
+    copy_out();
     record(copied_out_);
     if (is_long) {
         cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
@@ -298,18 +288,13 @@ void StreamSession::compute() {
     ProfileContext& profile = contexts_[staged_->profile];
     if (profile.bound != staged_) {
         profile.bound = nullptr;
-        bind(*profile.context, *staged_, device_blocks());
+        bind(*profile.context, *staged_);
         profile.bound = staged_;
     }
     enqueue(*profile.context);
 }
 
-StreamSession::Blocks StreamSession::device_blocks() const noexcept {
-    return {inputs_.get(), outputs_.get()};
-}
-
-void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
-                         Blocks const& blocks) {
+void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket) {
     std::int32_t const hidden_size = engine_.hidden_size();
     bool done = true;
     std::size_t tensor = 0;
@@ -317,7 +302,7 @@ void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const
         bool const is_input = tensor < kInputs;
         done = done && (!is_input ||
                         context.setInputShape(rule.name, dims_of(rule, bucket.shape, hidden_size)));
-        void* const block = is_input ? blocks.inputs : blocks.outputs;
+        void* const block = is_input ? inputs_.get() : outputs_.get();
         done =
             done && context.setTensorAddress(rule.name, at(block, bucket.layout.tensors[tensor]));
         ++tensor;
@@ -338,58 +323,32 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
                     " cannot enqueue a batch: " + recorder_.errors("it gives no reason"));
 }
 
-void StreamSession::try_captures(BucketState& bucket) {
+void StreamSession::try_capture(BucketState& bucket) {
     bucket.wants_graph = false;
-    std::string const graph = "the graph of " + std::to_string(bucket.shape.rows) + "x" +
-                              std::to_string(bucket.shape.length);
-    std::string failed = failure_of([&] {
-        Captured captured = capture(bucket, device_blocks());
+    try {
+        Captured captured = capture(bucket);
         if (captured.is_worth_keeping) {
             bucket.captured.emplace(std::move(captured));
         }
-    });
-    if (!failed.empty()) {
-        warn(graph + " cannot be captured, it runs without: " + failed);
-        if (refused_.empty()) {
-            refused_ = std::move(failed);
-        }
-    }
-    if (!bucket.captured || !bucket.wants_mapping || !mappings_.inputs || !mappings_.outputs) {
-        return;
-    }
-    failed = failure_of([&] {
-        Captured mapped = capture(bucket, mappings_);
-        mapped.is_mapped = true;
-        if (saves_time(mapped, *bucket.captured)) {
-            // An assignment would destroy the old context before the graph that uses it.
-            bucket.captured.reset();
-            bucket.captured.emplace(std::move(mapped));
-        }
-    });
-    if (!failed.empty()) {
-        warn(graph + " cannot use mapped memory, it runs with copies: " + failed);
-    }
-}
-
-/// Why it failed, or nothing. The session can be used either way, or this throws.
-std::string StreamSession::failure_of(std::function<void()> const& capture) {
-    try {
-        capture();
-        return {};
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
             throw;
         }
         settle();
-        return error.what();
+        warn("the graph of " + std::to_string(bucket.shape.rows) + "x" +
+             std::to_string(bucket.shape.length) +
+             " cannot be captured, it runs without: " + error.what());
+        if (refused_.empty()) {
+            refused_ = error.what();
+        }
     }
 }
 
-StreamSession::Captured StreamSession::capture(BucketState const& bucket, Blocks const& blocks) {
+StreamSession::Captured StreamSession::capture(BucketState const& bucket) {
     CudaFunctions const& call = cuda_.call();
     Captured captured;
     captured.context = create_context(bucket.profile);
-    bind(*captured.context, bucket, blocks);
+    bind(*captured.context, bucket);
     // TensorRT asks for one plain run after a change of shape; it prepares what the graph records.
     auto const begin = SteadyClock::now();
     copy_in();
@@ -420,34 +379,15 @@ StreamSession::Captured StreamSession::capture(BucketState const& bucket, Blocks
     return captured;
 }
 
-/// Both are measured in turn: a device that has just begun to work becomes faster.
-bool StreamSession::saves_time(Captured const& mapped, Captured const& copied) {
-    auto best_mapped = SteadyClock::duration::max();
-    auto best_copied = SteadyClock::duration::max();
-    for (int turn = 0; turn < kComparedRuns; ++turn) {
-        best_mapped = std::min(best_mapped, time_of([&] { launch(mapped); }));
-        best_copied = std::min(best_copied, time_of([&] {
-                                   copy_in();
-                                   launch(copied);
-                                   copy_out();
-                               }));
-    }
-    return best_mapped < (1 - kSaved) * best_copied;
-}
-
 SteadyClock::duration StreamSession::shortest(std::function<void()> const& start) {
     auto best = SteadyClock::duration::max();
     for (int turn = 0; turn < kTimedRuns; ++turn) {
-        best = std::min(best, time_of(start));
+        auto const begin = SteadyClock::now();
+        start();
+        synchronize();
+        best = std::min(best, SteadyClock::now() - begin);
     }
     return best;
-}
-
-SteadyClock::duration StreamSession::time_of(std::function<void()> const& start) {
-    auto const begin = SteadyClock::now();
-    start();
-    synchronize();
-    return SteadyClock::now() - begin;
 }
 
 void StreamSession::launch(Captured const& captured) {

@@ -1,6 +1,5 @@
 // What one worker runs: pinned and device memory for its largest shape, an execution context for
-// each profile, and one more with a captured graph for each shape whose graph saves time. Such a
-// context may use the pinned memory itself, which the device sees at addresses of its own.
+// each profile, and one more with a captured graph for each shape whose graph saves time.
 //
 // It has two streams, one for urgent runs, of which one is used at a time. So all contexts of a
 // session share one block of scratch memory. A context that was captured is never touched again:
@@ -49,20 +48,12 @@ class StreamSession final : public Session {
     };
     using Context = std::unique_ptr<nvinfer1::IExecutionContext, Retire>;
 
-    /// Where a context reads its inputs and writes its outputs.
-    struct Blocks {
-        void* inputs = nullptr;
-        void* outputs = nullptr;
-    };
-
     /// Members are destroyed last first: the graph before the context that it uses.
     struct Captured {
         Context context;
         CudaGraphExec graph;
         /// Of a long run only when the graph was measured to save time.
         bool is_worth_keeping = true;
-        /// It uses the pinned memory itself, so that nothing is copied.
-        bool is_mapped = false;
     };
 
     /// A shape that was asked for when the session was opened.
@@ -75,8 +66,6 @@ class StreamSession final : public Session {
         Layout layout;
         /// Until its graph is captured or refused.
         bool wants_graph = false;
-        /// Its graph is measured on mapped memory too.
-        bool wants_mapping = false;
         std::optional<Captured> captured;
     };
 
@@ -89,21 +78,16 @@ class StreamSession final : public Session {
     void add_buckets(SessionRequest const& request);
     void allocate();
     Context create_context(std::size_t profile);
-    Blocks device_blocks() const noexcept;
-    void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket,
-              Blocks const& blocks);
+    void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
     void copy_out();
     RunTimes execute();
     void compute();
-    void try_captures(BucketState& bucket);
-    std::string failure_of(std::function<void()> const& capture);
-    Captured capture(BucketState const& bucket, Blocks const& blocks);
+    void try_capture(BucketState& bucket);
+    Captured capture(BucketState const& bucket);
     void launch(Captured const& captured);
-    bool saves_time(Captured const& mapped, Captured const& copied);
     std::chrono::steady_clock::duration shortest(std::function<void()> const& start);
-    std::chrono::steady_clock::duration time_of(std::function<void()> const& start);
     void synchronize();
     void settle();
     std::int64_t nanoseconds(CudaEvent const& from, CudaEvent const& to) const;
@@ -128,8 +112,6 @@ class StreamSession final : public Session {
     DeviceMemory inputs_;
     DeviceMemory outputs_;
     DeviceMemory scratch_;
-    /// The pinned memory as the device sees it; null where it cannot.
-    Blocks mappings_;
     std::int64_t scratch_bytes_ = 0;
     std::vector<ProfileContext> contexts_;
     std::map<Shape, BucketState> buckets_;

@@ -154,7 +154,7 @@ pure_tests() {
 # standin_tests SANITIZERS FLAVOURS...: the stand-ins and, on them, what each flavour opens, builds
 # and runs.
 standin_tests() {
-    local sanitizers=$1 name part
+    local sanitizers=$1 name
     shift
     make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" \
         "$(optimization "$sanitizers")" || return
@@ -164,8 +164,7 @@ standin_tests() {
         make_stubs "$WORK/stubs-$name" "$LIBRARY" \
             "$(version_number "third_party/headers/$HEADERS")" || return
         objects "$sanitizers" "$name" builder diagnostics engine library network session \
-            library_test diagnostics_test session_test session_mapped_test \
-            builder_test
+            library_test diagnostics_test session_test builder_test
     done
     all_at_once || return
     for name in "$@"; do
@@ -174,8 +173,6 @@ standin_tests() {
         program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \
             profile session session_test -- -Wl,--wrap=_Znwm \
             -Wl,--version-script=cpp/testing/own_symbols.map
-        program "$sanitizers" "$name" session_mapped_ cuda diagnostics engine fusion layout \
-            library profile session session_mapped_test --
         program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
             library network profile progress session builder_test --
     done

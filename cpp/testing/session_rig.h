@@ -106,7 +106,7 @@ constexpr std::chrono::nanoseconds kNoRunIsLong = std::chrono::hours(1);
 
 inline SessionRequest wanted(std::int64_t captured_tokens_max,
                              std::chrono::nanoseconds long_run = kNoRunIsLong) {
-    return {kShapes, captured_tokens_max, long_run, 0};
+    return {kShapes, captured_tokens_max, long_run};
 }
 
 /// The error of `body`, or nothing.

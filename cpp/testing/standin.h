@@ -45,10 +45,8 @@ struct MemoryRange {
     // Filled in when the operation is submitted.
     /// Of the allocation.
     long allocation = 0;
-    /// Where the bytes are for host code. It is the address itself of host memory that is not used
-    /// through a mapping.
+    /// Where the bytes are for host code; of host memory the address itself.
     void* memory = nullptr;
-    /// Mapped or not.
     bool is_host = false;
 };
 

@@ -47,14 +47,13 @@ constexpr long kCapability = 90;
 constexpr int kGreatestPriority = -5;
 
 /// Gives memory of the device, or of the host when that is kNoDevice.
-cudaError_t allocate(void** pointer, std::size_t bytes, int device, char const* count,
-                     bool mapped = false) {
+cudaError_t allocate(void** pointer, std::size_t bytes, int device, char const* count) {
     *pointer = nullptr;
     if (state().breaks_capture(true)) {
         return cudaErrorStreamCaptureUnsupported;
     }
     if (bytes > 0) {
-        *pointer = state().allocate(bytes, device, mapped);
+        *pointer = state().allocate(bytes, device);
         if (*pointer == nullptr) {
             return cudaErrorMemoryAllocation;
         }
@@ -273,22 +272,13 @@ cudaError_t cudaFree(void* pointer) {
     return destroy([&](Lock&) { return free_memory(pointer, current_device_slot(), "cudaFree"); });
 }
 
-cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int flags) {
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
     return call([&](Lock&) {
         if (state().faults.find("host_alloc_fails")) {
             *pointer = nullptr;
             return cudaErrorMemoryAllocation;
         }
-        bool const mapped = (flags & cudaHostAllocMapped) != 0;
-        return allocate(pointer, bytes, kNoDevice, "host_alloc", mapped);
-    });
-}
-
-cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int flags) {
-    return call([&](Lock&) {
-        bool const can_map = flags == 0 && !state().faults.find("mapping_fails");
-        *device = can_map ? state().map(host) : nullptr;
-        return *device == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+        return allocate(pointer, bytes, kNoDevice, "host_alloc");
     });
 }
 

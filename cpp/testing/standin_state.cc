@@ -71,7 +71,7 @@ std::size_t RuntimeState::used_bytes(int device) const {
     return used;
 }
 
-void* RuntimeState::allocate(std::size_t bytes, int device, bool mapped) {
+void* RuntimeState::allocate(std::size_t bytes, int device) {
     std::size_t const rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (device != kNoDevice && rounded > kDeviceBytes - used_bytes(device)) {
         return nullptr;
@@ -85,15 +85,8 @@ void* RuntimeState::allocate(std::size_t bytes, int device, bool mapped) {
     }
     auto const real = reinterpret_cast<std::uintptr_t>(memory);
     std::uintptr_t const address = device == kNoDevice ? real : real ^ kFlipped;
-    allocations[address] = {address, bytes, memory, device, ++allocations_made_, mapped};
+    allocations[address] = {address, bytes, memory, device, ++allocations_made_};
     return reinterpret_cast<void*>(address);
-}
-
-void* RuntimeState::map(void* address) const {
-    auto const host = reinterpret_cast<std::uintptr_t>(address);
-    Allocation const* const found = holder(host);
-    bool const is_mapped = found != nullptr && found->mapped;
-    return is_mapped ? reinterpret_cast<void*>(host ^ kFlipped) : nullptr;
 }
 
 void RuntimeState::free(void* address, int device_or_none, char const* what) {
@@ -153,18 +146,12 @@ Allocation const* RuntimeState::holder(std::uintptr_t address) const {
     return address - found.address < found.bytes ? &found : nullptr;
 }
 
-/// Fills the range in and gives the device of its memory. A mapping is used as memory of the device
-/// and only at the device's address.
+/// Fills the range in and gives the device of its memory.
 int RuntimeState::locate(MemoryRange& range, std::string const& name) const {
-    auto start = reinterpret_cast<std::uintptr_t>(range.address);
-    Allocation const* found = holder(start);
-    bool const is_mapping = found == nullptr;
-    if (is_mapping) {
-        start ^= kFlipped;
-        found = holder(start);
-    }
+    auto const start = reinterpret_cast<std::uintptr_t>(range.address);
+    Allocation const* const found = holder(start);
     std::string const subject = name + ": " + range.what;
-    if (found == nullptr || (is_mapping && !found->mapped)) {
+    if (found == nullptr) {
         contract(subject + " is not in allocated memory (host memory must be page-locked)");
     }
     std::size_t const offset = start - found->address;
@@ -173,9 +160,8 @@ int RuntimeState::locate(MemoryRange& range, std::string const& name) const {
                  std::to_string(found->bytes - offset) + " are there");
     }
     range.is_host = found->device == kNoDevice;
-    bool const used_by_host = range.is_host && !is_mapping;
-    if (range.kind != MemoryKind::kAny && used_by_host != (range.kind == MemoryKind::kHost)) {
-        contract(subject + (used_by_host ? " is host memory" : " is device memory"));
+    if (range.kind != MemoryKind::kAny && range.is_host != (range.kind == MemoryKind::kHost)) {
+        contract(subject + (range.is_host ? " is host memory" : " is device memory"));
     }
     range.allocation = found->number;
     range.memory = static_cast<char*>(found->memory) + offset;
@@ -312,13 +298,8 @@ bool RuntimeState::breaks_capture(bool any_thread) {
 
 /// What a test asks for.
 std::chrono::microseconds RuntimeState::pause(Operation const& operation) const {
-    if (!operation.execution) {
-        return std::chrono::microseconds(faults.find("other_us").value_or(0));
-    }
-    long const over_the_bus = std::ranges::any_of(operation.ranges, &MemoryRange::is_host)
-                                  ? faults.find("mapped_us").value_or(0)
-                                  : 0;
-    return std::chrono::microseconds(faults.find("run_us").value_or(0) + over_the_bus);
+    char const* const fault = operation.execution ? "run_us" : "other_us";
+    return std::chrono::microseconds(faults.find(fault).value_or(0));
 }
 
 void RuntimeState::run_queue(StandinStream& stream) {

@@ -37,8 +37,6 @@ struct Allocation {
     void* memory = nullptr;
     int device = kNoDevice;
     long number = 0;
-    /// The device sees it at another address: of memory of the host.
-    bool mapped = false;
 };
 
 struct StandinEvent;
@@ -158,9 +156,7 @@ class RuntimeState {
 
     std::size_t used_bytes(int device) const;
     /// Null when there is no memory left.
-    void* allocate(std::size_t bytes, int device, bool mapped);
-    /// The device's address of mapped memory of the host; null of any other.
-    void* map(void* address) const;
+    void* allocate(std::size_t bytes, int device);
     /// Aborts when `address` is none of them or is in use.
     void free(void* address, int device_or_none, char const* what);
 

@@ -179,7 +179,6 @@ mod with_tensorrt {
             cuda_library_dir: config.engine.tensorrt.cuda_library_dir.clone(),
             devices: vec![device],
             graph_tokens: 0,
-            mapped_tokens: 0,
             precision: config.engine.precision,
             buckets: vec![Bucket { rows: 1, length }],
         };

@@ -242,7 +242,6 @@ impl Loader<'_> {
             cuda_library_dir: config.cuda_library_dir.clone(),
             devices: config.devices.clone(),
             graph_tokens: config.graph_tokens.as_usize(),
-            mapped_tokens: config.mapped_tokens.as_usize(),
             precision: self.config.engine.precision,
             buckets: shapes.prepared().to_vec(),
         };

@@ -213,12 +213,6 @@ settings! {
             "batches of at most this many padded tokens run from captured CUDA graphs, where that \
             is measured to save time; 0 captures none",
             commands: &[Bench, Offline];
-        /// Two copies are a good part of a short run, and hardly one of a long run.
-        mapped_tokens: number(MappedTokens, 0..=65_536, "tokens", 512),
-            "cuda-mapped-tokens", "N",
-            "captured batches of at most this many padded tokens use the host's memory in place \
-            of copies, where that is measured to save time; 0 copies all",
-            commands: &[Bench, Offline];
     }
 
     /// What is done about batches that do not end.

@@ -48,8 +48,6 @@ pub struct TensorRtOptions {
     pub devices: Vec<usize>,
     /// Buckets of at most so many tokens run from a captured CUDA graph.
     pub graph_tokens: usize,
-    /// Captured buckets of at most so many tokens may run without copies.
-    pub mapped_tokens: usize,
     /// A named one must be the plan's own.
     pub precision: PrecisionChoice,
     /// Shapes that may be asked for; the canary runs in the smallest ones that the plan covers.
@@ -69,8 +67,6 @@ struct Device {
 struct Shared {
     places: Places,
     captured_graphs: AtomicU64,
-    /// Of the captured ones: those that run without copies.
-    mapped_graphs: AtomicU64,
     refused_graphs: AtomicU64,
     /// By place; none of them for a library that compiles nothing on the device.
     kernels: Vec<KernelFile>,
@@ -78,8 +74,8 @@ struct Shared {
 
 impl Shared {
     /// All counters of graphs.
-    const fn graphs(&self) -> [&AtomicU64; 3] {
-        [&self.captured_graphs, &self.mapped_graphs, &self.refused_graphs]
+    const fn graphs(&self) -> [&AtomicU64; 2] {
+        [&self.captured_graphs, &self.refused_graphs]
     }
 }
 
@@ -91,7 +87,6 @@ pub struct TensorRtEngine {
     cuda: Cuda,
     facts: GraphFacts,
     graph_tokens: usize,
-    mapped_tokens: usize,
     shared: Arc<Shared>,
 }
 
@@ -146,7 +141,6 @@ impl TensorRtEngine {
             shared: Arc::new(Shared {
                 places: Places::new(devices.len()),
                 captured_graphs: AtomicU64::new(0),
-                mapped_graphs: AtomicU64::new(0),
                 refused_graphs: AtomicU64::new(0),
                 kernels,
             }),
@@ -155,7 +149,6 @@ impl TensorRtEngine {
             cuda,
             facts: GraphFacts::of(manifest),
             graph_tokens: options.graph_tokens,
-            mapped_tokens: options.mapped_tokens,
         };
         engine.check_canary(manifest, &options.buckets)?;
         Ok(engine)
@@ -268,7 +261,6 @@ impl TensorRtEngine {
         let request = SessionRequest {
             shapes: buckets.iter().copied().map(Shape::from).collect(),
             captured_tokens_max: tokens(self.graph_tokens),
-            mapped_tokens_max: tokens(self.mapped_tokens),
         };
         let engine = &self.devices[lease.place].engine;
         let session = engine.open_session(&request).map_err(fault)?;
@@ -297,7 +289,6 @@ impl Engine for TensorRtEngine {
         let graphs = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut figures = vec![
             ("captured_graphs".to_owned(), graphs(&self.shared.captured_graphs)),
-            ("mapped_graphs".to_owned(), graphs(&self.shared.mapped_graphs)),
             ("refused_graphs".to_owned(), graphs(&self.shared.refused_graphs)),
         ];
         for device in &self.devices {

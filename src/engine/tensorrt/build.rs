@@ -222,7 +222,6 @@ fn try_plan(
         cuda_library_dir: options.cuda_library_dir.clone(),
         devices: vec![target.device.index],
         graph_tokens: 0,
-        mapped_tokens: 0,
         precision: target.precision,
         buckets: longest.map(|length| Bucket { rows: 1, length }).collect(),
     };

@@ -131,7 +131,6 @@ mod bridge {
     struct SessionRequest {
         shapes: Vec<Shape>,
         captured_tokens_max: i64,
-        mapped_tokens_max: i64,
     }
 
     /// Pinned memory of the staged shape, row-major `[rows, length]`, and for the last one
@@ -147,7 +146,6 @@ mod bridge {
     #[derive(Debug, Clone)]
     struct SessionReport {
         captured: i32,
-        mapped: i32,
         plain: i32,
         refused: String,
     }

@@ -67,7 +67,7 @@ impl Session for TensorRtSession {
     fn warmed_up(&mut self) {
         let report = self.session.report();
         let refused = i32::from(!report.refused.is_empty());
-        let seen = [report.captured, report.mapped, refused];
+        let seen = [report.captured, refused];
         let shared = &self.lease.shared;
         for ((counter, seen), counted) in
             shared.graphs().into_iter().zip(seen).zip(&mut self.counted)
@@ -76,8 +76,8 @@ impl Session for TensorRtSession {
             counter.fetch_add(seen.saturating_sub(*counted), Ordering::Relaxed);
             *counted = seen;
         }
-        let (captured, mapped, plain) = (report.captured, report.mapped, report.plain);
-        tracing::debug!(captured, mapped, plain, "a session is warm");
+        let (captured, plain) = (report.captured, report.plain);
+        tracing::debug!(captured, plain, "a session is warm");
         if let Some(file) = shared.kernels.get(self.lease.place) {
             file.keep(&self.session.kernels());
         }
