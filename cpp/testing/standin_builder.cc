@@ -133,19 +133,6 @@ ITensor* Network::addInput(char const* name, DataType type, Dims const& dims) no
     return inputs_.back();
 }
 
-IMatrixMultiplyLayer* Network::addMatrixMultiply(ITensor& left, MatrixOperation, ITensor& right,
-                                                 MatrixOperation) noexcept {
-    Dims dims = left.getDimensions();
-    dims.d[dims.nbDims - 1] = right.getDimensions().d[dims.nbDims - 1];
-    ITensor* const output =
-        add_tensor("product " + std::to_string(layers_.size()), left.getType(), dims);
-    auto layer = std::make_shared<LayerOwner<IMatrixMultiplyLayer>>(
-        LayerType::kMATRIX_MULTIPLY, std::vector<ITensor*>{&left, &right}, output);
-    IMatrixMultiplyLayer* const made = layer.get();
-    layers_.push_back(std::move(layer));
-    return made;
-}
-
 std::int32_t Network::getNbLayers() const noexcept { return count(layers_.size()); }
 
 ILayer* Network::getLayer(std::int32_t index) const noexcept {

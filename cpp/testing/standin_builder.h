@@ -24,7 +24,6 @@ class NetworkTensor final : public TrapTensor {
  public:
     NetworkTensor(std::string name, DataType type, Dims dims)
         : name_(std::move(name)), type_(type), dims_(dims) {}
-    void setName(char const* name) noexcept override { name_ = name; }
     char const* getName() const noexcept override { return name_.c_str(); }
     Dims getDimensions() const noexcept override { return dims_; }
     DataType getType() const noexcept override { return type_; }
@@ -58,9 +57,6 @@ class Network final : public TrapNetworkDefinition {
 
     ITensor* addInput(char const* name, DataType type, Dims const& dims) noexcept override;
     void markOutput(ITensor& tensor) noexcept override { outputs_.push_back(&tensor); }
-    IMatrixMultiplyLayer* addMatrixMultiply(ITensor& left, MatrixOperation left_operation,
-                                            ITensor& right,
-                                            MatrixOperation right_operation) noexcept override;
     std::int32_t getNbLayers() const noexcept override;
     ILayer* getLayer(std::int32_t index) const noexcept override;
     std::int32_t getNbInputs() const noexcept override;

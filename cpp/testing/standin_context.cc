@@ -66,27 +66,16 @@ StandinContext::~StandinContext() noexcept {
     --contexts_;
 }
 
-void StandinContext::setName(char const* name) noexcept {
-    Guard const guard(*this);
-    name_ = name;
-}
-
-char const* StandinContext::getName() const noexcept { return name_.c_str(); }
-
 void StandinContext::setErrorRecorder(IErrorRecorder* recorder) noexcept {
     Guard const guard(*this);
     reporter_.set_recorder(recorder);
 }
-
-IErrorRecorder* StandinContext::getErrorRecorder() const noexcept { return reporter_.recorder(); }
 
 void StandinContext::setProfiler(IProfiler* profiler) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setProfiler");
     profiler_ = profiler;
 }
-
-IProfiler* StandinContext::getProfiler() const noexcept { return profiler_; }
 
 bool StandinContext::setOptimizationProfileAsync(std::int32_t profile,
                                                  cudaStream_t stream) noexcept {
@@ -116,11 +105,6 @@ bool StandinContext::setOptimizationProfileAsync(std::int32_t profile,
         binding.refused = false;
     }
     return true;
-}
-
-std::int32_t StandinContext::getOptimizationProfile() const noexcept {
-    Guard const guard(*this);
-    return profile_;
 }
 
 StandinContext::Binding* StandinContext::find(char const* name, bool input, bool output) {
@@ -188,25 +172,6 @@ Dims StandinContext::getTensorShape(char const* name) const noexcept {
     return dims_of(is_known ? tensor->sizes_of(*shape()) : tensor->dims);
 }
 
-bool StandinContext::allInputDimensionsSpecified() const noexcept {
-    Guard const guard(*this);
-    return all_shapes_set();
-}
-
-std::int32_t StandinContext::inferShapes(std::int32_t count, char const** names) noexcept {
-    Guard const guard(*this);
-    std::int32_t missing = 0;
-    for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        if (plan_->tensors[index].input && !bindings_[index].sizes) {
-            if (missing < count && names != nullptr) {
-                names[missing] = plan_->tensors[index].name.c_str();
-            }
-            ++missing;
-        }
-    }
-    return missing;
-}
-
 bool StandinContext::bind(char const* name, void const* data, bool input, bool output) {
     Guard const guard(*this);
     expect_not_captured(*use_, "setTensorAddress");
@@ -227,22 +192,6 @@ bool StandinContext::bind(char const* name, void const* data, bool input, bool o
 
 bool StandinContext::setTensorAddress(char const* name, void* data) noexcept {
     return bind(name, data, true, true);
-}
-
-void const* StandinContext::getTensorAddress(char const* name) const noexcept {
-    Guard const guard(*this);
-    PlanTensor const* const tensor = engine_.find(name);
-    return tensor == nullptr
-               ? nullptr
-               : bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())].address;
-}
-
-bool StandinContext::setInputTensorAddress(char const* name, void const* data) noexcept {
-    return bind(name, data, true, false);
-}
-
-bool StandinContext::setOutputTensorAddress(char const* name, void* data) noexcept {
-    return bind(name, data, false, true);
 }
 
 // The size is compared with what the profile needs that is selected now, and what is too small is
@@ -406,13 +355,5 @@ bool StandinContext::enqueueV3(cudaStream_t stream) noexcept {
     }
     return true;
 }
-
-#ifdef DUOVEC_RTX
-bool StandinContext::isStreamCapturable(cudaStream_t stream) const noexcept {
-    Guard const guard(*this);
-    expect_usable(stream, "isStreamCapturable");
-    return plan_->user_allocation;
-}
-#endif
 
 }  // namespace duovec::standin

@@ -131,10 +131,6 @@ void Runtime::setErrorRecorder(IErrorRecorder* recorder) noexcept {
     reporter_.set_recorder(recorder);
 }
 
-IErrorRecorder* Runtime::getErrorRecorder() const noexcept { return reporter_.recorder(); }
-
-ILogger* Runtime::getLogger() const noexcept { return &reporter_.logger(); }
-
 #ifdef DUOVEC_RTX
 std::int64_t Runtime::getEngineHeaderSize() const noexcept {
     return static_cast<std::int64_t>(plan_header_bytes(kFlavourName));
@@ -239,12 +235,6 @@ RuntimeConfig::getDynamicShapesKernelSpecializationStrategy() const noexcept {
     return kernels_;
 }
 
-bool RuntimeConfig::setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept {
-    graphs_ = strategy;
-    return true;
-}
-
-CudaGraphStrategy RuntimeConfig::getCudaGraphStrategy() const noexcept { return graphs_; }
 #endif
 
 StandinEngine::StandinEngine(StandinPlan plan, Reporter const& parent, std::atomic<int>& engines)
@@ -270,15 +260,8 @@ PlanTensor const* StandinEngine::find(char const* name) const {
 
 std::int32_t StandinEngine::getNbLayers() const noexcept { return kLayers; }
 
-std::int32_t StandinEngine::getNbAuxStreams() const noexcept { return 0; }
-
 std::int32_t StandinEngine::getNbIOTensors() const noexcept {
     return static_cast<std::int32_t>(plan_->tensors.size());
-}
-
-char const* StandinEngine::getIOTensorName(std::int32_t index) const noexcept {
-    auto const at = static_cast<std::size_t>(index);
-    return at < plan_->tensors.size() ? plan_->tensors[at].name.c_str() : nullptr;
 }
 
 TensorIOMode StandinEngine::getTensorIOMode(char const* name) const noexcept {
@@ -302,10 +285,6 @@ Dims StandinEngine::getTensorShape(char const* name) const noexcept {
     return dims_of(tensor->dims);
 }
 
-TensorLocation StandinEngine::getTensorLocation(char const*) const noexcept {
-    return TensorLocation::kDEVICE;
-}
-
 std::int32_t StandinEngine::getNbOptimizationProfiles() const noexcept {
     return static_cast<std::int32_t>(plan_->profiles.size());
 }
@@ -322,10 +301,6 @@ Dims StandinEngine::getProfileShape(char const* name, std::int32_t profile,
                         : select == OptProfileSelector::kOPT ? range.opt
                                                              : range.max;
     return dims_of(tensor->sizes_of(shape));
-}
-
-std::int64_t StandinEngine::getDeviceMemorySizeV2() const noexcept {
-    return std::ranges::max(plan_->scratch);
 }
 
 std::int64_t StandinEngine::getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept {
@@ -419,8 +394,6 @@ IExecutionContext* StandinEngine::createExecutionContextWithRuntimeConfig(
 void StandinEngine::setErrorRecorder(IErrorRecorder* recorder) noexcept {
     reporter_.set_recorder(recorder);
 }
-
-IErrorRecorder* StandinEngine::getErrorRecorder() const noexcept { return reporter_.recorder(); }
 
 }  // namespace duovec::standin
 

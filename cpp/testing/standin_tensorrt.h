@@ -81,8 +81,6 @@ class Runtime final : public TrapRuntime {
 
     ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
-    IErrorRecorder* getErrorRecorder() const noexcept override;
-    ILogger* getLogger() const noexcept override;
     void setEngineHostCodeAllowed(bool allowed) noexcept override { host_code_allowed_ = allowed; }
     bool getEngineHostCodeAllowed() const noexcept override { return host_code_allowed_; }
 #ifdef DUOVEC_RTX
@@ -140,8 +138,6 @@ class RuntimeConfig final : public TrapRuntimeConfig {
         DynamicShapesKernelSpecializationStrategy strategy) noexcept override;
     DynamicShapesKernelSpecializationStrategy getDynamicShapesKernelSpecializationStrategy()
         const noexcept override;
-    bool setCudaGraphStrategy(CudaGraphStrategy strategy) noexcept override;
-    CudaGraphStrategy getCudaGraphStrategy() const noexcept override;
 #endif
 
  private:
@@ -150,7 +146,6 @@ class RuntimeConfig final : public TrapRuntimeConfig {
     IRuntimeCache const* cache_ = nullptr;
     DynamicShapesKernelSpecializationStrategy kernels_ =
         DynamicShapesKernelSpecializationStrategy::kLAZY;
-    CudaGraphStrategy graphs_ = CudaGraphStrategy::kDISABLED;
 #endif
 };
 
@@ -174,17 +169,13 @@ class StandinEngine final : public TrapCudaEngine {
     PlanTensor const* find(char const* name) const;
 
     std::int32_t getNbLayers() const noexcept override;
-    std::int32_t getNbAuxStreams() const noexcept override;
     std::int32_t getNbIOTensors() const noexcept override;
-    char const* getIOTensorName(std::int32_t index) const noexcept override;
     TensorIOMode getTensorIOMode(char const* name) const noexcept override;
     DataType getTensorDataType(char const* name) const noexcept override;
     Dims getTensorShape(char const* name) const noexcept override;
-    TensorLocation getTensorLocation(char const* name) const noexcept override;
     std::int32_t getNbOptimizationProfiles() const noexcept override;
     Dims getProfileShape(char const* name, std::int32_t profile,
                          OptProfileSelector select) const noexcept override;
-    std::int64_t getDeviceMemorySizeV2() const noexcept override;
     std::int64_t getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept override;
     IExecutionContext* createExecutionContext(
         ExecutionContextAllocationStrategy strategy) noexcept override;
@@ -193,7 +184,6 @@ class StandinEngine final : public TrapCudaEngine {
         IRuntimeConfig* config) noexcept override;
     IEngineInspector* createEngineInspector() const noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
-    IErrorRecorder* getErrorRecorder() const noexcept override;
 
  private:
     Reporter reporter_;
@@ -216,27 +206,14 @@ class StandinContext final : public TrapExecutionContext {
     void specialize(RuntimeCache* cache) { compiles_ = true, cache_ = cache; }
 #endif
 
-    void setName(char const* name) noexcept override;
-    char const* getName() const noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
-    IErrorRecorder* getErrorRecorder() const noexcept override;
     void setProfiler(IProfiler* profiler) noexcept override;
-    IProfiler* getProfiler() const noexcept override;
     bool setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept override;
-    std::int32_t getOptimizationProfile() const noexcept override;
     bool setInputShape(char const* name, Dims const& dims) noexcept override;
     Dims getTensorShape(char const* name) const noexcept override;
-    bool allInputDimensionsSpecified() const noexcept override;
-    std::int32_t inferShapes(std::int32_t count, char const** names) noexcept override;
     bool setTensorAddress(char const* name, void* data) noexcept override;
-    void const* getTensorAddress(char const* name) const noexcept override;
-    bool setInputTensorAddress(char const* name, void const* data) noexcept override;
-    bool setOutputTensorAddress(char const* name, void* data) noexcept override;
     void setDeviceMemoryV2(void* memory, std::int64_t size) noexcept override;
     bool enqueueV3(cudaStream_t stream) noexcept override;
-#ifdef DUOVEC_RTX
-    bool isStreamCapturable(cudaStream_t stream) const noexcept override;
-#endif
 
  private:
     /// What was set for a tensor.
@@ -269,7 +246,6 @@ class StandinContext final : public TrapExecutionContext {
     std::atomic<int>& contexts_;
     std::shared_ptr<ContextUse> use_ = std::make_shared<ContextUse>();
     mutable std::atomic<bool> busy_ = false;
-    std::string name_;
     std::vector<Binding> bindings_;
     /// A new context has the first one.
     std::int32_t profile_ = 0;
