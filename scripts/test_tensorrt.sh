@@ -237,12 +237,11 @@ test_cpp() {
 
 # run_programs: of the tests that need the stand-ins or the real library for builds.
 run_programs() {
-    step "tensorrt: unit tests" "$(program_of lib)" engine:: package::
     step "tensorrt: the server on stand-ins" "$(program_of tensorrt_serve)"
-    # Without what compares both major versions, and what is about TensorRT-RTX alone.
+    # What the major versions differ in; what a session does with CUDA is the same.
     step "tensorrt: the server on stand-ins of TensorRT 10" env \
         "DUOVEC_TEST_STANDIN_DIR=$WORK/standins/10" "$(program_of tensorrt_serve)" \
-        --skip range:: --skip gpu_check::
+        both_flavours half_precision builds:: plans::
     step "tensorrt: real builds" "$(program_of tensorrt_build)"
 }
 
