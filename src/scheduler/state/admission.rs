@@ -40,8 +40,7 @@ const LOAD_SPAN: Duration = Duration::from_secs(5);
 /// Part of the workers' time that is promised to those that come back; others go on arriving.
 const PROMISED_PART: f64 = 0.5;
 
-/// Of the queue's places, one of so many is for requests that fill no more than one of so many of
-/// those.
+/// An eighth of the queue is kept for small requests: those of at most an eighth of what is kept.
 const KEPT_PART: usize = 8;
 
 /// Part of the workers' time for texts that seem to need more than their time by a single run.

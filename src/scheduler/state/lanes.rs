@@ -174,9 +174,9 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether the worker may run what waits now.
     pub(super) fn may_start(&self, now: Moment, worker: usize) -> bool {
-        let width = |worker| self.lanes.width(worker);
-        self.has_free_cores(&self.taken(), worker)
-            && self.next_lane(now).is_some_and(|next| width(next) == width(worker))
+        let (taken, width) = (self.taken(), |worker| self.lanes.width(worker));
+        self.has_free_cores(&taken, worker)
+            && self.next_lane(now, &taken).is_some_and(|next| width(next) == width(worker))
     }
 
     /// Wakes the worker of the lane that is to run what waits. While a worker is on its way already
@@ -185,7 +185,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || self.workers.iter().any(|worker| worker.told) {
             return None;
         }
-        let worker = self.next_lane(now)?;
+        let worker = self.next_lane(now, &self.taken())?;
         let state = &mut self.workers[worker];
         // A worker that does not idle is going to ask by itself.
         std::mem::take(&mut state.idle).then(|| {
@@ -212,12 +212,12 @@ impl<T: Clone> SchedulerState<T> {
         (self.waiting.tokens() * width).div_ceil(free.max(width))
     }
 
-    /// The lane on which the next batch runs; `None` while none is free.
-    fn next_lane(&self, now: Moment) -> Option<usize> {
+    /// The lane on which the next batch runs while these cores are taken; `None` while none is
+    /// free.
+    fn next_lane(&self, now: Moment, taken: &[bool]) -> Option<usize> {
         let LaneTree { all, cores, .. } = &self.lanes;
-        let taken = self.taken();
         let is_free =
-            |&worker: &usize| self.workers[worker].live && self.has_free_cores(&taken, worker);
+            |&worker: &usize| self.workers[worker].live && self.has_free_cores(taken, worker);
         let free: Vec<usize> = (0..all.len()).filter(is_free).collect();
         let crowd = self.lanes.crowd(now).round() as usize;
         let most = cores / self.runs_and_waits().max(crowd).max(1);
