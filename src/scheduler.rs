@@ -1,18 +1,18 @@
 //! The bounded handle between requests and workers: submit → future, ask for work → job.
 //!
-//! `state` decides and does nothing; what is here does what it says and decides nothing. The life
-//! of a request of two texts, whose client waits, and of one whose client leaves:
+//! `state` decides; this module does what follows. The life of a request of two texts, whose client
+//! waits, and of one whose client leaves:
 //!
-//! | called by | event | the machine says | what the caller gets |
+//! | called by | step of the state machine | its answer and effects | what the caller gets |
 //! |---|---|---|---|
-//! | the service: `submit` | `Submit` | `Accept` 0..2, `Wake` | a `Ticket`; a worker wakes |
-//! | worker 0: `next_work` | `AskForWork` | `Run` 0 and 1 | a `Job` |
-//! | worker 0: `Job::complete` | `BatchDone` | `Answer` 0 and 1 | its rows; the ticket resolves |
-//! | the service: `submit` | `Submit` | `Accept` 2..4 | a `Ticket`; the worker is busy |
-//! | the ticket's drop | `Cancel` 2..4 | | the items have left the queue |
+//! | the service: `submit` | `submit` | items 0..2; a worker is woken | a `Ticket` |
+//! | worker 0: `next_work` | `ask_for_work` | a run of 0 and 1 | a `Job` |
+//! | worker 0: `Job::complete` | `complete_batch` | answers of 0 and 1 | its ticket resolves |
+//! | the service: `submit` | `submit` | items 2..4; the worker is busy | a `Ticket` |
+//! | the ticket's drop | `cancel` 2..4 | | the items have left the queue |
 //!
-//! One lock guards the state machine and is held for microseconds. What the machine says is done
-//! outside of it: waking workers, answering requests, writing rows.
+//! One lock guards the state machine and is held for microseconds. Workers are woken and requests
+//! answered outside of it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -47,8 +47,8 @@ pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
 pub(crate) use recording::Ran;
 pub use refusal::Refusal;
 pub(crate) use state::Announced;
-use state::{Action, Event, SchedulerState, StateConfig};
 pub use state::{Counts, Lane, WidthFigures};
+use state::{Effects, SchedulerState, StateConfig};
 pub(crate) use submission::Reservation;
 pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};
@@ -123,16 +123,13 @@ pub(crate) enum Work {
 /// How often a worker that wants to warm up looks whether it may.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Items whose requests are to be told why they get no rows; done outside of the lock.
-type Ended = Vec<(QueuedItem, RunError)>;
-
 #[derive(Debug)]
 struct Inner {
     state: Mutex<SchedulerState<QueuedItem>>,
     shapes: Shapes,
     /// One for each worker.
     work: Vec<Condvar>,
-    empty: Notify,
+    drained: Notify,
     clock: Arc<dyn Clock>,
     digester: Digester,
     /// Absent when nothing is to be kept.
@@ -156,7 +153,7 @@ impl Scheduler {
             state: Mutex::new(SchedulerState::new(state_config, shapes.clone())),
             shapes,
             work: (0..workers).map(|_| Condvar::new()).collect(),
-            empty: Notify::new(),
+            drained: Notify::new(),
             clock,
             digester: Digester::default(),
             cache: RowCache::new(cache_bytes),
@@ -199,40 +196,40 @@ impl Scheduler {
 
     /// Takes nothing new; what was taken is still run.
     pub fn drain(&self) {
-        self.apply(&Event::Drain);
+        self.step(|state, _| state.drain());
     }
 
-    /// Resolves when nothing waits and nothing runs.
+    /// Resolves when nothing waits, nothing runs, and nothing new is taken.
     pub(crate) async fn drained(&self) {
         loop {
-            let empty = self.0.empty.notified();
-            tokio::pin!(empty);
+            let drained = self.0.drained.notified();
+            tokio::pin!(drained);
             // Registered before the look, so that the last item's end cannot be missed.
-            empty.as_mut().enable();
-            if self.0.state.lock().is_empty() {
+            drained.as_mut().enable();
+            if self.0.state.lock().is_drained() {
                 return;
             }
-            empty.await;
+            drained.await;
         }
     }
 
     /// Answers everything that waits with `NoWorker` and sends the workers home.
     pub fn close(&self) {
-        self.apply(&Event::Close);
+        self.step(|state, _| state.close());
     }
 
     pub(super) fn cancel(&self, items: Range<Sequence>) {
-        self.apply(&Event::Cancel { items });
+        self.step(|state, _| state.cancel(&items));
     }
 
     /// The worker has a session, and what it was to run before jobs has run.
     pub(crate) fn worker_opened(&self, worker: usize) {
-        self.apply(&Event::WorkerOpened { worker });
+        self.step(|state, _| state.open_worker(worker));
     }
 
     /// The worker has no session any more. Its job is gone already, unless its thread hangs.
     pub(crate) fn worker_lost(&self, worker: usize) {
-        self.apply(&Event::WorkerLost { worker });
+        self.step(|state, now| state.lose_worker(now, worker));
     }
 
     /// Counts a worker that was replaced.
@@ -255,13 +252,13 @@ impl Scheduler {
             if state.is_closed() {
                 return None;
             }
-            let actions = state.handle(self.now(), &Event::AskForWork { worker });
-            if !actions.is_empty() {
+            let run = state.ask_for_work(self.now(), worker);
+            let effects = state.take_effects();
+            if run.is_some() || !effects.is_empty() {
                 drop(state);
-                let (job, ended) = self.carry_out(actions);
-                self.answer_ended(ended);
-                if let Some(job) = job {
-                    return Some(Work::Run(job));
+                self.carry_out(effects);
+                if let Some(run) = run {
+                    return Some(Work::Run(Job::new(self.clone(), worker, run)));
                 }
                 state = self.0.state.lock();
                 continue;
@@ -279,7 +276,7 @@ impl Scheduler {
                 _ => LOOK_INTERVAL,
             };
             if left.is_zero() {
-                state.handle(self.now(), &Event::WarmUp { worker, bucket });
+                state.warm_up(self.now(), worker, bucket);
                 return Some(Work::WarmUp);
             }
             self.0.work[worker].wait_for(&mut state, left);
@@ -297,9 +294,10 @@ impl Scheduler {
 
     /// The worker's warm-up of a shape is over; it ran, or it did not.
     pub(crate) fn warm_up_ended(&self, worker: usize, ran: bool) {
-        let (done, failed) =
-            (Event::BatchDone { worker, failed: &[] }, Event::BatchFailed { worker });
-        self.apply(if ran { &done } else { &failed });
+        self.step(|state, now| match ran {
+            true => state.complete_batch(now, worker, &[], false),
+            false => state.fail_batch(worker),
+        });
     }
 
     /// Predicted time of one run on a worker; `None` before anything was measured.
@@ -322,66 +320,35 @@ impl Scheduler {
         &self.0.incidents
     }
 
-    /// Takes in what happened now; what is to be done is done outside of the lock.
-    fn handle(&self, event: &Event<'_, QueuedItem>) -> Vec<Action<QueuedItem>> {
-        self.0.state.lock().handle(self.0.clock.now(), event)
+    /// One step of the state machine, and what it has to be followed by.
+    fn step<R>(&self, step: impl FnOnce(&mut SchedulerState<QueuedItem>, Moment) -> R) -> R {
+        let mut state = self.0.state.lock();
+        let answer = step(&mut state, self.now());
+        let (effects, drained) = (state.take_effects(), state.is_drained());
+        drop(state);
+        self.carry_out(effects);
+        if drained {
+            self.0.drained.notify_waiters();
+        }
+        answer
     }
 
-    /// An event whose actions end items or wake workers.
-    fn apply(&self, event: &Event<'_, QueuedItem>) {
-        let actions = self.handle(event);
-        let (_, ended) = self.carry_out(actions);
-        self.answer_ended(ended);
-        self.notify_if_empty();
+    fn carry_out(&self, effects: Effects<QueuedItem>) {
+        let Effects { expired, abandoned, woken } = effects;
+        for (_, item) in expired {
+            item.pending.fail(RunError::Expired);
+        }
+        for (_, item) in abandoned {
+            item.pending.fail(RunError::NoWorker);
+        }
+        for worker in woken {
+            self.0.work[worker].notify_one();
+        }
     }
 
     fn now(&self) -> Moment {
         self.0.clock.now()
     }
-
-    fn answer_ended(&self, ended: Ended) {
-        if ended.is_empty() {
-            return;
-        }
-        for (item, error) in ended {
-            item.pending.fail(error);
-        }
-        self.notify_if_empty();
-    }
-
-    fn notify_if_empty(&self) {
-        if self.0.state.lock().is_empty() {
-            self.0.empty.notify_waiters();
-        }
-    }
-
-    /// Does what the state machine says, outside of the lock; gives the job of a worker that asked
-    /// for work, and the items that ended.
-    fn carry_out(&self, actions: Vec<Action<QueuedItem>>) -> (Option<Job>, Ended) {
-        let mut job = None;
-        let mut ended = Vec::new();
-        for action in actions {
-            match action {
-                Action::Run { worker, bucket, priority, items } => {
-                    job = Some(Job::new(self.clone(), worker, bucket, priority, items));
-                }
-                Action::Expire { content, .. } => ended.push((content, RunError::Expired)),
-                Action::Abandon { content, .. } => ended.push((content, RunError::NoWorker)),
-                Action::Wake { worker } => wake(&self.0.work[worker]),
-                Action::WakeAll => self.0.work.iter().for_each(wake),
-                // Whoever ends a batch answers its items.
-                Action::Accept { .. }
-                | Action::Refuse(_)
-                | Action::Reserve(_)
-                | Action::Answer { .. } => {}
-            }
-        }
-        (job, ended)
-    }
-}
-
-fn wake(condvar: &Condvar) {
-    condvar.notify_one();
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
+use duovec::batch::Priority;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::{Shapes, WaitingItem, WaitingItems};
-use duovec::batch::{Priority, Vectors};
 use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxBatchTokens};
 use duovec::scheduler::Refusal;
-use duovec::scheduler::state::{Action, Event, Lane, SchedulerState, StateConfig};
+use duovec::scheduler::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};
 use fastrand::Rng;
 
 fn shapes() -> Shapes {
@@ -60,7 +60,7 @@ impl Server {
         let config = StateConfig { capacity: 1_000_000, lanes: Lane::apart(1) };
         let mut state = SchedulerState::new(config, shapes());
         state.set_cost(Fit { model: CostModel::default(), median_error: 0.0 });
-        state.handle(Moment::START, &Event::WorkerOpened { worker: 0 });
+        state.open_worker(0);
         let (left, work) = (HashMap::new(), WorkDone::default());
         Self { state, slowness, running: None, asks: true, left, work }
     }
@@ -68,28 +68,11 @@ impl Server {
     /// Accepts a request, or says after which time it may come back.
     fn submit(&mut self, now: Moment, number: usize, asked: &Asked) -> Result<(), Duration> {
         let contents: Vec<Text> = asked.tokens.iter().map(|&tokens| (number, tokens)).collect();
-        let actions = self.state.handle(
-            now,
-            &Event::Submit {
-                tokens: &asked.tokens,
-                contents: &contents,
-                digests: &[],
-                vectors: Vectors::Both,
-                priority: None,
-                deadline: asked.sent + asked.timeout,
-                reserved: None,
-            },
-        );
-        for action in actions {
-            match action {
-                Action::Refuse(Refusal::Full { retry_after } | Refusal::Late { retry_after }) => {
-                    return Err(retry_after);
-                }
-                Action::Refuse(refusal) => panic!("{refusal}"),
-                Action::Wake { .. } | Action::WakeAll => self.asks = true,
-                _ => {}
-            }
-        }
+        let new = NewRequest::of(&asked.tokens, asked.sent + asked.timeout);
+        self.state.submit(now, new, &contents).map_err(|refusal| match refusal {
+            Refusal::Full { retry_after } | Refusal::Late { retry_after } => retry_after,
+            other => panic!("{other}"),
+        })?;
         self.left.insert(number, asked.tokens.len());
         Ok(())
     }
@@ -97,7 +80,7 @@ impl Server {
     /// Ends the run; gives the requests whose last text it had.
     fn finish(&mut self, now: Moment) -> Vec<usize> {
         let (_, texts) = self.running.take().expect("a run ends");
-        self.state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
+        self.state.complete_batch(now, 0, &[], false);
         self.asks = true;
         let mut answered = Vec::new();
         for (number, tokens) in texts {
@@ -114,27 +97,21 @@ impl Server {
 
     /// Starts a run if the worker is idle and something waits; gives the requests that expired.
     fn start(&mut self, now: Moment) -> Vec<usize> {
-        let mut expired = Vec::new();
-        if !std::mem::take(&mut self.asks) {
-            return expired;
-        }
-        for action in self.state.handle(now, &Event::AskForWork { worker: 0 }) {
-            match action {
-                Action::Run { bucket, items, .. } => {
-                    let time = CostModel::default().predict(bucket).mul_f64(self.slowness);
-                    self.work.padded_tokens += bucket.tokens();
-                    self.work.longest = self.work.longest.max(time);
-                    let texts = items.into_iter().map(|(_, text)| text).collect();
-                    self.running = Some((now + time, texts));
-                }
-                // All texts of a request that wait expire together.
-                Action::Expire { content: (number, _), .. } => {
-                    expired.extend(self.left.remove(&number).map(|_| number));
-                }
-                _ => {}
+        let mut effects = self.state.take_effects();
+        self.asks |= !effects.woken.is_empty();
+        if std::mem::take(&mut self.asks) {
+            if let Some(Run { bucket, items, .. }) = self.state.ask_for_work(now, 0) {
+                let time = CostModel::default().predict(bucket).mul_f64(self.slowness);
+                self.work.padded_tokens += bucket.tokens();
+                self.work.longest = self.work.longest.max(time);
+                let texts = items.into_iter().map(|(_, text)| text).collect();
+                self.running = Some((now + time, texts));
             }
+            effects.expired.extend(self.state.take_effects().expired);
         }
-        expired
+        // All texts of a request that wait expire together.
+        let numbers = effects.expired.into_iter().map(|(_, (number, _))| number);
+        numbers.filter(|number| self.left.remove(number).is_some()).collect()
     }
 }
 

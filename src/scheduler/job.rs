@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::Scheduler;
-use super::state::{Action, Digest, Event};
+use super::state::{Digest, ItemAnswer, Run};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
-use crate::batch::plan::Sequence;
 use crate::batch::{Bucket, Place, Priority, TokenIds, Vectors};
 use crate::clock::Moment;
 use crate::dense::is_finite;
@@ -61,18 +60,9 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(
-        scheduler: Scheduler,
-        worker: usize,
-        bucket: Bucket,
-        priority: Priority,
-        items: Vec<(Sequence, QueuedItem)>,
-    ) -> Self {
-        let item = |(_, queued): (Sequence, QueuedItem)| JobItem {
-            ids: queued.ids,
-            digest: queued.digest,
-            priority,
-        };
+    pub(super) fn new(scheduler: Scheduler, worker: usize, run: Run<QueuedItem>) -> Self {
+        let Run { bucket, priority, items } = run;
+        let item = |(_, QueuedItem { ids, digest, .. })| JobItem { ids, digest, priority };
         let (items, started) = (items.into_iter().map(item).collect(), scheduler.now());
         Self { bucket, items, in_parts: false, started, worker, scheduler }
     }
@@ -85,11 +75,11 @@ impl Job {
         let lost = |row: &RowOrError| row.as_ref().map_or(Some(Vectors::Both), |row| row.lost);
         let failed = rows.iter().enumerate().filter_map(|(row, rows)| Some((row, lost(rows)?)));
         let failed: Vec<(usize, Vectors)> = failed.collect();
-        let (worker, failed) = (self.worker, &failed[..]);
-        let answers = self.end(&match self.in_parts {
-            false => Event::BatchDone { worker, failed },
-            true => Event::BatchDoneInParts { worker, failed },
-        });
+        let (worker, in_parts) = (self.worker, self.in_parts);
+        // The batch is over before its requests hear of it, so that what they do next finds a
+        // worker.
+        let answers =
+            self.scheduler.step(|state, now| state.complete_batch(now, worker, &failed, in_parts));
         hand_out(rows, answers, span);
     }
 
@@ -100,19 +90,9 @@ impl Job {
     }
 
     fn fail_with(&self, error: &RunError) {
-        for (_, item) in self.end(&Event::BatchFailed { worker: self.worker }) {
-            item.pending.fail(error.clone());
+        for answer in self.scheduler.step(|state, _| state.fail_batch(self.worker)) {
+            answer.content.pending.fail(error.clone());
         }
-    }
-
-    /// The batch is over before its requests hear of it, so that what they do next finds a worker.
-    /// Gives all items that wait for its rows, each with its row.
-    fn end(&self, event: &Event<'_, QueuedItem>) -> Vec<(usize, QueuedItem)> {
-        let answer = |action| match action {
-            Action::Answer { row, content, .. } => Some((row, content)),
-            _ => None,
-        };
-        self.scheduler.handle(event).into_iter().filter_map(answer).collect()
     }
 }
 
@@ -121,22 +101,21 @@ impl Drop for Job {
         if !self.items.is_empty() {
             self.fail_with(&RunError::NoWorker);
         }
-        self.scheduler.notify_if_empty();
     }
 }
 
 /// Answers items with what became of their rows.
-fn hand_out(mut rows: Vec<RowOrError>, items: Vec<(usize, QueuedItem)>, span: RunSpan) {
+fn hand_out(mut rows: Vec<RowOrError>, answers: Vec<ItemAnswer<QueuedItem>>, span: RunSpan) {
     let mut left = vec![0_usize; rows.len()];
-    items.iter().for_each(|(row, _)| left[*row] += 1);
-    for (row, item) in items {
+    answers.iter().for_each(|answer| left[answer.row] += 1);
+    for ItemAnswer { row, content, .. } in answers {
         left[row] -= 1;
         // The last one need not copy it.
         let row = match left[row] {
             0 => std::mem::replace(&mut rows[row], Err(RunError::NoWorker)),
             _ => rows[row].clone(),
         };
-        item.answer(row, span);
+        content.answer(row, span);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The scheduler as a pure state machine: an event and the time go in, actions come out.
+//! The scheduler as a pure state machine: its methods are told what happened and when, answer, and
+//! note what else is to be done as [`Effects`].
 //!
 //! An item is accepted once and ends once: replied, failed, expired, cancelled or abandoned. Items
 //! of one request have consecutive numbers, so a request is a range. A number is never used again,
@@ -28,8 +29,8 @@ mod lanes;
 mod starting;
 mod workers;
 
-use admission::{Admission, NewRequest};
-pub use admission::{Announced, Reserved};
+use admission::Admission;
+pub use admission::{Announced, NewRequest, Reserved};
 pub use coalescing::Digest;
 use coalescing::{Groups, Rank, RowSource};
 pub use counts::Counts;
@@ -46,96 +47,50 @@ pub struct StateConfig {
     pub lanes: Vec<Lane>,
 }
 
-/// What happened.
-#[allow(missing_docs, reason = "each variant says what its fields are")]
-#[derive(Debug, Clone)]
-pub enum Event<'a, T = ()> {
-    /// A request comes whose items are not known yet; it is refused, or it is not.
-    Announce(Announced<'a>),
-    /// The items of a request for which room is reserved will not come.
-    Release(Reserved),
-    /// A request with the token count, the content and the digest of each item, the vectors that it
-    /// wants, and the room that was reserved for it, of its priority. Items without a digest share
-    /// no run; without a priority the size decides.
-    Submit {
-        tokens: &'a [usize],
-        contents: &'a [T],
-        digests: &'a [Digest],
-        vectors: Vectors,
-        priority: Option<Priority>,
-        deadline: Moment,
-        reserved: Option<Reserved>,
-    },
-    /// An item for one worker, ahead of what waits as far as others are not starved.
-    Check { worker: usize, tokens: usize, content: &'a T, deadline: Moment },
-    /// Nobody wants the items of this range any more.
-    Cancel { items: Range<Sequence> },
-    /// A worker has a session and takes jobs.
-    WorkerOpened { worker: usize },
-    /// A worker has no session any more.
-    WorkerLost { worker: usize },
-    /// A worker has nothing to do.
-    AskForWork { worker: usize },
-    /// A worker that found nothing to do runs this shape; it is busy until `BatchDone`.
-    WarmUp { worker: usize, bucket: Bucket },
-    /// A worker's batch ran, or parts of it; the rows of `failed` do not have these vectors.
-    BatchDone { worker: usize, failed: &'a [(usize, Vectors)] },
-    /// The same of a batch that was run in parts, whose time says nothing of others.
-    BatchDoneInParts { worker: usize, failed: &'a [(usize, Vectors)] },
-    /// A worker's batch gave nothing.
-    BatchFailed { worker: usize },
-    /// A worker's batch runs for so long that it may never end.
-    WorkerStuck { worker: usize },
-    /// Nothing new is taken from now on.
-    Drain,
-    /// Nothing can run any more.
-    Close,
-}
-
-/// What is to be done.
-#[allow(missing_docs, reason = "each variant says what its fields are")]
+/// A batch that a worker runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action<T = ()> {
-    /// The request is taken; these are its items.
-    Accept {
-        items: Range<Sequence>,
-    },
-    Refuse(Refusal),
-    /// The request may be tokenized; this room is reserved for it.
-    Reserve(Reserved),
-    /// The worker that asked runs these, each in its row. They may be there for others too.
-    Run {
-        worker: usize,
-        bucket: Bucket,
-        /// Interactive when somebody waits for one of the items.
-        priority: Priority,
-        items: Vec<(Sequence, T)>,
-    },
-    /// The batch with the item has ended; the item gets what became of its row.
-    Answer {
-        row: usize,
-        item: Sequence,
-        content: T,
-    },
-    /// The item's deadline passed before it ran.
-    Expire {
-        item: Sequence,
-        content: T,
-    },
-    /// No worker will give the item's rows any more.
-    Abandon {
-        item: Sequence,
-        content: T,
-    },
-    /// This idle worker should ask for work.
-    Wake {
-        worker: usize,
-    },
-    /// Every idle worker should ask for work.
-    WakeAll,
+pub struct Run<T = ()> {
+    /// Its shape.
+    pub bucket: Bucket,
+    /// Interactive when somebody waits for one of the items.
+    pub priority: Priority,
+    /// In the order of the batch's rows. Items of the same token ids get the rows of one of them.
+    pub items: Vec<(Sequence, T)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An item whose batch has ended: what became of its row is its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemAnswer<T = ()> {
+    /// Its row in the batch.
+    pub row: usize,
+    /// Its number.
+    pub item: Sequence,
+    /// What the caller keeps with it.
+    pub content: T,
+}
+
+/// What the steps since the last look have to be followed by. The caller sees to it, outside of its
+/// lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effects<T = ()> {
+    /// Items whose deadline passed before they ran.
+    pub expired: Vec<(Sequence, T)>,
+    /// Items whose rows no worker will give any more.
+    pub abandoned: Vec<(Sequence, T)>,
+    /// Workers that should ask for work.
+    pub woken: Vec<usize>,
+}
+
+impl<T> Effects<T> {
+    const NONE: Self = Self { expired: Vec::new(), abandoned: Vec::new(), woken: Vec::new() };
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.expired.is_empty() && self.abandoned.is_empty() && self.woken.is_empty()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum QueuePhase {
     Open,
     Draining,
@@ -183,6 +138,7 @@ pub struct SchedulerState<T = ()> {
     phase: QueuePhase,
     admission: Admission,
     counts: Counts,
+    effects: Effects<T>,
     /// When a batch last began or ended.
     active: Moment,
 }
@@ -204,61 +160,61 @@ impl<T: Clone> SchedulerState<T> {
             phase: QueuePhase::Open,
             admission: Admission::default(),
             counts: Counts::default(),
+            effects: Effects::NONE,
             active: Moment::START,
         }
     }
 
-    /// Takes in what happened at `now` and says what is to be done.
-    pub fn handle(&mut self, now: Moment, event: &Event<'_, T>) -> Vec<Action<T>> {
-        match event {
-            &Event::Announce(new) => self.announce(now, new),
-            &Event::Release(reserved) => {
-                self.release(reserved);
-                Vec::new()
+    /// What is to be done since the last look.
+    pub fn take_effects(&mut self) -> Effects<T> {
+        std::mem::replace(&mut self.effects, Effects::NONE)
+    }
+
+    /// Takes the items of a request, each with what the caller keeps with it; gives their numbers.
+    ///
+    /// # Errors
+    /// When they do not fit, would be late, or nothing can run them. None of them is taken.
+    pub fn submit(
+        &mut self,
+        now: Moment,
+        new: NewRequest<'_>,
+        contents: &[T],
+    ) -> Result<Range<Sequence>, Refusal> {
+        // What is late neither takes a place nor counts as work before this request.
+        self.expire(now);
+        self.note_request(now, new.tokens.len());
+        if let Some(reserved) = new.reserved {
+            self.release(reserved);
+        }
+        let sources = self.row_sources(now, new);
+        self.admit(now, new, &sources).inspect_err(|_| self.counts.refused += 1)?;
+        let items = self.accept(now, new, &sources, contents);
+        self.wake_for_waiting(now);
+        Ok(items)
+    }
+
+    /// Takes nothing new from now on.
+    pub fn drain(&mut self) {
+        self.phase = self.phase.max(QueuePhase::Draining);
+    }
+
+    /// Ends what waits; nothing is taken or started any more.
+    pub fn close(&mut self) {
+        self.phase = QueuePhase::Closed;
+        let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|item| self.abandon(item));
+        self.effects.woken.extend(0..self.workers.len());
+    }
+
+    /// Nobody wants these items any more. Those that run end with their batch.
+    pub fn cancel(&mut self, items: &Range<Sequence>) {
+        for item in items.clone() {
+            if self.remove_waiting(item).is_some() {
+                self.counts.cancelled += 1;
+            } else if let Some(item) = self.items.get_mut(&item) {
+                item.cancelled = true;
             }
-            &Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved } => {
-                let by_size = || Priority::of(tokens.len(), tokens.iter().sum());
-                let priority = priority.unwrap_or_else(by_size);
-                let new = NewRequest { tokens, digests, vectors, priority, deadline, reserved };
-                self.submit(now, new, contents)
-            }
-            &Event::Check { worker, tokens, content, deadline } => self.queue_check(
-                worker,
-                Item {
-                    tokens,
-                    priority: Priority::Interactive,
-                    turn: now,
-                    deadline,
-                    cancelled: false,
-                    digest: None,
-                    vectors: Vectors::Both,
-                    content: content.clone(),
-                },
-            ),
-            Event::Cancel { items } => self.cancel(items),
-            Event::WorkerOpened { worker } => {
-                self.workers[*worker].live = true;
-                Vec::new()
-            }
-            Event::WorkerLost { worker } => self.lose_worker(now, *worker),
-            Event::AskForWork { worker } => self.start_batch(now, *worker),
-            Event::WarmUp { worker, bucket } => {
-                let running = self.running_batch(now, *worker, *bucket, Vec::new());
-                let state = &mut self.workers[*worker];
-                (state.idle, state.told, state.running) = (false, false, Some(running));
-                Vec::new()
-            }
-            Event::BatchDone { worker, failed } => self.complete_batch(now, *worker, failed, false),
-            Event::BatchDoneInParts { worker, failed } => {
-                self.complete_batch(now, *worker, failed, true)
-            }
-            Event::BatchFailed { worker } => self.fail_batch(*worker),
-            Event::WorkerStuck { worker } => self.stop_stuck_worker(now, *worker),
-            Event::Drain => {
-                self.phase = self.phase.max_with(QueuePhase::Draining);
-                Vec::new()
-            }
-            Event::Close => self.close(),
         }
     }
 
@@ -326,44 +282,14 @@ impl<T: Clone> SchedulerState<T> {
         self.items.is_empty()
     }
 
+    /// Whether nothing waits, nothing runs, and nothing new is taken.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_empty() && self.phase != QueuePhase::Open
+    }
+
     /// Whether nothing is taken or started any more. Batches may still run.
     pub(crate) fn is_closed(&self) -> bool {
         self.phase == QueuePhase::Closed
-    }
-
-    fn submit(&mut self, now: Moment, new: NewRequest<'_>, contents: &[T]) -> Vec<Action<T>> {
-        // What is late neither takes a place nor counts as work before this request.
-        let expired = self.expire(now);
-        self.note_request(now, new.tokens.len());
-        if let Some(reserved) = new.reserved {
-            self.release(reserved);
-        }
-        let sources = self.row_sources(now, new);
-        let mut actions = match self.admit(now, new, &sources) {
-            Ok(()) => vec![Action::Accept { items: self.accept(now, new, &sources, contents) }],
-            Err(refused) => {
-                self.counts.refused += 1;
-                vec![Action::Refuse(refused)]
-            }
-        };
-        let accepted = matches!(actions[0], Action::Accept { .. });
-        actions.extend(expired);
-        if accepted {
-            actions.extend(self.wake_for_waiting(now));
-        }
-        actions
-    }
-
-    fn announce(&mut self, now: Moment, new: Announced<'_>) -> Vec<Action<T>> {
-        let mut actions = self.expire(now);
-        match self.admit_announced(now, new) {
-            Ok(reserved) => actions.extend(reserved.map(Action::Reserve)),
-            Err(refused) => {
-                self.counts.refused += 1;
-                actions.push(Action::Refuse(refused));
-            }
-        }
-        actions
     }
 
     fn accept(
@@ -418,53 +344,20 @@ impl<T: Clone> SchedulerState<T> {
         Some(found.content)
     }
 
-    fn cancel(&mut self, items: &Range<Sequence>) -> Vec<Action<T>> {
-        for item in items.clone() {
-            if self.remove_waiting(item).is_some() {
-                self.counts.cancelled += 1;
-            } else if let Some(item) = self.items.get_mut(&item) {
-                item.cancelled = true;
-            }
+    fn abandon(&mut self, item: Sequence) {
+        if let Some(content) = self.remove_waiting(item) {
+            self.counts.abandoned += 1;
+            self.effects.abandoned.push((item, content));
         }
-        Vec::new()
-    }
-
-    fn abandon(&mut self, item: Sequence) -> Option<Action<T>> {
-        let content = self.remove_waiting(item)?;
-        self.counts.abandoned += 1;
-        Some(Action::Abandon { item, content })
     }
 
     /// Ends waiting items whose deadline has passed, before they cost anything.
-    fn expire(&mut self, now: Moment) -> Vec<Action<T>> {
-        let mut actions = Vec::new();
+    fn expire(&mut self, now: Moment) {
         while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
         {
             let content = self.remove_waiting(item).expect("an item with a deadline waits");
             self.counts.expired += 1;
-            actions.push(Action::Expire { item, content });
-        }
-        actions
-    }
-
-    fn close(&mut self) -> Vec<Action<T>> {
-        self.phase = QueuePhase::Closed;
-        let mut waiting: Vec<Sequence> = self.deadlines.iter().map(|&(_, item)| item).collect();
-        waiting.sort_unstable();
-        let mut actions: Vec<Action<T>> =
-            waiting.into_iter().filter_map(|item| self.abandon(item)).collect();
-        actions.push(Action::WakeAll);
-        actions
-    }
-}
-
-impl QueuePhase {
-    /// The later of two; a closed scheduler does not drain again.
-    const fn max_with(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
-            (Self::Draining, _) | (_, Self::Draining) => Self::Draining,
-            (Self::Open, Self::Open) => Self::Open,
+            self.effects.expired.push((item, content));
         }
     }
 }

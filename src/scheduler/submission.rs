@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::job::QueuedItem;
-use super::state::{Announced, Digest, Event, Reserved};
+use super::state::{Announced, Digest, NewRequest, Reserved};
 use super::ticket::{CacheUse, Pending, RowsReceiver};
-use super::{Action, Refusal, Scheduler, Ticket};
+use super::{Refusal, Scheduler, Ticket};
 use crate::batch::{Priority, TokenIds, Vectors};
 use crate::clock::Moment;
 
@@ -52,7 +52,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(reserved) = self.reserved.take() {
-            self.scheduler.apply(&Event::Release(reserved));
+            self.scheduler.step(|state, _| state.release(reserved));
         }
     }
 }
@@ -63,15 +63,7 @@ impl Scheduler {
     /// # Errors
     /// The refusal that the request would get anyway. It counts as one that was refused.
     pub(crate) fn announce(&self, new: Announced<'_>) -> Result<Option<Reservation>, Refusal> {
-        let actions = self.handle(&Event::Announce(new));
-        let decision = actions.iter().find_map(|action| match action {
-            Action::Refuse(refusal) => Some(Err(*refusal)),
-            Action::Reserve(reserved) => Some(Ok(*reserved)),
-            _ => None,
-        });
-        let (_, ended) = self.carry_out(actions);
-        self.answer_ended(ended);
-        let reserved = decision.transpose()?;
+        let reserved = self.step(|state, now| state.announce(now, new))?;
         Ok(reserved.map(|room| Reservation { scheduler: self.clone(), reserved: Some(room) }))
     }
 
@@ -125,15 +117,19 @@ impl Scheduler {
         let Some(longest) = tokens.iter().copied().max() else {
             return Ok(Ticket::new(self.clone(), 0..0, answer, cache_use));
         };
-        let (tokens, contents, digests) = (&tokens[..], &contents[..], &digests[..]);
         let reserved = reservation.and_then(|mut reservation| reservation.reserved.take());
-        let event =
-            Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved };
-        let mut state = self.0.state.lock();
-        assert!(longest <= state.max_length(), "an item fits the longest bucket");
-        let actions = state.handle(self.0.clock.now(), &event);
-        drop(state);
-        self.issue_ticket(actions, answer, cache_use)
+        let new = NewRequest {
+            digests: &digests,
+            vectors,
+            reserved,
+            ..NewRequest::of(&tokens, deadline)
+        };
+        let new = NewRequest { priority: priority.unwrap_or(new.priority), ..new };
+        let items = self.step(|state, now| {
+            assert!(longest <= state.max_length(), "an item fits the longest bucket");
+            state.submit(now, new, &contents)
+        })?;
+        Ok(Ticket::new(self.clone(), items, answer, cache_use))
     }
 
     /// Gives an item to one worker, ahead of what waits; for health checks, which see what the
@@ -148,26 +144,7 @@ impl Scheduler {
         let (tokens, vectors) = (ids.len(), Vectors::Both);
         let (pending, answer) = Pending::new(1);
         let content = QueuedItem { ids, digest: None, vectors, slot: 0, pending };
-        let event = Event::Check { worker, tokens, content: &content, deadline };
-        let actions = self.handle(&event);
-        drop(content);
-        self.issue_ticket(actions, answer, None)
-    }
-
-    fn issue_ticket(
-        &self,
-        actions: Vec<Action<QueuedItem>>,
-        answer: RowsReceiver,
-        cache_use: Option<CacheUse>,
-    ) -> Result<Ticket, Refusal> {
-        let accepted = actions.iter().find_map(|action| match action {
-            Action::Accept { items } => Some(Ok(items.clone())),
-            Action::Refuse(refusal) => Some(Err(*refusal)),
-            _ => None,
-        });
-        let (_, ended) = self.carry_out(actions);
-        self.answer_ended(ended);
-        let items = accepted.expect("a submission is accepted or refused")?;
-        Ok(Ticket::new(self.clone(), items, answer, cache_use))
+        let items = self.step(|state, _| state.submit_check(worker, tokens, content, deadline))?;
+        Ok(Ticket::new(self.clone(), items, answer, None))
     }
 }

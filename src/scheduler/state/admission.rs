@@ -48,15 +48,28 @@ const DOUBT_PART: f64 = 0.05;
 
 /// A request that asks to be taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewRequest<'a> {
+pub struct NewRequest<'a> {
+    /// Of each item.
     pub tokens: &'a [usize],
-    /// Of all its items, or of none.
-    pub(super) digests: &'a [Digest],
-    pub(super) vectors: Vectors,
+    /// Of each item; empty when its items share no run.
+    pub digests: &'a [Digest],
+    /// Which rows its items want.
+    pub vectors: Vectors,
+    /// Of all its items.
     pub priority: Priority,
+    /// Items that wait at this moment are not run any more.
     pub deadline: Moment,
-    /// It was asked before its texts were tokenized.
-    pub(super) reserved: Option<Reserved>,
+    /// What it got when it was asked before its texts were tokenized.
+    pub reserved: Option<Reserved>,
+}
+
+impl<'a> NewRequest<'a> {
+    /// A request that names nothing but its texts: their number decides its priority.
+    pub fn of(tokens: &'a [usize], deadline: Moment) -> Self {
+        let (digests, vectors, reserved) = (&[][..], Vectors::Both, None);
+        let priority = Priority::of(tokens.len(), tokens.iter().sum());
+        Self { tokens, digests, vectors, priority, deadline, reserved }
+    }
 }
 
 /// A request of which only its head is known, or its texts without their ids.
@@ -162,13 +175,21 @@ impl<T: Clone> SchedulerState<T> {
         Ok(true)
     }
 
-    /// Refuses what `admit` would refuse, before the items are known. Gives the room that is
+    /// Refuses what `submit` would refuse, before the items are known. Gives the room that is
     /// reserved for a request whose texts have come.
-    pub(super) fn admit_announced(
+    ///
+    /// # Errors
+    /// The refusal of the request. It counts as one.
+    pub fn announce(
         &mut self,
         now: Moment,
         new: Announced<'_>,
     ) -> Result<Option<Reserved>, Refusal> {
+        self.expire(now);
+        self.reserve(now, new).inspect_err(|_| self.counts.refused += 1)
+    }
+
+    fn reserve(&mut self, now: Moment, new: Announced<'_>) -> Result<Option<Reserved>, Refusal> {
         // What seems to need more than its time is asked again as items, and told what it needs.
         let fits = |needed| needed <= new.deadline.since(now);
         let has_come = new.has_come && self.least_time(new.tokens).is_none_or(fits);
@@ -185,7 +206,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// The request's items come now, or they never will.
-    pub(super) fn release(&mut self, reserved: Reserved) {
+    pub fn release(&mut self, reserved: Reserved) {
         self.admission.reserved_items -= reserved.items;
         self.admission.reserved_ns[reserved.priority as usize] -= reserved.ns;
     }

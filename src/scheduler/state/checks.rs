@@ -1,9 +1,11 @@
 //! Checks of one worker's health: they pass what waits, but not so often that it starves.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Action, Item, QueuePhase, Refusal, SchedulerState};
-use crate::batch::plan::BatchPlan;
+use super::{Item, QueuePhase, Refusal, SchedulerState};
+use crate::batch::plan::{BatchPlan, Sequence};
+use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
@@ -14,19 +16,32 @@ const CHECKS_MAX: usize = 4;
 const BATCHES_PER_CHECK: u32 = 7;
 
 impl<T: Clone> SchedulerState<T> {
-    pub(super) fn queue_check(&mut self, worker: usize, item: Item<T>) -> Vec<Action<T>> {
+    /// Takes an item for one worker, ahead of what waits as far as others are not starved.
+    ///
+    /// # Errors
+    /// When the worker cannot run, or enough checks of it wait.
+    pub fn submit_check(
+        &mut self,
+        worker: usize,
+        tokens: usize,
+        content: T,
+        deadline: Moment,
+    ) -> Result<Range<Sequence>, Refusal> {
         let closed = self.phase == QueuePhase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
-        let Some(state) = live else {
-            return vec![Action::Refuse(Refusal::NoWorker)];
-        };
+        let state = live.ok_or(Refusal::NoWorker)?;
         if state.checks.len() >= CHECKS_MAX {
-            return vec![Action::Refuse(Refusal::Full { retry_after: Duration::ZERO })];
+            return Err(Refusal::Full { retry_after: Duration::ZERO });
         }
         state.checks.push_back(self.next);
         self.counts.accepted += 1;
+        self.effects.woken.push(worker);
+        let (priority, vectors) = (Priority::Interactive, Vectors::Both);
+        // Checks have a queue of their own, which takes no notice of turns.
+        let (turn, cancelled, digest) = (Moment::START, false, None);
+        let item = Item { tokens, priority, turn, deadline, cancelled, digest, vectors, content };
         let sequence = self.insert(item);
-        vec![Action::Accept { items: sequence..self.next }, Action::WakeAll]
+        Ok(sequence..self.next)
     }
 
     /// The worker's next check; `None` when it owes items that wait a batch, and may run them now.

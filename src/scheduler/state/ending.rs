@@ -1,7 +1,7 @@
 //! How batches end: they ran, they gave nothing, or their worker is gone.
 
 use super::lanes::Width;
-use super::{Action, RunningBatch, SchedulerState, WorkerState};
+use super::{ItemAnswer, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::Vectors;
 use crate::clock::Moment;
 
@@ -9,35 +9,33 @@ use crate::clock::Moment;
 const CORRECTION_WEIGHT: f64 = 0.05;
 
 impl<T: Clone> SchedulerState<T> {
-    /// Ends what the worker runs and what only it could run.
-    pub(super) fn lose_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
-        let mut actions = self.abandon_worker_items(worker);
-        self.workers[worker] = WorkerState::default();
-        actions.extend(self.wake_for_waiting(now));
-        actions
+    /// A worker has a session and takes batches.
+    pub fn open_worker(&mut self, worker: usize) {
+        self.workers[worker].live = true;
     }
 
-    /// Ends what the worker runs and what only it could run. It is given nothing until its batch
-    /// ends after all.
-    pub(super) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
+    /// A worker has no session any more. Ends what it runs and what only it could run.
+    pub fn lose_worker(&mut self, now: Moment, worker: usize) {
+        self.abandon_worker_items(worker);
+        self.workers[worker] = WorkerState::default();
+        self.wake_for_waiting(now);
+    }
+
+    /// A worker's batch runs for so long that it may never end. Ends what it runs and what only it
+    /// could run. It is given nothing until its batch ends after all.
+    pub(crate) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) {
         let stuck = self.workers[worker].running.is_some();
-        let mut actions = self.abandon_worker_items(worker);
+        self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];
         (state.live, state.stuck) = (false, stuck);
-        actions.extend(self.wake_for_waiting(now));
-        actions
+        self.wake_for_waiting(now);
     }
 
-    fn abandon_worker_items(&mut self, worker: usize) -> Vec<Action<T>> {
-        let abandon = |action| match action {
-            Action::Answer { item, content, .. } => Action::Abandon { item, content },
-            other => other,
-        };
-        let mut actions: Vec<Action<T>> =
-            self.fail_batch(worker).into_iter().map(abandon).collect();
+    fn abandon_worker_items(&mut self, worker: usize) {
+        let ran = self.fail_batch(worker).into_iter();
+        self.effects.abandoned.extend(ran.map(|ItemAnswer { item, content, .. }| (item, content)));
         let checks = std::mem::take(&mut self.workers[worker].checks);
-        actions.extend(checks.into_iter().filter_map(|item| self.abandon(item)));
-        actions
+        checks.into_iter().for_each(|item| self.abandon(item));
     }
 
     /// The batch with which it was stuck has ended after all. Its time says nothing of others.
@@ -46,13 +44,15 @@ impl<T: Clone> SchedulerState<T> {
         state.live |= std::mem::take(&mut state.stuck);
     }
 
-    pub(super) fn complete_batch(
+    /// A worker's batch ran; the rows of `failed` do not have these vectors. The time of one that
+    /// was run in parts says nothing of others.
+    pub fn complete_batch(
         &mut self,
         now: Moment,
         worker: usize,
         failed: &[(usize, Vectors)],
         in_parts: bool,
-    ) -> Vec<Action<T>> {
+    ) -> Vec<ItemAnswer<T>> {
         self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         self.active = now;
@@ -81,8 +81,8 @@ impl<T: Clone> SchedulerState<T> {
         }
     }
 
-    /// Ends the items of the worker's batch, which gave nothing.
-    pub(super) fn fail_batch(&mut self, worker: usize) -> Vec<Action<T>> {
+    /// A worker's batch gave nothing.
+    pub fn fail_batch(&mut self, worker: usize) -> Vec<ItemAnswer<T>> {
         self.resume_stuck_worker(worker);
         let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
         self.answer(worker, running, |_, _| true)
@@ -94,8 +94,8 @@ impl<T: Clone> SchedulerState<T> {
         worker: usize,
         running: RunningBatch,
         has_failed: impl Fn(usize, Vectors) -> bool,
-    ) -> Vec<Action<T>> {
-        let mut actions = Vec::with_capacity(running.items.len());
+    ) -> Vec<ItemAnswer<T>> {
+        let mut answers = Vec::with_capacity(running.items.len());
         for (row, sequence) in running.items {
             let Some(item) = self.items.remove(&sequence) else { continue };
             if let Some(digest) = item.digest {
@@ -109,8 +109,8 @@ impl<T: Clone> SchedulerState<T> {
                 &mut self.counts.replied
             };
             *counter += 1;
-            actions.push(Action::Answer { row, item: sequence, content: item.content });
+            answers.push(ItemAnswer { row, item: sequence, content: item.content });
         }
-        actions
+        answers
     }
 }

@@ -24,7 +24,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Action, SchedulerState};
+use super::SchedulerState;
 use crate::batch::cost::{CostModel, RunCost};
 use crate::clock::Moment;
 
@@ -181,17 +181,17 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Wakes the worker of the lane that is to run what waits. While a worker is on its way already
     /// none is woken: that one wakes the next one when it leaves something.
-    pub(super) fn wake_for_waiting(&mut self, now: Moment) -> Option<Action<T>> {
+    pub(super) fn wake_for_waiting(&mut self, now: Moment) {
         if self.waiting.is_empty() || self.workers.iter().any(|worker| worker.told) {
-            return None;
+            return;
         }
-        let worker = self.next_lane(now, &self.taken())?;
+        let Some(worker) = self.next_lane(now, &self.taken()) else { return };
         let state = &mut self.workers[worker];
         // A worker that does not idle is going to ask by itself.
-        std::mem::take(&mut state.idle).then(|| {
+        if std::mem::take(&mut state.idle) {
             state.told = true;
-            Action::Wake { worker }
-        })
+            self.effects.woken.push(worker);
+        }
     }
 
     /// Whether a worker can start at once.

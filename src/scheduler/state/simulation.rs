@@ -121,7 +121,7 @@ impl World {
 
     fn begin_drain(&mut self) {
         self.draining = true;
-        self.state.handle(self.now, &Event::Drain);
+        self.state.drain();
     }
 
     /// A request that may come or not: it changes nothing but what was late already, and the room
@@ -136,25 +136,22 @@ impl World {
         let new = Announced { priority, tokens: &tokens, deadline, tokenizing, has_come };
         let needed = self.state.least_time(&tokens).unwrap_or_default();
         let is_asked_again = !has_come || needed > deadline.since(self.now);
-        let mut actions = self.state.handle(self.now, &Event::Announce(new));
-        let is_answer =
-            |action: &mut Action| matches!(action, Action::Refuse(_) | Action::Reserve(_));
-        let answer = actions.pop_if(is_answer);
+        let answer = self.state.announce(self.now, new);
+        self.carry_out();
         match answer {
-            Some(Action::Refuse(Refusal::NoWorker)) => {
+            Err(Refusal::NoWorker) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
-            Some(Action::Refuse(Refusal::Draining)) => assert!(self.draining, "{self}"),
+            Err(Refusal::Draining) => assert!(self.draining, "{self}"),
             _ => assert!(!self.draining && self.live.contains(&true), "{self}"),
         }
-        self.carry_out(0, actions);
         match answer {
-            Some(Action::Reserve(room)) => {
+            Ok(Some(room)) => {
                 self.rooms.push((room, tokens.len()));
                 assert!(self.items.len() + self.reserved() <= self.capacity, "{self}");
             }
-            None => assert!(is_asked_again, "{self}"),
-            Some(_) => {}
+            Ok(None) => assert!(is_asked_again, "{self}"),
+            Err(_) => {}
         }
     }
 
@@ -162,7 +159,7 @@ impl World {
     fn withdraw(&mut self) {
         if !self.rooms.is_empty() {
             let (room, _) = self.rooms.swap_remove(self.random.usize(0..self.rooms.len()));
-            self.state.handle(self.now, &Event::Release(room));
+            self.state.release(room);
         }
     }
 
@@ -183,25 +180,16 @@ impl World {
         let wanted = [Vectors::Dense, Vectors::Sparse, Vectors::Both];
         let vectors = wanted[self.random.usize(0..wanted.len())];
         let deadline = self.now + Duration::from_millis(self.random.u64(0..1000));
-        let choices = [None, Some(Priority::Interactive), Some(Priority::Bulk)];
+        let new = NewRequest::of(&tokens, deadline);
+        let choices = [new.priority, Priority::Interactive, Priority::Bulk];
         let chosen = choices[self.random.usize(0..choices.len())];
-        let priority = reserved.map_or(chosen, |reserved| Some(reserved.priority));
-        let contents = vec![(); count];
-        let event = Event::Submit {
-            tokens: &tokens,
-            contents: &contents,
-            digests: &digests,
-            vectors,
-            priority,
-            deadline,
-            reserved,
-        };
-        let actions = self.state.handle(self.now, &event);
-        let (answer, others) = actions.split_first().expect("a submission is answered");
-        self.carry_out(0, others.to_vec());
+        let priority = reserved.map_or(chosen, |reserved| reserved.priority);
+        let new = NewRequest { digests: &digests, vectors, priority, reserved, ..new };
+        let answer = self.state.submit(self.now, new, &vec![(); count]);
+        self.carry_out();
         let outstanding = self.items.len() + self.reserved();
         match answer {
-            Action::Accept { items } => {
+            Ok(items) => {
                 let fits = outstanding + count <= self.capacity;
                 // Checks may have come since there was room, and they ask for none.
                 assert!(!self.draining && (fits || reserved.is_some()), "{self}");
@@ -210,33 +198,32 @@ impl World {
                     self.enter(item, TrackedItem::of_text(digest, vectors, deadline));
                     self.note_join(item);
                 }
-                self.requests.push(items.clone());
+                self.requests.push(items);
                 self.from_rooms += u64::from(reserved.is_some());
             }
-            Action::Refuse(Refusal::Full { .. } | Refusal::Late { .. }) if reserved.is_some() => {
+            Err(Refusal::Full { .. } | Refusal::Late { .. }) if reserved.is_some() => {
                 panic!("it has room {self}")
             }
-            Action::Refuse(Refusal::Full { .. }) => {
+            Err(Refusal::Full { .. }) => {
                 let kept = if count > (self.capacity / 64).max(1) { self.capacity / 8 } else { 0 };
                 assert!(outstanding + count > self.capacity - kept, "{self}");
             }
-            Action::Refuse(Refusal::Late { retry_after }) => {
-                assert!(*retry_after > Duration::ZERO, "{self}");
-            }
-            Action::Refuse(Refusal::NoWorker) => {
+            Err(Refusal::Late { retry_after }) => assert!(!retry_after.is_zero(), "{self}"),
+            Err(Refusal::NoWorker) => {
                 assert!(!self.draining && !self.live.contains(&true), "{self}");
             }
-            Action::Refuse(Refusal::TooShort { needed }) => {
-                assert!(!self.draining && *needed > deadline.since(self.now), "{self}");
+            Err(Refusal::TooShort { needed }) => {
+                assert!(!self.draining && needed > deadline.since(self.now), "{self}");
             }
-            other => assert!(self.draining, "{other:?} {self}"),
+            Err(other) => assert!(self.draining, "{other:?} {self}"),
         }
     }
 
     fn check(&mut self, worker: usize) {
         let deadline = self.now + Duration::from_millis(30);
-        let event = Event::Check { worker, tokens: CHECK_TOKENS, content: &(), deadline };
-        if let Action::Accept { items } = &self.state.handle(self.now, &event)[0] {
+        let check = self.state.submit_check(worker, CHECK_TOKENS, (), deadline);
+        self.carry_out();
+        if let Ok(items) = check {
             assert!(self.live[worker], "{self}");
             self.enter(items.start, TrackedItem::check(worker, deadline));
         }
@@ -247,7 +234,7 @@ impl World {
             return;
         }
         let request = self.requests.swap_remove(self.random.usize(0..self.requests.len()));
-        self.state.handle(self.now, &Event::Cancel { items: request.clone() });
+        self.state.cancel(&request);
         for item in request {
             match self.items.get_mut(&item) {
                 Some(running) if running.is_running => running.is_cancelled = true,
@@ -262,14 +249,14 @@ impl World {
             return;
         }
         (self.live[worker], self.stuck[worker]) = (false, true);
-        let actions = self.state.handle(self.now, &Event::WorkerStuck { worker });
-        self.carry_out(worker, actions);
+        self.state.stop_stuck_worker(self.now, worker);
+        self.carry_out();
     }
 
     fn open(&mut self, worker: usize) {
         if !self.live[worker] && !self.stuck[worker] {
             self.live[worker] = true;
-            self.state.handle(self.now, &Event::WorkerOpened { worker });
+            self.state.open_worker(worker);
         }
     }
 
@@ -279,17 +266,17 @@ impl World {
         // Its job was dropped by a panic, or was not.
         let running = self.running[worker].take().unwrap_or_default();
         if self.random.bool() {
-            let actions = self.state.handle(self.now, &Event::BatchFailed { worker });
-            self.answer(running, &actions);
+            let answers = self.state.fail_batch(worker);
+            self.answer(running, &answers);
         }
-        let actions = self.state.handle(self.now, &Event::WorkerLost { worker });
-        self.carry_out(worker, actions);
+        self.state.lose_worker(self.now, worker);
+        self.carry_out();
     }
 
     fn finish(&mut self, worker: usize) {
         if std::mem::take(&mut self.stuck[worker]) {
             self.live[worker] = true;
-            self.state.handle(self.now, &Event::BatchFailed { worker });
+            self.state.fail_batch(worker);
             return;
         }
         let Some(items) = self.running[worker].take() else { return };
@@ -300,16 +287,16 @@ impl World {
             let item = &self.items[&item];
             !item.is_cancelled && row == 0 && failed.len() == 1 && lost.overlaps(item.vectors)
         };
-        let (actions, expected) = if self.random.u32(0..5) == 0 {
+        let (answers, expected) = if self.random.u32(0..5) == 0 {
             let wanted = |(_, item): &&(usize, Sequence)| !self.items[item].is_cancelled;
             let expected = items.iter().filter(wanted).count();
-            (self.state.handle(self.now, &Event::BatchFailed { worker }), expected)
+            (self.state.fail_batch(worker), expected)
         } else {
             let expected = items.iter().filter(|item| has_failed(item)).count();
-            (self.state.handle(self.now, &Event::BatchDone { worker, failed }), expected)
+            (self.state.complete_batch(self.now, worker, failed, false), expected)
         };
         assert_eq!(self.state.counts().failed - before.failed, expected as u64, "{self}");
-        self.answer(items, &actions);
+        self.answer(items, &answers);
     }
 
     fn ask(&mut self, worker: usize) {
@@ -323,9 +310,10 @@ impl World {
         let others = alive.clone().any(TrackedItem::is_queued);
         let checks = alive.any(|item| item.check_of == Some(worker));
         let is_free = self.is_free(worker);
-        let actions = self.state.handle(self.now, &Event::AskForWork { worker });
+        let run = self.state.ask_for_work(self.now, worker);
         let on_its_way = self.state.workers.iter().any(|worker| worker.told);
-        let ran = self.carry_out(worker, actions).unwrap_or_default();
+        self.carry_out();
+        let ran = run.map(|run| self.begin(worker, run)).unwrap_or_default();
         // What waits may be for a lane of another width, whose worker is told, or asks by itself.
         let is_left = ran.is_empty() && is_free && others;
         self.left += u64::from(is_left);
@@ -356,52 +344,42 @@ impl World {
     fn warm_up(&mut self, worker: usize) {
         if !self.draining && self.random.u32(0..4) == 0 {
             let bucket = Bucket { rows: 1, length: 512 };
-            self.state.handle(self.now, &Event::WarmUp { worker, bucket });
+            self.state.warm_up(self.now, worker, bucket);
             self.running[worker] = Some(Vec::new());
         }
     }
 
-    fn carry_out(&mut self, worker: usize, actions: Vec<Action>) -> Option<Vec<Sequence>> {
-        let mut ran = None;
-        for action in actions {
-            match action {
-                Action::Expire { item, .. } => {
-                    let expired = self.items[&item];
-                    assert!(expired.deadline <= self.now && !expired.is_running, "{self}");
-                    self.end(item);
-                }
-                Action::Abandon { item, .. } => self.end(item),
-                Action::Run { bucket, items, worker: told, .. } => {
-                    assert_eq!(told, worker, "{self}");
-                    let ids =
-                        |item: &Sequence| TokenIds::new(&vec![0; self.state.items[item].tokens]);
-                    let texts = items.iter().map(|(item, ())| ids(item)).collect();
-                    assert!(Batch::new(bucket, texts).is_ok(), "it fits {self}");
-                    let budget = MaxBatchTokens::DEFAULT.as_usize();
-                    assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
-                    let now = self.now;
-                    let items: Vec<Sequence> = items.iter().map(|(item, ())| *item).collect();
-                    let sharing = self.sharing(&items);
-                    for (_, item) in &sharing {
-                        let item = self.items.get_mut(item).expect("it was accepted");
-                        assert!(item.tokens <= bucket.length && item.deadline > now);
-                        assert!(!std::mem::replace(&mut item.is_running, true));
-                    }
-                    self.assert_alone(worker, &items);
-                    self.batches_by_worker[worker] += 1;
-                    self.shared += (sharing.len() - items.len()) as u64;
-                    self.running[worker] = Some(sharing);
-                    ran = Some(items);
-                }
-                Action::Wake { worker } => assert!(self.live[worker], "{self}"),
-                Action::WakeAll => {}
-                Action::Accept { .. }
-                | Action::Refuse(_)
-                | Action::Reserve(_)
-                | Action::Answer { .. } => panic!("unasked {self}"),
-            }
+    /// A worker starts a run; its items.
+    fn begin(&mut self, worker: usize, Run { bucket, items, .. }: Run) -> Vec<Sequence> {
+        let items: Vec<Sequence> = items.iter().map(|(item, ())| *item).collect();
+        let ids = |item: &Sequence| TokenIds::new(&vec![0; self.state.items[item].tokens]);
+        assert!(Batch::new(bucket, items.iter().map(ids).collect()).is_ok(), "it fits {self}");
+        let budget = MaxBatchTokens::DEFAULT.as_usize();
+        assert!(bucket.rows == 1 || bucket.tokens() <= budget, "{self}");
+        let (now, sharing) = (self.now, self.sharing(&items));
+        for (_, item) in &sharing {
+            let item = self.items.get_mut(item).expect("it was accepted");
+            assert!(item.tokens <= bucket.length && item.deadline > now);
+            assert!(!std::mem::replace(&mut item.is_running, true));
         }
-        ran
+        self.assert_alone(worker, &items);
+        self.batches_by_worker[worker] += 1;
+        self.shared += (sharing.len() - items.len()) as u64;
+        self.running[worker] = Some(sharing);
+        items
+    }
+
+    /// What the last step has to be followed by.
+    fn carry_out(&mut self) {
+        let Effects { expired, abandoned, woken } = self.state.take_effects();
+        for (item, ()) in expired {
+            let expired = self.items[&item];
+            assert!(expired.deadline <= self.now && !expired.is_running, "{self}");
+            self.end(item);
+        }
+        abandoned.into_iter().for_each(|(item, ())| self.end(item));
+        let closed = self.state.is_closed();
+        assert!(closed || woken.into_iter().all(|worker| self.live[worker]), "{self}");
     }
 
     /// Everything that was accepted ends once nothing new is taken.
@@ -482,8 +460,8 @@ fn closing_ends_everything_that_waits() {
         for _ in 0..200 {
             world.step();
         }
-        let actions = world.state.handle(world.now, &Event::Close);
-        world.carry_out(0, actions);
+        world.state.close();
+        world.carry_out();
         world.verify();
         assert!(world.items.values().all(|item| item.is_running), "{world}");
         for worker in 0..world.live.len() {

@@ -1,22 +1,32 @@
 //! How batches start: what a worker gets when it asks for work.
 
-use super::{Action, SchedulerState};
-use crate::batch::Priority;
+use super::{Run, SchedulerState};
 use crate::batch::plan::BatchPlan;
+use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
 
 impl<T: Clone> SchedulerState<T> {
-    /// Answers a worker that has nothing to do.
-    pub(super) fn start_batch(&mut self, now: Moment, worker: usize) -> Vec<Action<T>> {
-        let mut actions = self.expire(now);
+    /// What a worker runs that has nothing to do; `None` when it is to wait until it is woken.
+    pub fn ask_for_work(&mut self, now: Moment, worker: usize) -> Option<Run<T>> {
+        self.expire(now);
         (self.workers[worker].idle, self.workers[worker].told) = (false, false);
         let plan = self.next_check(now, worker).or_else(|| self.next_batch(now, worker));
-        let Some(BatchPlan { bucket, items }) = plan else {
-            self.workers[worker].idle = true;
-            // What waits is for lanes of another width.
-            actions.extend(self.wake_for_waiting(now));
-            return actions;
-        };
+        self.workers[worker].idle = plan.is_none();
+        let run = plan.map(|plan| self.start_batch(now, worker, plan));
+        // What waits may be for other lanes.
+        self.wake_for_waiting(now);
+        run
+    }
+
+    /// A worker that found nothing to do runs this shape; it is busy until that has ended.
+    pub(crate) fn warm_up(&mut self, now: Moment, worker: usize, bucket: Bucket) {
+        let running = self.running_batch(now, worker, bucket, Vec::new());
+        let state = &mut self.workers[worker];
+        (state.idle, state.told, state.running) = (false, false, Some(running));
+    }
+
+    fn start_batch(&mut self, now: Moment, worker: usize, plan: BatchPlan) -> Run<T> {
+        let BatchPlan { bucket, items } = plan;
         let (mut real, mut interactive) = (0, 0);
         let mut contents = Vec::with_capacity(items.len());
         let mut running = Vec::with_capacity(items.len());
@@ -44,9 +54,7 @@ impl<T: Clone> SchedulerState<T> {
         self.workers[worker].running = Some(self.running_batch(now, worker, bucket, running));
         self.active = now;
         let priority = if interactive > 0 { Priority::Interactive } else { Priority::Bulk };
-        actions.push(Action::Run { worker, bucket, priority, items: contents });
-        actions.extend(self.wake_for_waiting(now));
-        actions
+        Run { bucket, priority, items: contents }
     }
 
     fn next_batch(&mut self, now: Moment, worker: usize) -> Option<BatchPlan> {

@@ -1,4 +1,4 @@
-//! The state machine, event by event.
+//! The state machine, step by step.
 
 use super::*;
 use crate::batch::cost::CostModel;
@@ -22,107 +22,125 @@ pub(super) fn state(capacity: usize, workers: usize) -> SchedulerState {
         StateConfig { capacity, lanes: Lane::apart(workers) },
         Shapes::on_cpu(512, MaxBatchTokens::DEFAULT),
     );
-    for worker in 0..workers {
-        state.handle(at(0), &Event::WorkerOpened { worker });
-    }
+    (0..workers).for_each(|worker| state.open_worker(worker));
     state
 }
 
-fn submission(tokens: &[usize], priority: Option<Priority>, deadline: Moment) -> Event<'_> {
-    let (digests, vectors) = (&[][..], Vectors::Both);
-    let (contents, reserved) = (NOTHING, None);
-    Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved }
+type Submitted = Result<Range<Sequence>, Refusal>;
+
+fn submit(state: &mut SchedulerState, tokens: &[usize]) -> Submitted {
+    state.submit(at(0), NewRequest::of(tokens, LATER), NOTHING)
 }
 
-fn submit(state: &mut SchedulerState, tokens: &[usize]) -> Vec<Action> {
-    state.handle(at(0), &submission(tokens, None, LATER))
+fn submit_as(
+    state: &mut SchedulerState,
+    tokens: &[usize],
+    priority: Priority,
+    deadline: Moment,
+) -> Submitted {
+    let new = NewRequest { priority, ..NewRequest::of(tokens, deadline) };
+    state.submit(at(0), new, NOTHING)
 }
 
-pub(super) fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Action> {
-    state.handle(now, &Event::AskForWork { worker: 0 })
+fn check(state: &mut SchedulerState, worker: usize) -> Submitted {
+    state.submit_check(worker, 9, (), LATER)
+}
+
+/// The items that worker 0 is given, in the order of their rows.
+pub(super) fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Sequence> {
+    items_of(state.ask_for_work(now, 0))
+}
+
+pub(super) fn items_of(run: Option<Run>) -> Vec<Sequence> {
+    run.map(|run| run.items.iter().map(|(item, ())| *item).collect()).unwrap_or_default()
+}
+
+/// The batch of worker 0 has run.
+fn complete(state: &mut SchedulerState, now: Moment) {
+    state.complete_batch(now, 0, &[], false);
+}
+
+/// Items and what the caller keeps with them.
+pub(super) fn with_nothing(items: &[Sequence]) -> Vec<(Sequence, ())> {
+    items.iter().map(|&item| (item, ())).collect()
 }
 
 #[test]
 fn a_request_that_does_not_fit_is_refused_whole() {
     let mut state = state(3, 1);
-    assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 0..2 }]);
+    assert_eq!(submit(&mut state, &[5, 5]), Ok(0..2));
     let refused = submit(&mut state, &[5, 5]);
-    let [Action::Refuse(Refusal::Full { retry_after })] = refused[..] else {
-        panic!("{refused:?}")
-    };
+    let Err(Refusal::Full { retry_after }) = refused else { panic!("{refused:?}") };
     assert!(retry_after > Duration::ZERO && retry_after <= state.predicted_wait(at(0)));
     assert_eq!(state.queue_depth(), 2);
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+    assert_eq!(submit(&mut state, &[5]), Ok(2..3));
 }
 
 #[test]
 fn large_requests_leave_the_last_eighth_of_the_queue_to_small_ones() {
     let mut state = state(256, 1);
-    assert_eq!(submit(&mut state, &[5; 200]), [Action::Accept { items: 0..200 }]);
+    assert_eq!(submit(&mut state, &[5; 200]), Ok(0..200));
     let refused = submit(&mut state, &[5; 30]);
-    assert!(matches!(refused[..], [Action::Refuse(Refusal::Full { .. })]), "{refused:?}");
-    assert_eq!(submit(&mut state, &[5; 24]), [Action::Accept { items: 200..224 }]);
+    assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
+    assert_eq!(submit(&mut state, &[5; 24]), Ok(200..224));
     for place in (224..256).step_by(4) {
-        assert_eq!(submit(&mut state, &[5; 4]), [Action::Accept { items: place..place + 4 }]);
+        assert_eq!(submit(&mut state, &[5; 4]), Ok(place..place + 4));
     }
-    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refusal::Full { .. })]));
+    assert!(matches!(submit(&mut state, &[5]), Err(Refusal::Full { .. })));
 }
 
 #[test]
 fn running_items_count_against_the_capacity() {
     let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]);
-    let actions = ask(&mut state, at(0));
-    assert!(matches!(&actions[..], [Action::Run { items, .. }] if items.len() == 2));
-    assert!(matches!(submit(&mut state, &[5])[..], [Action::Refuse(Refusal::Full { .. })]));
-    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+    submit(&mut state, &[5, 5]).expect("there is room");
+    assert_eq!(ask(&mut state, at(0)).len(), 2);
+    assert!(matches!(submit(&mut state, &[5]), Err(Refusal::Full { .. })));
+    complete(&mut state, at(1));
+    assert_eq!(submit(&mut state, &[5]), Ok(2..3));
     assert_eq!(state.counts().replied, 2);
 }
 
 #[test]
 fn an_idle_worker_is_woken_and_only_then() {
     let mut state = state(10, 1);
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 0..1 }]);
+    submit(&mut state, &[5]).expect("there is room");
     ask(&mut state, at(0));
-    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[] });
-    assert_eq!(ask(&mut state, at(1)), []);
-    assert_eq!(
-        submit(&mut state, &[5]),
-        [Action::Accept { items: 1..2 }, Action::Wake { worker: 0 }]
-    );
+    complete(&mut state, at(1));
+    assert!(ask(&mut state, at(1)).is_empty());
+    assert_eq!(state.take_effects(), Effects::NONE);
+    submit(&mut state, &[5]).expect("there is room");
+    assert_eq!(state.take_effects(), Effects { woken: vec![0], ..Effects::NONE });
 }
 
 #[test]
 fn an_expired_item_costs_nothing() {
     let mut state = state(10, 1);
     for (tokens, deadline) in [(&[5], at(10)), (&[6], at(11))] {
-        state.handle(at(0), &submission(tokens, None, deadline));
+        submit_as(&mut state, tokens, Priority::Interactive, deadline).expect("there is room");
     }
-    let actions = ask(&mut state, at(10));
-    assert_eq!(actions[0], Action::Expire { item: 0, content: () });
-    assert!(matches!(&actions[1], Action::Run { items, .. } if items == &[(1, ())]));
+    assert_eq!(ask(&mut state, at(10)), [1]);
+    assert_eq!(state.take_effects().expired, [(0, ())]);
     assert_eq!(state.counts().expired, 1);
 }
 
 #[test]
 fn a_cancelled_request_frees_its_places_at_once() {
     let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]);
-    state.handle(at(0), &Event::Cancel { items: 0..2 });
+    submit(&mut state, &[5, 5]).expect("there is room");
+    state.cancel(&(0..2));
     assert!(state.is_empty());
-    assert_eq!(submit(&mut state, &[5, 5]), [Action::Accept { items: 2..4 }]);
+    assert_eq!(submit(&mut state, &[5, 5]), Ok(2..4));
     assert_eq!(state.counts().cancelled, 2);
 }
 
 #[test]
 fn a_running_item_that_is_cancelled_ends_with_its_batch() {
     let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]);
+    submit(&mut state, &[5, 5]).expect("there is room");
     ask(&mut state, at(0));
-    state.handle(at(0), &Event::Cancel { items: 0..1 });
+    state.cancel(&(0..1));
     assert!(!state.is_empty());
-    state.handle(at(1), &Event::BatchDone { worker: 0, failed: &[(1, Vectors::Both)] });
+    state.complete_batch(at(1), 0, &[(1, Vectors::Both)], false);
     assert!(state.is_empty());
     let counts = state.counts();
     assert_eq!((counts.cancelled, counts.failed, counts.replied), (1, 1, 0));
@@ -131,10 +149,10 @@ fn a_running_item_that_is_cancelled_ends_with_its_batch() {
 #[test]
 fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
     let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]);
+    submit(&mut state, &[5, 5]).expect("there is room");
     ask(&mut state, at(0));
-    state.handle(at(0), &Event::Cancel { items: 0..1 });
-    state.handle(at(1), &Event::WorkerLost { worker: 0 });
+    state.cancel(&(0..1));
+    state.lose_worker(at(1), 0);
     let counts = state.counts();
     assert_eq!((counts.cancelled, counts.failed), (1, 1));
 }
@@ -143,48 +161,38 @@ fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
 fn a_batch_is_interactive_when_somebody_waits_for_it() {
     for wanted in [Priority::Bulk, Priority::Interactive] {
         let mut state = state(10, 1);
-        submit_as(&mut state, &[16], Priority::Bulk, LATER);
-        submit_as(&mut state, &[16], wanted, LATER);
-        let run = ask(&mut state, at(0)).swap_remove(0);
-        assert!(matches!(run, Action::Run { priority, .. } if priority == wanted), "{run:?}");
+        submit_as(&mut state, &[16], Priority::Bulk, LATER).expect("there is room");
+        submit_as(&mut state, &[16], wanted, LATER).expect("there is room");
+        let run = state.ask_for_work(at(0), 0).expect("it waits");
+        assert_eq!(run.priority, wanted);
     }
 }
 
 #[test]
 fn a_check_runs_on_its_worker_before_what_waits() {
     let mut state = state(10, 2);
-    submit(&mut state, &[5; 8]);
-    let check = Event::Check { worker: 1, tokens: 9, content: &(), deadline: LATER };
-    assert_eq!(state.handle(at(0), &check), [Action::Accept { items: 8..9 }, Action::WakeAll]);
+    submit(&mut state, &[5; 8]).expect("there is room");
+    assert_eq!(check(&mut state, 1), Ok(8..9));
+    assert_eq!(state.take_effects().woken, [1]);
     let other = ask(&mut state, at(0));
-    assert!(
-        matches!(&other[..], [Action::Run { worker: 0, items, .. }] if !items.contains(&(8, ())))
-    );
-    let own = state.handle(at(0), &Event::AskForWork { worker: 1 });
+    assert!(!other.is_empty() && !other.contains(&8), "{other:?}");
     let bucket = Bucket { rows: 1, length: 16 };
-    let priority = Priority::Interactive;
-    assert_eq!(own, [Action::Run { worker: 1, bucket, priority, items: vec![(8, ())] }]);
-}
-
-fn check(state: &mut SchedulerState) -> Action {
-    let event = Event::Check { worker: 0, tokens: 9, content: &(), deadline: LATER };
-    state.handle(at(0), &event).swap_remove(0)
+    let run = Run { bucket, priority: Priority::Interactive, items: vec![(8, ())] };
+    assert_eq!(state.ask_for_work(at(0), 1), Some(run));
 }
 
 #[test]
 fn checks_take_one_batch_in_eight_while_items_wait() {
     let mut state = state(10_000, 1);
-    submit(&mut state, &[100; 1000]);
+    submit(&mut state, &[100; 1000]).expect("there is room");
     let mut last = None;
     for batch in 0..100 {
-        while matches!(check(&mut state), Action::Accept { .. }) {}
-        let actions = ask(&mut state, at(0));
-        let [Action::Run { items, .. }, ..] = &actions[..] else { panic!("{actions:?}") };
-        if items[0].0 >= 1000 {
+        while check(&mut state, 0).is_ok() {}
+        if ask(&mut state, at(0))[0] >= 1000 {
             assert!(last.is_none_or(|last| batch - last >= 8), "{batch} after {last:?}");
             last = Some(batch);
         }
-        state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
+        complete(&mut state, at(0));
     }
     assert_eq!(last, Some(96), "they are not forgotten either");
 }
@@ -192,65 +200,61 @@ fn checks_take_one_batch_in_eight_while_items_wait() {
 #[test]
 fn checks_run_at_once_when_nothing_else_waits() {
     let mut state = state(10, 1);
-    for _ in 0..3 {
-        let Action::Accept { items } = check(&mut state) else { panic!("it lives") };
-        assert!(matches!(&ask(&mut state, at(0))[..], [Action::Run { items: ran, .. }]
-            if ran[..] == [(items.start, ())]));
-        state.handle(at(0), &Event::BatchDone { worker: 0, failed: &[] });
+    for number in 0..3 {
+        assert_eq!(check(&mut state, 0), Ok(number..number + 1));
+        assert_eq!(ask(&mut state, at(0)), [number]);
+        complete(&mut state, at(0));
     }
 }
 
 #[test]
 fn few_checks_wait_for_a_worker_and_they_count_as_work() {
     let mut state = state(10_000, 1);
-    submit(&mut state, &[100; 20]);
+    submit(&mut state, &[100; 20]).expect("there is room");
     ask(&mut state, at(0));
     let before = state.predicted_wait(at(0));
-    let taken = (0..100).filter(|_| matches!(check(&mut state), Action::Accept { .. })).count();
+    let taken = (0..100).filter(|_| check(&mut state, 0).is_ok()).count();
     assert!((1..=4).contains(&taken), "{taken}");
-    assert!(matches!(check(&mut state), Action::Refuse(Refusal::Full { .. })));
+    assert!(matches!(check(&mut state, 0), Err(Refusal::Full { .. })));
     assert!(state.predicted_wait(at(0)) > before, "they are before a new request");
 }
 
 #[test]
 fn a_check_of_a_worker_without_a_session_is_refused() {
     let mut state = state(10, 1);
-    let check = Event::Check { worker: 0, tokens: 9, content: &(), deadline: LATER };
-    state.handle(at(0), &check);
-    let lost = state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(lost, [Action::Abandon { item: 0, content: () }]);
-    assert_eq!(state.handle(at(0), &check), [Action::Refuse(Refusal::NoWorker)]);
-    let unknown = Event::Check { worker: 7, tokens: 9, content: &(), deadline: LATER };
-    assert_eq!(state.handle(at(0), &unknown), [Action::Refuse(Refusal::NoWorker)]);
-    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
-    state.handle(at(0), &Event::Close);
-    assert_eq!(state.handle(at(0), &check), [Action::Refuse(Refusal::NoWorker)]);
+    assert_eq!(check(&mut state, 0), Ok(0..1));
+    state.lose_worker(at(0), 0);
+    assert_eq!(state.take_effects().abandoned, [(0, ())]);
+    assert_eq!(check(&mut state, 0), Err(Refusal::NoWorker));
+    assert_eq!(check(&mut state, 7), Err(Refusal::NoWorker), "there is none");
+    state.open_worker(0);
+    state.close();
+    assert_eq!(check(&mut state, 0), Err(Refusal::NoWorker));
 }
 
 #[test]
 fn without_a_live_worker_requests_are_refused_at_once_and_those_taken_stay() {
     let mut state = state(10, 1);
-    submit(&mut state, &[5]);
-    state.handle(at(0), &Event::WorkerLost { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
-    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 1..2 }]);
-    let run = &ask(&mut state, at(0))[0];
-    assert!(matches!(run, Action::Run { items, .. } if items == &[(0, ()), (1, ())]));
-    state.handle(at(0), &Event::WorkerStuck { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
-    state.handle(at(0), &Event::BatchFailed { worker: 0 });
-    assert_eq!(submit(&mut state, &[5]), [Action::Accept { items: 2..3 }]);
+    submit(&mut state, &[5]).expect("there is room");
+    state.lose_worker(at(0), 0);
+    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
+    state.open_worker(0);
+    assert_eq!(submit(&mut state, &[5]), Ok(1..2));
+    assert_eq!(ask(&mut state, at(0)), [0, 1]);
+    state.stop_stuck_worker(at(0), 0);
+    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
+    state.fail_batch(0);
+    assert_eq!(submit(&mut state, &[5]), Ok(2..3));
 }
 
 #[test]
 fn a_stuck_worker_is_no_capacity() {
     let mut state = state(1000, 2);
-    submit(&mut state, &[100; 200]);
+    submit(&mut state, &[100; 200]).expect("there is room");
     ask(&mut state, at(0));
-    state.handle(at(0), &Event::AskForWork { worker: 1 });
+    state.ask_for_work(at(0), 1);
     let both = state.predicted_wait(at(0));
-    state.handle(at(0), &Event::WorkerStuck { worker: 0 });
+    state.stop_stuck_worker(at(0), 0);
     let one = state.predicted_wait(at(0));
     assert!(one > both.mul_f64(1.8), "{one:?} {both:?}");
 }
@@ -258,22 +262,24 @@ fn a_stuck_worker_is_no_capacity() {
 #[test]
 fn draining_runs_what_waits_and_takes_nothing_new() {
     let mut state = state(10, 1);
-    submit(&mut state, &[5]);
-    state.handle(at(0), &Event::Drain);
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::Draining)]);
-    assert!(matches!(ask(&mut state, at(0))[..], [Action::Run { .. }]));
+    submit(&mut state, &[5]).expect("there is room");
+    state.drain();
+    assert_eq!(submit(&mut state, &[5]), Err(Refusal::Draining));
+    assert_eq!(ask(&mut state, at(0)), [0]);
+    assert!(!state.is_drained());
+    complete(&mut state, at(1));
+    assert!(state.is_drained());
 }
 
 #[test]
 fn closing_abandons_what_waits() {
     let mut state = state(10, 1);
-    submit(&mut state, &[5, 6]);
-    let closed = state.handle(at(0), &Event::Close);
-    let abandoned = |item| Action::Abandon { item, content: () };
-    let expected = [abandoned(0), abandoned(1), Action::WakeAll];
-    assert_eq!(closed, expected);
-    assert_eq!(submit(&mut state, &[5]), [Action::Refuse(Refusal::NoWorker)]);
-    state.handle(at(0), &Event::Drain);
+    submit(&mut state, &[5, 6]).expect("there is room");
+    state.close();
+    let (abandoned, woken) = (with_nothing(&[0, 1]), vec![0]);
+    assert_eq!(state.take_effects(), Effects { abandoned, woken, ..Effects::NONE });
+    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
+    state.drain();
     assert!(state.is_closed());
 }
 
@@ -281,9 +287,9 @@ fn closing_abandons_what_waits() {
 fn the_predicted_wait_grows_with_the_queue_and_shrinks_with_time() {
     let mut state = state(10_000, 1);
     assert_eq!(state.predicted_wait(at(0)), Duration::ZERO);
-    submit(&mut state, &[100; 64]);
+    submit(&mut state, &[100; 64]).expect("there is room");
     let some = state.predicted_wait(at(0));
-    submit(&mut state, &[100; 640]);
+    submit(&mut state, &[100; 640]).expect("there is room");
     let more = state.predicted_wait(at(0));
     assert!(more > some * 5, "{some:?} {more:?}");
     ask(&mut state, at(0));
@@ -293,57 +299,48 @@ fn the_predicted_wait_grows_with_the_queue_and_shrinks_with_time() {
 #[test]
 fn the_cost_model_is_corrected_by_what_batches_took() {
     let mut state = state(10_000, 1);
-    submit(&mut state, &[100; 1000]);
+    submit(&mut state, &[100; 1000]).expect("there is room");
     let before = state.predicted_wait(at(0));
     let mut now = at(0);
     for _ in 0..40 {
         ask(&mut state, now);
         now = now + Duration::from_secs(1);
-        state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
+        complete(&mut state, now);
     }
     let correction = state.cost().correction();
     assert!(correction > 2.0, "{correction}");
     assert!(state.predicted_wait(now) > before / 2);
 }
 
-fn submit_as(
-    state: &mut SchedulerState,
-    tokens: &[usize],
-    priority: Priority,
-    deadline: Moment,
-) -> Action {
-    state.handle(at(0), &submission(tokens, Some(priority), deadline)).swap_remove(0)
-}
-
 #[test]
 fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
     let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER);
+    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER).expect("there is room");
     let wait = state.predicted_wait(at(0));
     let ask = |state: &mut SchedulerState, time: Duration| {
         submit_as(state, &[100; 20], Priority::Bulk, at(0) + time)
     };
-    assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
+    assert!(ask(&mut state, wait * 2).is_ok());
     let mut told = Duration::ZERO;
     for _ in 0..5 {
-        let Action::Refuse(Refusal::Late { retry_after }) = ask(&mut state, wait) else {
+        let Err(Refusal::Late { retry_after }) = ask(&mut state, wait) else {
             panic!("it cannot be in time")
         };
         assert!(retry_after > told && retry_after < wait * 2, "{retry_after:?} {told:?}");
         told = retry_after;
     }
-    assert!(matches!(ask(&mut state, wait * 2), Action::Accept { .. }));
+    assert!(ask(&mut state, wait * 2).is_ok());
 }
 
 #[test]
 fn refused_bulk_requests_do_not_put_off_refused_interactive_ones() {
     let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 200], Priority::Interactive, LATER);
+    submit_as(&mut state, &[100; 200], Priority::Interactive, LATER).expect("there is room");
     let wait = state.predicted_wait(at(0));
     let refused = |state: &mut SchedulerState, priority| {
         let deadline = at(0) + wait;
         match submit_as(state, &[100; 20], priority, deadline) {
-            Action::Refuse(Refusal::Late { retry_after }) => retry_after,
+            Err(Refusal::Late { retry_after }) => retry_after,
             taken => panic!("it cannot be in time: {taken:?}"),
         }
     };
@@ -363,61 +360,60 @@ fn the_example_at_the_head_of_admission_holds() {
         per_token_length_us: 0.0,
     };
     state.set_cost(Fit { model, median_error: 0.0 });
-    submit_as(&mut state, &[100; 47], Priority::Bulk, LATER);
+    submit_as(&mut state, &[100; 47], Priority::Bulk, LATER).expect("there is room");
     ask(&mut state, at(0));
     let now = at(0) + Duration::from_micros(36_800);
     let mut ask = |time_ms| {
-        let deadline = now + Duration::from_millis(time_ms);
-        state.handle(now, &submission(&[100; 20], Some(Priority::Bulk), deadline)).swap_remove(0)
+        let new = NewRequest::of(&[100; 20], now + Duration::from_millis(time_ms));
+        state.submit(now, NewRequest { priority: Priority::Bulk, ..new }, NOTHING)
     };
     for expected_us in [87_218, 502_843] {
-        let Action::Refuse(Refusal::Late { retry_after }) = ask(600) else { panic!("it is late") };
+        let Err(Refusal::Late { retry_after }) = ask(600) else { panic!("it is late") };
         assert!(retry_after.as_micros().abs_diff(expected_us) <= 1, "{retry_after:?}");
     }
-    assert!(matches!(ask(688), Action::Accept { .. }));
+    assert!(ask(688).is_ok());
 }
 
 #[test]
 fn an_idle_worker_takes_a_request_whatever_is_predicted() {
     let mut state = state(10_000, 1);
     let accepted = submit_as(&mut state, &[500; 1000], Priority::Bulk, at(10));
-    assert_eq!(accepted, Action::Accept { items: 0..1000 });
+    assert_eq!(accepted, Ok(0..1000));
 }
 
 #[test]
 fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
     let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 5000], Priority::Bulk, LATER);
+    submit_as(&mut state, &[100; 5000], Priority::Bulk, LATER).expect("there is room");
     let late = submit_as(&mut state, &[9], Priority::Bulk, at(1000));
-    assert!(matches!(late, Action::Refuse(Refusal::Late { .. })), "{late:?}");
-    let taken = submit_as(&mut state, &[9], Priority::Interactive, at(1000));
-    assert!(matches!(taken, Action::Accept { .. }), "{taken:?}");
+    assert!(matches!(late, Err(Refusal::Late { .. })), "{late:?}");
+    assert_eq!(submit_as(&mut state, &[9], Priority::Interactive, at(1000)), Ok(5000..5001));
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
-    assert!(matches!(&ask(&mut state, at(0))[0], Action::Run { items, .. } if items[0].0 == 5000));
+    assert_eq!(ask(&mut state, at(0))[0], 5000);
 }
 
 #[test]
 fn what_expired_makes_room_although_no_worker_asks() {
     let mut state = state(2, 1);
-    let event = |deadline| submission(&[5, 5], None, deadline);
-    state.handle(at(0), &event(at(10)));
-    let actions = state.handle(at(10), &event(LATER));
-    let [Action::Accept { items }, expired @ ..] = &actions[..] else { panic!("{actions:?}") };
-    assert_eq!(items, &(2..4));
-    assert_eq!(expired, [0, 1].map(|item| Action::Expire { item, content: () }));
+    let mut submit = |now, deadline| {
+        state.submit(now, NewRequest::of(&[5, 5], deadline), NOTHING).expect("there is room")
+    };
+    submit(at(0), at(10));
+    assert_eq!(submit(at(10), LATER), 2..4);
+    assert_eq!(state.take_effects().expired, with_nothing(&[0, 1]));
     assert_eq!(state.queue_depth(), 2);
 }
 
 #[test]
 fn a_large_request_lets_others_of_its_class_in_between() {
     let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 2000], Priority::Bulk, LATER);
-    submit_as(&mut state, &[100; 20], Priority::Bulk, LATER);
+    submit_as(&mut state, &[100; 2000], Priority::Bulk, LATER).expect("there is room");
+    submit_as(&mut state, &[100; 20], Priority::Bulk, LATER).expect("there is room");
     let mut now = at(0);
     while state.items.contains_key(&2019) {
         ask(&mut state, now);
         now = now + Duration::from_millis(50);
-        state.handle(now, &Event::BatchDone { worker: 0, failed: &[] });
+        complete(&mut state, now);
     }
     // The large request has as many items in between, and a batch.
     let ran = 2020 - state.items.len();

@@ -1,11 +1,10 @@
-//! Which lanes there are and which one runs what, event by event. `closed_loop` has clients that
+//! Which lanes there are and which one runs what, step by step. `closed_loop` has clients that
 //! send one request after the other.
 
 use super::*;
-use crate::batch::Vectors;
 use crate::batch::plan::Shapes;
 use crate::limits::MaxBatchTokens;
-use crate::scheduler::state::{Event, StateConfig};
+use crate::scheduler::state::{NewRequest, StateConfig};
 
 mod closed_loop;
 mod many_cores;
@@ -13,62 +12,49 @@ mod many_cores;
 const TEXT_TOKENS: usize = 43;
 
 /// Lanes that found nothing to do, on NUMA nodes of so many cores.
-fn idle(nodes: &[usize], widths: &[usize]) -> SchedulerState<usize> {
+fn idle(nodes: &[usize], widths: &[usize]) -> SchedulerState {
     let lanes = Lane::tree(nodes, widths);
     let workers = lanes.len();
     let config = StateConfig { capacity: 1000, lanes };
     let shapes = Shapes::on_cpu(512, MaxBatchTokens::nearest(256));
     let mut state = SchedulerState::new(config, shapes);
     for worker in 0..workers {
-        state.handle(Moment::START, &Event::WorkerOpened { worker });
+        state.open_worker(worker);
         ask(&mut state, worker);
     }
     state
 }
 
-fn submit(state: &mut SchedulerState<usize>, texts: usize) -> Vec<Action<usize>> {
-    let (tokens, contents) = (vec![TEXT_TOKENS; texts], vec![0; texts]);
-    let deadline = Moment::from_nanos(u64::MAX);
-    let (tokens, contents, digests) = (&tokens[..], &contents[..], &[][..]);
-    let (vectors, priority) = (Vectors::Both, None);
-    let event =
-        Event::Submit { tokens, contents, digests, vectors, priority, deadline, reserved: None };
-    state.handle(Moment::START, &event)
+/// A request of so many texts; the workers that it wakes.
+fn submit(state: &mut SchedulerState, texts: usize) -> Vec<usize> {
+    let tokens = vec![TEXT_TOKENS; texts];
+    let new = NewRequest::of(&tokens, Moment::from_nanos(u64::MAX));
+    state.submit(Moment::START, new, &vec![(); texts]).expect("there is room");
+    state.take_effects().woken
 }
 
-fn ask(state: &mut SchedulerState<usize>, worker: usize) -> Vec<Action<usize>> {
-    state.handle(Moment::START, &Event::AskForWork { worker })
+/// How many texts a worker that asks for work is given.
+fn ask(state: &mut SchedulerState, worker: usize) -> usize {
+    state.ask_for_work(Moment::START, worker).map_or(0, |run| run.items.len())
 }
 
 /// Workers that are woken one after the other ask for work; the lane of each, and its texts.
-fn started(
-    state: &mut SchedulerState<usize>,
-    mut actions: Vec<Action<usize>>,
-) -> Vec<(Lane, usize)> {
+fn started(state: &mut SchedulerState, mut woken: Vec<usize>) -> Vec<(Lane, usize)> {
     let mut started = Vec::new();
-    while let Some(worker) = woken(&actions) {
-        actions = ask(state, worker);
-        for action in &actions {
-            if let Action::Run { worker, items, .. } = action {
-                started.push((state.lanes.all[*worker], items.len()));
-            }
+    while let Some(worker) = woken.pop() {
+        let texts = ask(state, worker);
+        if texts > 0 {
+            started.push((state.lanes.all[worker], texts));
         }
+        woken.extend(state.take_effects().woken);
     }
     started
 }
 
-fn woken(actions: &[Action<usize>]) -> Option<usize> {
-    let worker = |action: &Action<usize>| match action {
-        Action::Wake { worker } => Some(*worker),
-        _ => None,
-    };
-    actions.iter().find_map(worker)
-}
-
 /// What is started for a request of so many texts.
-fn of_request(state: &mut SchedulerState<usize>, texts: usize) -> Vec<(Lane, usize)> {
-    let actions = submit(state, texts);
-    started(state, actions)
+fn of_request(state: &mut SchedulerState, texts: usize) -> Vec<(Lane, usize)> {
+    let woken = submit(state, texts);
+    started(state, woken)
 }
 
 const fn lane(first: usize, width: usize) -> Lane {
@@ -130,43 +116,41 @@ fn a_lane_starts_beside_no_other_on_its_cores() {
     let mut state = idle(&[2], &[1, 2]);
     assert_eq!(of_request(&mut state, 1), [(lane(0, 2), 1)]);
     assert_eq!(of_request(&mut state, 1), []);
-    assert_eq!(ask(&mut state, 0), []);
+    assert_eq!(ask(&mut state, 0), 0);
     // Two texts wait now, so each gets a core.
-    state.handle(Moment::START, &Event::BatchFailed { worker: 2 });
-    let actions = submit(&mut state, 1);
-    assert_eq!(ask(&mut state, 2), []);
-    assert_eq!(started(&mut state, actions), [(lane(0, 1), 1), (lane(1, 1), 1)]);
+    state.fail_batch(2);
+    let woken = submit(&mut state, 1);
+    assert_eq!(ask(&mut state, 2), 0);
+    assert_eq!(started(&mut state, woken), [(lane(0, 1), 1), (lane(1, 1), 1)]);
 }
 
 #[test]
 fn a_lost_lane_leaves_its_work_to_others() {
     let mut state = idle(&[2], &[1, 2]);
-    assert_eq!(woken(&submit(&mut state, 1)), Some(2));
-    let actions = state.handle(Moment::START, &Event::WorkerLost { worker: 2 });
-    assert_eq!(started(&mut state, actions), [(lane(0, 1), 1)]);
+    assert_eq!(submit(&mut state, 1), [2]);
+    state.lose_worker(Moment::START, 2);
+    let woken = state.take_effects().woken;
+    assert_eq!(started(&mut state, woken), [(lane(0, 1), 1)]);
 }
 
 #[test]
 fn a_wide_lane_serves_alone_when_narrow_ones_are_lost() {
     let mut state = idle(&[2], &[1, 2]);
     for worker in [0, 1] {
-        state.handle(Moment::START, &Event::WorkerLost { worker });
+        state.lose_worker(Moment::START, worker);
     }
-    assert_eq!(woken(&submit(&mut state, 100)), Some(2));
+    assert_eq!(submit(&mut state, 100), [2]);
 }
 
 #[test]
 fn a_check_of_a_wide_lane_does_not_wait_for_its_turn_among_texts() {
     let mut state = idle(&[2], &[1, 2]);
-    let check = Event::Check { worker: 2, tokens: 5, content: &0, deadline: Moment::from_nanos(9) };
-    let mut ran = 0;
     for _ in 0..2 {
         submit(&mut state, 100);
         ask(&mut state, 0);
-        state.handle(Moment::START, &check);
-        let actions = ask(&mut state, 2);
-        ran += actions.iter().filter(|action| matches!(action, Action::Run { .. })).count();
-        state.handle(Moment::START, &Event::BatchDone { worker: 2, failed: &[] });
+        let check = state.submit_check(2, 5, (), Moment::from_nanos(9));
+        assert!(check.is_ok(), "{check:?}");
+        assert_eq!(ask(&mut state, 2), 1);
+        state.complete_batch(Moment::START, 2, &[], false);
     }
-    assert_eq!(ran, 2);
 }

@@ -65,12 +65,8 @@ impl World {
     }
 
     /// A batch has ended: all that share its rows are answered, each with its own row.
-    pub(super) fn answer(&mut self, mut items: Vec<(usize, Sequence)>, actions: &[Action]) {
-        let answer = |action: &Action| match action {
-            Action::Answer { row, item, .. } => (*row, *item),
-            other => panic!("{other:?}"),
-        };
-        let mut answered: Vec<(usize, Sequence)> = actions.iter().map(answer).collect();
+    pub(super) fn answer(&mut self, mut items: Vec<(usize, Sequence)>, answers: &[ItemAnswer]) {
+        let mut answered: Vec<_> = answers.iter().map(|answer| (answer.row, answer.item)).collect();
         answered.sort_unstable();
         items.sort_unstable();
         assert_eq!(answered, items, "{self}");

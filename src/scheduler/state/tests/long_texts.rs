@@ -23,7 +23,7 @@ fn slow_state() -> SchedulerState {
         StateConfig { capacity: 100, lanes: Lane::apart(1) },
         Shapes::on_cpu(8192, tokens),
     );
-    state.handle(at(0), &Event::WorkerOpened { worker: 0 });
+    state.open_worker(0);
     let times = [(8, 1.15), (16, 1.1), (32, 1.0), (48, 0.95), (64, 0.9)];
     let time = |(length, noise): (usize, f64)| {
         (bucket(length), TRUE.predict(bucket(length)).mul_f64(noise))
@@ -36,19 +36,22 @@ fn measure(state: &mut SchedulerState, times: Times) {
     state.measure(0, times);
 }
 
+/// A worker takes a text; the shape that runs.
+fn begin(state: &mut SchedulerState, tokens: usize, start: Moment) -> Bucket {
+    state.submit(start, NewRequest::of(&[tokens], LATER), NOTHING).expect("there is room");
+    state.ask_for_work(start, 0).expect("it waits").bucket
+}
+
 /// Runs one text from `start`; its end, and whether it was given up before.
 fn run(state: &mut SchedulerState, tokens: usize, start: Moment) -> (Moment, bool) {
-    state.handle(start, &submission(&[tokens], None, LATER));
-    let actions = ask(state, start);
-    let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
-    let time = TRUE.predict(bucket);
+    let time = TRUE.predict(begin(state, tokens, start));
     let seconds = 1..=time.as_secs();
     let looks = seconds.map(|second| start + Duration::from_secs(second));
     let stuck = looks.into_iter().find(|&now| !state.overdue(now, LIMIT).is_empty());
     if let Some(now) = stuck {
-        state.handle(now, &Event::WorkerStuck { worker: 0 });
+        state.stop_stuck_worker(now, 0);
     }
-    state.handle(start + time, &Event::BatchDone { worker: 0, failed: &[] });
+    complete(state, start + time);
     (start + time, stuck.is_some())
 }
 
@@ -76,11 +79,8 @@ fn one_long_run_teaches_what_the_next_one_takes() {
 
 /// Runs one text from `start` that takes `factor` times what it should; its end.
 fn run_disturbed(state: &mut SchedulerState, tokens: usize, start: Moment, factor: f64) -> Moment {
-    state.handle(start, &submission(&[tokens], None, LATER));
-    let actions = ask(state, start);
-    let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
-    let end = start + TRUE.predict(bucket).mul_f64(factor);
-    state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+    let end = start + TRUE.predict(begin(state, tokens, start)).mul_f64(factor);
+    complete(state, end);
     end
 }
 
@@ -90,19 +90,17 @@ fn needed(state: &SchedulerState, tokens: usize) -> Duration {
 
 /// What becomes of a text that has `time`; one that is taken runs undisturbed.
 fn offer(state: &mut SchedulerState, tokens: usize, now: Moment, time: Duration) -> bool {
-    match state.handle(now, &submission(&[tokens], None, now + time))[0] {
-        Action::Accept { .. } => {
-            let actions = ask(state, now);
-            let [Action::Run { bucket, .. }] = actions[..] else { panic!("{actions:?}") };
-            let end = now + TRUE.predict(bucket);
-            state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+    match state.submit(now, NewRequest::of(&[tokens], now + time), NOTHING) {
+        Ok(_) => {
+            let run = state.ask_for_work(now, 0).expect("it waits");
+            complete(state, now + TRUE.predict(run.bucket));
             true
         }
-        Action::Refuse(Refusal::TooShort { needed }) => {
+        Err(Refusal::TooShort { needed }) => {
             assert!(needed > time, "{needed:?}");
             false
         }
-        ref other => panic!("{other:?}"),
+        Err(other) => panic!("{other:?}"),
     }
 }
 
@@ -165,15 +163,12 @@ fn batches_that_faster_runs_follow_refuse_no_more_than_those_would() {
 fn a_batch_that_was_given_up_or_ran_in_parts_teaches_nothing() {
     for (tokens, in_parts) in [(8000, false), (60, false), (8000, true), (60, true)] {
         let mut state = slow_state();
-        state.handle(at(0), &submission(&[tokens], None, LATER));
-        ask(&mut state, at(0));
-        let (cost, end) = (state.widths()[0].cost, at(300_000));
-        if in_parts {
-            state.handle(end, &Event::BatchDoneInParts { worker: 0, failed: &[] });
-        } else {
-            state.handle(at(1000), &Event::WorkerStuck { worker: 0 });
-            state.handle(end, &Event::BatchDone { worker: 0, failed: &[] });
+        begin(&mut state, tokens, at(0));
+        let cost = state.widths()[0].cost;
+        if !in_parts {
+            state.stop_stuck_worker(at(1000), 0);
         }
+        state.complete_batch(at(300_000), 0, &[], in_parts);
         assert_eq!(state.widths()[0].cost, cost, "{tokens} {in_parts}");
         assert_eq!(state.live_and_busy(), (1, 0));
     }
@@ -182,8 +177,7 @@ fn a_batch_that_was_given_up_or_ran_in_parts_teaches_nothing() {
 #[test]
 fn a_batch_of_a_measured_length_is_given_up_as_before() {
     let mut state = slow_state();
-    state.handle(at(0), &submission(&[60], None, LATER));
-    ask(&mut state, at(0));
+    begin(&mut state, 60, at(0));
     let look = |seconds| Moment::START + Duration::from_secs(seconds);
     assert!(state.overdue(look(29), LIMIT).is_empty());
     assert_eq!(state.overdue(look(31), LIMIT), [0]);
@@ -196,9 +190,8 @@ fn times_that_a_load_disturbed_refuse_no_longer_text() {
     let times = [(8, 620_000), (16, 640_000), (24, 655_000)];
     let time = |(length, us): (usize, u64)| (bucket(length), Duration::from_micros(us));
     measure(&mut state, times.map(time).to_vec());
-    state.handle(at(0), &submission(&[300], None, LATER));
-    ask(&mut state, at(0));
-    state.handle(at(5000), &Event::BatchDone { worker: 0, failed: &[] });
+    begin(&mut state, 300, at(0));
+    complete(&mut state, at(5000));
     let needed = state.least_time(&[8000]).expect("it was measured");
     let whole = TRUE.predict(bucket(8192));
     assert!(needed < whole, "{needed:?}, where it takes {whole:?} undisturbed");

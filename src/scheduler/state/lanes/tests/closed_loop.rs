@@ -110,7 +110,7 @@ impl ClosedLoop {
         for worker in 0..new.lanes.len() {
             let model = speed.cost(new.lanes[worker].width);
             new.state.set_cost_of(worker, Fit { model, median_error: 0.0 });
-            new.state.handle(new.now, &Event::WorkerOpened { worker });
+            new.state.open_worker(worker);
             new.ask(worker);
         }
         for client in 0..clients {
@@ -151,26 +151,29 @@ impl ClosedLoop {
         let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(LENGTHS)).collect();
         let contents = vec![client; count];
         let deadline = self.now + Duration::from_secs(1000);
-        let event = Event::Submit {
-            tokens: &tokens,
-            contents: &contents,
-            digests: &[],
-            vectors: Vectors::Both,
-            priority: Some(Priority::Interactive),
-            deadline,
-            reserved: None,
-        };
-        let actions = self.state.handle(self.now, &event);
-        self.carry_out(actions);
+        let priority = Priority::Interactive;
+        let new = NewRequest { priority, ..NewRequest::of(&tokens, deadline) };
+        self.state.submit(self.now, new, &contents).expect("there is room");
+        self.wake();
     }
 
     fn ask(&mut self, worker: usize) {
-        let actions = self.state.handle(self.now, &Event::AskForWork { worker });
-        self.carry_out(actions);
+        if let Some(run) = self.state.ask_for_work(self.now, worker) {
+            self.running[worker] = run.items.into_iter().map(|(_, client)| client).collect();
+            let end = self.now + self.time(worker, run.bucket);
+            self.happenings.push(Reverse((end, Happening::End { worker })));
+        }
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        for worker in self.state.take_effects().woken {
+            self.ask(worker);
+        }
     }
 
     fn end(&mut self, worker: usize) {
-        self.state.handle(self.now, &Event::BatchDone { worker, failed: &[] });
+        self.state.complete_batch(self.now, worker, &[], false);
         let counts = self.now >= self.count_from;
         for client in std::mem::take(&mut self.running[worker]) {
             self.sent[client].left -= 1;
@@ -184,21 +187,6 @@ impl ClosedLoop {
             }
         }
         self.ask(worker);
-    }
-
-    fn carry_out(&mut self, actions: Vec<Action<usize>>) {
-        for action in actions {
-            match action {
-                Action::Wake { worker } => self.ask(worker),
-                Action::Run { worker, bucket, items, .. } => {
-                    self.running[worker] = items.into_iter().map(|(_, client)| client).collect();
-                    let end = self.now + self.time(worker, bucket);
-                    self.happenings.push(Reverse((end, Happening::End { worker })));
-                }
-                Action::Accept { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
     }
 
     fn time(&self, worker: usize, bucket: Bucket) -> Duration {
