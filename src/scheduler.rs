@@ -25,7 +25,7 @@ use crate::batch::plan::{Sequence, Shapes};
 use crate::batch::{Bucket, Priority};
 use crate::clock::{Clock, Moment};
 use crate::engine::{StageSums, StageTimes};
-use crate::limits::{CacheBytes, IDLE_RUN_MAX, QueueCapacity, Workers};
+use crate::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 
@@ -47,7 +47,7 @@ pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
 pub(crate) use recording::Ran;
 pub use refusal::Refusal;
 pub(crate) use state::Announced;
-pub use state::{Counts, Lane, WidthFigures};
+pub use state::{Counts, Lane, PromiseFigures, WidthFigures};
 use state::{Effects, SchedulerState, StateConfig};
 pub(crate) use submission::Reservation;
 pub use submission::Submission;
@@ -63,13 +63,16 @@ pub struct SchedulerConfig {
     pub lanes: Vec<Lane>,
     /// Memory for rows of texts that have run; 0 keeps none.
     pub cache_bytes: CacheBytes,
+    /// Time that interactive items are promised; 0 promises none.
+    pub interactive_p99: InteractiveP99Ms,
 }
 
 impl SchedulerConfig {
     /// Defaults for so many workers that share no core.
     pub fn new(workers: Workers) -> Self {
         let (queue_capacity, cache_bytes) = (QueueCapacity::DEFAULT, CacheBytes::DEFAULT);
-        Self { queue_capacity, lanes: Lane::apart(workers.as_usize()), cache_bytes }
+        let (lanes, interactive_p99) = (Lane::apart(workers.as_usize()), InteractiveP99Ms::DEFAULT);
+        Self { queue_capacity, lanes, cache_bytes, interactive_p99 }
     }
 }
 
@@ -106,6 +109,8 @@ pub struct Snapshot {
     pub widths: Vec<WidthFigures>,
     /// How many items ended how, and what batches were made of.
     pub counts: Counts,
+    /// What became of the time that interactive items are promised.
+    pub promise: PromiseFigures,
     /// All zero when nothing is kept.
     pub(crate) cache: CacheFigures,
     /// Mean of the batches that were timed.
@@ -146,11 +151,14 @@ pub struct Scheduler(Arc<Inner>);
 impl Scheduler {
     /// A scheduler that plans batches of `shapes`, which the engine supports; no worker lives yet.
     pub fn new(config: SchedulerConfig, shapes: Shapes, clock: Arc<dyn Clock>) -> Self {
-        let SchedulerConfig { queue_capacity, lanes, cache_bytes } = config;
+        let SchedulerConfig { queue_capacity, lanes, cache_bytes, interactive_p99 } = config;
         let (capacity, workers) = (queue_capacity.as_usize(), lanes.len());
-        let state_config = StateConfig { capacity, lanes };
+        let mut state = SchedulerState::new(StateConfig { capacity, lanes }, shapes.clone());
+        if interactive_p99.get() > 0 {
+            state.set_promise(Duration::from_millis(interactive_p99.get()));
+        }
         Self(Arc::new(Inner {
-            state: Mutex::new(SchedulerState::new(state_config, shapes.clone())),
+            state: Mutex::new(state),
             shapes,
             work: (0..workers).map(|_| Condvar::new()).collect(),
             drained: Notify::new(),
@@ -179,6 +187,7 @@ impl Scheduler {
             workers: WorkerCounts { live, total: self.0.work.len(), busy, stuck, restarts },
             widths: state.widths(),
             counts: state.counts(),
+            promise: state.promise(),
             cache: self.0.cache.as_ref().map(RowCache::figures).unwrap_or_default(),
             stages: self.0.stages.lock().mean(),
         }

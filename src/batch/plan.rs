@@ -7,7 +7,7 @@ use crate::limits::MaxBatchTokens;
 
 mod waiting;
 
-pub use waiting::{BatchPlan, Sequence, WaitingItem, WaitingItems};
+pub use waiting::{BatchLimits, BatchPlan, Sequence, WaitingItem, WaitingItems};
 
 /// Tokens of the rows that texts share. Longer rows cost more for each token, since every token
 /// attends to all of its row; shorter ones leave more of their end empty.

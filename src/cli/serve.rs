@@ -315,6 +315,7 @@ fn open_workers(
         queue_capacity: config.queue.capacity,
         lanes: lanes.clone(),
         cache_bytes: config.queue.cache_bytes,
+        interactive_p99: config.queue.interactive_p99,
     };
     let scheduler = Scheduler::new(scheduler_config, chosen.shapes.clone(), Arc::clone(clock));
     let (watchdog, warm_up) = (config.watchdog, config.engine.warm_up);

@@ -247,6 +247,11 @@ settings! {
             "tokens of one batch (rows × length), of which a longer text has one of its own; auto \
             is measured at the start, up to 2048 on a CPU, 8192 on a GPU",
             commands: &[Bench, Offline];
+        interactive_p99: number(InteractiveP99Ms, 0..=60_000, "milliseconds", 0),
+            "interactive-p99-ms", "MS",
+            "interactive items get their rows in this time, 99 in 100 of them, as far as bulk \
+            items can be kept back for it; 0 promises nothing, and bulk items run in the batches \
+            that suit them best";
         cache_bytes: number(CacheBytes, 0..=1_099_511_627_776, "bytes", 0),
             "cache-bytes", "N",
             "memory for the vectors of texts that have run, so that the same text need not run \

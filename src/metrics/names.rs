@@ -134,6 +134,21 @@ metrics! {
         &[],
         "Memory that the cache may use, as --cache-bytes says; 0 is no cache",
     );
+    PROMISE = gauge(
+        "duovec_promise_seconds",
+        &[],
+        "Time that interactive items are promised, as --interactive-p99-ms says; 0 is none",
+    );
+    PROMISE_BULK_BATCH = gauge(
+        "duovec_promise_bulk_batch_seconds",
+        &[],
+        "Longest batch of bulk items that is started for the promise's sake; 0 without one",
+    );
+    PROMISE_ITEMS = counter(
+        "duovec_promise_items_total",
+        &["outcome"],
+        "Interactive items by whether they got their rows in the promised time: kept or missed",
+    );
     TOKENS = counter(
         "duovec_tokens_total",
         &["kind"],

@@ -26,6 +26,7 @@ mod coalescing;
 mod counts;
 mod ending;
 mod lanes;
+mod promise;
 mod starting;
 mod workers;
 
@@ -36,6 +37,8 @@ use coalescing::{Groups, Rank, RowSource};
 pub use counts::Counts;
 use lanes::LaneTree;
 pub use lanes::{Lane, WidthFigures};
+use promise::Promise;
+pub use promise::PromiseFigures;
 use workers::{RunningBatch, WorkerState};
 
 /// What the state machine is bounded by.
@@ -138,6 +141,9 @@ pub struct SchedulerState<T = ()> {
     phase: QueuePhase,
     admission: Admission,
     counts: Counts,
+    promise: Option<Promise>,
+    /// Interactive items that kept the promise, and those that missed it.
+    kept_and_missed: [u64; 2],
     effects: Effects<T>,
     /// When a batch last began or ended.
     active: Moment,
@@ -160,6 +166,8 @@ impl<T: Clone> SchedulerState<T> {
             phase: QueuePhase::Open,
             admission: Admission::default(),
             counts: Counts::default(),
+            promise: None,
+            kept_and_missed: [0; 2],
             effects: Effects::NONE,
             active: Moment::START,
         }
@@ -355,7 +363,11 @@ impl<T: Clone> SchedulerState<T> {
     fn expire(&mut self, now: Moment) {
         while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
         {
+            let interactive = self.items[&item].priority == Priority::Interactive;
             let content = self.remove_waiting(item).expect("an item with a deadline waits");
+            if interactive {
+                self.note_promise(false);
+            }
             self.counts.expired += 1;
             self.effects.expired.push((item, content));
         }

@@ -141,10 +141,11 @@ impl Scheduler {
         ids: TokenIds,
         deadline: Moment,
     ) -> Result<Ticket, Refusal> {
-        let (tokens, vectors) = (ids.len(), Vectors::Both);
+        let (tokens, vectors) = ([ids.len()], Vectors::Both);
+        let new = NewRequest::of(&tokens, deadline);
         let (pending, answer) = Pending::new(1);
         let content = QueuedItem { ids, digest: None, vectors, slot: 0, pending };
-        let items = self.step(|state, _| state.submit_check(worker, tokens, content, deadline))?;
+        let items = self.step(|state, now| state.submit_check(now, worker, new, content))?;
         Ok(Ticket::new(self.clone(), items, answer, None))
     }
 }

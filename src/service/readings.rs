@@ -3,7 +3,7 @@
 use crate::engine::GpuFigures;
 use crate::health::Status;
 use crate::metrics::{Readings, memory, names};
-use crate::scheduler::{CacheFigures, Incidents, Snapshot};
+use crate::scheduler::{CacheFigures, Incidents, PromiseFigures, Snapshot};
 use crate::service::{EmbeddingService, ResidentModel};
 
 /// Everything that this moment tells; what does not exist yet is left out.
@@ -20,6 +20,7 @@ pub(super) fn readings(service: &EmbeddingService) -> Readings {
     if let Some(snapshot) = &snapshot {
         counts(&mut readings, snapshot);
         cache(&mut readings, &snapshot.cache);
+        promise(&mut readings, &snapshot.promise);
         queue(&mut readings, snapshot);
     }
     let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
@@ -85,6 +86,14 @@ fn cache(readings: &mut Readings, cache: &CacheFigures) {
     readings.put(&names::CACHE_ENTRIES, &[(&[], cache.entries as f64)]);
     readings.put(&names::CACHE_BYTES, &[(&[], cache.bytes as f64)]);
     readings.put(&names::CACHE_LIMIT, &[(&[], cache.limit_bytes as f64)]);
+}
+
+fn promise(readings: &mut Readings, promise: &PromiseFigures) {
+    readings.put(&names::PROMISE, &[(&[], promise.p99.as_secs_f64())]);
+    readings.put(&names::PROMISE_BULK_BATCH, &[(&[], promise.bulk_batch.as_secs_f64())]);
+    let outcomes: [(&[&str], f64); 2] =
+        [(&["kept"], promise.kept as f64), (&["missed"], promise.missed as f64)];
+    readings.put(&names::PROMISE_ITEMS, &outcomes);
 }
 
 fn incidents(readings: &mut Readings, incidents: &Incidents) {

@@ -16,7 +16,7 @@ use duovec::clock::{Clock, RealClock};
 use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
-use duovec::limits::{CacheBytes, MaxBatchTokens, QueueCapacity, Workers};
+use duovec::limits::{CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::tokenize::TextTokenizer;
@@ -105,6 +105,7 @@ impl Model {
         let config = SchedulerConfig {
             queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
             cache_bytes,
+            interactive_p99: InteractiveP99Ms::DEFAULT,
             ..SchedulerConfig::new(workers)
         };
         let max_batch_tokens = MaxBatchTokens::DEFAULT;

@@ -48,6 +48,11 @@ fn tokens(max_tokens: u64) -> MaxBatchTokens {
     MaxBatchTokens::new(max_tokens).expect("in range")
 }
 
+/// A batch of so many tokens at most.
+const fn within(tokens: usize) -> BatchLimits {
+    BatchLimits { tokens, ..BatchLimits::NONE }
+}
+
 #[test]
 fn there_are_few_shapes_that_end_at_the_models_limit() {
     for limit in [3, 8, 64, 100, 128, 129, 512, 4096, 8192] {
@@ -98,14 +103,15 @@ fn a_batch_is_no_longer_than_its_part_or_its_first_text() {
     for (part, items) in [(1, 1), (48, 1), (96, 2), (128, 3), (usize::MAX, 6)] {
         let mut waiting = empty();
         add(&mut waiting, Priority::Interactive, &[40; 9]);
-        let plan = waiting.take_within(part).expect("something waits");
+        let plan = waiting.take_within(within(part)).expect("something waits");
         assert_eq!(plan.items.len(), items, "{part}");
     }
 }
 
 #[test]
 fn a_small_part_is_exceeded_where_that_takes_no_time() {
-    let plan = on_gpu(&[(100, Priority::Bulk); 20]).take_within(200).expect("something waits");
+    let plan =
+        on_gpu(&[(100, Priority::Bulk); 20]).take_within(within(200)).expect("something waits");
     assert_eq!(plan.bucket, Bucket { rows: 8, length: 128 });
 }
 
@@ -281,4 +287,23 @@ proptest! {
         prop_assert_eq!((left.len(), waiting.len(), waiting.tokens()), (0, 0, 0));
         prop_assert_eq!(waiting.backlog_us(Priority::Interactive), 0.0);
     }
+}
+
+#[test]
+fn bulk_batches_stay_within_their_time_and_long_bulk_texts_are_held() {
+    let time = |tokens| CostModel::default().predict_us(Bucket { rows: 1, length: tokens });
+    let bulk_us = time(64);
+    let limits = |holds_long_bulk| BatchLimits { bulk_us, holds_long_bulk, ..BatchLimits::NONE };
+    let mut short = empty();
+    add(&mut short, Priority::Bulk, &[20; 40]);
+    let plan = short.take_within(limits(true)).expect("they are short");
+    assert_eq!((plan.bucket, plan.items.len()), (Bucket { rows: 1, length: 64 }, 3));
+    let mut mixed = empty();
+    add(&mut mixed, Priority::Bulk, &[300]);
+    add(&mut mixed, Priority::Interactive, &[20]);
+    assert!(!mixed.is_long_bulk(bulk_us), "an interactive item waits");
+    assert_eq!(mixed.take_within(limits(true)).map(|plan| plan.items), Some(vec![1]));
+    assert!(mixed.is_long_bulk(bulk_us));
+    assert_eq!(mixed.take_within(limits(true)), None);
+    assert_eq!(mixed.take_within(limits(false)).map(|plan| plan.items), Some(vec![0]));
 }

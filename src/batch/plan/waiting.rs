@@ -57,6 +57,25 @@ pub struct BatchPlan {
     pub items: Vec<Sequence>,
 }
 
+/// What a batch is bounded by besides its shape.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchLimits {
+    /// It takes no longer than a batch of so many tokens, or than the text that leads it: what it
+    /// leaves is run by others meanwhile.
+    pub tokens: usize,
+    /// A batch that bulk items lead has no longer predicted time, in microseconds, unless its first
+    /// text has.
+    pub bulk_us: f64,
+    /// Bulk items do not run when their first text takes longer than that, unless they are owed it.
+    pub holds_long_bulk: bool,
+}
+
+impl BatchLimits {
+    /// None at all.
+    pub const NONE: Self =
+        Self { tokens: usize::MAX, bulk_us: f64::INFINITY, holds_long_bulk: false };
+}
+
 /// Waiting items by priority and turn.
 #[derive(Debug)]
 pub struct WaitingItems {
@@ -233,17 +252,29 @@ impl WaitingItems {
 
     /// Takes the next batch out; `None` when nothing waits.
     pub fn take(&mut self) -> Option<BatchPlan> {
-        self.take_within(usize::MAX)
+        self.take_within(BatchLimits::NONE)
     }
 
-    /// Takes the next batch out, which takes no longer than one of `tokens` tokens, or than the
-    /// text that leads it: what it leaves is run by others meanwhile.
-    pub(crate) fn take_within(&mut self, tokens: usize) -> Option<BatchPlan> {
-        let interactive = self.best(Priority::Interactive, tokens);
-        let bulk = self.best(Priority::Bulk, tokens);
+    /// Whether nothing waits but bulk items, whose first text takes longer than `bulk_us`.
+    pub(crate) fn is_long_bulk(&self, bulk_us: f64) -> bool {
+        let lead = self.bulk.items.first_key_value();
+        self.interactive.items.is_empty()
+            && lead.is_some_and(|(_, &tokens)| self.is_too_long(tokens, bulk_us))
+    }
+
+    /// A bulk text takes longer than `bulk_us`, and bulk items are not owed so much.
+    fn is_too_long(&self, tokens: usize, bulk_us: f64) -> bool {
+        let own_us = self.single_us(tokens);
+        own_us > bulk_us && self.owed_us < own_us * (1.0 - BULK_SHARE)
+    }
+
+    /// Takes the next batch out within `limits`; `None` when nothing may run.
+    pub(crate) fn take_within(&mut self, limits: BatchLimits) -> Option<BatchPlan> {
+        let interactive = self.best(Priority::Interactive, limits);
+        let bulk = self.best(Priority::Bulk, limits);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
-            (Some(interactive), None) => {
+            (Some(interactive), None) if self.bulk.items.is_empty() => {
                 self.owed_us = 0.0;
                 (Priority::Interactive, interactive)
             }
@@ -255,7 +286,7 @@ impl WaitingItems {
                 self.owed_us -= bulk.cost_us * (1.0 - BULK_SHARE);
                 (Priority::Bulk, bulk)
             }
-            (Some(interactive), Some(_)) => {
+            (Some(interactive), _) => {
                 self.owed_us += interactive.cost_us * BULK_SHARE;
                 (Priority::Interactive, interactive)
             }
@@ -271,14 +302,20 @@ impl WaitingItems {
         Some(BatchPlan { bucket, items })
     }
 
-    /// The batch that a priority would run next within so many tokens.
-    fn best(&self, priority: Priority, tokens: usize) -> Option<Candidate> {
+    /// The batch that a priority would run next within `limits`.
+    fn best(&self, priority: Priority, limits: BatchLimits) -> Option<Candidate> {
+        let BatchLimits { tokens, bulk_us, holds_long_bulk } = limits;
         let queue = self.queue(priority);
         let (_, &lead) = queue.items.first_key_value()?;
         let wants_room = !self.queue(priority.other()).items.is_empty();
         let own = self.shapes.row(lead);
         let own_us = self.cost.predict_us(own);
-        let limit_us = self.limit_us(tokens).max(own_us);
+        let is_bulk = priority == Priority::Bulk;
+        if is_bulk && holds_long_bulk && self.is_too_long(lead, bulk_us) {
+            return None;
+        }
+        let most_us = if is_bulk { bulk_us } else { f64::INFINITY };
+        let limit_us = self.limit_us(tokens).min(most_us).max(own_us);
         let mut best: Option<Candidate> = None;
         let mut consider = |bucket: Bucket, cost_us: f64| {
             if cost_us > limit_us {

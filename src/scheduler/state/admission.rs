@@ -38,7 +38,7 @@ use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
 const LOAD_SPAN: Duration = Duration::from_secs(5);
 
 /// Part of the workers' time that is promised to those that come back; others go on arriving.
-const PROMISED_PART: f64 = 0.5;
+const RETRIES_PART: f64 = 0.5;
 
 /// An eighth of the queue is kept for small requests: those of at most an eighth of what is kept.
 const KEPT_PART: usize = 8;
@@ -103,7 +103,7 @@ pub struct Reserved {
 pub(super) struct Admission {
     /// When those of each priority that were refused will have been served, if they come back when
     /// told to.
-    promised: [Moment; 2],
+    retries: [Moment; 2],
     /// Of all rooms that are reserved: places, and nanoseconds of each priority.
     pub(super) reserved_items: usize,
     pub(super) reserved_ns: [u64; 2],
@@ -226,7 +226,9 @@ impl<T: Clone> SchedulerState<T> {
             // The wait until so many have ended, as a part of the wait until all have.
             let part = over as f64 / all.max(over) as f64;
             let room_in = self.predicted_wait(now).mul_f64(part);
-            return Err(Refusal::Full { retry_after: self.promise(now, priority, room_in, own) });
+            return Err(Refusal::Full {
+                retry_after: self.retry_after(now, priority, room_in, own),
+            });
         }
         let wait = self.wait_of(now, priority).max(tokenizing);
         let end = if has_come { wait + own } else { wait };
@@ -236,7 +238,7 @@ impl<T: Clone> SchedulerState<T> {
         }
         // One that is late with nothing before it is taken by an idle worker only.
         let room_in = late.min(wait);
-        Err(Refusal::Late { retry_after: self.promise(now, priority, room_in, own) })
+        Err(Refusal::Late { retry_after: self.retry_after(now, priority, room_in, own) })
     }
 
     /// Places of the queue for a request of so many items: the last eighth is for requests of few.
@@ -359,7 +361,7 @@ impl<T: Clone> SchedulerState<T> {
     /// When a request that finds room in `room_in`, and then takes `own`, should come back: behind
     /// those of its priority that were told so before. Nobody is told more than the longest time,
     /// so no more of it is promised either.
-    fn promise(
+    fn retry_after(
         &mut self,
         now: Moment,
         priority: Priority,
@@ -367,9 +369,9 @@ impl<T: Clone> SchedulerState<T> {
         own: Duration,
     ) -> Duration {
         let latest = now + RETRY_AFTER_MAX;
-        let promised = &mut self.admission.promised[priority as usize];
-        let room = (now + room_in).max(*promised).min(latest);
-        *promised = (room + own.div_f64(PROMISED_PART)).min(latest);
+        let retries = &mut self.admission.retries[priority as usize];
+        let room = (now + room_in).max(*retries).min(latest);
+        *retries = (room + own.div_f64(RETRIES_PART)).min(latest);
         room.since(now)
     }
 }

@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Item, QueuePhase, Refusal, SchedulerState};
+use super::{Item, NewRequest, QueuePhase, Refusal, SchedulerState};
 use crate::batch::plan::{BatchPlan, Sequence};
-use crate::batch::{Priority, Vectors};
 use crate::clock::Moment;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
@@ -16,16 +15,17 @@ const CHECKS_MAX: usize = 4;
 const BATCHES_PER_CHECK: u32 = 7;
 
 impl<T: Clone> SchedulerState<T> {
-    /// Takes an item for one worker, ahead of what waits as far as others are not starved.
+    /// Takes a request of one item for one worker, ahead of what waits as far as that does not
+    /// starve.
     ///
     /// # Errors
     /// When the worker cannot run, or enough checks of it wait.
     pub fn submit_check(
         &mut self,
+        now: Moment,
         worker: usize,
-        tokens: usize,
+        new: NewRequest<'_>,
         content: T,
-        deadline: Moment,
     ) -> Result<Range<Sequence>, Refusal> {
         let closed = self.phase == QueuePhase::Closed;
         let live = self.workers.get_mut(worker).filter(|worker| worker.live && !closed);
@@ -36,9 +36,8 @@ impl<T: Clone> SchedulerState<T> {
         state.checks.push_back(self.next);
         self.counts.accepted += 1;
         self.effects.woken.push(worker);
-        let (priority, vectors) = (Priority::Interactive, Vectors::Both);
-        // Checks have a queue of their own, which takes no notice of turns.
-        let (turn, cancelled, digest) = (Moment::START, false, None);
+        let NewRequest { tokens, vectors, priority, deadline, .. } = new;
+        let (tokens, turn, cancelled, digest) = (tokens[0], now, false, None);
         let item = Item { tokens, priority, turn, deadline, cancelled, digest, vectors, content };
         let sequence = self.insert(item);
         Ok(sequence..self.next)

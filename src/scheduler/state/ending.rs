@@ -59,6 +59,7 @@ impl<T: Clone> SchedulerState<T> {
         if !in_parts {
             self.learn(now, worker, &running);
         }
+        self.note_times(now, &running);
         self.answer(worker, running, |row, wanted| {
             failed.iter().any(|(failed, lost)| *failed == row && lost.overlaps(wanted))
         })

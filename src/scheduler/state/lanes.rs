@@ -160,8 +160,12 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Live lanes of the narrowest width; at least one, since a lost worker is replaced.
     pub(super) fn narrow_lanes(&self) -> f64 {
-        let narrow = &self.workers[..self.lanes.widths[0].lanes];
-        narrow.iter().filter(|worker| worker.live).count().max(1) as f64
+        self.narrow_workers().filter(|&worker| self.workers[worker].live).count().max(1) as f64
+    }
+
+    /// Workers of the narrowest width.
+    pub(super) fn narrow_workers(&self) -> Range<usize> {
+        0..self.lanes.widths[0].lanes
     }
 
     /// A request of so many items comes.
@@ -216,9 +220,11 @@ impl<T: Clone> SchedulerState<T> {
     /// free.
     fn next_lane(&self, now: Moment, taken: &[bool]) -> Option<usize> {
         let LaneTree { all, cores, .. } = &self.lanes;
-        let is_free =
-            |&worker: &usize| self.workers[worker].live && self.has_free_cores(taken, worker);
-        let free: Vec<usize> = (0..all.len()).filter(is_free).collect();
+        if self.is_bulk_held() {
+            return None;
+        }
+        let free: Vec<usize> =
+            (0..all.len()).filter(|&worker| self.is_free(taken, worker)).collect();
         let crowd = self.lanes.crowd(now).round() as usize;
         let most = cores / self.runs_and_waits().max(crowd).max(1);
         let widths = || free.iter().map(|&worker| all[worker].width);
@@ -238,7 +244,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Whether a batch runs, of each core.
-    fn taken(&self) -> Vec<bool> {
+    pub(super) fn taken(&self) -> Vec<bool> {
         let mut taken = vec![false; self.lanes.cores];
         for (worker, lane) in self.workers.iter().zip(&self.lanes.all) {
             if worker.running.is_some() {
@@ -246,6 +252,11 @@ impl<T: Clone> SchedulerState<T> {
             }
         }
         taken
+    }
+
+    /// Whether a worker lives and none runs on its cores.
+    pub(super) fn is_free(&self, taken: &[bool], worker: usize) -> bool {
+        self.workers[worker].live && self.has_free_cores(taken, worker)
     }
 
     fn has_free_cores(&self, taken: &[bool], worker: usize) -> bool {

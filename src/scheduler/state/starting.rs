@@ -1,7 +1,7 @@
 //! How batches start: what a worker gets when it asks for work.
 
 use super::{Run, SchedulerState};
-use crate::batch::plan::BatchPlan;
+use crate::batch::plan::{BatchLimits, BatchPlan};
 use crate::batch::{Bucket, Priority};
 use crate::clock::Moment;
 
@@ -61,7 +61,9 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || !self.may_start(now, worker) {
             return None;
         }
-        let plan = self.waiting.take_within(self.share(worker))?;
+        let (tokens, bulk_us) = (self.share(worker), self.bulk_us());
+        let holds_long_bulk = self.holds_long_bulk(&self.taken());
+        let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us, holds_long_bulk })?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
         Some(plan)

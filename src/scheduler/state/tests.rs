@@ -43,7 +43,7 @@ fn submit_as(
 }
 
 fn check(state: &mut SchedulerState, worker: usize) -> Submitted {
-    state.submit_check(worker, 9, (), LATER)
+    state.submit_check(at(0), worker, NewRequest::of(&[9], LATER), ())
 }
 
 /// The items that worker 0 is given, in the order of their rows.

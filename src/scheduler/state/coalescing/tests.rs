@@ -231,7 +231,8 @@ fn a_repeated_text_counts_once_in_the_time_of_its_request() {
 fn a_check_shares_no_run() {
     let mut state = state(100, 1);
     TextsRequest::interactive(&[7]).accepted(&mut state);
-    state.submit_check(0, TOKENS, (), LATER).expect("it lives");
+    let check = NewRequest::of(&[TOKENS], LATER);
+    state.submit_check(at(0), 0, check, ()).expect("it lives");
     assert_eq!(ask(&mut state, at(0)), [1]);
     assert_eq!(end(&mut state, 0), [(0, 1)]);
     assert_eq!(ask(&mut state, at(1)), [0]);

@@ -8,6 +8,7 @@ use crate::scheduler::state::{NewRequest, StateConfig};
 
 mod closed_loop;
 mod many_cores;
+mod promise;
 
 const TEXT_TOKENS: usize = 43;
 
@@ -148,7 +149,8 @@ fn a_check_of_a_wide_lane_does_not_wait_for_its_turn_among_texts() {
     for _ in 0..2 {
         submit(&mut state, 100);
         ask(&mut state, 0);
-        let check = state.submit_check(2, 5, (), Moment::from_nanos(9));
+        let new = NewRequest::of(&[5], Moment::from_nanos(9));
+        let check = state.submit_check(Moment::START, 2, new, ());
         assert!(check.is_ok(), "{check:?}");
         assert_eq!(ask(&mut state, 2), 1);
         state.complete_batch(Moment::START, 2, &[], false);

@@ -17,8 +17,15 @@ const DISTURBED: f64 = 1.25;
 /// From an answer to the client's next request.
 const THINK: Duration = Duration::from_micros(300);
 
+/// The same of a client of single texts that is beside bulk clients.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Tokens of the texts: 43 on average.
 const LENGTHS: Range<usize> = 8..79;
+
+/// Texts of a bulk request, and the tokens of the first one, which takes 60 ms.
+const BULK_TEXTS: usize = 64;
+const LONG_TEXT: usize = 400;
 
 /// What a small encoder takes on one core: a short text alone takes 12 ms. See docs/performance.md.
 const FIXED_US: f64 = 5500.0;
@@ -72,16 +79,21 @@ pub(super) struct ClosedLoop {
     running: Vec<Vec<usize>>,
     sent: Vec<Sent>,
     texts_each: usize,
+    /// The last clients; each sends large requests of bulk texts.
+    bulk_clients: usize,
     random: Rng,
     /// Texts that are answered before are not counted.
     count_from: Moment,
     texts: usize,
+    bulk_texts: usize,
     waits: Vec<Duration>,
 }
 
 /// What clients see.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
+    /// Of bulk requests.
+    pub(super) bulk_per_s: f64,
     pub(super) texts_per_s: f64,
     /// Of a request, from its sending to its last row.
     pub(super) p50_ms: f64,
@@ -102,9 +114,11 @@ impl ClosedLoop {
             lanes,
             sent: vec![idle; clients],
             texts_each,
+            bulk_clients: 0,
             random: Rng::with_seed(5),
             count_from: Moment::START,
             texts: 0,
+            bulk_texts: 0,
             waits: Vec::new(),
         };
         for worker in 0..new.lanes.len() {
@@ -120,6 +134,19 @@ impl ClosedLoop {
         new
     }
 
+    /// The same with a promise, and with so many bulk clients among them.
+    pub(super) fn beside_bulk(mut self, bulk_clients: usize, promise: Option<Duration>) -> Self {
+        self.bulk_clients = bulk_clients;
+        if let Some(p99) = promise {
+            self.state.set_promise(p99);
+        }
+        self
+    }
+
+    fn is_bulk(&self, client: usize) -> bool {
+        client + self.bulk_clients >= self.sent.len()
+    }
+
     /// What clients see in `span`, behind a quarter of it in which nothing is counted.
     pub(super) fn run(mut self, span: Duration) -> Seen {
         self.count_from = Moment::START + span / 4;
@@ -133,7 +160,8 @@ impl ClosedLoop {
             self.waits.get(place).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3)
         };
         let texts_per_s = self.texts as f64 / span.as_secs_f64();
-        Seen { texts_per_s, p50_ms: quantile_ms(0.5), p99_ms: quantile_ms(0.99) }
+        let bulk_per_s = self.bulk_texts as f64 / span.as_secs_f64();
+        Seen { bulk_per_s, texts_per_s, p50_ms: quantile_ms(0.5), p99_ms: quantile_ms(0.99) }
     }
 
     fn step(&mut self) {
@@ -146,12 +174,17 @@ impl ClosedLoop {
     }
 
     fn submit(&mut self, client: usize) {
-        let count = self.texts_each;
+        let (count, priority) = match self.is_bulk(client) {
+            true => (BULK_TEXTS, Priority::Bulk),
+            false => (self.texts_each, Priority::Interactive),
+        };
         self.sent[client] = Sent { at: self.now, left: count };
-        let tokens: Vec<usize> = (0..count).map(|_| self.random.usize(LENGTHS)).collect();
+        let mut tokens: Vec<usize> = (0..count).map(|_| self.random.usize(LENGTHS)).collect();
+        if priority == Priority::Bulk {
+            tokens[0] = LONG_TEXT;
+        }
         let contents = vec![client; count];
         let deadline = self.now + Duration::from_secs(1000);
-        let priority = Priority::Interactive;
         let new = NewRequest { priority, ..NewRequest::of(&tokens, deadline) };
         self.state.submit(self.now, new, &contents).expect("there is room");
         self.wake();
@@ -177,13 +210,16 @@ impl ClosedLoop {
         let counts = self.now >= self.count_from;
         for client in std::mem::take(&mut self.running[worker]) {
             self.sent[client].left -= 1;
-            self.texts += usize::from(counts);
+            let is_bulk = self.is_bulk(client);
+            self.texts += usize::from(counts && !is_bulk);
+            self.bulk_texts += usize::from(counts && is_bulk);
             if self.sent[client].left == 0 {
-                if counts {
+                if counts && !is_bulk {
                     self.waits.push(self.now.since(self.sent[client].at));
                 }
                 let next = Happening::Arrival { client };
-                self.happenings.push(Reverse((self.now + THINK, next)));
+                let think = if self.bulk_clients > 0 && !is_bulk { PAUSE } else { THINK };
+                self.happenings.push(Reverse((self.now + think, next)));
             }
         }
         self.ask(worker);

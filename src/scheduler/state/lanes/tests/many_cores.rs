@@ -49,7 +49,7 @@ fn lanes_are_as_good_as_the_best_way_at_every_number_of_cores() {
             let all = run(cores, MEASURED, load);
             let (clients, texts) = load;
             let shown = |seen: &Seen| {
-                let Seen { texts_per_s, p50_ms, p99_ms } = seen;
+                let Seen { texts_per_s, p50_ms, p99_ms, .. } = seen;
                 format!("{texts_per_s:.0} ({p50_ms:.1}, {p99_ms:.1})")
             };
             let figures = all.each_ref().map(shown).join(" | ");

@@ -1,0 +1,107 @@
+//! A promised time of interactive items, `interactive-p99-ms`: bulk items run as far as it allows.
+//!
+//! An interactive item waits until a batch that has begun is over. So a batch of bulk items takes a
+//! part of the promised time at most. A bulk text that takes longer on its own leaves another lane
+//! free, unless nothing else runs.
+//!
+//! The part follows what interactive items saw. Each that took longer than promised makes it a
+//! twentieth smaller, each other one makes it a little larger: so that about one in 200 misses.
+//! What bulk items are owed of the workers' time they get all the same.
+//!
+//! | 50 ms are promised | part | longest bulk batch |
+//! |---|---|---|
+//! | at the start | 1.00 | 50 ms |
+//! | ten items missed it | 0.60 | 30 ms |
+//! | 1,000 items kept it since | 0.70 | 35 ms |
+
+use std::time::Duration;
+
+use super::{RunningBatch, SchedulerState};
+use crate::batch::Priority;
+use crate::clock::Moment;
+
+/// Nothing is kept back before somebody had to wait.
+const FIRST_PART: f64 = 1.0;
+const PART_MIN: f64 = 0.02;
+
+/// The part is multiplied with it by an item that missed the promise.
+const MISSED_FACTOR: f64 = 0.95;
+
+/// The part grows by it with an item that kept the promise.
+const KEPT_STEP: f64 = 1e-4;
+
+/// What was promised, and what follows for bulk items.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    p99: Duration,
+    /// Of the promised time, for a batch of bulk items.
+    part: f64,
+}
+
+/// What became of the promise.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PromiseFigures {
+    /// At most one in a hundred interactive items should take longer; zero without a promise.
+    pub p99: Duration,
+    /// Longest batch of bulk items that is started; zero without a promise.
+    pub bulk_batch: Duration,
+    /// Interactive items that were answered in this time.
+    pub kept: u64,
+    /// Those that took longer, or expired.
+    pub missed: u64,
+}
+
+impl<T: Clone> SchedulerState<T> {
+    /// Promises interactive items a time from their submission to their rows.
+    pub fn set_promise(&mut self, p99: Duration) {
+        self.promise = Some(Promise { p99, part: FIRST_PART });
+    }
+
+    /// What became of the promise.
+    pub fn promise(&self) -> PromiseFigures {
+        let Some(Promise { p99, part }) = self.promise else { return PromiseFigures::default() };
+        let [kept, missed] = self.kept_and_missed;
+        PromiseFigures { p99, bulk_batch: p99.mul_f64(part), kept, missed }
+    }
+
+    /// The items of a batch that ran have their rows now.
+    pub(super) fn note_times(&mut self, now: Moment, ran: &RunningBatch) {
+        let Some(Promise { p99, .. }) = self.promise else { return };
+        for (_, item) in &ran.items {
+            let Some(item) = self.items.get(item) else { continue };
+            if item.priority == Priority::Interactive && !item.cancelled {
+                self.note_promise(now.since(item.turn) <= p99);
+            }
+        }
+    }
+
+    /// The promise was kept for an interactive item, or it was not.
+    pub(super) fn note_promise(&mut self, is_kept: bool) {
+        let Some(promise) = &mut self.promise else { return };
+        promise.part = match is_kept {
+            true => (promise.part + KEPT_STEP).min(1.0),
+            false => (promise.part * MISSED_FACTOR).max(PART_MIN),
+        };
+        self.kept_and_missed[usize::from(!is_kept)] += 1;
+    }
+
+    /// Longest predicted time of a bulk batch on the narrowest lanes, without a correction.
+    pub(super) fn bulk_us(&self) -> f64 {
+        self.promise.map_or(f64::INFINITY, |Promise { p99, part }| {
+            p99.as_secs_f64() * 1e6 * part / self.cost().correction()
+        })
+    }
+
+    /// Whether bulk texts that take longer wait, while these cores are taken: one lane would be
+    /// free still. Where nothing runs nobody would wake them, so they run.
+    pub(super) fn holds_long_bulk(&self, taken: &[bool]) -> bool {
+        let is_free = |&worker: &usize| self.is_free(taken, worker);
+        let runs = self.workers.iter().any(|worker| worker.running.is_some());
+        self.promise.is_some() && runs && self.narrow_workers().filter(is_free).count() < 2
+    }
+
+    /// Whether nothing waits but what is held.
+    pub(super) fn is_bulk_held(&self) -> bool {
+        self.holds_long_bulk(&self.taken()) && self.waiting.is_long_bulk(self.bulk_us())
+    }
+}
