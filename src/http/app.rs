@@ -158,6 +158,8 @@ where
 }
 
 fn resource(endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
+    #[cfg(test)]
+    tests::ROUTES.with_borrow_mut(|routes| routes.push((endpoint.name, methods)));
     web::resource(endpoint.path)
         .route(route.wrap(from_fn(move |request, next| enter(endpoint, request, next))))
         .default_service(web::to(move |request: HttpRequest| {
@@ -236,10 +238,44 @@ async fn close_while_draining<B: MessageBody>(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use actix_web::test::{TestRequest, call_service, init_service, read_body};
 
     use super::*;
     use crate::http::block_on;
+    use crate::http::openapi::tests::operations;
+
+    thread_local! {
+        /// The name and the methods of each route that was made.
+        pub(super) static ROUTES: RefCell<Vec<(&'static str, &'static str)>> =
+            const { RefCell::new(Vec::new()) };
+    }
+
+    /// Routes that describe the API, another name of one, and those that refuse every request.
+    const OTHER_ROUTES: [&str; 8] = [
+        "/",
+        "/docs",
+        "/openapi.json",
+        "/playground",
+        "/embed_all",
+        "/predict",
+        "/rerank",
+        "/v1/embeddings/both",
+    ];
+
+    #[test]
+    fn the_routes_are_those_of_the_description() {
+        drop(App::new().configure(|app| routes(app, &HttpConfig::default())));
+        let made: BTreeSet<_> = ROUTES.take().into_iter().collect();
+        let described: BTreeSet<_> = operations().into_keys().collect();
+        let others = |name: &str| OTHER_ROUTES.contains(&name);
+        let made = made.into_iter().filter(|(name, _)| !others(name));
+        let first = |methods: &str| methods.split(',').next().map(str::to_owned);
+        let made = made.filter_map(|(name, methods)| Some((name.to_owned(), first(methods)?)));
+        assert_eq!(made.collect::<BTreeSet<_>>(), described);
+    }
 
     async fn panics() -> HttpResponse {
         panic!("a secret");

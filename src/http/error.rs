@@ -43,6 +43,7 @@ macro_rules! codes {
 
         impl Code {
             /// All of them, in the order of the documents.
+            #[cfg(test)]
             pub(super) const ALL: &[Self] = &[$(Self::$code),*];
 
             /// The word that clients compare with.
@@ -60,6 +61,7 @@ macro_rules! codes {
             }
 
             /// When it is answered, for the documents.
+            #[cfg(test)]
             pub(super) const fn when(self) -> &'static str {
                 match self {
                     $(Self::$code => $when,)*

@@ -5,7 +5,6 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
 use super::health_reply::Tuning;
@@ -18,16 +17,13 @@ use crate::service::HealthReport;
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Readiness and diagnostics.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Health<'a> {
     /// ok and degraded take requests.
-    #[schema(pattern = "^(ok|degraded|loading|draining|failed)$")]
     status: &'static str,
     /// Null while the package is read.
-    #[schema(required = true)]
     model: Option<&'a str>,
     /// Null while the model is loaded.
-    #[schema(required = true)]
     engine: Option<&'static str>,
     workers: Workers,
     /// Items that wait.
@@ -35,23 +31,19 @@ pub(super) struct Health<'a> {
     /// Their tokens.
     queue_tokens: usize,
     predicted_wait_ms: f64,
-    #[schema(required = true)]
     max_input_tokens: Option<usize>,
     uptime_s: f64,
     /// What the server runs with and measured; its fields are the engine's.
-    #[schema(value_type = Object, additional_properties = true)]
     tuning: Tuning<'a>,
     /// What is loaded or warmed up; absent when all of it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     progress: Option<LoadProgress>,
     /// Why the status is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     failure: Option<&'a str>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Workers {
     live: usize,
     total: usize,
@@ -59,9 +51,8 @@ pub(super) struct Workers {
 }
 
 /// How far a start is. Requests are taken during `warm_up_idle`.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct LoadProgress {
-    #[schema(pattern = "^(verify|build_plan|read_model|compile|measure|warm_up|warm_up_idle)$")]
     stage: &'static str,
     /// Time since it began.
     elapsed_s: f64,
@@ -71,45 +62,36 @@ pub(super) struct LoadProgress {
     shapes: usize,
     /// How much of a plan is built; absent in other stages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, minimum = 0, maximum = 100)]
     percent: Option<u32>,
 }
 
 /// The process lives.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Live {
-    #[schema(pattern = "^live$")]
     status: &'static str,
 }
 
 /// The canary on every worker.
-#[derive(Serialize, ToSchema)]
-#[schema(as = DeepHealth)]
+#[derive(Serialize)]
 pub(super) struct Deep<'a> {
-    #[schema(pattern = "^(ok|loading|draining|failed)$")]
     status: &'static str,
     checks: Vec<Check<'a>>,
 }
 
-#[derive(Serialize, ToSchema)]
-#[schema(as = WorkerCheck)]
+#[derive(Serialize)]
 pub(super) struct Check<'a> {
     worker: usize,
     ok: bool,
     latency_ms: f64,
     /// Cosine with the golden vector.
-    #[schema(required = true)]
     dense_cosine: Option<f64>,
     /// Whether the lexical weights are near the golden ones.
-    #[schema(required = true)]
     sparse_ok: Option<bool>,
     /// Where it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     stage: Option<&'static str>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     reason: Option<&'a str>,
 }
 

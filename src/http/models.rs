@@ -3,7 +3,6 @@
 use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::AppState;
 use super::error::{ApiError, OK};
@@ -21,21 +20,17 @@ const PROMPTS: [(&str, InputType); 2] =
     [("-query", InputType::Query), ("-passage", InputType::Passage)];
 
 /// The resident model, under each of its names with a prompt too.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ModelList)]
+#[derive(Serialize)]
 pub(super) struct ModelList<'a> {
-    #[schema(pattern = "^list$")]
     object: &'static str,
-    #[schema(min_items = 1)]
     data: Vec<Model<'a>>,
 }
 
 /// A model.
 // OpenAI's four fields first, then ours.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Model<'a> {
     id: String,
-    #[schema(pattern = "^model$")]
     object: &'static str,
     /// When the server started, in seconds since 1970.
     created: u64,

@@ -5,39 +5,34 @@
 use actix_web::HttpResponse;
 use actix_web::web::{Data, ServiceConfig};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::app::{Endpoint, get};
 use super::error::{ApiError, NOT_READY, OK};
 use super::{AppState, NO_STORE, models};
 
 /// What a probe reads.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct NimHealth<'a> {
     object: &'static str,
     message: &'a str,
 }
 
 /// What is served, and by which release.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = NimMetadata)]
 pub(super) struct Metadata<'a> {
     version: &'static str,
-    #[schema(value_type = Vec<ModelInfo<'_>>)]
     model_info: [ModelInfo<'a>; 1],
     license_info: License,
     /// Files that a container needs besides the model's; there are none.
-    #[schema(value_type = Vec<String>)]
     asset_info: [&'static str; 0],
     #[serde(rename = "repository_override")]
     repository_override: &'static str,
 }
 
 /// The model that is served.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = NimModelInfo)]
 struct ModelInfo<'a> {
     short_name: &'a str,
     /// NIM's is an address with a revision.
@@ -45,8 +40,7 @@ struct ModelInfo<'a> {
 }
 
 /// The server's own licence.
-#[derive(Serialize, ToSchema)]
-#[schema(as = NimLicense)]
+#[derive(Serialize)]
 struct License {
     name: &'static str,
 }

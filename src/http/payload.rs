@@ -10,7 +10,6 @@ use bytestring::ByteString;
 use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny};
 use serde_json::error::Category;
 use serde_path_to_error::Segment;
-use utoipa::ToSchema;
 
 use super::error::{ApiError, Code};
 use super::models;
@@ -23,20 +22,20 @@ use crate::service::{
 use crate::sparse::Selection;
 use crate::tokenize::Offsets;
 
-mod chunking;
+pub(super) mod chunking;
 #[cfg(test)]
 mod fuzz;
 pub(super) mod input;
 mod item_scanner;
 #[cfg(test)]
 mod shared_texts;
-mod words;
+pub(super) mod words;
 
 use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 use words::{TokenEncoding, Truncate, TruncateWord, agreed, one_form, only_null, only_true};
-pub(super) use words::{USE, Use, object, scalar};
+pub(super) use words::{USE, USES, Use, object, scalar};
 
 /// The body of a request in the words of some family of clients.
 pub(super) trait Body: DeserializeOwned {
@@ -89,25 +88,21 @@ pub(super) fn read_into<B: Body>(
 /// Null is the same as leaving a field out, except for input; unknown fields are ignored, a field
 /// that comes twice is refused. Whole numbers are written without fraction and exponent (1, not
 /// 1.0).
-#[derive(Debug, serde::Deserialize, ToSchema)]
+#[derive(Debug, serde::Deserialize)]
 pub(super) struct EmbeddingRequest {
     /// Empty when it is absent or null.
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = input::schema)]
     input: Vec<Input>,
     /// The model's id or an alias; absent is the resident model.
     model: Option<String>,
     /// The form of dense vectors.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = "float")]
     encoding_format: Option<DenseFormat>,
     /// The length of dense vectors; absent is the model's own.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     dimensions: Option<NonZeroUsize>,
     /// Anything; it is ignored.
     #[serde(default, rename = "user")]
-    #[schema(value_type = Value)]
     _user: IgnoredAny,
     /// Which of the model's prompts is put in front of texts.
     #[serde(default, deserialize_with = "scalar")]
@@ -122,15 +117,12 @@ pub(super) struct EmbeddingRequest {
     #[serde(default, deserialize_with = "scalar")]
     prompt_name: Option<Use>,
     #[serde(default, rename = "prompt", deserialize_with = "only_null")]
-    #[schema(schema_with = words::null)]
     _prompt: Option<bool>,
     /// Another name of dimensions.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     output_dimension: Option<NonZeroUsize>,
     /// Another name of dimensions.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     truncate_dim: Option<NonZeroUsize>,
     /// What vectors consist of; base64 is that of encoding_format.
     #[serde(default, deserialize_with = "one_form")]
@@ -140,10 +132,8 @@ pub(super) struct EmbeddingRequest {
     embedding_type: Option<DenseFormat>,
     /// A list with one output_dtype.
     #[serde(default, deserialize_with = "one_form")]
-    #[schema(value_type = Option<Vec<DenseFormat>>, min_items = 1, max_items = 1)]
     embedding_types: Option<DenseFormat>,
     #[serde(default, rename = "normalized", deserialize_with = "only_true")]
-    #[schema(schema_with = words::true_or_null)]
     _normalized: Option<bool>,
     /// Another name of truncate.
     #[serde(default, deserialize_with = "scalar")]
@@ -153,29 +143,24 @@ pub(super) struct EmbeddingRequest {
     truncate: Option<Truncate>,
     /// The form of lexical weights.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = "indices")]
     sparse_format: Option<SparseFormat>,
     /// Keep so many of the heaviest.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     sparse_top_k: Option<NonZeroUsize>,
     /// Which tokenizer the token ids of input are of; absent is what the server is set to.
     #[serde(default, deserialize_with = "scalar")]
     token_encoding: Option<TokenEncoding>,
     /// Keep weights at or above it.
     #[serde(default, deserialize_with = "weight")]
-    #[schema(minimum = 0)]
     sparse_min_weight: Option<f32>,
     /// Whether the answer says where the text has the ids of its lexical weights.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = false)]
     offsets: Option<bool>,
     /// How texts are cut into chunks; absent embeds them whole.
     #[serde(default, deserialize_with = "object")]
     chunking: Option<ChunkingField>,
     /// Whether the items are chunks of one text, which are pooled out of its run.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = false)]
     late_chunking: Option<bool>,
 }
 
@@ -434,31 +419,6 @@ mod tests {
     use super::words::LONGEST_WORD;
     use super::*;
     use serde::de::Deserialize;
-    use serde_json::Value;
-    use std::collections::BTreeSet;
-    use utoipa::PartialSchema;
-
-    #[test]
-    fn messages_know_every_field_and_every_word() {
-        let schema = serde_json::to_value(EmbeddingRequest::schema()).expect("it is JSON");
-        let fields = schema["properties"].as_object().expect("there are fields");
-        let known = EmbeddingRequest::FIELDS;
-        assert_eq!(fields.len(), known.len());
-        assert!(known.iter().all(|(name, _)| fields.contains_key(*name)), "{fields:?}");
-        let mut enums = Vec::new();
-        EmbeddingRequest::schemas(&mut enums);
-        let mut named = BTreeSet::new();
-        for (name, schema) in enums {
-            let schema = serde_json::to_value(schema).expect("it is JSON");
-            let Some(words) = schema["enum"].as_array() else { continue };
-            // The many words of other services stand in the document.
-            let words = if name == "InputType" { &words[..1] } else { &words[..] };
-            let takes = words.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
-            assert!(known.iter().any(|field| field.1.contains(&takes)), "{name} takes {takes}");
-            named.insert(name);
-        }
-        assert_eq!(named.len(), 6);
-    }
 
     #[test]
     fn a_string_that_is_no_word_is_refused_before_it_is_copied() {

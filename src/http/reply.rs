@@ -4,11 +4,7 @@ use std::io::Write;
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::json;
 use serde_json::value::RawValue;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::dense;
 use crate::service::chunking::TextChunk;
@@ -21,7 +17,7 @@ mod room;
 pub(super) use room::{DECIMAL_BYTES, most_bytes, room};
 
 /// How dense vectors are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DenseFormat {
     /// The shortest decimals that read back as the same f32.
@@ -32,7 +28,7 @@ pub(super) enum DenseFormat {
 }
 
 /// How sparse vectors are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum SparseFormat {
     /// `{"indices": […], "values": […]}`
@@ -64,9 +60,8 @@ pub(super) struct Resident<'a> {
 }
 
 /// The vectors of a request, in the order of its input.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct List<'a, T> {
-    #[schema(pattern = "^list$")]
     object: &'static str,
     data: Vec<T>,
     /// The model's id.
@@ -75,53 +70,45 @@ pub(super) struct List<'a, T> {
 }
 
 /// The tokens that were run: prompts and special tokens count, padding does not.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Usage {
     prompt_tokens: u64,
     total_tokens: u64,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Embedding<'a> {
-    #[schema(pattern = "^embedding$")]
     object: &'static str,
     /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
     embedding: DenseVector<'a>,
     /// Which part of the input it is; absent unless the request says chunking.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     truncated_from: Option<usize>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct SparseEmbedding<'a> {
-    #[schema(pattern = "^sparse_embedding$")]
     object: &'static str,
     /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
     sparse_values: SparseValues<'a>,
     /// Where the text has these ids, in its order; absent unless the request says offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     occurrences: Option<Vec<PlacedWeight>>,
     /// Which part of the input it is; absent unless the request says chunking.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     truncated_from: Option<usize>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct PairedEmbedding<'a> {
-    #[schema(pattern = "^paired_embedding$")]
     object: &'static str,
     /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
@@ -129,21 +116,17 @@ pub(super) struct PairedEmbedding<'a> {
     sparse_values: SparseValues<'a>,
     /// Where the text has these ids, in its order; absent unless the request says offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     occurrences: Option<Vec<PlacedWeight>>,
     /// Which part of the input it is; absent unless the request says chunking.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     chunk: Option<ChunkPlace>,
     /// Tokens that the item had before it was cut; absent when it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     truncated_from: Option<usize>,
 }
 
 /// A part of a text of the input.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Chunk)]
+#[derive(Serialize)]
 pub(super) struct ChunkPlace {
     /// The text's place in the input.
     input: usize,
@@ -155,7 +138,6 @@ pub(super) struct ChunkPlace {
     tokens: usize,
     /// Which window of the text ran for it; absent when the text has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     window: Option<usize>,
 }
 
@@ -166,16 +148,14 @@ impl From<TextChunk> for ChunkPlace {
 }
 
 /// A vector of length one, in the form of encoding_format.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum DenseVector<'a> {
-    Float(#[schema(inline)] Decimals<'a>),
-    Base64(#[schema(inline)] Base64<'a>),
+    Float(Decimals<'a>),
+    Base64(Base64<'a>),
 }
 
 /// encoding_format "float"
-#[derive(ToSchema)]
-#[schema(value_type = Vec<f32>)]
 pub(super) struct Decimals<'a>(&'a [f32]);
 
 impl Serialize for Decimals<'_> {
@@ -188,8 +168,6 @@ impl Serialize for Decimals<'_> {
 }
 
 /// encoding_format "base64": little-endian f32
-#[derive(ToSchema)]
-#[schema(value_type = String, content_encoding = "base64")]
 pub(super) struct Base64<'a>(&'a [f32]);
 
 impl Serialize for Base64<'_> {
@@ -247,11 +225,8 @@ fn quoted<S: Serializer>(json: S, write: impl FnOnce(&mut Vec<u8>)) -> Result<S:
     text.serialize(json)
 }
 
-impl ToSchema for SparseValues<'_> {}
-
 /// A place of a text with a token that has a lexical weight.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Occurrence)]
+#[derive(Serialize)]
 pub(super) struct PlacedWeight {
     /// The token's id.
     id: u32,
@@ -260,7 +235,6 @@ pub(super) struct PlacedWeight {
     /// The code point behind the last one.
     end: usize,
     /// The token's weight here; that of its id is the largest of all its places.
-    #[schema(minimum = 0)]
     weight: f32,
 }
 
@@ -273,39 +247,6 @@ fn placed(item: &EmbeddedItem) -> Option<Vec<PlacedWeight>> {
         weight,
     };
     Some(item.occurrences.as_ref()?.iter().map(one).collect())
-}
-
-impl PartialSchema for SparseValues<'_> {
-    fn schema() -> RefOr<Schema> {
-        let weight = || ObjectBuilder::new().schema_type(Type::Number).exclusive_minimum(Some(0.0));
-        let ids = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
-        let ids = ArrayBuilder::new().items(ids).unique_items(true).description(Some("ascending"));
-        let indices = ObjectBuilder::new()
-            .property("indices", ids)
-            .required("indices")
-            .property("values", ArrayBuilder::new().items(weight()))
-            .required("values")
-            .description(Some("sparse_format \"indices\": token ids and their weights"));
-        let by_name = ObjectBuilder::new()
-            .additional_properties(Some(weight()))
-            .description(Some(
-                "sparse_format \"dict\" (token ids) or \"tokens\" (vocabulary pieces)",
-            ))
-            .examples([json!({"70": 0.25}), json!({"▁cat": 0.25})]);
-        let pgvector = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .pattern(Some(r"^\{([1-9][0-9]*:[0-9.e+-]+(,[1-9][0-9]*:[0-9.e+-]+)*)?\}/[1-9][0-9]*$"))
-            .description(Some(
-                "sparse_format \"pgvector\": token ids + 1, weights, vocabulary size",
-            ))
-            .examples([json!("{71:0.25}/250002")]);
-        AnyOfBuilder::new()
-            .item(indices)
-            .item(by_name)
-            .item(pgvector)
-            .description(Some("weights above zero, in the form of sparse_format"))
-            .into()
-    }
 }
 
 /// Numbers from which writing should leave the connection's thread; about 5 ms of work.

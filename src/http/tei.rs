@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpResponse, Resource, guard};
 use serde::{Deserialize, Serialize, Serializer};
-use utoipa::ToSchema;
 
 use super::app::{Endpoint, get, post};
 use super::embed::{self, Question};
@@ -36,11 +35,9 @@ const UNFIT: [(&str, &str); 3] = [
 ];
 
 /// The body of a request to `/embed`, `/embed_sparse` and `/`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = TeiEmbedRequest)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct EmbedBody {
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = input::schema)]
     inputs: Vec<Input>,
     /// Whether an over-long text is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
@@ -59,14 +56,12 @@ pub(super) struct EmbedBody {
     /// The length of dense vectors; absent is the model's own.
     #[serde(default, deserialize_with = "scalar")]
     #[serde(alias = "output_dimension", alias = "truncate_dim")]
-    #[schema(value_type = Option<usize>, minimum = 1)]
     dimensions: Option<NonZeroUsize>,
 }
 
 /// Where an over-long text is cut. It keeps its start.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = TeiTruncationDirection)]
-enum Direction {
+#[derive(Debug, Deserialize)]
+pub(super) enum Direction {
     #[serde(alias = "right")]
     Right,
 }
@@ -176,23 +171,21 @@ impl Serialize for Weights<'_> {
 }
 
 /// A lexical weight.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TeiWeight)]
+#[derive(Serialize)]
 pub(super) struct Weight {
     index: u32,
     value: f32,
 }
 
 /// The body of every refusal.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct TeiError<'a> {
     error: &'a str,
     error_type: &'static str,
 }
 
 /// What is served, and within which limits.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TeiInfo)]
+#[derive(Serialize)]
 pub(super) struct Info<'a> {
     model_id: &'a str,
     model_sha: &'a str,
@@ -212,15 +205,14 @@ pub(super) struct Info<'a> {
 }
 
 /// What kind of model is served.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum TeiModelType {
     Embedding { pooling: &'static str },
 }
 
 /// The process takes requests.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TeiHealthy)]
+#[derive(Serialize)]
 pub(super) struct Healthy {
     status: &'static str,
 }

@@ -6,7 +6,6 @@ use actix_web::web::{self, Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde::ser::Serializer;
-use utoipa::ToSchema;
 
 use super::AppState;
 use super::embed::{Head, off_thread, without_model};
@@ -20,9 +19,8 @@ use crate::tokenize::Tokenized;
 const MANY_TOKENS: usize = 64 * 1024;
 
 /// The tokens of a request's items, in the order of its input.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct TokenLists<'a> {
-    #[schema(pattern = "^list$")]
     object: &'static str,
     data: Vec<TokenList<'a>>,
     /// The model's id.
@@ -33,21 +31,17 @@ pub(super) struct TokenLists<'a> {
 }
 
 /// The tokens of an item: three lists of the same length.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct TokenList<'a> {
-    #[schema(pattern = "^tokens$")]
     object: &'static str,
     /// The item's place in the input.
     index: usize,
     /// Token ids, special tokens and the prompt among them.
-    #[schema(value_type = Vec<u32>)]
     ids: &'a [u32],
     /// The vocabulary's pieces; ▁ marks the start of a word.
-    #[schema(value_type = Vec<String>)]
     pieces: Pieces<'a>,
     /// Where each token stands in the text as sent, in Unicode code points: its first one, and the
     /// one behind its last. Null for special tokens around the text, the prompt, and token ids.
-    #[schema(value_type = Vec<Option<[usize; 2]>>)]
     offsets: OffsetPairs<'a>,
 }
 

@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 
 mod answer;
 mod bare;
+pub(crate) mod description;
 mod values;
 
 use crate::engine::{Controls, Fault, TestEngine};
@@ -450,9 +451,9 @@ impl Server {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Answer {
-        let head = method == Method::HEAD;
-        let answer = self.send_unchecked(method, path, headers, body);
-        answer.check_common(head);
+        let answer = self.send_unchecked(method.clone(), path, headers, body);
+        answer.check_common(method == Method::HEAD);
+        description::check(method.as_str(), path, &answer);
         answer
     }
 

@@ -20,8 +20,24 @@ fn page() -> Document {
 }
 
 fn description() -> Value {
-    let golden = Document::read("tests/golden/openapi.json");
-    serde_json::from_str(&golden.text).expect("it is JSON")
+    let file = Document::read("src/http/openapi.json");
+    let mut description: Value = serde_json::from_str(&file.text).expect("it is JSON");
+    let components = description["components"].clone();
+    fill_in(&mut description["paths"], &components);
+    description
+}
+
+/// Puts shared parameters and answers in the place of the references to them.
+fn fill_in(value: &mut Value, components: &Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in(field, components)),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, components)),
+        _ => return,
+    }
+    let reference = value["$ref"].as_str().and_then(|path| path.strip_prefix("#/components"));
+    if let Some(path) = reference.filter(|path| !path.starts_with("/schemas/")) {
+        *value = components.pointer(path).expect("references lead somewhere").clone();
+    }
 }
 
 /// The words in code of a row's cell.

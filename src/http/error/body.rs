@@ -1,24 +1,20 @@
 //! What the body of a refusal consists of.
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// The body of every refusal.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Error)]
+#[derive(Serialize)]
 pub(in crate::http) struct ErrorBody<'a> {
     pub(super) error: Parts<'a>,
 }
 
-#[derive(Serialize, ToSchema)]
-#[schema(as = ErrorParts)]
+#[derive(Serialize)]
 pub(in crate::http) struct Parts<'a> {
     /// What is wrong, and what to do about it.
     pub(super) message: &'a str,
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     /// The field or the header that is wrong.
-    #[schema(required = true)]
     pub(super) param: Option<&'static str>,
     /// The word to compare with.
     pub(super) code: &'static str,

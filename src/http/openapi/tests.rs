@@ -1,20 +1,44 @@
-//! References lead somewhere, and the model narrows what is accepted.
+//! The file is the code's: its references, routes, fields, words and errors.
 
-use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
 
 use super::*;
+use crate::http::error::Code;
+use crate::http::payload::chunking::{By, ChunkingField};
+use crate::http::payload::words::{TokenEncoding, TruncateWord};
+use crate::http::payload::{Body, EmbeddingRequest};
+use crate::http::reply::{DenseFormat, SparseFormat};
+use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
+use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
+use crate::http::tei::{Direction, EmbedBody};
 use crate::service::InputType;
+use serde_names::names;
+
+mod serde_names;
 
 const ALL: [Dialect; 3] = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
 
 fn described(dialects: &[Dialect], card: Option<&ModelCard>) -> Value {
     let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
-    let facts = Facts { max_items, max_request_timeout, dialects, card };
-    serde_json::to_value(document(&facts)).expect("it has string keys only")
+    document(&Facts { max_items, max_request_timeout, dialects, card })
+}
+
+/// The path and the method in capitals of every operation, with what is described.
+pub(in crate::http) fn operations() -> BTreeMap<(String, String), Value> {
+    let document = described(&ALL, None);
+    let paths = document["paths"].as_object().expect("there are paths");
+    let of_path = |(path, methods): (&String, &Value)| {
+        let methods = methods.as_object().expect("methods").clone().into_iter();
+        let path = path.clone();
+        methods.map(move |(method, told)| ((path.clone(), method.to_uppercase()), told))
+    };
+    paths.iter().flat_map(of_path).collect()
 }
 
 /// Every `$ref` in a value.
-fn references(value: &Value, found: &mut Vec<String>) {
+fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
@@ -26,20 +50,24 @@ fn references(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_reference_leads_to_a_schema_and_every_schema_is_used() {
+fn every_reference_leads_somewhere_and_every_component_is_used() {
+    let file: Value = serde_json::from_str(FILE).expect("the file is JSON");
+    let all = described(&ALL, None);
+    assert_eq!(
+        file["components"]["schemas"].as_object().map(|schemas| schemas.len()),
+        all["components"]["schemas"].as_object().map(|schemas| schemas.len())
+    );
     for dialects in [&ALL[..], &ALL[..1], &ALL[1..2], &ALL[2..]] {
         let document = described(dialects, None);
-        let mut found = Vec::new();
+        let mut found = BTreeSet::new();
         references(&document, &mut found);
-        for reference in &found {
-            let pointer = reference.strip_prefix('#').expect("it is within the document");
-            assert!(document.pointer(pointer).is_some(), "{reference}");
+        let mut parts = BTreeSet::new();
+        for (kind, of_kind) in document["components"].as_object().expect("there are components") {
+            let names = of_kind.as_object().expect("an object").keys();
+            parts.extend(names.map(|name| format!("#/components/{kind}/{name}")));
         }
-        let schemas = document["components"]["schemas"].as_object().expect("there are schemas");
-        for name in schemas.keys() {
-            let reference = format!("#/components/schemas/{name}");
-            assert!(found.contains(&reference), "{name} is not used");
-        }
+        parts.retain(|part| !part.contains("securitySchemes"));
+        assert_eq!(found, parts, "{dialects:?}");
     }
 }
 
@@ -73,16 +101,124 @@ fn the_model_narrows_what_is_accepted() {
         default_prompt: None,
         created_unix_s: 0,
     };
-    let document = described(&ALL, Some(&card));
-    let fields = &document["components"]["schemas"][request::NAME]["properties"];
-    for name in ["dimensions", "output_dimension", "truncate_dim"] {
-        assert_eq!(fields[name]["enum"], json!([8, 4, null]), "{name}");
-    }
-    let words = &document["components"]["schemas"]["InputType"]["enum"];
+    let schemas = &described(&ALL, Some(&card))["components"]["schemas"];
+    assert_eq!(schemas["Dimensions"]["enum"], json!([8, 4, null]));
+    let words = &schemas["InputType"]["enum"];
     assert!(words.to_string().contains("RETRIEVAL_QUERY"), "{words}");
     assert!(!words.to_string().contains("clustering"), "{words}");
-    assert_eq!(fields["input"]["oneOf"][2]["items"]["maximum"], 19);
-    assert_eq!(fields["input"]["oneOf"][1]["maxItems"], MaxItems::DEFAULT.get());
-    let fields = &document["components"]["schemas"]["TeiEmbedRequest"]["properties"];
-    assert_eq!(fields["inputs"]["oneOf"][2]["items"]["maximum"], 19);
+    assert_eq!(schemas["TokenId"]["maximum"], 19);
+    assert_eq!(schemas["Texts"]["maxItems"], MaxItems::DEFAULT.get());
+    assert_eq!(schemas["TokenIdLists"]["maxItems"], MaxItems::DEFAULT.get());
+}
+
+#[test]
+fn the_longest_time_of_a_request_is_the_servers() {
+    let document = described(&ALL, None);
+    let about = document["components"]["parameters"]["RequestTimeout"]["description"].to_string();
+    assert!(about.contains(&format!("at most {}", MaxRequestTimeoutMs::DEFAULT)), "{about}");
+    assert!(!document.to_string().contains("{max"));
+}
+
+/// What the routes of TEI take beside what they describe: words of other services' clients.
+const OTHER_NAMES: [&str; 5] =
+    ["input_type", "output_dimension", "task", "task_type", "truncate_dim"];
+
+fn fields(schemas: &Value, name: &str) -> BTreeSet<String> {
+    schemas[name]["properties"].as_object().expect("fields").keys().cloned().collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The fields of `B` in its messages, in serde's, and in the description.
+fn check_body<B: Body>(schemas: &Value, name: &str, other: &[&str]) {
+    let read = set(names::<B>());
+    let told: BTreeSet<String> = B::FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(read, told, "{name}: the fields of its messages");
+    assert_eq!(&fields(schemas, name) | &set(other), read, "{name}: those of the description");
+}
+
+#[test]
+fn fields_and_words_of_requests_are_those_that_are_read() {
+    let schemas = &described(&ALL, None)["components"]["schemas"];
+    check_body::<EmbeddingRequest>(schemas, "EmbeddingRequest", &[]);
+    check_body::<EmbedBody>(schemas, "TeiEmbedRequest", &OTHER_NAMES);
+    check_body::<SimilarityBody>(schemas, "TeiSimilarityRequest", &[]);
+    check_body::<TokenizeBody>(schemas, "TeiTokenizeRequest", &[]);
+    check_body::<DecodeBody>(schemas, "TeiDecodeRequest", &[]);
+    for (name, read) in [
+        ("Chunking", names::<ChunkingField>()),
+        ("TeiSentences", names::<Sentences>()),
+        ("TeiSimilarityParameters", names::<Parameters>()),
+    ] {
+        assert_eq!(fields(schemas, name), set(read), "{name}");
+    }
+    let uses: Vec<&str> = USES.iter().map(|(word, ..)| *word).collect();
+    for (name, read) in [
+        ("ChunkBy", names::<By>()),
+        ("DenseFormat", names::<DenseFormat>()),
+        ("InputType", &uses),
+        ("SparseFormat", names::<SparseFormat>()),
+        ("TokenEncoding", names::<TokenEncoding>()),
+        ("TruncateWord", names::<TruncateWord>()),
+    ] {
+        assert_eq!(schemas[name]["enum"], json!(read), "{name}");
+        if name == "InputType" || name == "ChunkBy" {
+            continue;
+        }
+        let takes = read.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
+        let is_told = |field: &(&str, &str)| field.1.contains(&takes);
+        assert!(EmbeddingRequest::FIELDS.iter().any(is_told), "{name} takes {takes}");
+    }
+    let described = set(&["Right"]);
+    assert!(described.is_subset(&set(names::<Direction>())));
+    assert_eq!(schemas["TeiTruncationDirection"]["enum"], json!(["Right"]));
+}
+
+/// Codes of answers that no described operation gives: those of other paths and methods, of other
+/// models, and of requests that have no route yet.
+const OTHER_CODES: [Code; 4] =
+    [Code::MethodNotAllowed, Code::PreflightRefused, Code::HeadTimeout, Code::UnfitModel];
+
+#[test]
+fn errors_are_those_of_the_program() {
+    let document = described(&ALL, None);
+    let mut seen = BTreeSet::new();
+    for ((path, _), operation) in operations() {
+        for (status, answer) in operation["responses"].as_object().expect("there are answers") {
+            let Some(name) = answer["$ref"].as_str() else { continue };
+            let answer = document.pointer(&name[1..]).expect("it is described");
+            let about = answer["description"].as_str().expect("a text");
+            let narrowed = "/content/application~1json/schema/allOf/1/properties/error/properties";
+            let parts = answer.pointer(narrowed);
+            let of_line = |line: &str| {
+                let told = |code: &&Code| match parts {
+                    Some(_) => line == format!("- `{}`: {}", code.name(), code.when()),
+                    None => line == format!("- {}", code.when()),
+                };
+                *Code::ALL.iter().find(told).unwrap_or_else(|| panic!("no code: {line}"))
+            };
+            let codes: Vec<Code> = about.lines().map(of_line).collect();
+            let mut kinds: Vec<&str> = codes.iter().map(|code| code.status_and_type().1).collect();
+            kinds.dedup();
+            for code in &codes {
+                assert_eq!(code.status_and_type().0.as_str(), status, "{path}: {code:?}");
+                seen.insert(code.name());
+            }
+            if let Some(parts) = parts {
+                let words: Vec<&str> = codes.iter().map(|code| code.name()).collect();
+                assert_eq!(parts["code"]["enum"], json!(words), "{name}");
+                assert_eq!(parts["type"]["enum"], json!(kinds), "{name}");
+            }
+            let has = |header: &str| answer["headers"][header].is_object();
+            let waits = codes.contains(&Code::QueueFull) || codes.contains(&Code::Loading);
+            assert_eq!(has("retry-after"), waits, "{name}");
+            assert_eq!(has("www-authenticate"), codes.contains(&Code::InvalidApiKey), "{name}");
+        }
+    }
+    let others = OTHER_CODES.map(Code::name);
+    assert!(others.iter().all(|code| !seen.contains(code)), "{seen:?}");
+    seen.extend(others);
+    assert_eq!(seen, Code::ALL.iter().map(|code| code.name()).collect());
 }

@@ -6,8 +6,6 @@ use std::num::NonZeroUsize;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
 
 use super::words::scalar;
 use super::{WHOLE_NUMBER, input};
@@ -22,36 +20,29 @@ pub(super) const CHUNKING: &str = "an object with by (\"tokens\" or \"sentences\
                                    and nothing else";
 
 /// How texts are cut into chunks, each with vectors of its own.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Chunking)]
-pub(super) struct ChunkingField {
+pub(in crate::http) struct ChunkingField {
     /// Where texts are cut.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = By, required = true)]
     by: Option<By>,
     /// The most tokens of a chunk; not for spans.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(value_type = Option<usize>, minimum = 1, maximum = 18446744073709551615usize)]
     size: Option<NonZeroUsize>,
     /// How many of a chunk's tokens the next one has too; only for tokens, and below the size.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = 0)]
     overlap: Option<usize>,
     /// Where chunks stand in the text, or in each of several; only for spans.
-    #[schema(inline)]
     spans: Option<GivenSpans>,
     /// Whether chunks are pooled out of the run of their whole text.
     #[serde(default, deserialize_with = "scalar")]
-    #[schema(default = false)]
     late: Option<bool>,
 }
 
 /// What ends a chunk.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ChunkBy)]
-enum By {
+pub(in crate::http) enum By {
     Tokens,
     Sentences,
     Spans,
@@ -132,21 +123,6 @@ impl<'de> Deserialize<'de> for Entry {
             }
         }
         json.deserialize_any(Known)
-    }
-}
-
-impl ToSchema for GivenSpans {}
-
-impl PartialSchema for GivenSpans {
-    fn schema() -> utoipa::openapi::RefOr<Schema> {
-        let number = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
-        let span = || ArrayBuilder::new().items(number()).min_items(Some(2)).max_items(Some(2));
-        let about = "start and end of each chunk, in characters of the text";
-        let spans = || ArrayBuilder::new().items(span()).min_items(Some(1));
-        OneOfBuilder::new()
-            .item(spans().description(Some(about)))
-            .item(ArrayBuilder::new().items(spans()).description(Some("a list for each text")))
-            .into()
     }
 }
 

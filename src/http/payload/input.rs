@@ -12,7 +12,6 @@ use actix_web::web::BytesMut;
 use bytestring::ByteString;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
-use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type};
 
 use crate::http::error::{ApiError, Code, token_id_advice};
 use crate::limits::{MaxItemBytes, MaxItems};
@@ -352,35 +351,4 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, _map: A) -> Result<Found, A::Error> {
         Err(self.wrong("an object"))
     }
-}
-
-/// How many forms of [`schema_within`] are of texts; they are the first ones.
-pub(in crate::http) const TEXT_FORMS: usize = 2;
-
-/// What [`read`] takes within every limit.
-pub(in crate::http) fn schema() -> Schema {
-    schema_within(MaxItems::MAX as usize, u32::MAX as usize)
-}
-
-/// What [`read`] takes of at most `items` items, with token ids up to `largest_id`.
-pub(in crate::http) fn schema_within(items: usize, largest_id: usize) -> Schema {
-    let text = || Object::with_type(Type::String);
-    let id = || {
-        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(largest_id))
-    };
-    let texts = ArrayBuilder::new().items(text()).min_items(Some(1)).max_items(Some(items));
-    // One item, so that its length is bounded by its bytes alone.
-    let ids = ArrayBuilder::new().items(id()).min_items(Some(1));
-    let lists = ArrayBuilder::new().items(ArrayBuilder::new().items(id()));
-    let lists = lists.min_items(Some(1)).max_items(Some(items));
-    let about = "a text, a list of texts, a list of token ids (one item), or a list of such lists; \
-                 never a mixture. An empty text or inner list is legal. Some servers are set to \
-                 refuse token ids.";
-    OneOfBuilder::new()
-        .item(text())
-        .item(texts.description(Some("texts")))
-        .item(ids.description(Some("the token ids of one item")))
-        .item(lists.description(Some("the token ids of several items")))
-        .description(Some(about))
-        .into()
 }

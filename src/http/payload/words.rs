@@ -3,7 +3,6 @@
 //! A client that says what it wants gets it or is told: a word that was passed over would give it
 //! other vectors without a sign.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -12,10 +11,6 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
     Visitor,
 };
-use serde_json::Value;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::error::{ApiError, Code};
 use crate::http::reply::DenseFormat;
@@ -27,7 +22,7 @@ pub(super) const LONGEST_WORD: usize = 64;
 
 /// The words for what texts are used for, what they mean, and whose they are. Every field that
 /// asks for it takes all of them.
-pub(super) const USES: &[(&str, InputType, &str)] = &[
+pub(in crate::http) const USES: &[(&str, InputType, &str)] = &[
     ("query", InputType::Query, "duovec, NVIDIA NIM, Voyage AI, TEI"),
     ("search_query", InputType::Query, "Cohere, Nomic"),
     ("retrieval.query", InputType::Query, "Jina AI"),
@@ -78,30 +73,8 @@ impl<'de> Deserialize<'de> for Use {
     }
 }
 
-impl ToSchema for Use {
-    fn name() -> Cow<'static, str> {
-        "InputType".into()
-    }
-}
-
-impl PartialSchema for Use {
-    fn schema() -> RefOr<Schema> {
-        Self::schema_of(|_| true)
-    }
-}
-
-impl Use {
-    /// The words for those uses that `has` says.
-    pub(in crate::http) fn schema_of(has: impl Fn(InputType) -> bool) -> RefOr<Schema> {
-        let words = USES.iter().filter(|(_, of, _)| has(*of)).map(|(word, ..)| *word);
-        let words = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
-        let about = "What texts are used for, in the words of several services.";
-        words.description(Some(about)).build().into()
-    }
-}
-
 /// Whether an over-long item is cut.
-#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(untagged)]
 pub(super) enum Truncate {
     Plain(bool),
@@ -109,17 +82,17 @@ pub(super) enum Truncate {
 }
 
 /// NIM's words: refuse, and cut at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(super) enum TruncateWord {
+pub(in crate::http) enum TruncateWord {
     None,
     End,
 }
 
 /// Which tokenizer token ids are of: the served model's, or OpenAI's, whose ids stand for a text.
-#[derive(Debug, Clone, Copy, serde::Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum TokenEncoding {
+pub(in crate::http) enum TokenEncoding {
     Model,
     Cl100kBase,
     O200kBase,
@@ -253,19 +226,6 @@ pub(super) fn only_null<'de, D: Deserializer<'de>>(json: D) -> Result<Option<boo
         Some(_) => Err(D::Error::custom("a value")),
         None => Ok(None),
     }
-}
-
-/// What [`only_true`] takes.
-pub(super) fn true_or_null() -> Schema {
-    let flag = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Boolean, Type::Null]));
-    let flag = flag.enum_values(Some([Value::Bool(true), Value::Null]));
-    flag.description(Some("Vectors always have length one; false is refused.")).build().into()
-}
-
-/// What [`only_null`] takes.
-pub(super) fn null() -> Schema {
-    let about = "Refused: prompts are the model's, or stand in the texts.";
-    ObjectBuilder::new().schema_type(Type::Null).description(Some(about)).build().into()
 }
 
 /// What fields that mean the same say together; refuses those that differ.

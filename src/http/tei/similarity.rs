@@ -2,8 +2,6 @@
 
 use actix_web::Resource;
 use serde::Deserialize;
-use utoipa::ToSchema;
-use utoipa::openapi::schema::{ArrayBuilder, Object, OneOfBuilder, Schema, Type};
 
 use super::tokens::only;
 use super::{Direction, EmbedBody, MOST_BYTES, keyed};
@@ -19,52 +17,33 @@ use crate::service::{
 };
 
 /// The body of a request to `/similarity`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = TeiSimilarityRequest)]
+#[derive(Debug, Deserialize)]
 pub(in crate::http) struct SimilarityBody {
     #[serde(default, deserialize_with = "object")]
-    #[schema(required = true, value_type = Sentences)]
     inputs: Option<Sentences>,
     #[serde(default, deserialize_with = "object")]
     parameters: Option<Parameters>,
 }
 
 /// One text, and those that it is compared with.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = TeiSentences)]
-struct Sentences {
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct Sentences {
     /// One text, which may be in a list.
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = one_text)]
     source_sentence: Vec<Input>,
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = texts)]
     sentences: Vec<Input>,
 }
 
 /// How the sentences are read.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = TeiSimilarityParameters)]
-struct Parameters {
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::http) struct Parameters {
     #[serde(default, deserialize_with = "scalar")]
     truncate: Option<bool>,
     #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
     _direction: Option<Direction>,
     #[serde(default, deserialize_with = "scalar")]
     prompt_name: Option<Use>,
-}
-
-fn one_text() -> Schema {
-    text_or(ArrayBuilder::new().max_items(Some(1)))
-}
-
-fn texts() -> Schema {
-    text_or(ArrayBuilder::new())
-}
-
-fn text_or(texts: ArrayBuilder) -> Schema {
-    let text = || Object::with_type(Type::String);
-    OneOfBuilder::new().item(text()).item(texts.items(text()).min_items(Some(1))).into()
 }
 
 impl Body for SimilarityBody {

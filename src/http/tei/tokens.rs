@@ -6,7 +6,6 @@ use std::sync::Arc;
 use actix_web::web::{Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize, Serializer};
-use utoipa::ToSchema;
 
 use super::{keyed, options};
 use crate::http::AppState;
@@ -19,11 +18,9 @@ use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
 use crate::tokenize::{SpecialPieces, Tokenized};
 
 /// The body of a request to `/tokenize`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = TeiTokenizeRequest)]
+#[derive(Debug, Deserialize)]
 pub(in crate::http) struct TokenizeBody {
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = input::schema)]
     inputs: Vec<Input>,
     /// Whether the special tokens around a text are listed; true when absent.
     #[serde(default, deserialize_with = "scalar")]
@@ -42,11 +39,9 @@ impl Body for TokenizeBody {
 }
 
 /// The body of a request to `/decode`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = TeiDecodeRequest)]
+#[derive(Debug, Deserialize)]
 pub(in crate::http) struct DecodeBody {
     #[serde(default, deserialize_with = "input::read")]
-    #[schema(required = true, schema_with = input::schema)]
     ids: Vec<Input>,
     /// Whether special tokens are left out of the texts; true when absent.
     #[serde(default, deserialize_with = "scalar")]
@@ -62,12 +57,10 @@ impl Body for DecodeBody {
 }
 
 /// A token of a text.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TeiToken)]
+#[derive(Serialize)]
 pub(in crate::http) struct Token<'a> {
     id: u32,
     /// What it stands for in the text as sent, else the vocabulary's piece.
-    #[schema(value_type = String)]
     text: Cow<'a, str>,
     special: bool,
     /// In bytes of the text as sent; null for special tokens and those of the prompt.
