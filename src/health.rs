@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
+
 pub(crate) mod canary;
 pub(crate) mod shared_check;
 
@@ -52,7 +54,8 @@ impl CurrentPhase {
 }
 
 /// The one word of `/health`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Every worker lives.
     Ok,

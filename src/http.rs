@@ -44,7 +44,6 @@ mod embed;
 mod entrance;
 mod error;
 mod health;
-mod health_reply;
 mod held;
 mod models;
 mod nim;

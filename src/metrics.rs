@@ -13,8 +13,9 @@ use prometheus::{
     CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
     TextEncoder,
 };
+use serde_json::Value;
 
-use names::{Metric, MetricKind};
+use names::{METRICS, Metric, MetricKind, MetricSource};
 
 pub mod names;
 
@@ -181,8 +182,10 @@ impl Metrics {
         self.batch_fill.observe(batch.real_tokens as f64 / batch.padded_tokens.max(1) as f64);
     }
 
-    /// Everything that was recorded, and what `readings` adds to it, as text.
-    pub(crate) fn text(&self, mut readings: Readings) -> String {
+    /// Everything that was recorded, and what the `facts` of this moment tell, as text.
+    pub(crate) fn text(&self, facts: &Value) -> String {
+        let mut readings = Readings::default();
+        METRICS.iter().for_each(|metric| readings.read(metric, facts));
         readings.0.extend(self.collectors.iter().flat_map(|collector| collector.collect()));
         readings.text()
     }
@@ -190,15 +193,34 @@ impl Metrics {
 
 /// Values that are read at the moment of a scrape.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(Vec<MetricFamily>);
+struct Readings(Vec<MetricFamily>);
 
 impl Readings {
-    /// Adds a counter or a gauge with one series for each set of label values.
-    pub(crate) fn put(&mut self, metric: &Metric, series: &[(&[&str], f64)]) {
-        let options = options(metric);
-        for (values, _) in series {
-            assert_eq!(values.len(), metric.labels.len(), "{} has its labels", metric.name);
+    /// Adds a metric whose values are in `facts`. A value that is not there has no series.
+    fn read(&mut self, metric: &Metric, facts: &Value) {
+        let mut series: Vec<(Vec<&str>, f64)> = Vec::new();
+        match metric.source {
+            MetricSource::Recorded => return,
+            MetricSource::At(places) => {
+                series.extend(places.iter().filter_map(|(label, place)| {
+                    let labels = metric.labels.iter().map(|_| *label).collect();
+                    Some((labels, facts.pointer(place)?.as_f64()?))
+                }))
+            }
+            MetricSource::Each(list, value) => {
+                let objects = facts.pointer(list).and_then(Value::as_array).into_iter().flatten();
+                series.extend(objects.filter_map(|object| {
+                    let labels = metric.labels.iter().map(|label| object[label].as_str());
+                    Some((labels.collect::<Option<_>>()?, object[value].as_f64()?))
+                }));
+            }
         }
+        self.put(metric, &series);
+    }
+
+    /// Adds a counter or a gauge with one series for each set of label values.
+    fn put(&mut self, metric: &Metric, series: &[(Vec<&str>, f64)]) {
+        let options = options(metric);
         let families = match metric.kind {
             MetricKind::Counter => {
                 let counters = CounterVec::new(options, metric.labels).expect(SOUND);
@@ -341,6 +363,7 @@ impl<F: Family> Series<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn millis(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -363,7 +386,7 @@ mod tests {
             whole: millis(2),
             stages: [Duration::ZERO, millis(2), Duration::ZERO],
         });
-        let text = metrics.text(Readings::default());
+        let text = metrics.text(&Value::Null);
         for line in [
             "# TYPE duovec_requests_total counter",
             r#"duovec_requests_total{route="/v1/embeddings",status="200"} 2"#,
@@ -391,7 +414,7 @@ mod tests {
             metrics.answered("none", status, Duration::ZERO);
             metrics.answered("none", status, Duration::ZERO);
         }
-        let text = metrics.text(Readings::default());
+        let text = metrics.text(&Value::Null);
         for status in 100..300 {
             let line = format!(r#"duovec_requests_total{{route="none",status="{status}"}} 2"#);
             assert!(text.contains(&line), "{line}");
@@ -399,11 +422,35 @@ mod tests {
     }
 
     #[test]
+    fn values_of_the_facts_have_their_labels_and_those_that_are_not_there_no_series() {
+        let gpus = json!([{"gpu": "0", "name": "a", "free": 1, "total": 2}, {"gpu": "1"}]);
+        let facts = json!({
+            "health": {"tuning": {"tokens_real": 7, "cost_model": {"median_error": null}}},
+            "unpublished": {"running": {"gpus": gpus}},
+        });
+        let text = Metrics::new().text(&facts);
+        let found = text.lines().filter(|line| !line.starts_with('#'));
+        let found: Vec<&str> = found.filter(|line| !line.contains("duovec_batch")).collect();
+        let expected = [
+            r#"duovec_gpu_memory_free_bytes{gpu="0",name="a"} 1"#,
+            r#"duovec_gpu_memory_total_bytes{gpu="0",name="a"} 2"#,
+            "duovec_items_truncated_total 0",
+        ];
+        assert!(expected.iter().all(|line| found.contains(line)), "{found:?}");
+        assert!(found.contains(&r#"duovec_tokens_total{kind="real"} 7"#), "{found:?}");
+        let others = ["padded", "cost_model", "uptime", "gpu=\"1\""];
+        assert!(
+            !others.iter().any(|word| found.iter().any(|line| line.contains(word))),
+            "{found:?}"
+        );
+    }
+
+    #[test]
     fn every_metric_can_be_read_with_its_labels() {
         let mut readings = Readings::default();
-        let read = names::METRICS.iter().filter(|metric| metric.kind != MetricKind::Histogram);
+        let read = METRICS.iter().filter(|metric| metric.kind != MetricKind::Histogram);
         for metric in read.clone() {
-            readings.put(metric, &[(&vec!["a \"b\""; metric.labels.len()], 1.5)]);
+            readings.put(metric, &[(vec!["a \"b\""; metric.labels.len()], 1.5)]);
         }
         let text = readings.text();
         for metric in read {
@@ -413,9 +460,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_end_in_their_units() {
-        for (place, metric) in names::METRICS.iter().enumerate() {
+        for (place, metric) in METRICS.iter().enumerate() {
             let name = metric.name;
-            assert!(names::METRICS[..place].iter().all(|other| other.name != name), "{name}");
+            assert!(METRICS[..place].iter().all(|other| other.name != name), "{name}");
             assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"), "{name}");
             assert_eq!(metric.kind == MetricKind::Histogram, !metric.buckets.is_empty(), "{name}");
             assert!(metric.buckets.is_sorted(), "{name}");

@@ -10,7 +10,7 @@ use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
-use crate::health::{CurrentPhase, DeepReport, Phase, Status, WorkerCounts, canary};
+use crate::health::{CurrentPhase, DeepReport, Phase, canary};
 use crate::limits::{MaxBatchTokens, MaxItemBytes};
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
@@ -28,11 +28,10 @@ mod compute;
 mod decoding;
 mod door;
 mod embedding;
+mod facts;
 mod figures;
-mod health_report;
 mod occurrences;
 mod offline;
-mod readings;
 mod request;
 mod token_lists;
 mod tokenizing;
@@ -43,8 +42,8 @@ pub(crate) use compute::Wanted;
 use door::Door;
 pub(crate) use door::{Permit, RequestHead, earned_bytes};
 pub(crate) use embedding::prompt;
+pub(crate) use facts::Facts;
 use figures::Figures;
-pub(crate) use health_report::{HealthReport, RunReport};
 pub use request::Input;
 pub(crate) use request::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType,
@@ -218,7 +217,7 @@ impl EmbeddingService {
 
     /// Everything of `/metrics` as Prometheus' text; `None` when it is off. Never waits.
     pub(crate) fn metrics_text(&self) -> Option<String> {
-        self.metrics.as_ref().map(|metrics| metrics.text(readings::readings(self)))
+        self.metrics.as_ref().map(|metrics| metrics.text(&self.facts().to_scrape()))
     }
 
     /// Where those who load the model say how far they are.
@@ -256,24 +255,14 @@ impl EmbeddingService {
             && workers.is_some_and(|workers| workers.live > 0 && workers.stuck == 0)
     }
 
-    /// What `/health` tells; never waits.
-    pub(crate) fn health(&self) -> HealthReport {
-        let running = self.run_report();
-        let workers = running.as_ref().map_or_else(WorkerCounts::default, |r| r.snapshot.workers);
-        let (card, phase, now) = (self.card.get(), self.phase(), self.clock.now());
-        let failure = self.failure.get().filter(|_| phase == Phase::Failed);
-        HealthReport {
-            status: Status::of(phase, workers),
-            model: card.map(|card| card.id.clone()),
-            max_input_tokens: card.map(|card| card.max_input_tokens),
-            uptime: now.since(self.started),
-            now,
-            failure: failure.cloned().or_else(|| {
-                (workers.stuck > 0).then(|| format!("stuck workers: {}", workers.stuck))
-            }),
-            progress: self.progress.step(),
-            running,
-        }
+    /// What the process tells of itself now; never waits.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts::of(self)
+    }
+
+    /// The model and what runs it; `None` while loading.
+    pub(crate) fn resident(&self) -> Option<&ResidentModel> {
+        self.resident.get().map(Arc::as_ref)
     }
 
     /// Runs the canary on every worker, past what waits; ends within about `timeout`. One such
@@ -291,17 +280,6 @@ impl EmbeddingService {
         };
         let checks = self.deep_check.join(check).await;
         DeepReport { phase: self.phase(), checks }
-    }
-
-    fn run_report(&self) -> Option<RunReport> {
-        let (resident, sample) = (self.resident.get()?, self.figures.get()?.latest());
-        Some(RunReport {
-            token_input: self.options.token_input,
-            resident: Arc::clone(resident),
-            snapshot: resident.scheduler.snapshot(),
-            engine_figures: sample.figures.clone(),
-            engine_figures_age: sample.age(self.clock.now()),
-        })
     }
 
     /// Whether a request could be taken now, whatever it is.

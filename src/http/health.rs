@@ -7,63 +7,11 @@ use actix_web::web::Data;
 use serde::Serialize;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
-use super::health_reply::Tuning;
 use super::{AppState, NO_STORE, held, millis};
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
-use crate::progress::StartStage;
-use crate::service::HealthReport;
 
 /// Prometheus' text format.
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Readiness and diagnostics.
-#[derive(Serialize)]
-pub(super) struct Health<'a> {
-    /// ok and degraded take requests.
-    status: &'static str,
-    /// Null while the package is read.
-    model: Option<&'a str>,
-    /// Null while the model is loaded.
-    engine: Option<&'static str>,
-    workers: Workers,
-    /// Items that wait.
-    queue_depth: usize,
-    /// Their tokens.
-    queue_tokens: usize,
-    predicted_wait_ms: f64,
-    max_input_tokens: Option<usize>,
-    uptime_s: f64,
-    /// What the server runs with and measured; its fields are the engine's.
-    tuning: Tuning<'a>,
-    /// What is loaded or warmed up; absent when all of it is done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<LoadProgress>,
-    /// Why the status is failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-pub(super) struct Workers {
-    live: usize,
-    total: usize,
-    busy: usize,
-}
-
-/// How far a start is. Requests are taken during `warm_up_idle`.
-#[derive(Serialize)]
-pub(super) struct LoadProgress {
-    stage: &'static str,
-    /// Time since it began.
-    elapsed_s: f64,
-    /// Shapes of batches that were run.
-    shapes_done: usize,
-    /// Shapes to run; 0 for stages that run none.
-    shapes: usize,
-    /// How much of a plan is built; absent in other stages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    percent: Option<u32>,
-}
 
 /// The process lives.
 #[derive(Serialize)]
@@ -102,9 +50,9 @@ pub(super) async fn live() -> HttpResponse {
 
 /// Readiness and diagnostics; never waits.
 pub(super) async fn report(state: Data<AppState>) -> HttpResponse {
-    let report = state.service.health();
-    let status = if report.status.takes_requests() { OK } else { NOT_READY };
-    HttpResponse::build(status).insert_header(NO_STORE).json(describe(&report))
+    let facts = state.service.facts();
+    let status = if facts.status.takes_requests() { OK } else { NOT_READY };
+    HttpResponse::build(status).insert_header(NO_STORE).json(facts)
 }
 
 /// What was counted and timed. Anybody may ask for it, so it is held as other answers are.
@@ -117,33 +65,6 @@ pub(super) async fn metrics(state: Data<AppState>) -> Result<HttpResponse, ApiEr
     let text = held::hold(text.into_bytes(), permit);
     let mut response = HttpResponse::build(OK);
     Ok(response.insert_header(NO_STORE).content_type(METRICS_CONTENT_TYPE).body(text))
-}
-
-fn describe(report: &HealthReport) -> Health<'_> {
-    let running = report.running.as_ref();
-    let snapshot = running.map(|running| &running.snapshot);
-    let workers = snapshot.map(|snapshot| snapshot.workers).unwrap_or_default();
-    let wait = snapshot.map_or(Duration::ZERO, |snapshot| snapshot.predicted_wait);
-    Health {
-        status: report.status.name(),
-        model: report.model.as_deref(),
-        engine: running.map(|running| running.resident.engine.info().kind.name()),
-        workers: Workers { live: workers.live, total: workers.total, busy: workers.busy },
-        queue_depth: snapshot.map_or(0, |snapshot| snapshot.queue_depth),
-        queue_tokens: snapshot.map_or(0, |snapshot| snapshot.queue_tokens),
-        predicted_wait_ms: millis(wait),
-        max_input_tokens: report.max_input_tokens,
-        uptime_s: report.uptime.as_secs_f64(),
-        tuning: Tuning::of(running),
-        progress: report.progress.map(|step| LoadProgress {
-            stage: step.stage.name(),
-            elapsed_s: report.now.since(step.begun).as_secs_f64(),
-            shapes_done: step.done,
-            shapes: step.total,
-            percent: (step.stage == StartStage::BuildPlan).then_some(step.permille / 10),
-        }),
-        failure: report.failure.as_deref(),
-    }
 }
 
 /// The canary on every worker.

@@ -58,7 +58,7 @@ async fn live() -> HttpResponse {
 }
 
 async fn ready(state: Data<AppState>) -> HttpResponse {
-    let status = state.service.health().status;
+    let status = state.service.facts().status;
     let (code, message) = match status.takes_requests() {
         true => (OK, "Service is ready.".to_owned()),
         false => (NOT_READY, format!("Service is not ready: {}.", status.name())),

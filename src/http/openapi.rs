@@ -19,7 +19,7 @@ use crate::service::ModelCard;
 const FILE: &str = include_str!("openapi.json");
 
 /// What the description tells of the server that gives it.
-struct Facts<'a> {
+struct DescribedServer<'a> {
     max_items: MaxItems,
     max_request_timeout: MaxRequestTimeoutMs,
     dialects: &'a [Dialect],
@@ -32,14 +32,17 @@ struct Facts<'a> {
 pub(super) async fn answer(state: Data<AppState>) -> HttpResponse {
     let HttpConfig { max_items, max_request_timeout, ref dialects, .. } = state.config;
     let card = state.service.model_card();
-    let write =
-        || document(&Facts { max_items, max_request_timeout, dialects, card }).to_string().into();
+    let write = || {
+        document(&DescribedServer { max_items, max_request_timeout, dialects, card })
+            .to_string()
+            .into()
+    };
     let body = state.descriptions[usize::from(card.is_some())].get_or_init(write).clone();
     let mut response = HttpResponse::build(OK);
     response.insert_header((CACHE_CONTROL, "no-cache")).content_type(JSON).body(body)
 }
 
-fn document(facts: &Facts<'_>) -> Value {
+fn document(facts: &DescribedServer<'_>) -> Value {
     let longest = facts.max_request_timeout.to_string();
     let file = FILE.replace("{max_request_timeout_ms}", &longest);
     let mut document: Value = serde_json::from_str(&file).expect("the tests read it");

@@ -249,9 +249,9 @@ async fn unfit(state: Data<AppState>, why: &'static str) -> Result<HttpResponse,
 
 async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = models::card(&state.service)?;
-    let running = state.service.health().running;
-    let running = running.ok_or_else(|| ApiError::unavailable(Refusal::NoWorker))?;
-    let (resident, config) = (&running.resident, &state.config);
+    let resident = state.service.resident();
+    let resident = resident.ok_or_else(|| ApiError::unavailable(Refusal::NoWorker))?;
+    let config = &state.config;
     let pooling = match resident.package.manifest().pooling {
         Pooling::Cls => "cls",
         Pooling::Mean => "mean",
@@ -276,7 +276,7 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
 }
 
 async fn ping(state: Data<AppState>) -> HttpResponse {
-    let status = state.service.health().status;
+    let status = state.service.facts().status;
     let mut response = HttpResponse::build(if status.takes_requests() { OK } else { NOT_READY });
     response.insert_header(NO_STORE);
     if status.takes_requests() {

@@ -22,7 +22,7 @@ const ALL: [Dialect; 3] = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
 
 fn described(dialects: &[Dialect], card: Option<&ModelCard>) -> Value {
     let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
-    document(&Facts { max_items, max_request_timeout, dialects, card })
+    document(&DescribedServer { max_items, max_request_timeout, dialects, card })
 }
 
 /// The path and the method in capitals of every operation, with what is described.
