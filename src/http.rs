@@ -20,15 +20,12 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::HttpRequest;
-use actix_web::http::header::{CACHE_CONTROL, HeaderName};
-use actix_web::web::{Bytes, Data};
+use actix_web::web::Data;
 use tokio::sync::Semaphore;
 
-use crate::clock::Clock;
 use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
@@ -41,10 +38,13 @@ mod body;
 mod connection;
 mod cors;
 mod embed;
+mod endpoint;
 mod entrance;
 mod error;
+mod headers;
 mod health;
 mod held;
+mod model_name;
 mod models;
 mod nim;
 pub(crate) mod offline;
@@ -54,6 +54,8 @@ mod payload;
 mod record;
 mod reply;
 mod request_id;
+mod route;
+mod state;
 mod tei;
 mod timeline;
 mod tls;
@@ -66,35 +68,8 @@ pub use entrance::{Entrance, EntranceError};
 pub use tls::TlsError;
 pub use unix_socket::UnixSocketError;
 
-use auth::Keys;
 use connection::streams::AllStreams;
-
-/// The content type of all answers but `/metrics` and `/docs`.
-const JSON: &str = "application/json";
-
-/// The header of answers that are true for their moment only.
-const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
-
-/// What every connection shares.
-struct AppState {
-    service: Arc<EmbeddingService>,
-    config: HttpConfig,
-    keys: Arc<Keys>,
-    clock: Arc<dyn Clock>,
-    traces: Option<Arc<Traces>>,
-    /// `/openapi.json` without the model's card, and with it.
-    descriptions: [OnceLock<Bytes>; 2],
-    all_streams: AllStreams,
-    /// Lets one large body be parsed at a time: texts with escapes are in memory twice meanwhile.
-    parsing: Arc<Semaphore>,
-}
-
-impl AppState {
-    /// The state of the application that got the request.
-    fn of(request: &HttpRequest) -> &Data<Self> {
-        request.app_data().expect("`app` gives it to every request")
-    }
-}
+use state::AppState;
 
 /// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
 /// and returns when every request in flight is answered, or after `drain_timeout` (in whole
@@ -139,8 +114,4 @@ pub async fn serve(
 /// Runs `future` on the kind of runtime that [`serve`] needs: one thread, with local tasks.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     actix_web::rt::System::new().block_on(future)
-}
-
-fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1e3
 }

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/http_layers.rs"]
+mod http_layers;
+
 /// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
 const LAYERS: &[&[&str]] = &[
     &["config", "clock", "metrics", "locks"],
@@ -52,8 +55,13 @@ impl Source {
         };
         let lines = self.text.lines().zip(self.text.lines().skip(1));
         let declared = lines.filter(|(first, _)| *first == "#[cfg(test)]");
-        let names =
-            declared.filter_map(|(_, second)| second.strip_prefix("mod ")?.strip_suffix(";"));
+        let names = declared.filter_map(|(_, second)| {
+            second
+                .strip_prefix("pub(super) ")
+                .unwrap_or(second)
+                .strip_prefix("mod ")?
+                .strip_suffix(";")
+        });
         names.map(move |name| format!("{folder}{name}"))
     }
 

@@ -45,8 +45,9 @@ use tokio_rustls::server::TlsStream;
 use super::app::application;
 use super::entrance::Listeners;
 use super::held::PART_BYTES;
+use super::record;
+use super::state::AppState;
 use super::tls::HTTP_2;
-use super::{AppState, record};
 use crate::config::HttpConfig;
 
 mod activity;
@@ -59,28 +60,8 @@ pub(super) mod unread;
 
 use gate::{LINGER, RefuseHead, RequestGate};
 use http_2::Common;
-use patience::Patience;
+use patience::Timeouts;
 use timed_stream::TimedStream;
-
-/// How long a client may take.
-#[derive(Debug, Clone, Copy)]
-struct Timeouts {
-    /// Between two requests.
-    idle: Duration,
-    /// From the first byte of a head to its last.
-    head: Duration,
-    /// Without taking a byte of what waits for it.
-    write: Duration,
-    /// Bytes that it takes in a second, at least, once that time is used up.
-    least_per_s: u64,
-}
-
-impl Timeouts {
-    /// For one who is about to be sent something.
-    fn patience(&self) -> Patience {
-        Patience::new(self.write, self.least_per_s)
-    }
-}
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
 ///

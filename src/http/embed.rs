@@ -9,12 +9,13 @@ use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, OK};
+use super::headers::{JSON, X_REQUEST_TIMEOUT_MS};
 use super::held;
 use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
 use super::record::{RequestContext, Served};
 use super::reply::{self, AnswerFormat, MANY_NUMBERS, Resident};
+use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use super::{AppState, JSON};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
@@ -29,10 +30,6 @@ pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
     // Some proxies cannot pass a path with a colon on.
     ("/v1/embeddings/both", Vectors::Both),
 ];
-
-/// The header with which a client shortens or lengthens its request's time, and with which an
-/// answer tells a time that was cut.
-pub(super) const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
 
 /// The header with which a client names its request's priority.
 const X_PRIORITY: &str = "x-priority";

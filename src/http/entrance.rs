@@ -10,12 +10,8 @@ use thiserror::Error;
 use super::auth::Keys;
 use super::auth::key_file::KeyFileError;
 use super::tls::{Tls, TlsError};
-use super::unix_socket::{self, SocketFile, UnixSocketError};
+use super::unix_socket::{self, BACKLOG, SocketFile, UnixSocketError};
 use crate::config::{Address, HttpConfig};
-
-/// Connections that may wait to be accepted; the system's `somaxconn` bounds it. One that finds no
-/// place is tried again after a second.
-pub(super) const BACKLOG: i32 = 4096;
 
 /// Why the server cannot be reached.
 #[allow(missing_docs, reason = "each message says it")]

@@ -5,14 +5,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::headers::JSON;
 use super::request_id::X_REQUEST_ID;
-use super::{JSON, tei};
 use crate::service::{EmbedError, InputType, Refusal};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
-pub(super) use body::ErrorBody;
-use body::Parts;
+pub(super) use body::TeiError;
+use body::{ErrorBody, Parts};
 
 mod body;
 mod chunks;
@@ -342,7 +342,7 @@ impl ApiError {
     /// The body of the answer.
     pub(super) fn to_json(&self) -> Vec<u8> {
         if self.form == ErrorForm::Tei {
-            return tei::error_body(self);
+            return tei_body(self);
         }
         let body = ErrorBody {
             error: Parts {
@@ -467,6 +467,19 @@ impl ApiError {
             },
         }
     }
+}
+
+/// The body of a refusal, with TEI's word for its kind.
+fn tei_body(error: &ApiError) -> Vec<u8> {
+    let error_type = match (error.code, error.code.status_and_type().1) {
+        (Code::UnfitModel, _) => "Backend",
+        (Code::Loading | Code::Draining | Code::NoWorker, _) => "Unhealthy",
+        (_, "overloaded_error") => "Overloaded",
+        (_, "server_error") => "Backend",
+        _ => "Validation",
+    };
+    let body = TeiError { error: &error.message, error_type };
+    serde_json::to_vec(&body).expect("it has string keys only")
 }
 
 fn join(numbers: &[usize]) -> String {

@@ -7,7 +7,10 @@ use actix_web::web::Data;
 use serde::Serialize;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
-use super::{AppState, NO_STORE, held, millis};
+use super::headers::NO_STORE;
+use super::held;
+use super::state::AppState;
+use super::timeline::millis;
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
 
 /// Prometheus' text format.

@@ -4,20 +4,12 @@ use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
 use serde::Serialize;
 
-use super::AppState;
 use super::error::{ApiError, OK};
-use super::payload::unknown_model;
-use crate::config::{Dialect, HttpConfig};
-use crate::health::Phase;
+use super::model_name::{PROMPTS, card, prompt_of, unknown_model};
+use super::state::AppState;
+use crate::config::Dialect;
 use crate::package::manifest::PromptName;
-use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
-
-/// What clients such as LiteLLM put in front of a model's name.
-const PROVIDER: &str = "openai/";
-
-/// What NIM's clients put behind a model's name: they have no field for it.
-const PROMPTS: [(&str, InputType); 2] =
-    [("-query", InputType::Query), ("-passage", InputType::Passage)];
+use crate::service::{InputType, ModelCard};
 
 /// The resident model, under each of its names with a prompt too.
 #[derive(Serialize)]
@@ -69,37 +61,6 @@ pub(super) async fn find(
     let prompt = prompt_of(&name, &state.config, &state.service);
     let prompt = prompt.ok_or_else(|| unknown_model(&state.service))?;
     Ok(HttpResponse::build(OK).json(model(card, prompt)))
-}
-
-/// Which prompt a model's name asks for; `None` when the model is not served here.
-pub(super) fn prompt_of(
-    name: &str,
-    config: &HttpConfig,
-    service: &EmbeddingService,
-) -> Option<InputType> {
-    let knows = |name: &str| {
-        service.knows_model(name)
-            || name.strip_prefix(PROVIDER).is_some_and(|name| service.knows_model(name))
-    };
-    if knows(name) {
-        return Some(InputType::Default);
-    }
-    let mut prompts = PROMPTS.into_iter().filter(|_| config.speaks(Dialect::Nim));
-    let asked = prompts.find(|(suffix, _)| name.strip_suffix(suffix).is_some_and(knows));
-    asked.map(|(_, prompt)| prompt)
-}
-
-/// The card of the resident model, as soon as it is loaded.
-pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
-    let phase = service.phase();
-    let card = service.model_card().filter(|_| phase != Phase::Loading);
-    card.ok_or_else(|| {
-        ApiError::unavailable(match phase {
-            Phase::Loading | Phase::Ready => Refusal::Loading,
-            Phase::LameDuck | Phase::Draining => Refusal::Draining,
-            Phase::Failed => Refusal::NoWorker,
-        })
-    })
 }
 
 fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {

@@ -6,9 +6,12 @@ use actix_web::HttpResponse;
 use actix_web::web::{Data, ServiceConfig};
 use serde::Serialize;
 
-use super::app::{Endpoint, get};
+use super::endpoint::Endpoint;
 use super::error::{ApiError, NOT_READY, OK};
-use super::{AppState, NO_STORE, models};
+use super::headers::NO_STORE;
+use super::model_name;
+use super::route::get;
+use super::state::AppState;
 
 /// What a probe reads.
 #[derive(Serialize)]
@@ -68,7 +71,7 @@ async fn ready(state: Data<AppState>) -> HttpResponse {
 }
 
 async fn metadata(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
-    let card = models::card(&state.service)?;
+    let card = model_name::card(&state.service)?;
     let model_url = format!("{}:{}", card.id, card.revision);
     Ok(HttpResponse::build(OK).json(Metadata {
         version: env!("CARGO_PKG_VERSION"),

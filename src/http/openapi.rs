@@ -10,8 +10,9 @@ use actix_web::web::Data;
 use serde_json::Value;
 
 use super::error::OK;
+use super::headers::JSON;
 use super::payload::USES;
-use super::{AppState, JSON};
+use super::state::AppState;
 use crate::config::{Dialect, HttpConfig};
 use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::ModelCard;

@@ -13,9 +13,10 @@ use actix_web::{HttpRequest, HttpResponse};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-use super::AppState;
-use super::app::{Endpoint, get};
+use super::endpoint::Endpoint;
 use super::error::OK;
+use super::route::get;
+use super::state::AppState;
 use crate::config::{Dialect, DocsRoutes};
 
 /// Only what this server sends may run, be shown, or be asked; the two images of Swagger UI's style

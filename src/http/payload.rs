@@ -12,7 +12,7 @@ use serde_json::error::Category;
 use serde_path_to_error::Segment;
 
 use super::error::{ApiError, Code};
-use super::models;
+use super::model_name::{prompt_of, unknown_model};
 use super::reply::{AnswerFormat, DenseFormat, SparseFormat};
 use crate::config::{Dialect, HttpConfig, TokenInput, TruncateDefault};
 use crate::service::chunking::Chunking;
@@ -35,7 +35,7 @@ use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 use words::{TokenEncoding, Truncate, TruncateWord, agreed, one_form, only_null, only_true};
-pub(super) use words::{USE, USES, Use, object, scalar};
+pub(super) use words::{USE, USES, Use, WHOLE_NUMBER, object, scalar};
 
 /// The body of a request in the words of some family of clients.
 pub(super) trait Body: DeserializeOwned {
@@ -209,9 +209,6 @@ pub(super) const LENGTHS: [&str; 3] = ["dimensions", "output_dimension", "trunca
 const FORM: &str =
     "\"float\" or \"base64\" (make other numbers of the vectors' 32-bit floats yourself)";
 
-pub(super) const WHOLE_NUMBER: &str =
-    "a whole number above zero, without fraction and exponent (1, not 1.0)";
-
 impl EmbeddingRequest {
     /// What the service is asked and how its answer is written; refuses a request without input or
     /// for another model.
@@ -280,7 +277,7 @@ impl EmbeddingRequest {
         let by_name = match &self.model {
             None => InputType::Default,
             Some(model) => {
-                models::prompt_of(model, config, service).ok_or_else(|| unknown_model(service))?
+                prompt_of(model, config, service).ok_or_else(|| unknown_model(service))?
             }
         };
         let by_field = agreed(&[
@@ -335,16 +332,6 @@ impl EmbeddingRequest {
         let by_default = config.truncate == TruncateDefault::Truncate;
         Ok(if truncate.unwrap_or(by_default) { OverLong::Truncate } else { OverLong::Refuse })
     }
-}
-
-/// The name is not repeated: it may be anything of any length.
-pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
-    let served = service.model_card().map_or("", |card| &card.id);
-    let message = format!(
-        "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
-         the aliases)"
-    );
-    ApiError::of(Code::ModelNotFound, "model", message)
 }
 
 /// What is wrong in a body whose fields serde refused. The body is read once more to learn where:

@@ -15,10 +15,12 @@ use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
 use opentelemetry::trace::{SpanId, TraceId};
 use tracing::field::{DisplayValue, display};
 
-use super::app::Endpoint;
-use super::embed::X_REQUEST_TIMEOUT_MS;
+use super::endpoint::Endpoint;
 use super::error::{ApiError, Code};
-use super::{AppState, millis, request_id};
+use super::headers::X_REQUEST_TIMEOUT_MS;
+use super::request_id;
+use super::state::AppState;
+use super::timeline::millis;
 use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::traces::traceparent::{self, TraceParent};

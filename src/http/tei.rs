@@ -3,29 +3,26 @@
 //! A request goes the way of all others. Its fields, its answer and its errors have TEI's form; a
 //! status means here what it means on the other routes.
 
-use std::num::NonZeroUsize;
-
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpResponse, Resource, guard};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Serialize;
 
-use super::app::{Endpoint, get, post};
-use super::embed::{self, Question};
-use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK};
-use super::payload::{Body, USE, Use, WHOLE_NUMBER, input, missing, scalar};
-use super::reply::{DECIMAL_BYTES, Resident};
-use super::{AppState, NO_STORE, models};
+use super::embed;
+use super::endpoint::Endpoint;
+use super::error::{ApiError, Code, ErrorForm, NOT_READY, OK, TeiError};
+use super::headers::NO_STORE;
+use super::model_name;
+use super::route::{get, post};
+use super::state::AppState;
 use crate::batch::Pooling;
-use crate::config::{TokenInput, TruncateDefault};
-use crate::service::{
-    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, Refusal,
-    RequestHead, Vectors,
-};
-use crate::sparse::{Selection, SparseVector};
-use crate::tokenize::Offsets;
+use crate::config::TruncateDefault;
+use crate::service::{Refusal, Vectors};
 
+pub(super) mod embedding;
 pub(super) mod similarity;
 pub(super) mod tokens;
+
+use embedding::{EmbedBody, keyed};
 
 /// Routes for models of other kinds, and why the resident one is not of that kind.
 const UNFIT: [(&str, &str); 3] = [
@@ -33,156 +30,6 @@ const UNFIT: [(&str, &str); 3] = [
     ("/predict", "model is not a classifier model; it embeds texts: use /embed"),
     ("/rerank", "model is not a re-ranker model; it embeds texts: use /embed"),
 ];
-
-/// The body of a request to `/embed`, `/embed_sparse` and `/`.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct EmbedBody {
-    #[serde(default, deserialize_with = "input::read")]
-    inputs: Vec<Input>,
-    /// Whether an over-long text is cut, or refused.
-    #[serde(default, deserialize_with = "scalar")]
-    truncate: Option<bool>,
-    #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
-    _direction: Option<Direction>,
-    // TEI has no such words, and clients of other services send them here as well.
-    #[serde(default, deserialize_with = "scalar")]
-    #[serde(alias = "input_type", alias = "task", alias = "task_type")]
-    prompt_name: Option<Use>,
-    /// Vectors have length one all the same.
-    // The graph itself normalizes, so that there is no other vector to give. It is not refused as
-    // "normalized" is elsewhere: Haystack sends false by default.
-    #[serde(default, deserialize_with = "scalar", rename = "normalize")]
-    _normalize: Option<bool>,
-    /// The length of dense vectors; absent is the model's own.
-    #[serde(default, deserialize_with = "scalar")]
-    #[serde(alias = "output_dimension", alias = "truncate_dim")]
-    dimensions: Option<NonZeroUsize>,
-}
-
-/// Where an over-long text is cut. It keeps its start.
-#[derive(Debug, Deserialize)]
-pub(super) enum Direction {
-    #[serde(alias = "right")]
-    Right,
-}
-
-impl Body for EmbedBody {
-    const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("inputs", "a text, a list of texts, or token ids (POST /similarity compares sentences)"),
-        ("truncate", "true or false"),
-        ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
-        ("prompt_name", USE),
-        ("input_type", USE),
-        ("task", USE),
-        ("task_type", USE),
-        ("normalize", "true or false (vectors have length one all the same)"),
-        ("dimensions", WHOLE_NUMBER),
-        ("output_dimension", WHOLE_NUMBER),
-        ("truncate_dim", WHOLE_NUMBER),
-    ];
-    const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
-}
-
-impl Question for EmbedBody {
-    type Format = ();
-
-    fn ask(
-        self,
-        vectors: Vectors,
-        head: &RequestHead,
-        state: &AppState,
-    ) -> Result<(EmbedRequest, ()), ApiError> {
-        if self.inputs.is_empty() {
-            return Err(missing::<Self>());
-        }
-        let by_default = state.config.truncate == TruncateDefault::Truncate;
-        let options = EmbedOptions {
-            over_long: match self.truncate.unwrap_or(by_default) {
-                true => OverLong::Truncate,
-                false => OverLong::Refuse,
-            },
-            dimensions: self.dimensions.map(NonZeroUsize::get),
-            ..options(vectors, self.prompt_name, head)
-        };
-        Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, ()))
-    }
-
-    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
-        MOST_BYTES
-    }
-
-    fn write(
-        mut out: Vec<u8>,
-        reply: &EmbedReply,
-        vectors: Vectors,
-        (): (),
-        _resident: &Resident<'_>,
-    ) -> Vec<u8> {
-        let items = reply.items.iter();
-        let written = match vectors {
-            Vectors::Dense | Vectors::Both => {
-                serde_json::to_writer(&mut out, &items.map(|item| &item.dense).collect::<Vec<_>>())
-            }
-            Vectors::Sparse => {
-                let weights = items.map(|item| Weights(&item.sparse)).collect::<Vec<_>>();
-                serde_json::to_writer(&mut out, &weights)
-            }
-        };
-        written.expect("it has string keys only");
-        out
-    }
-}
-
-/// What a request wants that says nothing but its prompt.
-fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead) -> EmbedOptions {
-    EmbedOptions {
-        vectors,
-        input_type: prompt.map_or(InputType::Default, |Use(input_type)| input_type),
-        over_long: OverLong::Truncate,
-        offsets: Offsets::Skip,
-        // TEI takes no ids but those of its model.
-        token_input: Some(TokenInput::Model),
-        dimensions: None,
-        selection: Selection::default(),
-        priority: head.priority,
-        deadline: head.deadline,
-    }
-}
-
-/// The most bytes that the parts of an answer take.
-const MOST_BYTES: AnswerBytes = AnswerBytes {
-    frame: 2,
-    item: 3,
-    chunk: 0,
-    number: DECIMAL_BYTES,
-    // The names, the id, the weight.
-    weight: 48,
-    place: 0,
-    has_pieces: false,
-};
-
-/// The lexical weights of one text.
-struct Weights<'a>(&'a SparseVector);
-
-impl Serialize for Weights<'_> {
-    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
-        json.collect_seq(self.0.pairs().map(|(index, value)| Weight { index, value }))
-    }
-}
-
-/// A lexical weight.
-#[derive(Serialize)]
-pub(super) struct Weight {
-    index: u32,
-    value: f32,
-}
-
-/// The body of every refusal.
-#[derive(Serialize)]
-pub(super) struct TeiError<'a> {
-    error: &'a str,
-    error_type: &'static str,
-}
 
 /// What is served, and within which limits.
 #[derive(Serialize)]
@@ -232,10 +79,6 @@ pub(super) fn routes(app: &mut ServiceConfig) {
     app.service(get(keyed("/info"), info)).service(get(ping_route, ping));
 }
 
-const fn keyed(path: &'static str) -> Endpoint {
-    Endpoint::keyed(path).refusing_as(ErrorForm::Tei)
-}
-
 fn embedding(path: &'static str, vectors: Vectors) -> Resource {
     let handler =
         move |state, request, body| embed::embed::<EmbedBody>(state, request, body, vectors);
@@ -248,7 +91,7 @@ async fn unfit(state: Data<AppState>, why: &'static str) -> Result<HttpResponse,
 }
 
 async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
-    let card = models::card(&state.service)?;
+    let card = model_name::card(&state.service)?;
     let resident = state.service.resident();
     let resident = resident.ok_or_else(|| ApiError::unavailable(Refusal::NoWorker))?;
     let config = &state.config;
@@ -284,17 +127,4 @@ async fn ping(state: Data<AppState>) -> HttpResponse {
     }
     let error = &format!("unhealthy: {}", status.name());
     response.json(TeiError { error, error_type: "Unhealthy" })
-}
-
-/// The body of a refusal, with TEI's word for its kind.
-pub(super) fn error_body(error: &ApiError) -> Vec<u8> {
-    let error_type = match (error.code, error.code.status_and_type().1) {
-        (Code::UnfitModel, _) => "Backend",
-        (Code::Loading | Code::Draining | Code::NoWorker, _) => "Unhealthy",
-        (_, "overloaded_error") => "Overloaded",
-        (_, "server_error") => "Backend",
-        _ => "Validation",
-    };
-    let body = TeiError { error: &error.message, error_type };
-    serde_json::to_vec(&body).expect("it has string keys only")
 }

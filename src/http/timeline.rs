@@ -77,6 +77,11 @@ fn put(text: &mut String, name: &str, micros: u64) {
     text.push_str(&digits.format(1000 + micros % 1000)[1..]);
 }
 
+/// In the unit of headers, answers and the log.
+pub(super) fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

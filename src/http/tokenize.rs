@@ -7,11 +7,11 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde::ser::Serializer;
 
-use super::AppState;
 use super::embed::{Head, off_thread, without_model};
 use super::error::ApiError;
 use super::held;
 use super::payload::EmbeddingRequest;
+use super::state::AppState;
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
 

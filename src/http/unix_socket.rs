@@ -10,8 +10,11 @@ use rustix::fs::fchmod;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 
-use super::entrance::BACKLOG;
 use crate::config::UnixSocket;
+
+/// Connections that may wait to be accepted; the system's `somaxconn` bounds it. One that finds no
+/// place is tried again after a second.
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Why nothing can listen there.
 #[allow(missing_docs, reason = "each message says it")]

@@ -63,8 +63,8 @@ use actix_web::web::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::Timeouts;
 use super::activity::Activity;
+use super::patience::Timeouts;
 use super::timed_stream::TimedStream;
 use crate::http::error::ApiError;
 

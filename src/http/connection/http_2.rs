@@ -50,7 +50,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE}
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use super::Timeouts;
+use super::patience::Timeouts;
 use super::streams::AllStreams;
 use super::timed_stream::TimedStream;
 

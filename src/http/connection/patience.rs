@@ -12,6 +12,26 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
+/// How long a client may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// Between two requests.
+    pub(super) idle: Duration,
+    /// From the first byte of a head to its last.
+    pub(super) head: Duration,
+    /// Without taking a byte of what waits for it.
+    pub(super) write: Duration,
+    /// Bytes that it takes in a second, at least, once that time is used up.
+    pub(super) least_per_s: u64,
+}
+
+impl Timeouts {
+    /// For one who is about to be sent something.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::new(self.write, self.least_per_s)
+    }
+}
+
 /// The time that a client has.
 pub(super) struct Patience {
     /// At first.

@@ -19,3 +19,10 @@ pub(in crate::http) struct Parts<'a> {
     /// The word to compare with.
     pub(super) code: &'static str,
 }
+
+/// The body of a refusal in the form of text-embeddings-inference.
+#[derive(Serialize)]
+pub(in crate::http) struct TeiError<'a> {
+    pub(in crate::http) error: &'a str,
+    pub(in crate::http) error_type: &'static str,
+}

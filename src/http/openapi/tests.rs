@@ -10,9 +10,9 @@ use crate::http::payload::chunking::{By, ChunkingField};
 use crate::http::payload::words::{TokenEncoding, TruncateWord};
 use crate::http::payload::{Body, EmbeddingRequest};
 use crate::http::reply::{DenseFormat, SparseFormat};
+use crate::http::tei::embedding::{Direction, EmbedBody};
 use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
 use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
-use crate::http::tei::{Direction, EmbedBody};
 use crate::service::InputType;
 use serde_names::names;
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 
-use super::words::scalar;
-use super::{WHOLE_NUMBER, input};
+use super::input;
+use super::words::{WHOLE_NUMBER, scalar};
 use crate::http::error::{ApiError, Code};
 use crate::limits::MaxItems;
 use crate::service::chunking::{ChunkBy, Chunking};

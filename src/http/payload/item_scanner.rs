@@ -8,8 +8,7 @@
 
 use memchr::memchr2;
 
-use super::InputLimits;
-use super::input::too_large;
+use super::input::{InputLimits, too_large};
 use crate::http::error::ApiError;
 
 /// Where in a body the scanner is.

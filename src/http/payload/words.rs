@@ -50,6 +50,10 @@ pub(in crate::http) const USES: &[(&str, InputType, &str)] = &[
 pub(in crate::http) const USE: &str =
     "\"query\" or \"passage\", or another service's word for one of them";
 
+/// What a field takes whose number is counted.
+pub(in crate::http) const WHOLE_NUMBER: &str =
+    "a whole number above zero, without fraction and exponent (1, not 1.0)";
+
 /// What texts are used for: a word of [`USES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) struct Use(pub(in crate::http) InputType);

@@ -3,15 +3,14 @@
 use actix_web::Resource;
 use serde::Deserialize;
 
-use super::tokens::only;
-use super::{Direction, EmbedBody, MOST_BYTES, keyed};
+use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
 use crate::dense;
-use crate::http::AppState;
-use crate::http::app::post;
 use crate::http::embed::{Question, embed};
 use crate::http::error::{ApiError, Code};
 use crate::http::payload::{Body, Use, input, missing, object, scalar};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
+use crate::http::route::post;
+use crate::http::state::AppState;
 use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, Input, RequestHead, Vectors,
 };

@@ -7,13 +7,13 @@ use actix_web::web::{Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{keyed, options};
-use crate::http::AppState;
-use crate::http::app::post;
+use super::embedding::{keyed, only, options};
 use crate::http::embed::{Head, off_thread, without_model};
-use crate::http::error::{ApiError, Code};
+use crate::http::error::ApiError;
 use crate::http::held;
-use crate::http::payload::{Body, USE, Use, input, missing, scalar};
+use crate::http::payload::{Body, USE, Use, input, scalar};
+use crate::http::route::post;
+use crate::http::state::AppState;
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
 use crate::tokenize::{SpecialPieces, Tokenized};
 
@@ -93,21 +93,6 @@ async fn tokenize(
         .await?
     };
     without_model(&state, &request, payload, work).await
-}
-
-/// The items of a body, which are either all texts or all lists of token ids.
-pub(super) fn only<B: Body>(
-    items: Vec<Input>,
-    is_right: impl Fn(&Input) -> bool,
-) -> Result<Vec<Input>, ApiError> {
-    match items.first().map(is_right) {
-        None => Err(missing::<B>()),
-        Some(true) => Ok(items),
-        Some(false) => {
-            let (name, takes) = B::FIELDS[0];
-            Err(ApiError::of(Code::InvalidInput, B::INPUT, format!("{name} must be {takes}")))
-        }
-    }
 }
 
 /// The tokens of an item as TEI lists them.

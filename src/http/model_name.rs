@@ -1,0 +1,54 @@
+//! The names of the resident model: its id and aliases, and what clients put around them.
+
+use super::error::{ApiError, Code};
+use crate::config::{Dialect, HttpConfig};
+use crate::health::Phase;
+use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
+
+/// What clients such as LiteLLM put in front of a model's name.
+const PROVIDER: &str = "openai/";
+
+/// What NIM's clients put behind a model's name: they have no field for it.
+pub(super) const PROMPTS: [(&str, InputType); 2] =
+    [("-query", InputType::Query), ("-passage", InputType::Passage)];
+
+/// Which prompt a model's name asks for; `None` when the model is not served here.
+pub(super) fn prompt_of(
+    name: &str,
+    config: &HttpConfig,
+    service: &EmbeddingService,
+) -> Option<InputType> {
+    let knows = |name: &str| {
+        service.knows_model(name)
+            || name.strip_prefix(PROVIDER).is_some_and(|name| service.knows_model(name))
+    };
+    if knows(name) {
+        return Some(InputType::Default);
+    }
+    let mut prompts = PROMPTS.into_iter().filter(|_| config.speaks(Dialect::Nim));
+    let asked = prompts.find(|(suffix, _)| name.strip_suffix(suffix).is_some_and(knows));
+    asked.map(|(_, prompt)| prompt)
+}
+
+/// The card of the resident model, as soon as it is loaded.
+pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
+    let phase = service.phase();
+    let card = service.model_card().filter(|_| phase != Phase::Loading);
+    card.ok_or_else(|| {
+        ApiError::unavailable(match phase {
+            Phase::Loading | Phase::Ready => Refusal::Loading,
+            Phase::LameDuck | Phase::Draining => Refusal::Draining,
+            Phase::Failed => Refusal::NoWorker,
+        })
+    })
+}
+
+/// The name is not repeated: it may be anything of any length.
+pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
+    let served = service.model_card().map_or("", |card| &card.id);
+    let message = format!(
+        "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
+         the aliases)"
+    );
+    ApiError::of(Code::ModelNotFound, "model", message)
+}

@@ -1,0 +1,182 @@
+//! The bodies of `/embed`, `/embed_sparse` and `/`, and what the other bodies share with them.
+
+use std::num::NonZeroUsize;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::config::{TokenInput, TruncateDefault};
+use crate::http::embed::Question;
+use crate::http::endpoint::Endpoint;
+use crate::http::error::{ApiError, Code, ErrorForm};
+use crate::http::payload::{Body, USE, Use, WHOLE_NUMBER, input, missing, scalar};
+use crate::http::reply::{DECIMAL_BYTES, Resident};
+use crate::http::state::AppState;
+use crate::service::{
+    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, RequestHead,
+    Vectors,
+};
+use crate::sparse::{Selection, SparseVector};
+use crate::tokenize::Offsets;
+
+/// A route of TEI that needs a key.
+pub(super) const fn keyed(path: &'static str) -> Endpoint {
+    Endpoint::keyed(path).refusing_as(ErrorForm::Tei)
+}
+
+/// The body of a request to `/embed`, `/embed_sparse` and `/`.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::http) struct EmbedBody {
+    #[serde(default, deserialize_with = "input::read")]
+    pub(super) inputs: Vec<Input>,
+    /// Whether an over-long text is cut, or refused.
+    #[serde(default, deserialize_with = "scalar")]
+    pub(super) truncate: Option<bool>,
+    #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
+    pub(super) _direction: Option<Direction>,
+    // TEI has no such words, and clients of other services send them here as well.
+    #[serde(default, deserialize_with = "scalar")]
+    #[serde(alias = "input_type", alias = "task", alias = "task_type")]
+    pub(super) prompt_name: Option<Use>,
+    /// Vectors have length one all the same.
+    // The graph itself normalizes, so that there is no other vector to give. It is not refused as
+    // "normalized" is elsewhere: Haystack sends false by default.
+    #[serde(default, deserialize_with = "scalar", rename = "normalize")]
+    pub(super) _normalize: Option<bool>,
+    /// The length of dense vectors; absent is the model's own.
+    #[serde(default, deserialize_with = "scalar")]
+    #[serde(alias = "output_dimension", alias = "truncate_dim")]
+    pub(super) dimensions: Option<NonZeroUsize>,
+}
+
+/// Where an over-long text is cut. It keeps its start.
+#[derive(Debug, Deserialize)]
+pub(in crate::http) enum Direction {
+    #[serde(alias = "right")]
+    Right,
+}
+
+impl Body for EmbedBody {
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("inputs", "a text, a list of texts, or token ids (POST /similarity compares sentences)"),
+        ("truncate", "true or false"),
+        ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
+        ("prompt_name", USE),
+        ("input_type", USE),
+        ("task", USE),
+        ("task_type", USE),
+        ("normalize", "true or false (vectors have length one all the same)"),
+        ("dimensions", WHOLE_NUMBER),
+        ("output_dimension", WHOLE_NUMBER),
+        ("truncate_dim", WHOLE_NUMBER),
+    ];
+    const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
+}
+
+impl Question for EmbedBody {
+    type Format = ();
+
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        state: &AppState,
+    ) -> Result<(EmbedRequest, ()), ApiError> {
+        if self.inputs.is_empty() {
+            return Err(missing::<Self>());
+        }
+        let by_default = state.config.truncate == TruncateDefault::Truncate;
+        let options = EmbedOptions {
+            over_long: match self.truncate.unwrap_or(by_default) {
+                true => OverLong::Truncate,
+                false => OverLong::Refuse,
+            },
+            dimensions: self.dimensions.map(NonZeroUsize::get),
+            ..options(vectors, self.prompt_name, head)
+        };
+        Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, ()))
+    }
+
+    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
+        MOST_BYTES
+    }
+
+    fn write(
+        mut out: Vec<u8>,
+        reply: &EmbedReply,
+        vectors: Vectors,
+        (): (),
+        _resident: &Resident<'_>,
+    ) -> Vec<u8> {
+        let items = reply.items.iter();
+        let written = match vectors {
+            Vectors::Dense | Vectors::Both => {
+                serde_json::to_writer(&mut out, &items.map(|item| &item.dense).collect::<Vec<_>>())
+            }
+            Vectors::Sparse => {
+                let weights = items.map(|item| Weights(&item.sparse)).collect::<Vec<_>>();
+                serde_json::to_writer(&mut out, &weights)
+            }
+        };
+        written.expect("it has string keys only");
+        out
+    }
+}
+
+/// What a request wants that says nothing but its prompt.
+pub(super) fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead) -> EmbedOptions {
+    EmbedOptions {
+        vectors,
+        input_type: prompt.map_or(InputType::Default, |Use(input_type)| input_type),
+        over_long: OverLong::Truncate,
+        offsets: Offsets::Skip,
+        // TEI takes no ids but those of its model.
+        token_input: Some(TokenInput::Model),
+        dimensions: None,
+        selection: Selection::default(),
+        priority: head.priority,
+        deadline: head.deadline,
+    }
+}
+
+/// The most bytes that the parts of an answer take.
+pub(super) const MOST_BYTES: AnswerBytes = AnswerBytes {
+    frame: 2,
+    item: 3,
+    chunk: 0,
+    number: DECIMAL_BYTES,
+    // The names, the id, the weight.
+    weight: 48,
+    place: 0,
+    has_pieces: false,
+};
+
+/// The lexical weights of one text.
+struct Weights<'a>(&'a SparseVector);
+
+impl Serialize for Weights<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        json.collect_seq(self.0.pairs().map(|(index, value)| Weight { index, value }))
+    }
+}
+
+/// A lexical weight.
+#[derive(Serialize)]
+struct Weight {
+    index: u32,
+    value: f32,
+}
+
+/// The items of a body, which are either all texts or all lists of token ids.
+pub(super) fn only<B: Body>(
+    items: Vec<Input>,
+    is_right: impl Fn(&Input) -> bool,
+) -> Result<Vec<Input>, ApiError> {
+    match items.first().map(is_right) {
+        None => Err(missing::<B>()),
+        Some(true) => Ok(items),
+        Some(false) => {
+            let (name, takes) = B::FIELDS[0];
+            Err(ApiError::of(Code::InvalidInput, B::INPUT, format!("{name} must be {takes}")))
+        }
+    }
+}
