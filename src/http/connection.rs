@@ -1,14 +1,26 @@
 //! From listeners to requests: plain or secure connections, HTTP/1.1 or HTTP/2 on them.
 //!
-//! What actix lacks is here. Each file's header has its states and what leads from one to the next:
+//! What actix lacks is here. Each file's header has its states and what leads from one to the next.
+//! Each file is there for promises of SECURITY.md, and goes when actix keeps them:
 //!
-//! - `gate`: hands on one request of HTTP/1.1 at a time, and times heads and silence
-//! - `patience`: how long a client may take nothing, or next to nothing
-//! - `timed_stream`: ends a connection whose client wears that out
-//! - `activity`: what handlers and connection tell each other
-//! - `unread`: the end of a body that no handler has read
-//! - `http_2`: HTTP/2 with a cap on streams, in which a stream that is reset ends its request
-//! - `streams`: that cap, which is lower while there are many connections
+//! - `gate`: hands on one request of HTTP/1.1 at a time, times heads and silence. Promises: a
+//!   request is answered as if it came alone; requests sent ahead cost no time; every wait has
+//!   a time.
+//! - `gate/head`: judges a head before actix sees it. Promises: a request ends where a proxy
+//!   takes it to end; heads above 64 KiB are 431 in JSON; `Upgrade` is ignored.
+//! - `gate/body`: finds a body's end. Promises: a request ends where a proxy takes it to end.
+//! - `activity`: what handlers and connection tell each other. Promises: the answer comes
+//!   before the next request is handed on; `100 Continue` only when the body is wanted.
+//! - `unread`: the end of a body that no handler has read. Promises: a refused body gets one
+//!   answer, and the connection ends.
+//! - `patience`: how long a client may take nothing, or next to nothing. Promises: a slow
+//!   reader is cut.
+//! - `timed_stream`: ends a connection whose client wears that out. Promises: a slow reader is
+//!   cut.
+//! - `http_2`: streams that end their request when they are reset. Promises: a client that
+//!   leaves costs nothing more; heads of HTTP/2 are bounded; a slow reader's stream is reset.
+//! - `streams`: the cap on streams, lower while there are many connections. Promises: at most
+//!   128 requests at once on a connection, and as few as 8.
 //!
 //! Every wait for a client has a time. A client that waits for a place among `--max-connections`
 //! waits in the system's queue; the server knows nothing of it.
