@@ -93,7 +93,7 @@ mv "$TREE/target/release/$(basename "$BINARY")" "$TREE/target/release/duovec.who
 strip -o "$TREE/target/release/duovec" "$TREE/target/release/duovec.whole" 2>/dev/null ||
     cp "$TREE/target/release/duovec.whole" "$TREE/target/release/duovec"
 rm "$TREE/target/release/duovec.whole"
-into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,http_bench,debian_texts} \
+into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,load,debian_texts} \
     "$ROOT"/scripts/default_package
 into tests/golden "$ROOT/tests/golden/$PACKAGE_NAME.json"
 into tests/fixtures "$ROOT/tests/fixtures/tiny"

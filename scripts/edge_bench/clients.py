@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
+import resource
 import socket
+import ssl
 from collections import Counter
 from typing import Any
-from urllib.parse import urlsplit
 
-from http_bench.open_loop import BROKEN, unverified
+from load.aside import Signals
+from load.closed_loop import AGAIN_S
+from load.connection import address_of, request, tls_of
+from load.open_loop import BROKEN
 
-from .aside import Signals
-from .idle import address_of, connect_idle, raise_limit, still_open
-
-AGAIN_S = 0.05
-"""A client whose connection ended comes back after this time."""
 WAVE_PAUSE_S = 0.2
 DROP_EVERY_S = 0.5
 """A slow client sends so often, one byte."""
@@ -27,72 +25,8 @@ SPREAD_S = 10.0
 come back at once would measure their handshakes."""
 PIPELINED = 64
 SMALL_BUFFER = 4096
-LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HALF_HELLO = b"\x16\x03\x01"
 """The start of a TLS handshake's first record."""
-
-
-def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
-    """A whole request."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n"
-    if body:
-        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
-
-
-class Looping(asyncio.Protocol):
-    """Sends the same request again as soon as it was answered; does as little as it can."""
-
-    def __init__(self, wires: list[bytes], at: int, statuses: Counter[int]) -> None:
-        self._wires, self._at, self._statuses = wires, at, statuses
-        self._transport: Any = None
-        self._got = b""
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        transport.write(self._wires[self._at])  # type: ignore[attr-defined]
-
-    def data_received(self, data: bytes) -> None:
-        got = self._got + data if self._got else data
-        end = got.find(b"\r\n\r\n")
-        length = LENGTH.search(got, 0, max(end, 0))
-        if length is None or len(got) < end + 4 + int(length[1]):
-            self._got = got
-            return
-        self._got = b""
-        self._statuses[int(got[9:12])] += 1
-        self._at = (self._at + 1) % len(self._wires)
-        self._transport.write(self._wires[self._at])
-
-    def connection_lost(self, _: Exception | None) -> None:
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-
-async def looping(signals: Signals, url: str, wires: list[bytes], clients: int) -> Counter[int]:
-    """A closed loop; how often each status was answered."""
-    statuses: Counter[int] = Counter()
-    loop, (host, port) = asyncio.get_running_loop(), address_of(url)
-
-    async def client(number: int) -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                # Far from each other: equal texts that wait share a run.
-                at = number * len(wires) // clients
-                _, made = await loop.create_connection(
-                    lambda at=at: Looping(wires, at, statuses), host, port
-                )
-                await made.lost
-            statuses[BROKEN] += 1
-            await asyncio.sleep(AGAIN_S)
-
-    tasks = [asyncio.create_task(client(number)) for number in range(clients)]
-    signals.up()
-    await signals.wait()
-    for task in tasks:
-        task.cancel()
-    return statuses
 
 
 async def waves(signals: Signals, url: str, wire: bytes, clients: int) -> Counter[int]:
@@ -146,7 +80,7 @@ async def slow_ones(
     head = request(url, "GET", "/health")[:-2] + b"x-slow: "
     body = request(url, "POST", "/v1/embeddings", b" " * 100_000)[:-100_000]
     kinds = [("slow heads", _drop, head, slow), ("slow bodies", _drop, body, slow)]
-    if urlsplit(url).scheme == "https":
+    if tls_of(url):
         kinds.append(("half-open handshakes", _half_open, b"", half_open))
     kinds.append(("slow readers", _deaf, request(url, "GET", "/openapi.json"), readers))
     tasks = [
@@ -175,9 +109,7 @@ async def _for_ever(
 
 
 async def _open(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = address_of(url)
-    secure = unverified() if urlsplit(url).scheme == "https" else None
-    return await asyncio.open_connection(host, port, ssl=secure)
+    return await asyncio.open_connection(*address_of(url), ssl=tls_of(url))
 
 
 async def _drop(url: str, wire: bytes) -> None:
@@ -217,3 +149,32 @@ async def _half_open(url: str, _: bytes) -> None:
         await reader.read()
     finally:
         writer.transport.abort()
+
+
+def connect_idle(url: str, count: int) -> list[socket.socket]:
+    """Connections that say nothing, behind their handshakes."""
+    secure = tls_of(url)
+    kept = []
+    for _ in range(count):
+        made = socket.create_connection(address_of(url), 30)
+        if secure:
+            made = secure.wrap_socket(made)
+        made.setblocking(False)
+        kept.append(made)
+    return kept
+
+
+def still_open(connection: socket.socket) -> bool:
+    """Whether the server has not closed it."""
+    try:
+        return connection.recv(1) != b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        return False
+
+
+def raise_limit() -> None:
+    """As many open files as this process may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""What the measurements are made with: long texts, a certificate, the server's peak of memory."""
+"""What the measurements are made with: long texts, and a certificate."""
 
 from __future__ import annotations
 
@@ -29,13 +29,6 @@ def long_text(texts: list[str], size: int, number: int) -> str:
         parts.append(part)
         left -= len(part.encode())
     return "".join(parts).encode()[:size].decode(errors="ignore")
-
-
-def peak_megabytes(pid: int) -> float:
-    """The most resident memory since it was reset, in MB (10^6 bytes)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024 / 1e6
 
 
 def make_certificate(folder: Path) -> tuple[str, str]:

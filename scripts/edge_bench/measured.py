@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import time
@@ -13,12 +14,13 @@ from typing import Any
 
 from default_package.command import say
 from default_package.errors import PackageError
-from http_bench import latency, open_loop, servers
-from http_bench.figures import Figure, at_least, at_most, share
-from http_bench.open_loop import Answer, Load
+from load import aside, latency, servers
+from load.aside import Ended
+from load.closed_loop import looping
+from load.open_loop import Asked, Load, answers_of
+from load.report import Figure, at_least, at_most, share
 
-from . import aside, clients, material
-from .aside import Ended
+from . import material
 
 DENSE = "/v1/embeddings"
 CLOSED_CLIENTS = 4
@@ -31,27 +33,12 @@ LONG_RATE = 2.0
 
 
 @dataclass
-class Sizes:
-    """How long and how many; the command line sets them."""
-
-    seconds: float
-    slow_seconds: float
-    rate: float
-    deadline_ms: int
-    idle: int
-    slow: int
-    unread: int
-    rest_seconds: float
-    """Behind a storm, before memory is looked at."""
-
-
-@dataclass
 class Measured:
     """Figures for people, and everything that was seen for JSON."""
 
-    sizes: Sizes
+    typed: argparse.Namespace
+    """How long and how many, and the arguments of the server."""
     texts: list[str]
-    arguments: list[str]
     folder: Path
     """For certificates."""
     figures: list[Figure] = field(default_factory=list)
@@ -62,14 +49,14 @@ class Measured:
         """A fresh server, warmed up a little."""
         certificate, key = material.make_certificate(self.folder) if tls else ("", "")
         secure = ["--tls-cert", certificate, "--tls-key", key] if tls else []
-        with servers.duovec([*self.arguments, *secure, *more]) as server:
-            self.probe(server, min(self.sizes.seconds, 2.0))
+        with servers.duovec([*self.typed.arguments, *secure, *more]) as server:
+            self.probe(server, min(self.typed.seconds, 2.0))
             yield server
 
     def capacity(self, url: str, wires: list[bytes]) -> float:
         """Good answers a second of a closed loop."""
-        for seconds in (self.sizes.seconds, self.sizes.seconds * AGAIN):
-            with aside.aside(clients.looping, url, wires, CLOSED_CLIENTS) as ended:
+        for seconds in (self.typed.seconds, self.typed.seconds * AGAIN):
+            with aside.aside(looping, url, wires, CLOSED_CLIENTS) as ended:
                 time.sleep(seconds)
             if ended.found[200]:
                 return ended.found[200] / seconds
@@ -82,13 +69,13 @@ class Measured:
         seconds: float,
         text_bytes: int = 0,
         part: tuple[float, float] = (0.0, 1.0),
-    ) -> list[Answer]:
+    ) -> list[Asked]:
         """Single texts in an open loop: the project's, or some of so many bytes.
 
         `part` is the part of the time whose texts are sent: what is compared with each other must
         have the same bursts of the same texts.
         """
-        rate = min(self.sizes.rate, LONG_RATE) if text_bytes else self.sizes.rate
+        rate = min(self.typed.rate, LONG_RATE) if text_bytes else self.typed.rate
         start, end = (at * seconds for at in part)
         due = list(enumerate(latency.poisson(rate, seconds, material.SEED)))
         chosen = [(number, at - start) for number, at in due if start <= at < end]
@@ -97,7 +84,7 @@ class Measured:
             texts = [material.long_text(self.texts, text_bytes, number) for number, _ in chosen]
         bodies, times = [{"input": text} for text in texts], [at for _, at in chosen]
         load = Load(server.url + DENSE, bodies, times, tail_s=TAIL_S)
-        return aside.run(open_loop.answers_of, load).found
+        return aside.run(answers_of, load).found
 
     def beside(
         self,
@@ -106,7 +93,7 @@ class Measured:
         work: aside.Work,
         *arguments: Any,
         text_bytes: int = 0,
-    ) -> tuple[list[Answer], list[Answer], Ended]:
+    ) -> tuple[list[Asked], list[Asked], Ended]:
         """Single texts without the load, half before it and half behind it, and beside it."""
         undisturbed = self.probe(server, seconds, text_bytes, (0.0, 0.5))
         with aside.aside(work, *arguments) as ended:
@@ -114,7 +101,7 @@ class Measured:
         undisturbed += self.probe(server, seconds, text_bytes, (0.5, 1.0))
         return undisturbed, beside, ended
 
-    def p99(self, name: str, found: tuple[list[Answer], list[Answer], Ended], most: float) -> None:
+    def p99(self, name: str, found: tuple[list[Asked], list[Asked], Ended], most: float) -> None:
         undisturbed, beside, ended = found
         quiet, loud = good_spread(undisturbed), good_spread(beside)
         answered = sum(one.status == 200 for one in beside)
@@ -147,12 +134,12 @@ def megabytes(value: float) -> str:
     return f"{value:,.0f} MB"
 
 
-def good_spread(answers: list[Answer]) -> dict[str, float]:
+def good_spread(answers: list[Asked]) -> dict[str, float]:
     """Latencies of good answers in milliseconds, from when they were due."""
     return latency.spread(one.latency for one in answers if one.status == 200)
 
 
-def good_per_s(answers: list[Answer], deadline_s: float, seconds: float) -> float:
+def good_per_s(answers: list[Asked], deadline_s: float, seconds: float) -> float:
     """Answers in time, of those that ended while requests came."""
     good = [one for one in answers if one.in_time(deadline_s) and one.ended <= seconds]
     return len(good) / seconds

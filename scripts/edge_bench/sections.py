@@ -6,14 +6,15 @@ import json
 import statistics
 import time
 from collections import Counter
-from pathlib import Path
 
 from default_package.command import say
-from http_bench import latency, open_loop
-from http_bench.figures import at_least, at_most, share
-from http_bench.open_loop import BROKEN, Answer, Load
+from load import aside, latency, servers
+from load.closed_loop import looping
+from load.connection import request
+from load.open_loop import BROKEN, Asked, Load, answers_of
+from load.report import at_least, at_most, share
 
-from . import aside, clients, material
+from . import clients, material
 from .measured import DENSE, TAIL_S, Measured, good_per_s, megabytes, ratio
 from .storms import Storm, blow
 
@@ -50,18 +51,18 @@ def flood(measured: Measured) -> None:
     """Three times as many documents as the server can do."""
     say("flood: documents in an open loop, against what the server does without it")
     bodies = [{"input": text} for text in material.documents(measured.texts)]
-    seconds, deadline = measured.sizes.seconds, measured.sizes.deadline_ms / 1e3
-    answers: list[Answer] = []
+    seconds, deadline = measured.typed.seconds, measured.typed.deadline_ms / 1e3
+    answers: list[Asked] = []
     goodputs, cores = [], []
     with measured.server() as server:
         load = Load(server.url + DENSE, bodies, [], tail_s=TAIL_S)
-        load.deadline_ms = measured.sizes.deadline_ms
+        load.deadline_ms = measured.typed.deadline_ms
         wires = [load.wire(body) for body in bodies]
         capacities = [measured.capacity(server.url, wires)]
         for turn in range(FLOODS):
             rate = OVERLOAD * capacities[-1]
             load.due = latency.poisson(rate, seconds, material.SEED + turn)
-            driven = aside.run(open_loop.answers_of, load)
+            driven = aside.run(answers_of, load)
             answers += driven.found
             goodputs.append(good_per_s(driven.found, deadline, seconds))
             cores.append(driven.cores)
@@ -103,13 +104,13 @@ def bodies(measured: Measured) -> None:
         say(f"bodies: {BODY_CLIENTS} of 33 MB at once, {name}")
         body = json.dumps({"input": value}, ensure_ascii=False).encode()
         with measured.server() as server:
-            wire = clients.request(server.url, "POST", DENSE, body)
+            wire = request(server.url, "POST", DENSE, body)
             before = server.resident_megabytes()
-            Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+            servers.forget_peak(server)
             found = measured.beside(
-                server, measured.sizes.seconds, clients.waves, server.url, wire, BODY_CLIENTS
+                server, measured.typed.seconds, clients.waves, server.url, wire, BODY_CLIENTS
             )
-            peak = material.peak_megabytes(server.process.pid)
+            peak = servers.peak_megabytes(server)
         measured.p99(f"bodies, {name}", found, 2.0)
         measured.figures.append(
             at_most(f"bodies, {name}: memory grows", peak - before, GROWTH_MB, megabytes)
@@ -121,33 +122,33 @@ def deep(measured: Measured) -> None:
     """Deep checks without a pause."""
     say(f"deep: {DEEP_CLIENTS} connections loop GET /health/deep")
     with measured.server() as server:
-        wires = [clients.request(server.url, "GET", "/health/deep")]
-        seconds = measured.sizes.seconds
-        found = measured.beside(server, seconds, clients.looping, server.url, wires, DEEP_CLIENTS)
+        wires = [request(server.url, "GET", "/health/deep")]
+        seconds = measured.typed.seconds
+        found = measured.beside(server, seconds, looping, server.url, wires, DEEP_CLIENTS)
     measured.p99("deep", found, 2.0)
 
 
 def slow(measured: Measured) -> None:
     """Everything slow together, over TLS."""
-    sizes = measured.sizes
-    say(f"slow: heads, bodies, readers, handshakes, and {sizes.idle} idle connections")
+    typed = measured.typed
+    say(f"slow: heads, bodies, readers, handshakes, and {typed.idle} idle connections")
     with measured.server("--keep-alive-s", "3600", tls=True) as server:
         found = measured.beside(
             server,
-            sizes.slow_seconds,
+            typed.slow_seconds,
             clients.slow_ones,
             server.url,
-            sizes.slow,
-            max(sizes.slow // 5, 1),
-            2 * sizes.slow,
-            sizes.idle,
+            typed.slow,
+            max(typed.slow // 5, 1),
+            2 * typed.slow,
+            typed.idle,
         )
     measured.p99("slow", found, 1.5)
 
 
 def absent(measured: Measured) -> None:
     """Requests whose bodies never come."""
-    seconds = measured.sizes.seconds
+    seconds = measured.typed.seconds
     for http_2 in (True, False):
         kinds = [kind for kind in ABSENT if bool(kind[1].streams) == http_2]
         with measured.server(tls=http_2) as server:
@@ -162,14 +163,14 @@ def absent(measured: Measured) -> None:
 def unread(measured: Measured) -> None:
     """Large answers to small requests, of which nobody takes a byte."""
     for name, streams in {"HTTP/1.1": 0, f"{STREAMS} streams each": STREAMS}.items():
-        say(f"unread: {measured.sizes.unread} connections, {name}")
-        storm = Storm(measured.sizes.unread, streams, len(UNREAD), UNREAD, measured.sizes.seconds)
+        say(f"unread: {measured.typed.unread} connections, {name}")
+        storm = Storm(measured.typed.unread, streams, len(UNREAD), UNREAD, measured.typed.seconds)
         with measured.server(tls=bool(streams)) as server:
             before = server.resident_megabytes()
-            Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-            found = measured.beside(server, measured.sizes.seconds, blow, server.url, storm)
-            peak = material.peak_megabytes(server.process.pid)
-            time.sleep(measured.sizes.rest_seconds)
+            servers.forget_peak(server)
+            found = measured.beside(server, measured.typed.seconds, blow, server.url, storm)
+            peak = servers.peak_megabytes(server)
+            time.sleep(measured.typed.rest_seconds)
             after = server.resident_megabytes()
         measured.p99(f"unread, {name}", found, 2.0)
         most, kept = GROWTH_MB + SLACK_MB, after / before - 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from http_bench.open_loop import unverified
+from load.aside import Signals
+from load.connection import address_of, request, tls_of
 
-from .aside import Signals
-from .idle import address_of, raise_limit
+from .clients import raise_limit
 
 DENSE = "/v1/embeddings"
 LONG_MS = 300_000
@@ -42,14 +42,14 @@ class Storm:
     spread_s: float = 0.0
     """The connections are opened over this time."""
 
-    def wire(self, host: str) -> bytes:
+    def wire(self, url: str) -> bytes:
         """All that a connection sends."""
-        fields = {"content-type": "application/json", "content-length": str(self.announced)}
-        fields["x-request-timeout-ms"] = str(LONG_MS)
+        fields = {"content-length": str(self.announced), "x-request-timeout-ms": str(LONG_MS)}
         if not self.streams:
-            lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-            return f"POST {DENSE} HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n".encode() + self.body
+            return request(url, "POST", DENSE, self.body, fields)
+        host = urlsplit(url).netloc
         pseudo = {":method": "POST", ":scheme": "https", ":authority": host, ":path": DENSE}
+        pseudo["content-type"] = "application/json"
         block = b"".join(map(_field, (pseudo | fields).items()))
         # Streams without a window: no byte of an answer may be sent.
         parts = [PREFACE, _frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0))]
@@ -65,9 +65,8 @@ async def blow(signals: Signals, url: str, storm: Storm) -> int:
     raise_limit()
     # The storm comes from other machines: here it must not take the processor from the server.
     os.nice(19)
-    wire, ended = storm.wire(urlsplit(url).netloc), 0
-    secure = urlsplit(url).scheme == "https"
-    context = unverified() if secure else None
+    wire, ended = storm.wire(url), 0
+    context = tls_of(url)
     if context and storm.streams:
         context.set_alpn_protocols(["h2"])
 

@@ -9,7 +9,7 @@ from debian_texts.packages import default_cache
 from default_package.errors import PackageError
 from gpu_check.report import Report, SkipSection
 from gpu_check.server import Server
-from http_bench.wrk import Found, Wrk
+from load.wrk import Found, Wrk
 
 #: Where the golden texts are not.
 FALLBACK_TEXTS = ["hello world", "ein kurzer Satz", "короткий текст", "短い文", "a b c d e f g h"]

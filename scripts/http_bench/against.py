@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
-import platform
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from debian_texts import packages
 from default_package.command import say
 from default_package.errors import PackageError
+from load import report, servers
 
-from . import neighbour, report, servers, texts, vectors
+from . import neighbour, tables, vectors
 from .compared import HEAD, WORDS, Pair, lines
 from .dialect import BASE64, FLOATS, TEI, Dialect, Target
 from .rows import unexpected
-from .scenarios import DEFAULT, Driver
-from .wrk import Wrk
+from .scenarios import DEFAULT, Driver, prepared
 
 LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
 """Clients and texts of each request. Other servers take 32 texts of a request by default."""
@@ -31,22 +26,17 @@ OTHER = "the other"
 
 def run(typed: argparse.Namespace) -> None:
     """Measures, prints, writes."""
-    cache = packages.default_cache().parent
-    wrk = Wrk.found(cache)
-    every = texts.load(typed.texts, cache)
     asked, own_dialect = dialects(typed.dialect, typed.model)
     other = Target(typed.against, asked)
-    # Before ours is started: that takes a while, and a wrong address is soon told.
-    vectors.ask(other, every[: vectors.LOOKED_AT])
-    with (
-        tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder,
-        servers.duovec(typed.arguments) as server,
-    ):
-        own = Target(server.url, own_dialect)
-        outcome = Outcome(typed, {DEFAULT: own, OTHER: other})
-        outcome.head(servers.health(server), every)
-        outcome.measure(Driver(wrk, every, Path(folder), typed.seconds))
-    outcome.write(typed.out)
+    with prepared(typed) as driver:
+        # Before ours is started: that takes a while, and a wrong address is soon told.
+        vectors.ask(other, driver.texts[: vectors.LOOKED_AT])
+        with servers.duovec(typed.arguments) as server:
+            own = Target(server.url, own_dialect)
+            outcome = Outcome(typed, {DEFAULT: own, OTHER: other})
+            outcome.head(servers.health(server), driver.texts)
+            outcome.measure(driver)
+    outcome.write()
     outcome.check()
 
 
@@ -78,11 +68,11 @@ class Outcome:
         self.heading = [
             f"{os.cpu_count()} cores; {len(every)} texts; in turn, rounds of {typed.seconds:g} s: "
             f"{typed.rounds}; load and both servers on the same machine",
-            f"{report.chosen({DEFAULT: health})}, {health['tuning']['precision']}",
+            f"{tables.chosen({DEFAULT: health})}, {health['tuning']['precision']}",
             f"{OTHER}: POST {typed.against}{asked.route}; {vectors.likeness(own, other)}",
         ]
         if typed.small:
-            self.heading.append("a small run shows that everything works; its figures say nothing")
+            self.heading.append(tables.SMALL)
 
     def measure(self, driver: Driver) -> None:
         """All loads, some of them once more beside the neighbour, at once: a machine drifts."""
@@ -100,22 +90,13 @@ class Outcome:
         own, other = driver.in_turn(self._targets, clients, each, self._typed.rounds)
         self.pairs.append(Pair(own, other, noisy))
 
-    def write(self, out: Path) -> None:
+    def write(self) -> None:
         """Table on stdout and in a file, JSON."""
-        out.mkdir(parents=True, exist_ok=True)
         cores = " and ".join(f"{cores:.2f}" for cores in self.cores)
         head = [*self.heading, f"the neighbour had {cores} of a core"]
-        text = "\n\n".join([*head, report.table(HEAD, lines(self.pairs), WORDS)])
-        print(text, flush=True)
-        stored = {
-            "machine": platform.platform(),
-            "heading": head,
-            "loads": [pair.stored() for pair in self.pairs],
-        }
-        (out / "against.md").write_text(text + "\n", encoding="utf-8")
-        written = json.dumps(report.finite(stored), indent=1)
-        (out / "against.json").write_text(written, encoding="utf-8")
-        say(f"wrote {out}")
+        rows = report.table(HEAD, lines(self.pairs), WORDS)
+        loads = [pair.stored() for pair in self.pairs]
+        report.write(self._typed.out, "against", head, [rows], loads=loads)
 
     def check(self) -> None:
         """Fails when ours failed under any load. What the other one refuses is in the table."""

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
-import platform
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from debian_texts import packages
 from default_package.command import say
 from default_package.errors import PackageError
+from load import report, servers
 
-from . import figures, report, servers, texts
+from . import figures, tables, texts
 from .dialect import FLOATS, Target
 from .rows import Row, unexpected
-from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver
-from .wrk import Wrk
+from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver, prepared
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
 OPEN_PARTS_SMALL = (0.5, 0.9)
@@ -31,14 +26,10 @@ CEILING_TEXTS = 600
 
 def run(typed: argparse.Namespace) -> None:
     """Measures, prints, writes."""
-    cache = packages.default_cache().parent
-    wrk = Wrk.found(cache)
-    every = texts.load(typed.texts, cache)
-    with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
-        driver = Driver(wrk, every, Path(folder), typed.seconds)
+    with prepared(typed) as driver:
         outcome = Outcome(typed, driver)
         outcome.measure()
-    outcome.write(typed.out)
+    outcome.write()
     outcome.check()
 
 
@@ -165,33 +156,25 @@ class Outcome:
             f"{tuning['device']}, {os.cpu_count()} cores, {tuning['precision']}; "
             f"{len(self._driver.texts)} texts, {found['mean_tokens']:.1f} tokens on average; "
             f"{self._driver.seconds:g} s each; load and server on the same machine",
-            report.chosen(self.healths),
+            tables.chosen(self.healths),
             f"duovec bench: {ceilings} texts/s; largest batch {largest:.1f} ms, "
             f"the mean text alone {mean:.1f} ms",
             f"overload: {refused:.0%} refused; the load program itself took {cores:.2f} cores",
         ]
         if self._typed.small:
-            lines.append("a small run shows that everything works; its figures say nothing")
+            lines.append(tables.SMALL)
         return lines
 
-    def write(self, out: Path) -> None:
+    def write(self) -> None:
         """Table on stdout and in a file, and JSON."""
-        out.mkdir(parents=True, exist_ok=True)
-        head = self.heading()
-        tables = [*head, report.loads(self.rows), report.figures(self.figures)]
-        text = "\n\n".join(tables)
-        print(text, flush=True)
-        stored = {
-            "machine": platform.platform(),
-            "heading": head,
-            "loads": [row.stored() for row in self.rows],
-            "figures": [vars(figure) for figure in self.figures],
-            "seen": self.seen,
-            "benches": self.benches,
-            "health": self.healths,
-        }
-        (out / "table.md").write_text(text + "\n", encoding="utf-8")
-        (out / "results.json").write_text(
-            json.dumps(report.finite(stored), indent=1), encoding="utf-8"
+        report.write(
+            self._typed.out,
+            "table",
+            self.heading(),
+            [tables.loads(self.rows), report.figures(self.figures)],
+            loads=[row.stored() for row in self.rows],
+            figures=[vars(figure) for figure in self.figures],
+            seen=self.seen,
+            benches=self.benches,
+            health=self.healths,
         )
-        say(f"wrote {out}")

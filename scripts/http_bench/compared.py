@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from . import report
-from .figures import share
+from load import report
+from load.report import share
+
 from .rows import Row
 
 HEAD = ("load", "figure", "duovec", "the other", "ratio", "of each round")

@@ -4,55 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from load.report import Figure, at_least, at_most, share
 
 from .rows import Row
 from .scenarios import DEFAULT, FAKE, THROUGHPUT
 
-PASS, MISS, UNSEEN = "PASS", "MISS", "not seen"
 HIGH_CEILING = 330.0
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line: what, how much was reached, how much is wanted, and whether it is enough."""
-
-    what: str
-    reached: str
-    wanted: str
-    verdict: str
-    value: float | None = None
-    """Of `reached`, before it was rounded for people."""
-
-
-def at_least(what: str, value: float | None, least: float, show: Callable[[float], str]) -> Figure:
-    """A value that should be large."""
-    return _judged(what, value, f"≥ {show(least)}", show, lambda seen: seen >= least)
-
-
-def at_most(what: str, value: float | None, most: float, show: Callable[[float], str]) -> Figure:
-    """A value that should be small."""
-    wanted = "≤ the engine's, not known" if math.isnan(most) else f"≤ {show(most)}"
-    known = None if math.isnan(most) else value
-    return _judged(what, known, wanted, show, lambda seen: seen <= most)
-
-
-def _judged(
-    what: str,
-    value: float | None,
-    wanted: str,
-    show: Callable[[float], str],
-    good: Callable[[float], bool],
-) -> Figure:
-    if value is None or math.isnan(value):
-        return Figure(what, "-", wanted, UNSEEN)
-    return Figure(what, show(value), wanted, PASS if good(value) else MISS, value)
-
-
-def share(value: float) -> str:
-    """0.9 -> `90.0 %`."""
-    return f"{value * 100:.1f} %"
 
 
 def milliseconds(value: float) -> str:

@@ -4,22 +4,16 @@ saturation. With two cores these are all ways that there are: figures of more co
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from debian_texts import packages
-from default_package.command import say
 from default_package.errors import PackageError
+from load import report, servers
 
-from . import report, servers, texts
+from . import tables
 from .dialect import Target
 from .rows import Row, unexpected
-from .scenarios import Driver
-from .wrk import Wrk
+from .scenarios import prepared
 
 LANES, NARROW, WIDE = "lanes", "N x 1", "1 x N"
 
@@ -28,13 +22,7 @@ def run(typed: argparse.Namespace) -> None:
     """Measures, prints, writes."""
     if not servers.chooses_itself(typed.arguments):
         raise PackageError("--lanes needs a server that shares the cores as it likes")
-    cache = packages.default_cache().parent
-    wrk = Wrk.found(cache)
-    every = texts.load(typed.texts, cache)
-    with (
-        tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder,
-        servers.duovec(typed.arguments) as own,
-    ):
+    with prepared(typed) as driver, servers.duovec(typed.arguments) as own:
         health = servers.health(own)
         widths = health["tuning"]["lanes"]
         cores = widths[0]["lanes"] * widths[0]["width"]
@@ -44,11 +32,20 @@ def run(typed: argparse.Namespace) -> None:
         ):
             started = {LANES: own, NARROW: narrow, WIDE: wide}
             targets = {name: Target(server.url) for name, server in started.items()}
-            driver = Driver(wrk, every, Path(folder), typed.seconds)
             rows = []
             for clients, each in loads(cores):
                 rows += driver.in_turn(targets, clients, each, typed.rounds)
-    write(typed.out, heading(typed, cores, len(every), health), rows)
+    beside = ratios(rows)
+    told = ", ".join(f"{load}: {report.number(ratio)}" for load, ratio in beside.items())
+    last = f"texts/s of lanes over those of the better other way: {told}"
+    report.write(
+        typed.out,
+        "lanes",
+        heading(typed, cores, len(driver.texts), health),
+        [tables.loads(rows), last],
+        loads=[row.stored() for row in rows],
+        ratios=beside,
+    )
     if found := unexpected(rows, typed.small):
         raise PackageError("; ".join(found))
 
@@ -73,7 +70,7 @@ def heading(
         f"lanes: {lanes}",
     ]
     if typed.small:
-        lines.append("a small run shows that everything works; its figures say nothing")
+        lines.append(tables.SMALL)
     return lines
 
 
@@ -83,22 +80,3 @@ def ratios(rows: list[Row]) -> dict[str, float]:
     for row in rows:
         rates.setdefault(row.load, {})[row.server] = row.texts_per_s
     return {load: of[LANES] / max(of[NARROW], of[WIDE]) for load, of in rates.items()}
-
-
-def write(out: Path, head: list[str], rows: list[Row]) -> None:
-    """Table on stdout and in a file, JSON."""
-    out.mkdir(parents=True, exist_ok=True)
-    beside = [f"{load}: {report.number(ratio)}" for load, ratio in ratios(rows).items()]
-    last = f"texts/s of lanes over those of the better other way: {', '.join(beside)}"
-    text = "\n\n".join([*head, report.loads(rows), last])
-    print(text, flush=True)
-    stored = {
-        "machine": platform.platform(),
-        "heading": head,
-        "loads": [row.stored() for row in rows],
-        "ratios": ratios(rows),
-    }
-    (out / "lanes.md").write_text(text + "\n", encoding="utf-8")
-    written = json.dumps(report.finite(stored), indent=1)
-    (out / "lanes.json").write_text(written, encoding="utf-8")
-    say(f"wrote {out}")

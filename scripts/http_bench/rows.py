@@ -6,9 +6,11 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import latency, single
-from .open_loop import BROKEN, Answer
-from .wrk import Found
+from load import latency
+from load.open_loop import BROKEN, Asked
+from load.wrk import Found
+
+from . import single
 
 OVERLOAD = 3.0
 MIXED_BULK = "mixed, bulk"
@@ -67,7 +69,7 @@ def wrk_row(found: Found, server: str, load: str, clients: int, each: int) -> Ro
     return row
 
 
-def open_row(answers: list[Answer], server: str, load: str, seconds: float) -> Row:
+def open_row(answers: list[Asked], server: str, load: str, seconds: float) -> Row:
     """Latencies of good answers, from when they were due."""
     good = [answer for answer in answers if answer.status == 200]
     spread = latency.spread(answer.latency for answer in good)
@@ -80,7 +82,7 @@ def open_row(answers: list[Answer], server: str, load: str, seconds: float) -> R
     return row
 
 
-def overload_row(answers: list[Answer], server: str, seconds: float, deadline_s: float) -> Row:
+def overload_row(answers: list[Asked], server: str, seconds: float, deadline_s: float) -> Row:
     """The same; goodput counts what was in time while requests came, at the first or second try."""
     row = open_row(answers, server, f"open {OVERLOAD:.0%}", seconds)
     refused = [answer for answer in answers if answer.status == 429]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from debian_texts import packages
 from default_package.command import say
+from load import latency
+from load.connection import request
+from load.open_loop import Asked, Load, answers_of
+from load.wrk import Found, Wrk, together
 
-from . import latency, open_loop, single, texts
+from . import single, texts
 from .dialect import Dialect, Target
-from .open_loop import Answer, Load
 from .rows import MIXED_BULK, OVERLOAD, Row, open_row, overload_row, single_row, wrk_row
-from .wrk import Found, Wrk, together
 
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""
@@ -100,8 +106,7 @@ class Driver:
     def empty(self, server: str, url: str) -> Row:
         """A route that does nothing, for one client on a plain socket."""
         say(f"{server}: an empty route, {self.seconds:g} s")
-        host = urlsplit(url).netloc
-        wire = f"GET {EMPTY_ROUTE} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        wire = request(url, "GET", EMPTY_ROUTE)
         row = single_row(single.run(url, [wire], self.seconds), server, f"GET {EMPTY_ROUTE}")
         row.texts_each = 0
         return row
@@ -149,14 +154,23 @@ class Driver:
         bodies, span = self.bodies(each, target.dialect), seconds + 2 * EDGE_S
         with closing(self.wrk.start(target.address, clients, span, bodies)) as bulk:
             time.sleep(EDGE_S)
-            answers = open_loop.run(self.load(target, due))
+            answers = asyncio.run(answers_of(self.load(target, due)))
             found = bulk.result()
         few = open_row(answers, server, "mixed, interactive", seconds)
         return [few, wrk_row(found, server, MIXED_BULK, clients, each)]
 
 
-def _driven(load: Load) -> tuple[list[Answer], float]:
+@contextmanager
+def prepared(typed: argparse.Namespace) -> Iterator[Driver]:
+    """A driver with the texts and the seconds that were typed; fetches what it needs."""
+    cache = packages.default_cache().parent
+    wrk, every = Wrk.found(cache), texts.load(typed.texts, cache)
+    with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
+        yield Driver(wrk, every, Path(folder), typed.seconds)
+
+
+def _driven(load: Load) -> tuple[list[Asked], float]:
     """The answers, and how many cores this program itself took."""
     start, used = time.monotonic(), time.process_time()
-    answers = open_loop.run(load)
+    answers = asyncio.run(answers_of(load))
     return answers, (time.process_time() - used) / (time.monotonic() - start)

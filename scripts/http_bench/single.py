@@ -7,11 +7,9 @@ import re
 import socket
 import time
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from default_package.errors import PackageError
-
-from .open_loop import header
+from load.connection import address_of, header
 
 ANSWER_TIMEOUT_S = 60
 RECEIVE_BYTES = 1 << 16
@@ -38,10 +36,8 @@ class Seen:
 
 def run(url: str, wires: list[bytes], seconds: float) -> list[Seen]:
     """Sends one request behind the other for so many seconds, at least one."""
-    target = urlsplit(url)
-    address = (target.hostname or "", target.port or 80)
     found: list[Seen] = []
-    with socket.create_connection(address, ANSWER_TIMEOUT_S) as connection:
+    with socket.create_connection(address_of(url), ANSWER_TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end = time.perf_counter() + seconds
         for wire in itertools.cycle(wires):

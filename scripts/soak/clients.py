@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import bodies, connection
-from .connection import Answer, Broken, Connection
+from load.connection import Answer, Broken, Connection, request
+
+from . import bodies
 from .tally import Tally
 
 ROUTES = ("/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both")
@@ -33,7 +34,7 @@ Habit = Callable[[], Awaitable[int | str]]
 class Client:
     """One who does this and that, one after the other."""
 
-    address: tuple[str, int]
+    url: str
     key: str
     tally: Tally
     chance: random.Random
@@ -45,7 +46,7 @@ class Client:
 
     def __post_init__(self) -> None:
         """What it does, and how often of a hundred times or so."""
-        self._connection = Connection(self.address)
+        self._connection = Connection(self.url)
         self._known = frozenset(self.texts)
         self._habits = (
             (50, self.ask),
@@ -147,19 +148,19 @@ class Client:
 
     async def ask_without_key(self) -> int:
         """A key that is wrong, or none."""
-        key = self.chance.choice(("", "authorization: Bearer wrong\r\n"))
-        head = f"POST {ROUTES[0]} HTTP/1.1\r\nhost: x\r\n{key}content-length: 13\r\n\r\n"
-        answer = await self._connection.ask(head.encode() + b'{"input":"a"}')
+        fields = self.chance.choice(({}, authorized("wrong")))
+        data = request(self.url, "POST", ROUTES[0], b'{"input":"a"}', fields)
+        answer = await self._connection.ask(data)
         return self._expect(answer, 401)
 
     async def page(self) -> int:
         """What operators read."""
-        answer = await self._connection.ask(connection.get(self.chance.choice(PAGES), self.key))
+        answer = await self._connection.ask(self._get(self.chance.choice(PAGES)))
         return self._expect(answer, 200)
 
     async def check_deeply(self) -> int:
         """The canary on every worker; it may not pass in time on a busy machine."""
-        answer = await self._connection.ask(connection.get("/health/deep", self.key))
+        answer = await self._connection.ask(self._get("/health/deep"))
         return self._expect(answer, 200, 503)
 
     async def leave(self) -> str:
@@ -214,7 +215,7 @@ class Client:
     async def _ask_for(self, items: list[str], refusals: tuple[int, ...] = ()) -> int:
         route = self.chance.choice(ROUTES)
         body = {"input": items[0] if len(items) == 1 else items, "encoding_format": "base64"}
-        more = self.chance.choice(("", "", "x-priority: bulk\r\n"))
+        more = self.chance.choice(({}, {}, {"x-priority": "bulk"}))
         data = self._post(route, json.dumps(body).encode(), more)
         answer = await self._connection.ask(data)
         status = self._expect(answer, *(refusals or (200,)), *BUSY)
@@ -246,5 +247,13 @@ class Client:
     def _text_of(self, size: int) -> str:
         return ("soak " * (size // 5 + 1))[:size]
 
-    def _post(self, path: str, body: bytes, more: str = "") -> bytes:
-        return connection.post(path, self.key, body, more)
+    def _get(self, path: str) -> bytes:
+        return request(self.url, "GET", path, fields=authorized(self.key))
+
+    def _post(self, path: str, body: bytes, more: Mapping[str, str] | None = None) -> bytes:
+        return request(self.url, "POST", path, body, authorized(self.key) | dict(more or {}))
+
+
+def authorized(key: str) -> dict[str, str]:
+    """The field with an API key."""
+    return {"authorization": f"Bearer {key}"}

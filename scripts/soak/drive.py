@@ -11,11 +11,10 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from default_package.command import say
 from default_package.errors import PackageError
-from http_bench import servers
+from load import servers
 
 from .clients import Client
 from .faults import Faults
@@ -72,15 +71,13 @@ class Soak:
 
     def __init__(self, typed: argparse.Namespace, server: servers.Server, key_file: Path) -> None:
         self._typed, self._server = typed, server
-        target = urlsplit(server.url)
-        self._address = (target.hostname or "", target.port or 0)
         self._tally = Tally()
         chance = random.Random(typed.seed)
         own = [entry["text"] for entry in servers.project_texts()]
         vectors: dict[str, str] | None = None if typed.real else {}
         self._clients = [
             Client(
-                self._address,
+                server.url,
                 KEY,
                 self._tally,
                 random.Random(chance.random()),
@@ -92,7 +89,7 @@ class Soak:
         ]
         self._faults = Faults(
             server.process.pid,
-            self._address,
+            server.url,
             KEY,
             key_file,
             self._tally,

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .connection import Connection
+from load.connection import Connection, request
+
+from .clients import authorized
 from .tally import Tally
 
 LOOKED_AT_S = 3.0
@@ -29,7 +31,7 @@ class Faults:
     """Each kind in a loop of its own until it is cancelled."""
 
     pid: int
-    address: tuple[str, int]
+    url: str
     key: str
     key_file: Path
     tally: Tally
@@ -91,11 +93,11 @@ class Faults:
             last += 1
             expected = {f"turn-{last}": 200, f"turn-{last - 1}": 401}
             for key, status in expected.items():
-                head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n"
+                data = request(self.url, "GET", "/v1/models", fields=authorized(key))
                 # One that waits for the next key may be closed by the server in between.
-                connection, began = Connection(self.address), self.tally.clock()
+                connection, began = Connection(self.url), self.tally.clock()
                 try:
-                    answer = await connection.ask(head.encode())
+                    answer = await connection.ask(data)
                 finally:
                     connection.close()
                 now = asyncio.get_running_loop().time()

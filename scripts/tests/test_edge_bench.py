@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from edge_bench import aside, clients, material, measured, storms
-from http_bench.open_loop import Answer
-from soak.connection import Broken, Connection
+from edge_bench import clients, material, measured, storms
+from load import aside
+from load.connection import Broken, Connection
+from load.open_loop import Asked
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
@@ -21,7 +22,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[tuple[str, int]]:
+async def serving(handler: Handler) -> AsyncIterator[str]:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await handler(reader, writer)
@@ -30,7 +31,8 @@ async def serving(handler: Handler) -> AsyncIterator[tuple[str, int]]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with server:
-        yield server.sockets[0].getsockname()
+        host, port = server.sockets[0].getsockname()
+        yield f"http://{host}:{port}"
 
 
 def asked_once(answers: list[bytes]) -> str:
@@ -44,8 +46,8 @@ def asked_once(answers: list[bytes]) -> str:
             await asyncio.sleep(0.01)
 
     async def whole() -> str:
-        async with serving(handler) as address:
-            answer = await Connection(address).ask(b"GET / HTTP/1.1\r\n\r\n")
+        async with serving(handler) as url:
+            answer = await Connection(url).ask(b"GET / HTTP/1.1\r\n\r\n")
             return f"{answer.status} {answer.json()}"
 
     try:
@@ -71,8 +73,8 @@ def test_what_comes_without_a_question_is_told() -> None:
         await writer.drain()
 
     async def whole() -> None:
-        async with serving(handler) as address:
-            connection = Connection(address)
+        async with serving(handler) as url:
+            connection = Connection(url)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
             await asyncio.sleep(1)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
@@ -89,10 +91,8 @@ def test_an_early_refusal_of_a_large_body_is_read() -> None:
         await reader.read(1 << 20)
 
     async def whole() -> int:
-        async with serving(handler) as (host, port):
-            return await clients._send_large(
-                f"http://{host}:{port}", b"\r\n\r\n" + b"a" * 9_000_000
-            )
+        async with serving(handler) as url:
+            return await clients._send_large(url, b"\r\n\r\n" + b"a" * 9_000_000)
 
     assert asyncio.run(whole()) == 429
 
@@ -117,9 +117,9 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
     async def whole() -> int:
         ours, theirs = multiprocessing.Pipe()
         signals = aside.Signals(theirs)
-        async with serving(handler) as (host, port):
+        async with serving(handler) as url:
             storm = storms.Storm(2, 0, 1000)
-            blowing = asyncio.create_task(storms.blow(signals, f"http://{host}:{port}", storm))
+            blowing = asyncio.create_task(storms.blow(signals, url, storm))
             while len(came) < 4:
                 await asyncio.sleep(0.01)
             ours.send("stop")
@@ -130,7 +130,7 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
 
 
 def test_a_storm_of_http_2_announces_and_sends_each_body_on_a_stream_of_its_own() -> None:
-    wire = storms.Storm(1, 3, 4, b"body").wire("host")
+    wire = storms.Storm(1, 3, 4, b"body").wire("https://host")
     assert wire.startswith(storms.PREFACE)
     at, frames = len(storms.PREFACE), []
     while at < len(wire):
@@ -154,8 +154,8 @@ def test_a_load_runs_in_another_process_until_it_is_stopped() -> None:
 
 
 def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
-    def answer(due: float, ended: float, status: int = 200) -> Answer:
-        return Answer(due, due, ended, status)
+    def answer(due: float, ended: float, status: int = 200) -> Asked:
+        return Asked(due, due, ended, status)
 
     answers = [answer(0, 1), answer(0, 3), answer(9, 11), answer(1, 2, 429)]
     assert measured.good_per_s(answers, 2.0, 10.0) == pytest.approx(0.1)

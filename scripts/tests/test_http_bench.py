@@ -12,17 +12,15 @@ from http_bench import (
     dialect,
     figures,
     lanes,
-    latency,
-    report,
     scenarios,
-    servers,
     single,
+    tables,
     texts,
-    wrk,
 )
 from http_bench.dialect import BASE64, FLOATS, Target
-from http_bench.open_loop import Answer
 from http_bench.rows import Row, overload_row, single_row, unexpected
+from load import latency, report, servers, wrk
+from load.open_loop import Asked
 
 
 def row(server: str, load: str, clients: int = 1, each: int = 1, requests: int = 1000) -> Row:
@@ -30,8 +28,8 @@ def row(server: str, load: str, clients: int = 1, each: int = 1, requests: int =
     return Row(server, load, clients, each, requests, 10.0, spread)
 
 
-def answer(due: float, ended: float, status: int, retry_after: float | None = None) -> Answer:
-    return Answer(due, due, ended, status, retry_after)
+def answer(due: float, ended: float, status: int, retry_after: float | None = None) -> Asked:
+    return Asked(due, due, ended, status, retry_after)
 
 
 class StandIn:
@@ -78,10 +76,10 @@ def test_heading_says_what_each_mode_chose() -> None:
         return {"workers": {"total": workers, "live": 1}, "tuning": tuning}
 
     modes = {"default": health(1, 2), "throughput": health(2, 1)}
-    assert report.chosen(modes) == (
+    assert tables.chosen(modes) == (
         "default: 1 worker x 2 threads, batches of 512 tokens; throughput: 2 x 1, 512"
     )
-    assert report.chosen({"as told": health(2, 1)}).startswith("as told: 2 workers x 1 thread,")
+    assert tables.chosen({"as told": health(2, 1)}).startswith("as told: 2 workers x 1 thread,")
 
 
 def test_added_time_is_the_spread_of_each_requests_own() -> None:
@@ -101,9 +99,9 @@ def test_overload_counts_goodput_refusals_and_second_tries() -> None:
         answer(0.0, 0.5, 200),
         answer(1.0, 2.5, 200),  # behind its deadline
         answer(1.0, 2.0, 504),
-        Answer(1.0, 1.0, 1.0, 429, 2.0, back),
-        Answer(2.0, 2.0, 2.0, 429, 7.9, too_late),
-        Answer(2.0, 2.0, 2.0, 429, 1.0, answer(3.0, 3.0, 429)),
+        Asked(1.0, 1.0, 1.0, 429, 2.0, back),
+        Asked(2.0, 2.0, 2.0, 429, 7.9, too_late),
+        Asked(2.0, 2.0, 2.0, 429, 1.0, answer(3.0, 3.0, 429)),
         answer(2.0, 2.0, 429),
     ]
     found = overload_row(answers, "duovec", 10.0, 1.0)
@@ -127,7 +125,7 @@ def test_failed_loads_are_named() -> None:
     assert math.isnan(silent.texts_per_s)
 
 
-def judged(bulk_requests: int, modes: bool = True) -> dict[str, figures.Figure]:
+def judged(bulk_requests: int, modes: bool = True) -> dict[str, report.Figure]:
     overload = row("duovec", "open 300%")
     overload.more = {"refused": 9, "with_retry_after": 9, "goodput_per_s": 280.0}
     overload.more |= {"admitted_in_time": 1.0, "came_back_and_succeeded": None}
@@ -156,18 +154,18 @@ def judged(bulk_requests: int, modes: bool = True) -> dict[str, figures.Figure]:
 def test_figures_pass_miss_or_were_not_seen() -> None:
     found = judged(100)
     assert found["bulk 4 x 32 of the ceiling"].reached == "91.4 %"
-    assert found["bulk 4 x 32 of the ceiling"].verdict == figures.PASS
+    assert found["bulk 4 x 32 of the ceiling"].verdict == report.PASS
     throughput = "bulk 4 x 32 of the ceiling, --optimize-for throughput"
-    assert (found[throughput].reached, found[throughput].verdict) == ("86.9 %", figures.MISS)
-    assert judged(100, modes=False)[throughput].verdict == figures.UNSEEN
-    assert found["16 x 1 of the ceiling"].verdict == figures.MISS
+    assert (found[throughput].reached, found[throughput].verdict) == ("86.9 %", report.MISS)
+    assert judged(100, modes=False)[throughput].verdict == report.UNSEEN
+    assert found["16 x 1 of the ceiling"].verdict == report.MISS
     added = found["one client: p50 over the engine's own time for the same request"]
-    assert (added.reached, added.verdict) == ("0.25 ms", figures.PASS)
+    assert (added.reached, added.verdict) == ("0.25 ms", report.PASS)
     assert found["fake engine, 64 x 1"].reached == "14,000 requests/s"
-    assert found["fake engine, 64 x 1"].verdict == figures.MISS
-    assert found["overload: goodput of capacity"].verdict == figures.PASS
-    assert found["overload: come back when told, and succeed"].verdict == figures.UNSEEN
-    assert judged(0)["bulk 4 x 32 of the ceiling"].verdict == figures.UNSEEN
+    assert found["fake engine, 64 x 1"].verdict == report.MISS
+    assert found["overload: goodput of capacity"].verdict == report.PASS
+    assert found["overload: come back when told, and succeed"].verdict == report.UNSEEN
+    assert judged(0)["bulk 4 x 32 of the ceiling"].verdict == report.UNSEEN
 
 
 def test_engine_time_is_the_mean_of_the_smallest_shape_that_holds_the_text() -> None:
@@ -190,7 +188,7 @@ def test_table_is_aligned_and_dashes_what_was_not_seen() -> None:
     silent = row("duovec", "closed 4 x 32", requests=0)
     refused = row("another", "open 300%")
     refused.errors, refused.refused = 12, 10
-    lines = report.loads([silent, refused]).splitlines()
+    lines = tables.loads([silent, refused]).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert "|          - |" in lines[2]
     assert "12 (2 silent)" in lines[3]

@@ -14,8 +14,10 @@ from collections import Counter
 import pytest
 
 from default_package.errors import PackageError
-from http_bench import latency, single, wrk
-from http_bench.open_loop import Answer, Load, header
+from http_bench import single
+from load import latency, wrk
+from load.connection import header
+from load.open_loop import Asked, Load
 
 
 def test_percentile_is_the_least_value_that_enough_values_do_not_exceed() -> None:
@@ -92,10 +94,10 @@ def test_arrivals_are_fixed_before_and_come_at_the_rate() -> None:
 
 
 def test_latency_begins_when_the_request_was_due() -> None:
-    late = Answer(due=1.0, sent=1.8, ended=2.0, status=200)
+    late = Asked(due=1.0, sent=1.8, ended=2.0, status=200)
     assert late.latency == 1.0
     assert late.in_time(1.0) and not late.in_time(0.9)
-    assert not Answer(1.0, 1.0, 1.1, 504).in_time(1.0)
+    assert not Asked(1.0, 1.0, 1.1, 504).in_time(1.0)
 
 
 def test_request_is_whole_http_and_headers_are_found_in_any_case() -> None:

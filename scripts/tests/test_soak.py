@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from soak.connection import Answer
+from load.connection import Answer
 from soak.memory import MemorySeries, growth, spread
 from soak.tally import Tally, machine_load
 
