@@ -8,16 +8,13 @@ XLM-R's model file itself is in no registry, so it is put together again from th
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from default_package.tokenizer import ZERO_WIDTH_JOINER, charsmap
+from default_package.tokenizer import CHARSMAP_RULE, ZERO_WIDTH_JOINER, charsmap
 
-UNKNOWN, CONTROL, NORMAL = 2, 3, 1
-"""Kinds of a piece in the model file."""
-UNIGRAM = 1
 FIRST_NORMAL = 4
 """XLM-R's ids: `<s> <pad> </s> <unk>`, then the pieces of the model file behind its own three."""
 SHIFT = 1
@@ -61,38 +58,17 @@ class SentencepieceTokenizer:
 
 
 def _model_file(pieces: Sequence[str], scores: Sequence[float]) -> bytes:
-    """ModelProto: field 1 the pieces, 2 the trainer's settings, 3 the normalizer's."""
-    parts = [_piece("<unk>", 0.0, UNKNOWN), _piece("<s>", 0.0, CONTROL)]
-    parts.append(_piece("</s>", 0.0, CONTROL))
+    """The pieces, the kind of the model, and the normalizer with its three switches."""
+    model = ModelProto()
+    kinds = ModelProto.SentencePiece
+    for piece, kind in (("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)):
+        model.pieces.add(piece=piece, score=0.0, type=kind)
     last = len(pieces) - 1
     for piece, score in zip(pieces[FIRST_NORMAL:last], scores[FIRST_NORMAL:last], strict=True):
-        parts.append(_piece(piece, float(score), NORMAL))
-    # Add a dummy prefix, remove extra spaces, escape spaces.
-    switches = _number(3, 1) + _number(4, 1) + _number(5, 1)
-    normalizer = _bytes(1, b"nmt_nfkc") + _bytes(2, charsmap()) + switches
-    return b"".join([*parts, _bytes(2, _number(3, UNIGRAM)), _bytes(3, normalizer)])
-
-
-def _piece(text: str, score: float, kind: int) -> bytes:
-    return _bytes(1, _bytes(1, text.encode()) + _float(2, score) + _number(3, kind))
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _number(field: int, number: int) -> bytes:
-    return _varint(field << 3) + _varint(number)
-
-
-def _float(field: int, number: float) -> bytes:
-    return _varint(field << 3 | 5) + struct.pack("<f", number)
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+        model.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
+    model.trainer_spec.model_type = TrainerSpec.UNIGRAM
+    normalizer = model.normalizer_spec
+    normalizer.name, normalizer.precompiled_charsmap = CHARSMAP_RULE, charsmap()
+    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = True
+    normalizer.escape_whitespaces = True
+    return model.SerializeToString()
