@@ -20,7 +20,9 @@ use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
 use crate::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
-use crate::service::{AnswerBytes, EmbedReply, EmbedRequest, Permit, RequestHead, Vectors, Wanted};
+use crate::service::{
+    AnswerBytes, EmbedError, EmbedReply, EmbedRequest, Permit, RequestHead, Vectors, Wanted,
+};
 
 /// The routes that embed, and what each gives.
 pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
@@ -139,18 +141,12 @@ pub(super) async fn embed<Q: Question>(
     payload: web::Payload,
     vectors: Vectors,
 ) -> Result<HttpResponse, ApiError> {
-    state.service.check_available().map_err(ApiError::unavailable)?;
+    let admit = |asked: &RequestHead| state.service.admit(asked);
+    let work =
+        async |question: Q, head, permit| work(&state, question, head, vectors, permit).await;
+    let answered = within_time(&state, &request, payload, admit, work).await?;
+    let Answer { body, items, tokens, timeline } = answered;
     let context = RequestContext::of(&request);
-    let head = Head::read(request.headers(), &state.config, &context)?;
-    let permit = state.service.admit(&head.asked);
-    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
-    let (bytes, permit) = receive::<Q>(&state, head, payload, permit).await?;
-    // One deadline over everything that follows: parsing, waiting, running, writing.
-    let left = head.left(state.clock.now())?;
-    let work = work::<Q>(&state, head, bytes, vectors, permit);
-    let answer = rt::time::timeout(left, work).await;
-    let Answer { body, items, tokens, timeline } =
-        answer.map_err(|_| ApiError::deadline(head.timeout))??;
     context.served.set(Served { items, tokens, stages: Some(timeline.stages()) });
     let mut response = HttpResponse::build(OK);
     response.insert_header((SERVER_TIMING, timeline.server_timing()));
@@ -168,13 +164,12 @@ struct Answer {
 
 async fn work<Q: Question>(
     state: &AppState,
+    question: Q,
     head: Head,
-    bytes: Vec<u8>,
     vectors: Vectors,
-    permit: Permit,
+    mut permit: Permit,
 ) -> Result<Answer, ApiError> {
-    let (request, mut permit) = parse::<Q>(state, bytes, head.packing, permit).await?;
-    let (request, format) = request.ask(vectors, &head.asked, state)?;
+    let (request, format) = question.ask(vectors, &head.asked, state)?;
     let parsed = state.clock.now();
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     let most = Q::most_bytes(format, model_id);
@@ -201,20 +196,32 @@ pub(super) async fn without_model<B: Body + Send + 'static>(
     payload: web::Payload,
     work: impl AsyncFnOnce(B, Head, Permit) -> Result<Bytes, ApiError>,
 ) -> Result<HttpResponse, ApiError> {
+    let admit = |asked: &RequestHead| state.service.admit_to_tokenize(asked);
+    let answer = within_time(state, request, payload, admit, work).await?;
+    Ok(HttpResponse::build(OK).content_type(JSON).body(answer))
+}
+
+/// The way of every request with a body: what is wrong in its head is refused before its body is
+/// read, `admit` lets it in at the door, and one deadline is over all that follows: the body,
+/// parsing, and `work`, which gets the body, the head, and what the request holds at the door.
+async fn within_time<B: Body + Send + 'static, T>(
+    state: &AppState,
+    request: &HttpRequest,
+    payload: web::Payload,
+    admit: impl FnOnce(&RequestHead) -> Result<Permit, EmbedError>,
+    work: impl AsyncFnOnce(B, Head, Permit) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
     state.service.check_available().map_err(ApiError::unavailable)?;
-    let context = RequestContext::of(request);
-    let head = Head::read(request.headers(), &state.config, &context)?;
-    let permit = state.service.admit_to_tokenize(&head.asked);
+    let head = Head::read(request.headers(), &state.config, &RequestContext::of(request))?;
+    let permit = admit(&head.asked);
     let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
     let (bytes, permit) = receive::<B>(state, head, payload, permit).await?;
     let left = head.left(state.clock.now())?;
-    let answer = async {
+    let work = async {
         let (body, permit) = parse::<B>(state, bytes, head.packing, permit).await?;
         work(body, head, permit).await
     };
-    let answer = rt::time::timeout(left, answer).await;
-    let answer = answer.map_err(|_| ApiError::deadline(head.timeout))??;
-    Ok(HttpResponse::build(OK).content_type(JSON).body(answer))
+    rt::time::timeout(left, work).await.map_err(|_| ApiError::deadline(head.timeout))?
 }
 
 /// Reads the body; gives the permit back, which holds its bytes.
