@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+mod choices;
 mod cores;
-mod number;
+pub mod numbers;
 pub(crate) mod raw;
 mod read;
 pub mod secret;
@@ -14,7 +15,7 @@ mod variables;
 
 pub use cores::cores;
 pub(crate) use cores::node_cores;
-pub use number::LimitError;
+pub use numbers::LimitError;
 pub use settings::*;
 
 use numbers::MaxInflightBytes;

@@ -375,6 +375,8 @@ fn defined_type(line: &str) -> Option<&str> {
     };
     let words = ["struct ", "enum class ", "enum ", "trait ", "union ", "class "];
     let rest = match declared.strip_prefix("type ").or_else(|| declared.strip_prefix("using ")) {
+        // A range of numbers is not a type of its own.
+        Some(rest) if rest.contains(" = Bounded<") => None,
         Some(rest) if !line.starts_with(' ') && rest.contains(" = ") => Some(rest),
         _ => words.iter().find_map(|word| declared.strip_prefix(word)),
     };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::cores;
-use super::numbers::HttpThreads;
+use super::numbers::{Bounded, HttpThreads};
 use super::raw::RawValue;
 use super::secret::ApiKey;
 use super::setting::{Read, Words};
@@ -20,13 +20,33 @@ pub(super) fn parsed<T: FromStr<Err: Display>>(typed: &RawValue) -> Read<T> {
     typed.text().parse().or_else(|error: T::Err| wrong(error.to_string()))
 }
 
-pub(super) fn unless_auto<T: FromStr<Err: Display>>(typed: &RawValue) -> Read<Option<T>> {
-    if typed.text() == "auto" { Ok(None) } else { parsed(typed).map(Some) }
+/// A number whose range is told in its unit; its type's default where nothing is typed.
+pub(super) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
+    unit: &str,
+) -> impl Fn(&RawValue) -> Read<Bounded<MIN, MAX, DEFAULT>> {
+    move |typed| {
+        if !typed.is_given() {
+            return Ok(Bounded::DEFAULT);
+        }
+        let text = typed.text();
+        let Ok(value) = text.parse() else {
+            return wrong(format!("'{text}' is not a whole number"));
+        };
+        Bounded::new(value).or_else(|error| wrong(format!("{error} ({unit})")))
+    }
+}
+
+/// The same, or `None` for `auto`.
+pub(super) fn number_or_auto<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
+    unit: &str,
+) -> impl Fn(&RawValue) -> Read<Option<Bounded<MIN, MAX, DEFAULT>>> {
+    let read = number(unit);
+    move |typed| if typed.text() == "auto" { Ok(None) } else { read(typed).map(Some) }
 }
 
 pub(super) fn http_threads(typed: &RawValue) -> Read<HttpThreads> {
     let one_a_core = || HttpThreads::nearest(cores() as u64);
-    Ok(unless_auto(typed)?.unwrap_or_else(one_a_core))
+    Ok(number_or_auto("threads")(typed)?.unwrap_or_else(one_a_core))
 }
 
 pub(super) fn word<T: Words>(typed: &RawValue) -> Read<T> {

@@ -1,4 +1,4 @@
-//! What a setting is, and the macro that makes its flag, its type and its field of one entry.
+//! What a setting is, and the macro that makes its flag and its field of one entry.
 
 use super::Config;
 use super::raw::RawValue;
@@ -91,11 +91,11 @@ impl Words for bool {
     const WORDS: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
 }
 
-/// Makes an enum whose variants are words: `choice!(OnStuck { Wait = "false", Exit = "true" })`.
-macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident {
+/// Makes enums whose variants are words: `choices! { OnStuck { Wait = "false", Exit = "true" } }`.
+macro_rules! choices {
+    ($($(#[$meta:meta])* $name:ident {
         $($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?
-    }) => {
+    })*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $name {
@@ -114,62 +114,20 @@ macro_rules! choice {
         impl Words for $name {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
         }
-    };
+    )*};
 }
 
-/// What an entry's kind stands for: the type of its field, its default as it is typed, the
-/// function that reads it, and the types that are made for it.
-macro_rules! kind {
-    (type number($name:ident, $($_:tt)*)) => { $name };
-    (type number_or_auto($name:ident, $($_:tt)*)) => { Option<$name> };
-    (type number_by($reader:path, $default:literal, $name:ident, $($_:tt)*)) => { $name };
-    (type choice($name:ident $_:tt)) => { $name };
-    (type read($type:ty, $reader:path, $default:literal)) => { $type };
-
-    (default number($name:ident, $min:literal ..= $max:literal, $unit:literal, $n:literal)) => {
-        concat!($n)
-    };
-    (default number_or_auto($($_:tt)*)) => { "auto" };
-    (default number_by($reader:path, $default:literal, $($_:tt)*)) => { $default };
-    (default choice($name:ident { $(#[$_:meta])* $first:ident = $word:literal $($rest:tt)* })) => {
-        $word
-    };
-    (default read($type:ty, $reader:path, $default:literal)) => { $default };
-
-    (reader number($($_:tt)*)) => { read::parsed };
-    (reader number_or_auto($($_:tt)*)) => { read::unless_auto };
-    (reader number_by($reader:path, $($_:tt)*)) => { $reader };
-    (reader choice($($_:tt)*)) => { read::word };
-    (reader read($type:ty, $reader:path, $default:literal)) => { $reader };
-
-    (number [$($meta:tt)*] number($($number:tt)*)) => { number!($($meta)* $($number)*); };
-    (number [$($meta:tt)*] number_or_auto($($number:tt)*)) => { number!($($meta)* $($number)*); };
-    (number [$($meta:tt)*] number_by($reader:path, $default:literal, $($number:tt)*)) => {
-        number!($($meta)* $($number)*);
-    };
-    (number $($_:tt)*) => {};
-
-    (choice [$($meta:tt)*] choice($($choice:tt)*)) => { choice!($($meta)* $($choice)*); };
-    (choice $($_:tt)*) => {};
-}
-
-/// Makes the structs of the configuration, their defaults, the types of their fields and the table
-/// `SETTINGS`. The head of a struct says where it lies in `Config` and which other structs are
-/// parts of it. An entry is a field, its kind, and the setting's name, value and help:
-///
-/// - `number(Type, range, unit, default)`: a whole number; its type is made here.
-/// - `number_or_auto(Type, range, unit)`: the same, or `None` for `auto`, the default.
-/// - `number_by(reader, default, Type, range, unit)`: the same, with a function that reads it.
-/// - `choice(Type { Variant = "word", ... })`: a word; the first is the default; the enum is made
-///   here.
-/// - `read(type, reader, default)`: anything else, with the function of `config/read` for it.
+/// Makes the structs of the configuration, their defaults and the table `SETTINGS`. The head of a
+/// struct says where it lies in `Config` and which other structs are parts of it. An entry is
+/// `field: type = default as it is typed, function that reads it`, then the setting's name, value
+/// and help, and what differs from [`Setting::new`].
 macro_rules! settings {
     ($(
         $(#[$meta:meta])*
         pub struct $Struct:ident at $place:expr, with [$($part:ident: $Part:ty),* $(,)?] {
             $(
                 $(#[$doc:meta])*
-                $field:ident: $kind:ident($($spec:tt)*),
+                $field:ident: $type:ty = $default:literal, $reader:expr,
                 $name:literal, $value:literal, $help:literal $(, $option:ident: $set:expr)*;
             )*
         }
@@ -181,7 +139,7 @@ macro_rules! settings {
                     #[doc = concat!("`", $name, "`: ", $help, ".")]
                     ///
                     $(#[$doc])*
-                    pub $field: kind!(type $kind($($spec)*)),
+                    pub $field: $type,
                 )*
                 $(pub $part: $Part,)*
             }
@@ -190,32 +148,14 @@ macro_rules! settings {
                 fn default() -> Self {
                     Self {
                         $($field: {
-                            let typed = RawValue::unset(kind!(default $kind($($spec)*)));
-                            let reader = kind!(reader $kind($($spec)*));
-                            reader(&typed).expect("the table's defaults are valid")
+                            let typed = RawValue::unset($default);
+                            $reader(&typed).expect("the table's defaults are valid")
                         },)*
                         $($part: Default::default(),)*
                     }
                 }
             }
-
-            $(kind!(choice [
-                #[doc = concat!("`", $name, "`: ", $help, ".")]
-                ///
-                $(#[$doc])*
-            ] $kind($($spec)*));)*
         )*
-
-        /// The types of the numbers.
-        pub mod numbers {
-            use super::{kind, number};
-
-            $($(kind!(number [
-                #[doc = concat!("`", $name, "`: ", $help, ".")]
-                ///
-                $(#[$doc])*
-            ] $kind($($spec)*));)*)*
-        }
 
         /// Every setting of `duovec serve`, in the order of the help and of `docs/settings.md`.
         pub const SETTINGS: &[Setting] = &[$($(
@@ -224,10 +164,10 @@ macro_rules! settings {
                 ..Setting::new(
                     $name,
                     $value,
-                    kind!(default $kind($($spec)*)),
+                    $default,
                     $help,
                     |config, typed| {
-                        let value = kind!(reader $kind($($spec)*))(typed)?;
+                        let value = $reader(typed)?;
                         let place: fn(&mut Config) -> &mut $Struct = $place;
                         place(config).$field = value;
                         Ok(())
@@ -238,4 +178,4 @@ macro_rules! settings {
     };
 }
 
-pub(super) use {choice, kind, settings};
+pub(super) use {choices, settings};

@@ -165,6 +165,11 @@ fn what_is_to_be_measured_is_not_a_number() {
     let engine = resolve(&typed, &[], None).expect("valid").engine;
     assert_eq!(engine.workers.map(Workers::get), Some(2));
     assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
+    for text in ["", "-1", "1.5", "18446744073709551616"] {
+        let problems = resolve(&[("workers", text)], &[], None).expect_err("no whole number");
+        assert_eq!(problems, [format!("--workers: '{text}' is not a whole number")]);
+    }
+    assert!(resolve(&[("workers", " 7 ")], &[], None).is_ok());
     let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");
     assert!(problems[0].contains("not one of both, latency, throughput"), "{problems:?}");
 }
