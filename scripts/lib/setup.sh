@@ -144,20 +144,48 @@ ensure_package() {
     printf '%s\n' "$recipe" >"$stamp"
 }
 
-# ensure_browser: a Chromium for the test of /docs. Only CI's machines, which are thrown away, get
-# one installed; elsewhere the test is skipped when there is none.
+# fill_debian PACKAGES...: they and what they need beyond this machine's, unpacked.
+fill_debian() {
+    local deb
+    mkdir -p "$NEW/debs/partial"
+    [ "$(id -u)" != 0 ] || apt-get -q update || return
+    apt-get -q install --download-only -y --no-install-recommends -o Debug::NoLocking=1 \
+        -o Dir::Cache::archives="$NEW/debs" "$@" || return
+    for deb in "$NEW"/debs/*.deb; do dpkg -x "$deb" "$NEW" || return; done
+    rm -rf "$NEW/debs"
+}
+
+# fill_browser: Chromium, and in bin a program that starts it where it was unpacked.
+fill_browser() {
+    fill_debian chromium || return
+    mkdir "$NEW/bin" || return
+    cat >"$NEW/bin/chromium" <<'END'
+#!/bin/sh
+root=$(dirname "$(dirname "$(readlink -f "$0")")")
+for folder in "$root"/usr/lib/*-linux-gnu* "$root"/lib/*-linux-gnu*; do
+    LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+done
+export LD_LIBRARY_PATH
+exec "$root/usr/lib/chromium/chromium" "$@"
+END
+    chmod +x "$NEW/bin/chromium"
+    "$NEW/bin/chromium" --version
+}
+
+# ensure_browser: a Chromium in PATH for the tests of /docs and of the playground: the machine's, or
+# Debian's unpacked in the cache folder. They are skipped only where neither can be had.
 ensure_browser() {
+    local folder="$CACHE/chromium" log="$CACHE/chromium.log"
     command -v chromium chromium-browser google-chrome >/dev/null && return
-    if [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        say "there is no Chromium: the test of /docs will be skipped (Debian's package: chromium)"
-        return
+    if [ ! -e "$folder" ]; then
+        say "unpacking Chromium in $folder (a minute, once)"
+        if ! (made_whole "$folder" fill_browser) >"$log" 2>&1; then
+            tail -n 5 "$log" >&2
+            say "Chromium cannot be had: the browser's tests will be skipped"
+            return
+        fi
     fi
-    say "installing Chromium (a minute)"
-    if ! (apt-get update && DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends chromium) >"$CACHE/chromium.log" 2>&1; then
-        tail -n 5 "$CACHE/chromium.log" >&2
-        say "Chromium cannot be installed: the test of /docs will be skipped"
-    fi
+    export PATH="$folder/bin:$PATH"
 }
 
 # Those of docs/clients.md that run on Node.
