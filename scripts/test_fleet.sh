@@ -88,9 +88,9 @@ ensure_programs
 TEST=("$PYTHON" -m pytest -q -rs)
 RELEASES=(tests/fleet/test_release.py)
 OTHERS=(tests/fleet/test_watching.py tests/fleet/test_chart.py)
-# A release is mostly compressed, and takes what all others leave. The tests with proxies look at
-# latencies, so the others give way to them, too.
-beside "fleet: releases" nice -n 19 "${TEST[@]}" "${RELEASES[@]}"
+# The tests with proxies look at latencies, so the others give way to them; no more than that, since
+# the whole run would wait for a release that gets only what all other steps leave.
+beside "fleet: releases" nice -n 5 "${TEST[@]}" "${RELEASES[@]}"
 beside "fleet: Prometheus and Kubernetes" nice -n 5 "${TEST[@]}" "${OTHERS[@]}"
 beside "fleet: proxies and capacity" "${TEST[@]}" tests/fleet \
     "${RELEASES[@]/#/--ignore=}" "${OTHERS[@]/#/--ignore=}"
