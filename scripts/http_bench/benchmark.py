@@ -19,6 +19,8 @@ from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver,
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
 OPEN_PARTS_SMALL = (0.5, 0.9)
+PROMISES_MS = (25, 50, 100)
+"""Of single texts, by --interactive-p99-ms."""
 SMALL_CEILING_TEXTS = 16
 CEILING_TEXTS = 600
 """What `duovec bench` runs 16 times in a minute or two."""
@@ -52,6 +54,7 @@ class Outcome:
     def measure(self) -> None:
         """All servers; the ceiling before and after duovec's own loads."""
         self._own()
+        self._promises()
         self._fake()
         self.figures = figures.judge(self.rows, self.seen)
 
@@ -124,6 +127,17 @@ class Outcome:
                     self.seen["real_per_padded"] = real / padded if padded else math.nan
             if modes:
                 self.seen["resident_mb_throughput"] = started[THROUGHPUT].resident_megabytes()
+
+    def _promises(self) -> None:
+        """Single texts beside bulk, whose batches are cut to what single texts saw before."""
+        for promised in PROMISES_MS:
+            name = f"duovec, {promised} ms promised"
+            arguments = ["--interactive-p99-ms", str(promised)]
+            with servers.duovec([*self._typed.arguments, *arguments]) as server:
+                target = Target(server.url)
+                if not self._typed.small:
+                    self._driver.mixed(name, target)
+                self.rows += self._driver.mixed(name, target)
 
     def _fake(self) -> None:
         """An engine that takes no time: what is left is the server."""
