@@ -310,6 +310,9 @@ impl<T: Clone> SchedulerState<T> {
         let NewRequest { tokens, digests, vectors, priority, deadline, .. } = new;
         let items = self.next..self.next + tokens.len() as u64;
         self.counts.accepted += tokens.len() as u64;
+        if priority == Priority::Interactive {
+            self.note_interactive(now);
+        }
         let turns = self.turns(now, new, sources);
         for (place, turn) in turns.into_iter().enumerate() {
             let (tokens, content) = (tokens[place], contents[place].clone());
@@ -363,10 +366,10 @@ impl<T: Clone> SchedulerState<T> {
     fn expire(&mut self, now: Moment) {
         while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
         {
-            let interactive = self.items[&item].priority == Priority::Interactive;
+            let Item { priority, turn, .. } = self.items[&item];
             let content = self.remove_waiting(item).expect("an item with a deadline waits");
-            if interactive {
-                self.note_promise(false);
+            if priority == Priority::Interactive {
+                self.note_promise(turn, false);
             }
             self.counts.expired += 1;
             self.effects.expired.push((item, content));

@@ -220,7 +220,7 @@ impl<T: Clone> SchedulerState<T> {
     /// free.
     fn next_lane(&self, now: Moment, taken: &[bool]) -> Option<usize> {
         let LaneTree { all, cores, .. } = &self.lanes;
-        if self.is_bulk_held() {
+        if self.is_bulk_held(now) {
             return None;
         }
         let free: Vec<usize> =

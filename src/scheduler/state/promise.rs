@@ -4,9 +4,10 @@
 //! part of the promised time at most. A bulk text that takes longer on its own leaves another lane
 //! free, unless nothing else runs.
 //!
-//! The part follows what interactive items saw. Each that took longer than promised makes it a
-//! twentieth smaller, each other one makes it a little larger: so that about one in 200 misses.
-//! What bulk items are owed of the workers' time they get all the same.
+//! The part follows what interactive items saw. Each that took longer than promised while bulk ran
+//! makes it a twentieth smaller, each other one makes it a little larger: so that about one in 200
+//! misses. What bulk items are owed of the workers' time they get all the same. When no interactive
+//! item has come for `REST`, nothing is kept back for one: the first one behind a pause may miss.
 //!
 //! | 50 ms are promised | part | longest bulk batch |
 //! |---|---|---|
@@ -30,12 +31,26 @@ const MISSED_FACTOR: f64 = 0.95;
 /// The part grows by it with an item that kept the promise.
 const KEPT_STEP: f64 = 1e-4;
 
+/// Without an interactive item for so long, bulk runs as it likes.
+const REST: Duration = Duration::from_secs(10);
+
 /// What was promised, and what follows for bulk items.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise {
     p99: Duration,
     /// Of the promised time, for a batch of bulk items.
     part: f64,
+    /// When an interactive item came last; `None` before the first one.
+    came: Option<Moment>,
+    /// When a batch that bulk items led ended last.
+    bulk_ended: Moment,
+}
+
+impl Promise {
+    /// Whether interactive items come.
+    fn is_asked(&self, now: Moment) -> bool {
+        self.came.is_some_and(|came| now.since(came) < REST)
+    }
 }
 
 /// What became of the promise.
@@ -54,40 +69,57 @@ pub struct PromiseFigures {
 impl<T: Clone> SchedulerState<T> {
     /// Promises interactive items a time from their submission to their rows.
     pub fn set_promise(&mut self, p99: Duration) {
-        self.promise = Some(Promise { p99, part: FIRST_PART });
+        let (came, bulk_ended) = (None, Moment::START);
+        self.promise = Some(Promise { p99, part: FIRST_PART, came, bulk_ended });
     }
 
     /// What became of the promise.
     pub fn promise(&self) -> PromiseFigures {
-        let Some(Promise { p99, part }) = self.promise else { return PromiseFigures::default() };
+        let Some(Promise { p99, part, .. }) = self.promise else {
+            return PromiseFigures::default();
+        };
         let [kept, missed] = self.kept_and_missed;
         PromiseFigures { p99, bulk_batch: p99.mul_f64(part), kept, missed }
     }
 
+    /// An interactive item comes.
+    pub(super) fn note_interactive(&mut self, now: Moment) {
+        if let Some(promise) = &mut self.promise {
+            promise.came = Some(now);
+        }
+    }
+
     /// The items of a batch that ran have their rows now.
     pub(super) fn note_times(&mut self, now: Moment, ran: &RunningBatch) {
-        let Some(Promise { p99, .. }) = self.promise else { return };
+        let Some(promise) = &mut self.promise else { return };
+        let first = ran.items.first().and_then(|(_, item)| self.items.get(item));
+        if first.is_some_and(|item| item.priority == Priority::Bulk) {
+            promise.bulk_ended = now;
+        }
+        let p99 = promise.p99;
         for (_, item) in &ran.items {
             let Some(item) = self.items.get(item) else { continue };
             if item.priority == Priority::Interactive && !item.cancelled {
-                self.note_promise(now.since(item.turn) <= p99);
+                self.note_promise(item.turn, now.since(item.turn) <= p99);
             }
         }
     }
 
-    /// The promise was kept for an interactive item, or it was not.
-    pub(super) fn note_promise(&mut self, is_kept: bool) {
+    /// The promise was kept for an interactive item of this turn, or it was not.
+    pub(super) fn note_promise(&mut self, turn: Moment, is_kept: bool) {
         let Some(promise) = &mut self.promise else { return };
-        promise.part = match is_kept {
-            true => (promise.part + KEPT_STEP).min(1.0),
-            false => (promise.part * MISSED_FACTOR).max(PART_MIN),
-        };
+        if is_kept {
+            promise.part = (promise.part + KEPT_STEP).min(1.0);
+        } else if promise.bulk_ended > turn {
+            promise.part = (promise.part * MISSED_FACTOR).max(PART_MIN);
+        }
         self.kept_and_missed[usize::from(!is_kept)] += 1;
     }
 
     /// Longest predicted time of a bulk batch on the narrowest lanes, without a correction.
-    pub(super) fn bulk_us(&self) -> f64 {
-        self.promise.map_or(f64::INFINITY, |Promise { p99, part }| {
+    pub(super) fn bulk_us(&self, now: Moment) -> f64 {
+        let asked = self.promise.filter(|promise| promise.is_asked(now));
+        asked.map_or(f64::INFINITY, |Promise { p99, part, .. }| {
             p99.as_secs_f64() * 1e6 * part / self.cost().correction()
         })
     }
@@ -101,7 +133,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Whether nothing waits but what is held.
-    pub(super) fn is_bulk_held(&self) -> bool {
-        self.holds_long_bulk(&self.taken()) && self.waiting.is_long_bulk(self.bulk_us())
+    pub(super) fn is_bulk_held(&self, now: Moment) -> bool {
+        self.holds_long_bulk(&self.taken()) && self.waiting.is_long_bulk(self.bulk_us(now))
     }
 }

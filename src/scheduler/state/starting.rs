@@ -61,7 +61,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || !self.may_start(now, worker) {
             return None;
         }
-        let (tokens, bulk_us) = (self.share(worker), self.bulk_us());
+        let (tokens, bulk_us) = (self.share(worker), self.bulk_us(now));
         let holds_long_bulk = self.holds_long_bulk(&self.taken());
         let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us, holds_long_bulk })?;
         let owed = &mut self.workers[worker].owed_batches;

@@ -2,6 +2,8 @@
 
 use super::closed_loop::{ClosedLoop, MEASURED, Seen};
 use super::*;
+use crate::batch::Priority;
+use crate::scheduler::state::PromiseFigures;
 
 /// Two clients of single texts beside four of bulk requests.
 fn run(cores: usize, promised_ms: Option<u64>) -> Seen {
@@ -25,5 +27,35 @@ fn single_texts_keep_the_promise_and_bulk_gets_what_it_leaves() {
             before = seen.bulk_per_s;
         }
         assert!(free.p99_ms > 40.0 && before > 0.97 * free.bulk_per_s, "{free:?} {before}");
+    }
+}
+
+#[test]
+fn a_promise_costs_nothing_while_no_single_text_comes() {
+    let bulk_per_s = |promise| {
+        let clients = ClosedLoop::new(MEASURED, Lane::tree(&[2], &[1, 2]), 4, 1);
+        clients.beside_bulk(4, promise).run(Duration::from_secs(20)).bulk_per_s
+    };
+    assert_eq!(bulk_per_s(Some(Duration::from_millis(20))), bulk_per_s(None));
+}
+
+#[test]
+fn only_what_misses_the_promise_beside_bulk_cuts_bulk() {
+    let at = |ms| Moment::START + Duration::from_millis(ms);
+    for (beside_bulk, longest_us) in [(false, 10_000), (true, 9_500)] {
+        let mut state = idle(&[1], &[1]);
+        state.set_promise(Duration::from_millis(10));
+        if beside_bulk {
+            let bulk = NewRequest { priority: Priority::Bulk, ..NewRequest::of(&[500], at(1000)) };
+            state.submit(at(0), bulk, &[()]).expect("there is room");
+            assert!(state.ask_for_work(at(0), 0).is_some());
+        }
+        let single = NewRequest::of(&[20], at(1000));
+        state.submit(at(1), single, &[()]).expect("there is room");
+        state.complete_batch(at(70), 0, &[], false);
+        assert!(state.ask_for_work(at(70), 0).is_some());
+        state.complete_batch(at(80), 0, &[], false);
+        let PromiseFigures { bulk_batch, kept, missed, .. } = state.promise();
+        assert_eq!((bulk_batch.as_micros(), kept, missed), (longest_us, 0, 1));
     }
 }
