@@ -12,7 +12,7 @@ import pytest
 from export_snapshots import Pickle
 
 from default_package.errors import PackageError
-from model_export import safetensors_file, torch_file
+from model_export import safetensors_file, torch_file, torch_pickle
 
 VALUES = {
     "a.weight": np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 8,
@@ -123,19 +123,34 @@ def test_a_malicious_pickle_is_refused_and_never_runs(tmp_path: Path) -> None:
         (b"(ios\nsystem\n.", "uses INST"),
         (b"\x80\x04}\x81.", "uses NEWOBJ"),
         (b"\x82\x01.", "uses EXT1"),
-        (b"\x80\x02]X\x01\x00\x00\x00aNs.", "something that is no table"),
-        (b"\x80\x02}Na.", "something that is no list"),
+        (b"\x80\x02]X\x01\x00\x00\x00aNs.", "malformed"),
+        (b"\x80\x02}Na.", "malformed"),
         (b"\x80\x02X\x01\x00\x00\x00aQ.", "malformed"),
         (b"\x80\x02NNN\x87Q.", "refers to something that is no storage"),
-        (Pickle().symbol("torch", "FloatStorage").raw(b")R.").data, "calls what is no function"),
-        (Pickle().text("a").raw(b")R.").data, "calls what is no function"),
+        (Pickle().symbol("torch", "FloatStorage").raw(b")R.").data, "malformed"),
+        (Pickle().text("a").raw(b")R.").data, "malformed"),
         (Pickle().symbol("torch._utils", "_rebuild_tensor_v2").raw(b")R.").data, "malformed"),
+        # It would make room for 2^32 objects.
+        (b"\x80\x02}r\xff\xff\xff\xff.", "malformed"),
     ],
 )
 def test_a_pickle_that_is_no_table_is_refused(tmp_path: Path, pickle: bytes, message: str) -> None:
     path = tmp_path / "model.bin"
     snapshots.write_archive(path, pickle, {})
     with pytest.raises(PackageError, match=message):
+        torch_file.read(path)
+
+
+@pytest.mark.parametrize("by_attribute", [False, True])
+@pytest.mark.parametrize("symbol", torch_pickle.NAMES)
+def test_a_pickle_cannot_change_what_it_names(
+    tmp_path: Path, symbol: tuple[str, str], *, by_attribute: bool
+) -> None:
+    path = tmp_path / "model.bin"
+    state = Pickle().text("__call__").number(1).raw(b"s").data[2:]
+    state = b"N}" + state + b"\x86" if by_attribute else b"}" + state
+    snapshots.write_archive(path, Pickle().symbol(*symbol).raw(state + b"b.").data, {})
+    with pytest.raises(PackageError, match="malformed"):
         torch_file.read(path)
 
 
