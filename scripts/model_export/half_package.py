@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -52,7 +51,7 @@ def add(package: Path, precision: Precision) -> None:
 
     Until the new one is whole and checked the old one stays as it is.
     """
-    manifest.read(package)
+    content = manifest.read(package)
     name = graph_name(precision)
     with command.working_folder(package) as work:
         twin = work / "package"
@@ -62,34 +61,13 @@ def add(package: Path, precision: Precision) -> None:
         for path in package.iterdir():
             if path.name != manifest.NAME and not path.name.startswith(name):
                 os.link(path, twin / path.name)
-        (twin / manifest.NAME).write_bytes((package / manifest.NAME).read_bytes())
-        _enter(twin, precision)
+        known = {k: v for k, v in content["files"].items() if not k.startswith(name)}
+        added = {path.name: manifest.entry(path) for path in twin.glob(f"{name}*")}
+        content["files"] = dict(sorted((known | added).items()))
+        runtime = Runtime(twin / name, "f32")
+        verify.check_canary(runtime, content, verify.LIMITS[precision])
+        manifest.save(content, twin / manifest.NAME)
         command.put_in_place(twin, package, work)
-
-
-def add_in_place(folder: Path, precision: Precision) -> None:
-    """For a maker of packages, on a folder that nobody reads yet, after its manifest is written."""
-    write(folder / SINGLE_NAME, folder / graph_name(precision), precision)
-    _enter(folder, precision)
-
-
-def _enter(folder: Path, precision: Precision) -> None:
-    """Checks the graph and lists it in the manifest."""
-    name = graph_name(precision)
-    content = manifest.read(folder)
-    names = {path.name for path in folder.iterdir() if path.name.startswith(name)}
-    known = {k: v for k, v in content["files"].items() if not k.startswith(name)}
-    content["files"] = dict(
-        sorted((known | {n: manifest.entry(folder / n) for n in names}).items())
-    )
-    check(folder / name, precision, content)
-    manifest.save(content, folder / manifest.NAME)
-
-
-def check(path: Path, precision: Precision, content: dict[str, Any]) -> None:
-    """The graph against the golden numbers of the manifest."""
-    runtime = Runtime(path, "f32")
-    verify.check_canary(runtime, content, verify.LIMITS[precision])
 
 
 def write(source: Path, target: Path, precision: Precision) -> None:

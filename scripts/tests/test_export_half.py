@@ -9,10 +9,8 @@ from export_packages import RANDOM, check_files, digests, manifest_of, run
 
 from default_package import weight_store
 from default_package.checks import cosine
-from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from default_package.weight_store import TENSOR_BYTES_MIN
-from model_export import half_package
 from model_export.choices import Precision
 from model_export.verify import LIMITS
 
@@ -52,7 +50,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
 ) -> None:
     out = tmp_path / "mine"
     monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", 512)
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
     for _ in range(2):
         assert run(monkeypatch, "--fp16-of-package", out) == 0
         check_files(out)
@@ -69,6 +67,8 @@ def test_a_failed_f16_graph_leaves_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "engines" / "mine"
+    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
+    single = (out / "model.onnx").read_bytes()
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
     whole = digests(out)
     assert run(monkeypatch, "--fp16-of-package", out) == 1
@@ -83,24 +83,14 @@ def test_a_failed_f16_graph_leaves_the_package(
     assert run(monkeypatch, "--fp16-of-package", out) == 1
     assert "cannot be read" in capsys.readouterr().err
     manifest = manifest_of(out)
+    canary = manifest["canary"] | {"dense": [1.0] + [0.0] * 15}
+    (out / "manifest.json").write_text(json.dumps(manifest | {"canary": canary}))
+    (out / "model.onnx").write_bytes(single)
+    assert run(monkeypatch, "--fp16-of-package", out) == 1
+    assert "dense vector of the canary" in capsys.readouterr().err
     (out / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))
     assert run(monkeypatch, "--fp16-of-package", out) == 1
     assert "has format_version 1, 2 is needed: make it again with" in capsys.readouterr().err
     assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
     assert "manifest.json is missing: name the folder of a package" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["engines"]
-
-
-def test_adding_in_place_serves_other_makers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
-    half_package.add_in_place(out, Precision.FP16)
-    check_files(out)
-    assert "model.fp16.onnx" in manifest_of(out)["files"]
-    manifest = manifest_of(out)
-    manifest["canary"]["dense"][0] += 0.5
-    (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(PackageError, match="dense vector of the canary"):
-        half_package.add_in_place(out, Precision.FP16)
