@@ -5,6 +5,7 @@ answer is JSON on standard output, or one line with the reason why there is none
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -53,7 +54,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     typed = parser.parse_args()
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         print("PyTorch is not here")
         return 1

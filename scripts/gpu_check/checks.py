@@ -129,7 +129,8 @@ class Checks(Programs):
 
     def start(self, package: Path) -> None:
         """What a start is made of, and what the graphs take of it and of the GPU's memory."""
-        rows, stages, said = [], [], []
+        rows, stages = [], []
+        said: list[tuple[float, str]] = []
         for name, more in {"with graphs": (), "without": ("--cuda-graph-tokens", "0")}.items():
             with self.serve(package, *more) as server:
                 figures = server.figures()
@@ -146,8 +147,6 @@ class Checks(Programs):
     def graphs(self, package: Path) -> None:
         """Captured graphs against plain runs."""
         bench = self.bench(package, "--compare-graphs", "--no-table", "--ms-per-shape", "50")
-        if bench is None:
-            raise RuntimeError("duovec bench --compare-graphs gave no report")
         graphs = bench["graphs"]
         text = (
             f"{graphs['captured']} of {graphs['buckets']} buckets captured, largest difference to "
@@ -155,10 +154,11 @@ class Checks(Programs):
         )
         self.report.check(graphs["equal"] and graphs["refused"] == 0, text)
 
-    def shapes(self, package: Path) -> None:
-        """The table of shapes."""
-        bench = self.bench(package)
-        if self.report.check(bench is not None, "every shape is measured"):
+    def shapes(self, package: Path, only: str | None = None) -> None:
+        """The table of all shapes, or only of some."""
+        bench = self.bench(package, *(("--shapes", only) if only else ()))
+        what = "some shapes are" if only else "every shape is"
+        if self.report.check(bool(bench["shapes"]), f"{what} measured"):
             tables.shapes(self.report, bench)
 
     def layers(self, package: Path) -> None:
@@ -186,8 +186,7 @@ class Checks(Programs):
         if done.returncode != 0:
             raise SkipSection((done.stdout.strip() or done.stderr.strip()[-200:]) or "no PyTorch")
         torch = json.loads(done.stdout)
-        own = self.bench(package, "--shapes", BASELINE_SHAPES)
-        tables.beside_pytorch(self.report, torch, own)
+        tables.beside_pytorch(self.report, torch, self.bench(package, "--shapes", BASELINE_SHAPES))
 
     def sanitizer(self, package: Path) -> None:
         """NVIDIA's checker of memory accesses, where it is installed."""

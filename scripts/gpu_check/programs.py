@@ -8,15 +8,11 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from gpu_check.limit import Limit
 from gpu_check.report import Report
 from gpu_check.server import READY_SECONDS_MAX, Server
-
-if TYPE_CHECKING:
-    # Python 3.10 has no such name.
-    from typing import Self
 
 #: In the order in which they are taken.
 FLAVOURS = ("tensorrt", "tensorrt-rtx")
@@ -35,7 +31,7 @@ class Programs:
         self.flavour: str = typed.flavour or FLAVOURS[-1]
         self.library_dir: Path | None = typed.library_dir
 
-    def with_faults(self, faults: str) -> Self:
+    def with_faults(self, faults: str) -> Programs:
         """The same checks with the stand-ins told something more."""
         told = copy.copy(self)
         before = self.environment.get(FAULTS)
@@ -79,10 +75,10 @@ class Programs:
         code = server.stop()
         self.report.check(code == 0, f"it drains and ends with exit code {code}")
 
-    def bench(self, package: Path, *more: str) -> dict | None:
-        """The report of `duovec bench`, or nothing when there is none."""
+    def bench(self, package: Path, *more: str) -> dict[str, Any]:
+        """The report of `duovec bench`."""
         done = self.run("bench", str(package), "--engine", self.flavour, "--json", *more)
         if not done.stdout.strip():
-            self.report.code(done.stderr)
-            return None
-        return json.loads(done.stdout)
+            raise RuntimeError(f"duovec bench gave no report: {done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found

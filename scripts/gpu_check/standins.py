@@ -23,7 +23,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gpu_check import tables
 from gpu_check.libraries import PACKAGE
 from gpu_check.report import SkipSection
 from gpu_check.server import request
@@ -100,7 +99,8 @@ def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
         "captures beside each other": lambda package: captures(own, package),
         "graphs": own.graphs,
         "start": own.start,
-        "shapes": lambda package: shapes(own, package),
+        # What launches and copies take: the kernels themselves have almost nothing to do.
+        "shapes": lambda package: own.shapes(package, SHAPES),
         "a kernel that faults": lambda package: fault(own, package),
         "memory accesses": own.sanitizer,
     }
@@ -118,13 +118,6 @@ def captures(own: Checks, package: Path) -> None:
         status, deep = server.get("/health/deep")
         own.report.check(status == 200, f"every worker gives the canary's numbers: {deep}")
         own.stop(server)
-
-
-def shapes(own: Checks, package: Path) -> None:
-    """What launches and copies take: the kernels themselves have almost nothing to do."""
-    bench = own.bench(package, "--shapes", SHAPES)
-    if own.report.check(bench is not None, "some shapes are measured"):
-        tables.shapes(own.report, bench)
 
 
 def fault(own: Checks, package: Path) -> None:
