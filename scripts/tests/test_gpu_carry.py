@@ -1,4 +1,4 @@
-"""What a machine with a GPU needs for its check is carried there in parts."""
+"""What a machine with a GPU needs for its check is carried there in parts, and found there."""
 
 from __future__ import annotations
 
@@ -6,44 +6,65 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from program_files import program
 
 SCRIPTS = Path(__file__).resolve().parents[1]
+#: A binary that opens what is in the folder that it is told, and whose engine has no GPU.
+BINARY = """
+echo "$@" >>"$CALLS"
+[ "$1" != check ] || while [ $# -gt 0 ]; do
+    if [ "$1" = --tensorrt-library-dir ]; then
+        [ ! -e "$2/libnvinfer.so.11" ] || echo "ok    library tensorrt: 11.4.0"
+        [ ! -e "$2/libtensorrt_rtx.so.1" ] || echo "ok    library tensorrt-rtx: 1.7.1"
+    fi
+    shift
+done
+[ "$1" = --version ]
+"""
 
 
-def carry(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """What is carried of a package with a file that cannot be packed small."""
-    package = tmp_path / "model"
-    package.mkdir(exist_ok=True)
-    (package / "manifest.json").write_text("{}")
+def carry(tmp_path: Path, *libraries: str) -> subprocess.CompletedProcess[str]:
+    """Carries libraries of these names, and a package with a file that cannot be packed small."""
+    package = tmp_path / "a model"
+    package.mkdir()
+    (package / "manifest.json").write_text('{"hidden_size": 384}')
     (package / "model.onnx").write_bytes(os.urandom(5 << 19))
-    binary = program(tmp_path / "bin/duovec", "echo it runs")
-    program(tmp_path / "standins/libnvinfer.so.11", "")
-    words = ["--out", str(tmp_path / "out"), "--binary", str(binary), "--package", str(package)]
-    words += ["--standins", str(tmp_path / "standins")]
-    command = ["bash", str(SCRIPTS / "gpu_carry.sh"), *words, *more]
+    more = ("libz.so.1", "libcudart.so.13", "cuda/libcudart.so.13", "standins/libother.so.1")
+    for name in (*libraries, *more):
+        program(tmp_path / "lib" / name, "")
+    words = ["--out", tmp_path / "out", "--package", package, "--library-dir", tmp_path / "lib"]
+    words += ["--binary", program(tmp_path / "bin/duovec", BINARY), "--part-mib", "1"]
+    words += ["--cuda-library-dir", tmp_path / "lib/cuda", "--standins", tmp_path / "lib/standins"]
+    command = ["bash", SCRIPTS / "gpu_carry.sh", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def unpack(tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Puts the parts together in `there it is`."""
+    command = ["sh", "out/unpack.sh", "there it is"]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
 def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
-    done = carry(tmp_path, "--part-mib", "1")
+    done = carry(tmp_path, "libnvinfer.so.11")
     assert done.returncode == 0, done.stderr
     parts = sorted((tmp_path / "out").glob("part-*"))
     assert len(parts) >= 3
     assert max(part.stat().st_size for part in parts) <= 1 << 20
-    unpack = ["sh", str(tmp_path / "out/unpack.sh"), str(tmp_path / "there")]
-    subprocess.run(unpack, check=True, capture_output=True)
-    there = tmp_path / "there"
-    model = (there / "engines/model/model.onnx").read_bytes()
-    assert model == (tmp_path / "model/model.onnx").read_bytes()
-    for carried in ["third_party/standins/libnvinfer.so.11", "tests/fixtures/tiny/manifest.json"]:
-        assert (there / carried).exists()
-    ran = subprocess.run([there / "target/release/duovec"], capture_output=True, check=True)
-    assert ran.stdout == b"it runs\n"
+    unpack(tmp_path)
+    there = tmp_path / "there it is"
+    for carried, original in [
+        ("engines/a model/model.onnx", tmp_path / "a model/model.onnx"),
+        ("target/release/duovec", tmp_path / "bin/duovec"),
+        ("third_party/standins/libother.so.1", tmp_path / "lib/standins/libother.so.1"),
+        ("tests/fixtures/tiny/manifest.json", SCRIPTS.parent / "tests/fixtures/tiny/manifest.json"),
+    ]:
+        assert (there / carried).read_bytes() == original.read_bytes()
     helped = subprocess.run([there / "scripts/gpu_check.sh", "--help"], capture_output=True)
     assert helped.returncode == 0, helped.stderr
     parts[1].write_bytes(parts[1].read_bytes()[:-1])
-    again = subprocess.run(unpack, capture_output=True, text=True, check=False)
+    again = unpack(tmp_path)
     assert again.returncode == 1
     assert "a part is missing or damaged" in again.stderr
 
@@ -54,3 +75,41 @@ def test_parts_of_different_packings_do_not_mix(tmp_path: Path) -> None:
     done = carry(tmp_path)
     assert done.returncode == 1
     assert "is not empty" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("libraries", "flavour"),
+    [
+        (["libnvinfer.so.11", "libnvonnxparser.so.11"], "tensorrt"),
+        (["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"], "tensorrt-rtx"),
+        (["libnvinfer.so.11", "libtensorrt_rtx.so.1"], "tensorrt"),
+    ],
+)
+def test_carried_libraries_are_taken_by_the_printed_command(
+    tmp_path: Path, libraries: list[str], flavour: str
+) -> None:
+    done = carry(tmp_path, *libraries)
+    assert done.returncode == 0, done.stderr
+    printed = unpack(tmp_path).stdout.splitlines()[-1]
+    calls = tmp_path / "calls"
+    environment = os.environ | {"CALLS": str(calls)}
+    ran = subprocess.run(["sh", "-c", printed], env=environment, capture_output=True, text=True)
+    there = tmp_path / "there it is"
+    report = (there / "gpu-report.md").read_text()
+    assert ran.returncode == 1, ran.stderr
+    folder = there / "third_party" / flavour / "lib"
+    assert f"\nLibrary: {flavour} 1" in report
+    assert f", {folder}\n" in report
+    assert not (folder / "libz.so.1").exists()
+    assert (folder / "libcudart.so.13").exists() == (flavour == "tensorrt")
+    assert "did not come to its end" not in report
+    plan = f"check engines/a model --engine {flavour} --log-level warn"
+    cuda = there / "third_party/cuda/lib"
+    named = f"{plan} --tensorrt-library-dir {folder} --cuda-library-dir {cuda}\n"
+    assert named in calls.read_text()
+
+
+def test_a_folder_without_libraries_of_tensorrt_is_not_carried(tmp_path: Path) -> None:
+    done = carry(tmp_path)
+    assert done.returncode == 1
+    assert "has neither libnvinfer.so.* nor libtensorrt_rtx.so.*" in done.stderr
