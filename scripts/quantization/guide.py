@@ -18,8 +18,6 @@ GUIDE = "installation-guide"
 LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
 SECTIONS_MAX = 120
 """Of each language."""
-SPLIT = "test"
-"""No head and no hybrid was ever chosen on it."""
 SEED = "guides"
 PASSAGES_PER_SECTION = 3
 HEADING_TOKENS_MIN = 3.0
@@ -129,7 +127,7 @@ def make(found: list[packages.Unpacked]) -> Collection:
                 continue
             if kind == "heading" and lang != "en" and original and text == original.heading:
                 continue  # nobody has translated it
-            query = Query(SPLIT, lang, lang, kind, key, text, own)
+            query = Query(lang, lang, kind, key, text, own)
             collection.queries.append(query)
             collection.queries += _abroad(query, numbers)
     return collection
@@ -192,7 +190,7 @@ def add_passages(sections: Sections, collection: Collection) -> Numbers:
                 continue
             taken[lang] += 1
             first = len(collection.passages)
-            collection.passages += [Passage(SPLIT, lang, key, text) for text in texts]
+            collection.passages += [Passage(lang, key, text) for text in texts]
             numbers[key, lang] = tuple(range(first, len(collection.passages)))
             seen.update(texts)
     return numbers

@@ -1,8 +1,4 @@
-"""Manual pages in eleven languages, split by page name.
-
-The default package's sparse head was trained on pages of the split `train`, and chosen on
-`validation`; pages of `test` measure.
-"""
+"""Manual pages in eleven languages that the default package's head was not trained or chosen on."""
 
 from __future__ import annotations
 
@@ -31,8 +27,8 @@ PACKAGES = (
 )
 GROUPS_MAX = 600
 """Page names that are read, those in most languages first; what two CPU cores embed in minutes."""
-TRAIN_BELOW, VALIDATION_FROM, TEST_FROM = 0.15, 0.62, 0.78
-"""Shares of the names. Those between the first two are left out."""
+HELD_OUT_FROM = 0.78
+"""Share of the names: the head was made with those below."""
 SEED = "manual pages"
 PASSAGES_PER_PAGE = 6
 HEADINGS_PER_PAGE = 2
@@ -43,14 +39,14 @@ THREADS = 2
 
 
 def make(found: list[packages.Unpacked]) -> Collection:
-    """Reads, splits and pairs; the same packages give the same collection."""
+    """Reads and pairs; the same packages give the same collection."""
     by_name = {package.name: package for package in found}
     renderer = by_name[packages.RENDERER].root / "usr/bin/mandoc"
     return assemble(read_pages(found, renderer))
 
 
 def assemble(pages: list[Page]) -> Collection:
-    """Splits by name and pairs; the order of the pages counts."""
+    """Pairs the pages that are held out; the order of the pages counts."""
     groups = unite(pages)
     boilerplate = {
         lang: passages.repeated(page.blocks for page in pages if page.lang == lang)
@@ -58,10 +54,11 @@ def assemble(pages: list[Page]) -> Collection:
     }
     collection = Collection()
     seen: set[str] = set()
-    entries = [
-        Entry(page, groups[page.stem], boilerplate[page.lang], collection, seen) for page in pages
-    ]
-    entries = [entry for entry in entries if entry.numbers]
+    entries = []
+    for page in pages:
+        texts = new_texts(page, boilerplate[page.lang], seen)
+        if texts and is_held_out(groups[page.stem]):
+            entries.append(Entry(page, groups[page.stem], texts, collection))
     for entry in entries:
         collection.queries.extend(entry.own_queries())
     for source, target in counterparts(entries):
@@ -69,12 +66,25 @@ def assemble(pages: list[Page]) -> Collection:
     return collection
 
 
-def split_of(group: str) -> str:
-    """Which side all pages of one group are on."""
-    at = share(group, SEED)
-    if at < VALIDATION_FROM:
-        return "train" if at < TRAIN_BELOW else "left out"
-    return "validation" if at < TEST_FROM else "test"
+def is_held_out(group: str) -> bool:
+    """The same for all pages of one group."""
+    return share(group, SEED) >= HELD_OUT_FROM
+
+
+def new_texts(page: Page, boilerplate: set[str], seen: set[str]) -> list[tuple[str, str]]:
+    """Headings with passages of a page, which are put into `seen`.
+
+    What is there is of pages before: a copy would be a second right answer.
+    """
+    texts = []
+    # The first section is the synopsis.
+    for section in page.sections[1:]:
+        good = [b for b in section.blocks if b not in boilerplate and passages.is_prose(b)]
+        texts += [(section.heading, text) for text in passages.merge(good)]
+    texts = [t for t in texts if t[1] not in seen and passages.is_in_language(t[1], page.lang)]
+    chosen = passages.spread(texts, PASSAGES_PER_PAGE)
+    seen.update(text for _, text in chosen)
+    return chosen
 
 
 def read_pages(found: list[packages.Unpacked], renderer: Path) -> list[Page]:
@@ -122,22 +132,14 @@ class Entry:
     """One page with the passages that it gave to the collection."""
 
     def __init__(
-        self, page: Page, group: str, boilerplate: set[str], into: Collection, seen: set[str]
+        self, page: Page, group: str, texts: list[tuple[str, str]], into: Collection
     ) -> None:
-        """`seen`: texts that other pages gave already; a copy would be a second right answer."""
-        self.page, self.group, self.split = page, group, split_of(group)
+        self.page, self.group = page, group
         self._collection = into
-        texts = []
-        # The first section is the synopsis.
-        for section in page.sections[1:]:
-            good = [b for b in section.blocks if b not in boilerplate and passages.is_prose(b)]
-            texts += [(section.heading, text) for text in passages.merge(good)]
-        texts = [t for t in texts if t[1] not in seen and passages.is_in_language(t[1], page.lang)]
         self.headings: dict[str, list[int]] = defaultdict(list)
-        for heading, text in passages.spread(texts, PASSAGES_PER_PAGE):
-            seen.add(text)
+        for heading, text in texts:
             self.headings[heading].append(len(into.passages))
-            into.passages.append(Passage(self.split, page.lang, group, text))
+            into.passages.append(Passage(page.lang, group, text))
         self.numbers = tuple(i for found in self.headings.values() for i in found)
 
     def own_queries(self) -> list[Query]:
@@ -174,7 +176,7 @@ class Entry:
 
     def _query(self, target: str, kind: str, text: str, relevant: tuple[int, ...]) -> Query:
         short = passages.cut(text, QUERY_TOKENS_MAX)
-        return Query(self.split, self.page.lang, target, kind, self.group, short, relevant)
+        return Query(self.page.lang, target, kind, self.group, short, relevant)
 
 
 def options(page: Page) -> dict[str, str]:

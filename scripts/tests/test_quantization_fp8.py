@@ -27,10 +27,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     words = ["export_onnx.py", *RANDOM.split(), "--tokenizer", str(TOKENIZER), "--out", str(out)]
     monkeypatch.setattr(sys, "argv", words)
     assert export_onnx.main() == 0
-    passages = [Passage("test", lang, "page", f"a text in {lang}") for lang in ("de", "en")]
-    queries = [
-        Query("test", lang, lang, "title", "page", "a", (i,)) for i, lang in enumerate(["de", "en"])
-    ]
+    passages = [Passage(lang, "page", f"a text in {lang}") for lang in ("de", "en")]
+    queries = [Query(lang, lang, "title", "page", "a", (i,)) for i, lang in enumerate(["de", "en"])]
     both = Collection(passages, queries)
     monkeypatch.setattr(add, "collections", lambda cache: {"pages": both})
     return out

@@ -18,9 +18,9 @@ from quantization.score import Embedded, Package, Part
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:
-    passages = [Passage("test", lang, "page", lang) for lang in ("de", "en", "fr", "en")]
+    passages = [Passage(lang, "page", lang) for lang in ("de", "en", "fr", "en")]
     asked = [("en", "en", (1, 3)), ("de", "en", (3,)), ("fr", "en", (1,)), ("en", "fr", (2,))]
-    queries = [Query("test", a, b, "title", "page", a + b, right) for a, b, right in asked]
+    queries = [Query(a, b, "title", "page", a + b, right) for a, b, right in asked]
     kept = score.in_languages(Collection(passages, queries), ["de", "en"])
     assert [passage.lang for passage in kept.passages] == ["de", "en", "en"]
     assert [(query.text, query.relevant) for query in kept.queries] == [

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from debian_texts import manual_pages, packages, passages
+from debian_texts import manual_pages, passages
 from debian_texts.manual_pages import Page, Section
 from debian_texts.packages import Unpacked
-from quantization import add, guide, manuals
-from quantization.collection import Collection, Passage
+from quantization import guide, manuals
 
 RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
 
@@ -71,43 +70,32 @@ def sample() -> list[Page]:
     return pages
 
 
-def test_all_pages_of_a_name_are_on_one_side() -> None:
-    collection = manuals.assemble(sample())
-    splits: dict[str, set[str]] = {}
-    for passage in collection.passages:
-        splits.setdefault(passage.group, set()).add(passage.split)
-    assert all(len(found) == 1 for found in splits.values())
-    seen = {split for found in splits.values() for split in found}
-    assert seen == {"train", "left out", "validation", "test"}
-    groups = manuals.unite(sample())
-    assert groups["tool3"] == groups["tool17"] == groups["toolalias"]
-
-
-def test_no_text_is_in_two_splits() -> None:
+def test_all_pages_of_a_name_are_held_out_or_none() -> None:
     pages = sample()
-    pages.append(Page("en", "copy", ("copy",), "copy - c", "c", pages[0].sections))
-    collection = manuals.assemble(pages)
-    texts = [passage.text for passage in collection.passages]
-    assert len(set(texts)) == len(texts)
+    groups = manuals.unite(pages)
+    assert groups["tool3"] == groups["tool17"] == groups["toolalias"]
+    held_out = {group for group in groups.values() if manuals.is_held_out(group)}
+    assert 0 < len(held_out) < len(set(groups.values())) / 2
+    assert {passage.group for passage in manuals.assemble(pages).passages} == held_out
 
 
-def test_answers_are_in_the_split_and_language_asked_for() -> None:
+def test_a_copy_of_a_text_is_no_second_answer() -> None:
+    pages = sample()
+    before = manuals.assemble(pages).passages
+    stems = [f"copy{n}" for n in range(20)]
+    assert any(manuals.is_held_out(stem) for stem in stems)
+    pages += [Page("en", stem, (stem,), f"{stem} - c", "c", pages[0].sections) for stem in stems]
+    assert manuals.assemble(pages).passages == before
+
+
+def test_answers_are_in_the_language_asked_for() -> None:
     collection = manuals.assemble(sample())
     assert {query.kind for query in collection.queries} == {"summary", "heading", "title", "option"}
     for query in collection.queries:
         assert query.relevant
         for number in query.relevant:
             passage = collection.passages[number]
-            assert (passage.split, passage.lang) == (query.split, query.target_lang)
-            assert passage.group == query.group
-
-
-def test_a_part_renumbers_its_answers() -> None:
-    collection = manuals.assemble(sample())
-    part = collection.part("test")
-    assert {query.split for query in part.queries} == {"test"}
-    for query in part.queries:
-        assert {part.passages[i].group for i in query.relevant} == {query.group}
+            assert (passage.lang, passage.group) == (query.target_lang, query.group)
 
 
 def test_untranslated_text_is_noticed() -> None:
@@ -172,16 +160,3 @@ def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
     assert taken == {("a#1", "en"): long.strip(), ("a#3", "ja"): japanese[:23]}
     assert sections["a#1"]["en"].blocks == [rest]
     assert sections["a#2"]["en"].blocks == ["One sentence only here."]
-
-
-def test_graphs_are_measured_with_texts_that_nothing_was_chosen_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def one_of_each_split(*_: object) -> Collection:
-        return Collection([Passage(s, "en", "page", s) for s in ("train", "validation", "test")])
-
-    monkeypatch.setattr(packages, "fetch_all", lambda names, cache: [])
-    monkeypatch.setattr(manuals, "make", one_of_each_split)
-    found = add.collections(tmp_path)
-    assert found.keys() == {"installation guide", "held-out manual pages"}
-    assert [one.split for one in found["held-out manual pages"].passages] == ["test"]
