@@ -24,13 +24,10 @@ HEADING_TOKENS_MIN = 3.0
 SENTENCE_TOKENS_MIN, SENTENCE_TOKENS_MAX = 8.0, 40.0
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
 HEADINGS = {"h1", "h2", "h3", "h4", "h5"}
-BLOCKS = {"p", "li", "dd", "dt", "pre", "td", "th", "div", "tr", "ul", "ol", "table", "section"}
-INLINE = {"a", "span"}
-SKIPPED = {"head", "script", "style", "pre", "table", "aside", "footer"}
-"""Their text is no prose: code, output, lists of packages, menus."""
-SKIPPED_CLASSES = {"toc", "navheader", "navfooter", "footnotes", "sphinxsidebar", "related"}
-SKIPPED_CLASSES |= {"toctree-wrapper", "contents", "footer", "titlepage-author", "headerlink"}
-SKIPPED_CLASSES |= {"howtoget", "relatedtopics", "bascode", "pycode", "sqlcode", "noteicon"}
+BLOCKS = {"p", "li", "dd", "dt", "div", "ul", "ol"}
+SKIPPED = {"head", "pre", "table"}
+"""Their text is no prose: titles, output, lists of packages."""
+SKIPPED_CLASSES = {"toc", "navheader", "navfooter", "footnotes"}
 NUMBERING = re.compile(r"^[\s\d.]*(?:(?:第\s*\d+\s*[章节])|(?:[^\W\d]{3,12}\s+\d+\.))?[\s\d.]*")
 """`2.1.1. `, `Chapter 2. `, `第2章 ` before a heading."""
 
@@ -50,40 +47,24 @@ class GuideParser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.sections: list[GuideSection] = []
         self._text: list[str] = []
-        self._heading: str | None = None
         self._skipping: list[str] = []
+        """The element that is skipped, once for each of its kind that is open in it."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
         if self._skipping:
-            if tag == self._skipping[0]:
-                self._skipping.append(tag)
+            self._skipping += [tag] * (tag == self._skipping[0])
             return
-        classes = set((values.get("class") or "").split())
-        hidden = "hidden" in values or values.get("role") == "navigation"
-        if tag in SKIPPED or classes & SKIPPED_CLASSES or hidden:
-            if self._heading is None and tag not in INLINE:
-                self._end_block()
+        if tag in HEADINGS | BLOCKS | SKIPPED:
+            self._end_block()
+        if tag in SKIPPED or dict(attrs).get("class") in SKIPPED_CLASSES:
             self._skipping = [tag]
-            return
-        if tag in HEADINGS:
-            self._end_block()
-            self._heading = ""
-        elif tag in BLOCKS:
-            self._end_block()
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """It has no text."""
 
     def handle_endtag(self, tag: str) -> None:
         if self._skipping:
             if tag == self._skipping[0]:
                 self._skipping.pop()
-            return
-        if tag in HEADINGS and self._heading is not None:
-            heading = NUMBERING.sub("", " ".join("".join(self._text).split()))
-            self.sections.append(GuideSection(heading))
-            self._text, self._heading = [], None
+        elif tag in HEADINGS:
+            self.sections.append(GuideSection(NUMBERING.sub("", self._take_text())))
         elif tag in BLOCKS:
             self._end_block()
 
@@ -91,10 +72,14 @@ class GuideParser(HTMLParser):
         if not self._skipping:
             self._text.append(data)
 
-    def _end_block(self) -> None:
+    def _take_text(self) -> str:
         text = " ".join("".join(self._text).split())
         self._text = []
-        if text and self.sections and self._heading is None:
+        return text
+
+    def _end_block(self) -> None:
+        text = self._take_text()
+        if text and self.sections:
             self.sections[-1].blocks.append(text)
 
 
