@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from program_files import program
+from program_files import SCRIPTS, program, run
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 # What it serves with is told by flags and by variables.
 BINARY = """#!/bin/sh
 shift
@@ -33,14 +32,20 @@ echo "$*" >>cargo.log
 def shell(repository: Path, code: str, **variables: str) -> str:
     """What a line of shell prints with the scripts' functions."""
     sourced = f". {repository}/scripts/lib/setup.sh; . {repository}/scripts/lib/tensorrt.sh; {code}"
-    done = subprocess.run(
-        ["bash", "-c", sourced],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **variables},
-    )
+    done = run("bash", "-c", sourced, **variables)
+    assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def start(root: Path, script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of `make_repository`, with what was fetched for the driver there."""
+    machine = root.parent
+    path = f"{machine / 'tools'}:{os.environ['PATH']}"
+    stamp = shell(root, "rtx_wheel", PATH=path)
+    (root / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
+    variables = {"PATH": path, "DUOVEC_CACHE_DIR": str(machine / "cache")}
+    variables |= {"BINARY_TEXT": str(machine / "binary"), "CARGO_TARGET_DIR": str(root / "target")}
+    return run("bash", root / "scripts" / script, *words, cwd=root, **variables, **more)
 
 
 def make_repository(tmp_path: Path) -> Path:

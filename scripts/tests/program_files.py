@@ -1,8 +1,20 @@
-"""Programs that stand in for others in tests."""
+"""Programs in tests: those that stand in for others, and scripts that are run to their end."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+
+
+def run(*command: str | Path, cwd: Path = SCRIPTS, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program with some variables more."""
+    environment = os.environ | more
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def program(path: Path, text: str) -> Path:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, shell
+from gpu_machine import LONG_LIST, make_repository, shell, start
 from program_files import program
 
 FETCHED = "third_party/tensorrt-rtx/lib"
@@ -46,23 +45,7 @@ def build(tmp_path: Path, words: str, library: str | None, smi: str) -> tuple[st
     program(tools / "nvidia-smi", smi)
     root = make_repository(tmp_path)
     program(tools / "ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
-    environment = {
-        **os.environ,
-        "PATH": f"{tools}:{os.environ['PATH']}",
-        "DUOVEC_CACHE_DIR": str(tmp_path / "cache"),
-        "BINARY_TEXT": str(tmp_path / "binary"),
-    }
-    environment.pop("CARGO_TARGET_DIR", None)
-    stamp = shell(root, "rtx_wheel", PATH=environment["PATH"])
-    (root / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
-    script, package = root / "scripts/build_engine.sh", root / "engines/model"
-    done = subprocess.run(
-        ["bash", str(script), str(package), *words.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
+    done = start(root, "build_engine.sh", str(root / "engines/model"), *words.split())
     assert done.returncode == 0, done.stderr
     return done.stdout, root
 

@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program_files import program
+from program_files import SCRIPTS, program, run
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 #: A binary that opens what is in the folder that it is told, and whose engine has no GPU.
 BINARY = """
 echo "$@" >>"$CALLS"
@@ -36,14 +35,12 @@ def carry(tmp_path: Path, *libraries: str) -> subprocess.CompletedProcess[str]:
     words = ["--out", tmp_path / "out", "--package", package, "--library-dir", tmp_path / "lib"]
     words += ["--binary", program(tmp_path / "bin/duovec", BINARY), "--part-mib", "1"]
     words += ["--cuda-library-dir", tmp_path / "lib/cuda", "--standins", tmp_path / "lib/standins"]
-    command = ["bash", SCRIPTS / "gpu_carry.sh", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run("bash", SCRIPTS / "gpu_carry.sh", *words)
 
 
 def unpack(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """Puts the parts together in `there it is`."""
-    command = ["sh", "out/unpack.sh", "there it is"]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    return run("sh", "out/unpack.sh", "there it is", cwd=tmp_path)
 
 
 def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
@@ -61,7 +58,7 @@ def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
         ("tests/fixtures/tiny/manifest.json", SCRIPTS.parent / "tests/fixtures/tiny/manifest.json"),
     ]:
         assert (there / carried).read_bytes() == original.read_bytes()
-    helped = subprocess.run([there / "scripts/gpu_check.sh", "--help"], capture_output=True)
+    helped = run(there / "scripts/gpu_check.sh", "--help")
     assert helped.returncode == 0, helped.stderr
     parts[1].write_bytes(parts[1].read_bytes()[:-1])
     again = unpack(tmp_path)
@@ -92,8 +89,7 @@ def test_carried_libraries_are_taken_by_the_printed_command(
     assert done.returncode == 0, done.stderr
     printed = unpack(tmp_path).stdout.splitlines()[-1]
     calls = tmp_path / "calls"
-    environment = os.environ | {"CALLS": str(calls)}
-    ran = subprocess.run(["sh", "-c", printed], env=environment, capture_output=True, text=True)
+    ran = run("sh", "-c", printed, CALLS=str(calls))
     there = tmp_path / "there it is"
     report = (there / "gpu-report.md").read_text()
     assert ran.returncode == 1, ran.stderr

@@ -8,21 +8,19 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from program_files import program
+from program_files import SCRIPTS, program, run
 
 from gpu_check import standins
 from gpu_check.checks import Checks
 from gpu_check.machine import Samples
 from gpu_check.report import Report
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers", "baseline"]
 SECTIONS = ["machine", "libraries", "plan", *OF_PACKAGE, "sanitizer"]
 #: What the sections on a stand-in for TensorRT run.
@@ -159,16 +157,11 @@ def test_a_killed_check_leaves_what_it_has_found(tmp_path: Path) -> None:
         "    report.check(True, 'this was seen')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=with_scripts(), check=False)
+    done = run(sys.executable, "-c", code)
     assert done.returncode == -signal.SIGKILL
     report = path.read_text()
     assert "1 checks passed, 0 failed. The check did not come to its end." in report
     assert "- PASS this was seen" in report
-
-
-def with_scripts() -> dict[str, str]:
-    """The environment of scripts/gpu_check.sh."""
-    return os.environ | {"PYTHONPATH": str(SCRIPTS)}
 
 
 def test_clocks_and_power_are_read_while_something_runs(

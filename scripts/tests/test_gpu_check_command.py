@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from program_files import program
+from program_files import SCRIPTS, program, run
 
 from gpu_check import libraries
-
-SCRIPTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
@@ -33,8 +30,8 @@ def test_wrong_arguments_are_refused_in_one_line(
     program(tmp_path / "fails", "echo libc is too old >&2; exit 1")
     program(tmp_path / "runs", "")
     words = {"--package": "model", "--binary": "runs", "--report": "report.md"} | wrong
-    command = ["bash", SCRIPTS / "gpu_check.sh", *(word for pair in words.items() for word in pair)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = [word for pair in words.items() for word in pair]
+    done = run("bash", SCRIPTS / "gpu_check.sh", *told, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("duovec: ")
     assert done.stderr.count("\n") == 1
@@ -48,8 +45,7 @@ def test_without_any_library_the_report_says_so(tmp_path: Path) -> None:
     lacking = "echo 'none  library tensorrt: no such file'; exit 1"
     binary = program(tmp_path / "bin/duovec", f'[ "$1" = --version ] || {{ {lacking}; }}')
     words = ["--package", "model", "--binary", binary, "--library-dir", tmp_path]
-    command = ["bash", SCRIPTS / "gpu_check.sh", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run("bash", SCRIPTS / "gpu_check.sh", *words, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     report = (tmp_path / "gpu-report.md").read_text()
     assert "No library of tensorrt or tensorrt-rtx opens here:" in report

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from program_files import program
+from program_files import SCRIPTS, program, run
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 #: A module, a name, and a function that the oldest Python lacks.
 LATER = "import hashlib, tomllib\nfrom typing import Self\nhashlib.file_digest\n"
 
 
 def told(folder: Path, *words: str) -> str:
     """What mypy says of that code, and of what it imports, for the oldest Python."""
-    command = [sys.executable, "-m", "mypy", "--python-version", "3.10"]
-    command += ["--cache-dir", str(folder / "cache"), *words]
-    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=False)
-    return done.stdout
+    mypy = [sys.executable, "-m", "mypy", "--cache-dir", str(folder / "cache")]
+    return run(*mypy, "--python-version", "3.10", *words).stdout
 
 
 def test_the_check_uses_nothing_that_python_3_10_lacks(tmp_path: Path) -> None:
@@ -34,13 +29,7 @@ def test_what_a_later_python_has_is_seen(tmp_path: Path) -> None:
 def test_an_older_python_is_refused_in_one_line(tmp_path: Path) -> None:
     old = 'if [ "$1" = --version ]; then echo Python 3.9.2; exit; fi; [ "$1" != -c ]'
     python = program(tmp_path / "python3", old)
-    done = subprocess.run(
-        ["bash", SCRIPTS / "gpu_check.sh"],
-        env=os.environ | {"PYTHON": str(python)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("bash", SCRIPTS / "gpu_check.sh", PYTHON=str(python))
     assert done.returncode == 1
     refusal = f"duovec: {python} is Python 3.9.2: name Python 3.10 or later with PYTHON=FILE\n"
     assert done.stderr == refusal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import zipfile
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, shell
+from gpu_machine import LONG_LIST, make_repository, start
 from program_files import program
 
 WHEELS = {
@@ -61,28 +60,12 @@ def serve(repository: Path, tmp_path: Path) -> Serve:
             program(smi, f"{listed}\necho '| Driver Version: 1.0  CUDA Version: {cuda}.1 |'")
         # TensorRT is not installed where the disk has no room for it, and the CPU serves then.
         program(tmp_path / "tools/df", "echo\necho disk 90000 0 90000 0% /")
-        environment = {
-            **os.environ,
-            "PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}",
-            "DUOVEC_CACHE_DIR": str(tmp_path / "cache"),
+        variables = {
             "DUOVEC_PACKAGE": str(repository / "engines/model"),
-            "BINARY_TEXT": str(tmp_path / "binary"),
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(tmp_path / "wheels"),
-            **more,
         }
-        environment.pop("CARGO_TARGET_DIR", None)
-        # What was fetched for this driver.
-        stamp = shell(repository, "rtx_wheel", PATH=environment["PATH"])
-        (repository / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
-        return subprocess.run(
-            ["bash", str(repository / "scripts/serve.sh"), *words, "--port", "0"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            cwd=repository,
-        )
+        return start(repository, "serve.sh", *words, "--port", "0", **variables, **more)
 
     return run
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_machine import SCRIPTS, shell
+from gpu_machine import shell
+from program_files import SCRIPTS
 
 MAKER = """
 import json, pathlib, sys
