@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from default_package import command, make, manifest, sparse_head, texts, tokenizer, wheel
-from default_package.checks import cosine, sparse_distance
+from default_package import command, make, manifest, sparse_head, tokenizer, wheel
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
 
@@ -94,25 +93,12 @@ def test_shortened_numbers_read_back_as_the_same_f32() -> None:
         assert np.float32(shorten(float(value))) == value
 
 
-def test_distances() -> None:
-    assert cosine(np.array([1.0, 0.0]), np.array([2.0, 0.0])) == 1.0
-    assert sparse_distance({1: 0.5}, {2: 0.25}) == 0.5
-    assert sparse_distance({}, {}) == 0.0
-
-
 @pytest.mark.parametrize("content", ["{", "{}", '{"weights": []}'])
 def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "head.json"
     path.write_text(content)
     with pytest.raises(PackageError, match="is not a sparse head"):
         sparse_head.load(path=path)
-
-
-def test_texts_are_many_and_unlike() -> None:
-    lines = texts.load()
-    assert len(lines) >= 120
-    assert len({line.text for line in lines}) == len(lines)
-    assert len({line.lang for line in lines}) >= 10
 
 
 def test_the_golden_file_belongs_to_the_head() -> None:

@@ -1,7 +1,6 @@
 """The exported graphs: node types, fusion, positions, neighbours."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import export_snapshots as snapshots
@@ -14,7 +13,6 @@ from export_graphs import (
     cast_rows,
     changed,
     encoder_of,
-    in_stated_types,
     packed,
     written,
 )
@@ -26,7 +24,6 @@ from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from default_package.verify import check_fusion, check_word_table
 from model_export.choices import Family, Pooling, Precision
-from model_export.encoder import Architecture
 from model_export.reference import ExportReference
 
 
@@ -66,21 +63,6 @@ def test_only_the_rows_of_its_positions_change_a_text(
         found = Runtime(path, "f32").run(text, 1, "cls")[0].dense
         seen += "" if np.array_equal(found, plain) else str(row)
     assert seen == rows
-
-
-@pytest.mark.parametrize("precision", list(Precision))
-@pytest.mark.parametrize(("family", "pooling"), SHAPES)
-def test_padding_gives_zeros(
-    tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
-) -> None:
-    path = written(encoder_of(family, pooling), precision, tmp_path)
-    batch = packed(pooling)
-    for run in (Runtime(path, "f32").run_rows, in_stated_types(path)):
-        dense, weights = run(batch.inputs)
-        assert np.isfinite(dense).all() and np.isfinite(weights).all()
-        norms = np.linalg.norm(dense, axis=2)
-        np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
-        assert not weights[batch.inputs["segments"] < 0].any()
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -165,13 +147,6 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
     results = [Runtime(path, "f32").run_rows(packed().inputs) for path in (inline, beside)]
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
-
-
-def test_an_architecture_tells_its_limits() -> None:
-    shape = Architecture(
-        replace(snapshots.SIZES, positions=8194), Family.XLM_ROBERTA, Pooling.CLS, 1
-    )
-    assert shape.max_input_tokens == 8192
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,11 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
     encoder = encoder_of()
     batch, run = packed(), in_stated_types(written(encoder, precision, tmp_path))
     limits = LIMITS[precision]
-    for text, found in batch.split(*run(batch.inputs)).items():
+    dense, all_weights = run(batch.inputs)
+    norms = np.linalg.norm(dense, axis=2)
+    np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
+    assert not all_weights[batch.inputs["segments"] < 0].any()
+    for text, found in batch.split(dense, all_weights).items():
         expected = ExportReference(encoder).run(BATCH[text])
         assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
         weights, atol = found.token_weights, limits.token_weight_max

