@@ -20,7 +20,6 @@ class Unpacked:
     """One package below the cache folder."""
 
     name: str
-    version: str
     sha256: str
     """Of the downloaded file."""
     root: Path
@@ -34,7 +33,7 @@ def default_cache() -> Path:
 
 def fetch_all(names: tuple[str, ...], cache: Path) -> list[Unpacked]:
     """Every package, from the cache where it is there already."""
-    for tool in ("apt-get", "dpkg", "dpkg-deb"):
+    for tool in ("apt-get", "dpkg"):
         if shutil.which(tool) is None:
             raise PackageError(f"{tool} is missing: this needs a Debian or Ubuntu machine")
     downloads, trees = cache / "debs", cache / "packages"
@@ -76,7 +75,4 @@ def _unpack(path: Path, name: str, trees: Path) -> Unpacked:
         shutil.rmtree(part, ignore_errors=True)
         subprocess.run(["dpkg", "-x", str(path), str(part)], check=True)
         os.replace(part, root)
-    version = subprocess.run(
-        ["dpkg-deb", "-f", str(path), "Version"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return Unpacked(name, version, sha256, root)
+    return Unpacked(name, sha256, root)

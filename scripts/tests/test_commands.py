@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from program_files import SCRIPTS, program
 
 from default_package import environment
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 COMMANDS = [
     path.relative_to(SCRIPTS).as_posix()
     for place in ("*.py", "*.sh")
@@ -31,11 +31,7 @@ def run_bare(
     folder: Path, command: str, *arguments: str, cache: Path, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command where `python3` has no packages and nothing but a system's tools is there."""
-    tools = folder / "tools"
-    tools.mkdir()
-    python = tools / "python3"
-    python.write_text(f'#!/bin/sh\nexec {" ".join(BARE)} "$@"\n')
-    python.chmod(0o755)
+    tools = program(folder / "tools/python3", f'exec {" ".join(BARE)} "$@"').parent
     start = BARE if command.endswith(".py") else ["bash"]
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder), **more}
     return subprocess.run(

@@ -5,28 +5,23 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from export_packages import RANDOM, run
 
-import export_onnx
 from default_package.errors import PackageError
 from quantization import add, fp8
 from quantization.collection import Collection, Passage, Query
-
-TOKENIZER = Path(__file__).resolve().parents[2] / "tests/fixtures/tiny/tokenizer.json"
-RANDOM = "--random --layers 2 --hidden 16 --heads 2 --ffn 24 --positions 600 --precision fp32"
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Without prompts, as BGE-M3 is."""
     out = tmp_path / "mine"
-    words = ["export_onnx.py", *RANDOM.split(), "--tokenizer", str(TOKENIZER), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", words)
-    assert export_onnx.main() == 0
+    words = ["--positions", "600", "--precision", "fp32", "--out", out]
+    assert run(monkeypatch, *RANDOM, *words) == 0
     passages = [Passage(lang, "page", f"a text in {lang}") for lang in ("de", "en")]
     queries = [Query(lang, lang, "title", "page", "a", (i,)) for i, lang in enumerate(["de", "en"])]
     both = Collection(passages, queries)
