@@ -11,8 +11,6 @@ from gpu_check.report import Report, SkipSection
 from gpu_check.server import Server
 from load.wrk import Found, Wrk
 
-#: Where the golden texts are not.
-FALLBACK_TEXTS = ["hello world", "ein kurzer Satz", "короткий текст", "短い文", "a b c d e f g h"]
 #: Different requests of a run.
 BODIES = 256
 
@@ -38,9 +36,7 @@ def find_wrk() -> Wrk:
 
 def texts_of(golden: Path) -> list[str]:
     """Texts in many languages."""
-    if golden.exists():
-        return [item["text"] for item in json.loads(golden.read_text())["items"] if item["text"]]
-    return FALLBACK_TEXTS
+    return [item["text"] for item in json.loads(golden.read_text())["items"] if item["text"]]
 
 
 def bodies(texts: list[str], shape: Shape) -> str:
@@ -53,19 +49,19 @@ def bodies(texts: list[str], shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(server: Server, texts: list[str], shape: Shape, seconds: float) -> Found:
+def run(wrk: Wrk, server: Server, texts: list[str], shape: Shape, seconds: float) -> Found:
     """Runs one shape."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.write(bodies(texts, shape))
         file.flush()
         url = f"http://{server.address}/v1/embeddings"
-        return find_wrk().run(url, shape.clients, seconds, Path(file.name))
+        return wrk.run(url, shape.clients, seconds, Path(file.name))
 
 
 def run_all(report: Report, server: Server, texts: list[str], seconds: float) -> None:
     """Runs every shape, all of them within about `seconds`, and adds a table and a check."""
-    find_wrk()
-    found = [(shape, run(server, texts, shape, seconds / len(SHAPES))) for shape in SHAPES]
+    wrk, each = find_wrk(), seconds / len(SHAPES)
+    found = [(shape, run(wrk, server, texts, shape, each)) for shape in SHAPES]
     rows = []
     for shape, one in found:
         spread = one.spread
