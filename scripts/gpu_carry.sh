@@ -10,6 +10,7 @@
 #
 # --standins names what scripts/gpu_standins.sh has built; without it that is built now.
 set -euo pipefail
+shopt -s nullglob
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
@@ -56,21 +57,14 @@ into() {
 
 # carry_libraries: the flavours have files of different names; the folder may hold both.
 carry_libraries() {
-    local found=("$LIBRARIES"/libnvinfer*.so.* "$LIBRARIES"/libnvonnxparser*.so.*)
-    local found_rtx=("$LIBRARIES"/libtensorrt_*.so.*) file
-    for file in "${found[@]}"; do
-        [ ! -e "$file" ] || into third_party/tensorrt/lib "$file"
-    done
-    for file in "${found_rtx[@]}"; do
-        [ ! -e "$file" ] || into third_party/tensorrt-rtx/lib "$file"
-    done
-    [ -e "$TREE/third_party/tensorrt/lib" ] || [ -e "$TREE/third_party/tensorrt-rtx/lib" ] ||
+    local tensorrt=("$LIBRARIES"/{libnvinfer,libnvonnxparser}*.so.*)
+    local rtx=("$LIBRARIES"/libtensorrt_*.so.*)
+    [ ${#tensorrt[@]} -gt 0 ] || [ ${#rtx[@]} -gt 0 ] ||
         die "--library-dir: $LIBRARIES has neither libnvinfer.so.* nor libtensorrt_rtx.so.*"
     # TensorRT may look for a CUDA runtime beside itself, and nowhere else on a bare machine.
-    for file in "$LIBRARIES"/libcudart.so.*; do
-        [ ! -e "$file" ] || [ ! -e "$TREE/third_party/tensorrt/lib" ] ||
-            into third_party/tensorrt/lib "$file"
-    done
+    [ ${#tensorrt[@]} = 0 ] ||
+        into third_party/tensorrt/lib "${tensorrt[@]}" "$LIBRARIES"/libcudart.so.*
+    [ ${#rtx[@]} = 0 ] || into third_party/tensorrt-rtx/lib "${rtx[@]}"
 }
 
 # carry_wrk: with the one library that a bare machine lacks.
@@ -88,11 +82,9 @@ RUN
     chmod +x "$TREE/tools/wrk"
 }
 
-into target/release "$BINARY"
-mv "$TREE/target/release/$(basename "$BINARY")" "$TREE/target/release/duovec.whole"
-strip -o "$TREE/target/release/duovec" "$TREE/target/release/duovec.whole" 2>/dev/null ||
-    cp "$TREE/target/release/duovec.whole" "$TREE/target/release/duovec"
-rm "$TREE/target/release/duovec.whole"
+mkdir -p "$TREE/target/release"
+strip -o "$TREE/target/release/duovec" "$BINARY" 2>/dev/null ||
+    cp "$BINARY" "$TREE/target/release/duovec"
 into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,load,debian_texts} \
     "$ROOT"/scripts/default_package
 into tests/golden "$ROOT/tests/golden/$PACKAGE_NAME.json"
