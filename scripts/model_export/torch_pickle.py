@@ -1,8 +1,8 @@
 """The table of tensors in the pickle of a `torch.save` file, read without executing it.
 
-A pickle can call any Python function. Here it can name only `OrderedDict`, what stands in for two
-functions of PyTorch, and types of storages; and it can use only the opcodes that a table of tensors
-needs. All else is refused by name.
+A pickle can call any Python function. Here it can name only what stands in for `OrderedDict` and
+for two functions of PyTorch, and types of storages; and it can use only the opcodes that a table of
+tensors needs. All else is refused by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from .stored import Element
@@ -75,6 +74,13 @@ def _check_opcodes(data: bytes) -> None:
             raise Refused("its pickle is malformed (it numbers more objects than it can have)")
 
 
+class _Table(dict[Any, Any]):
+    """Stands in for OrderedDict. Its attributes (version numbers) are not needed."""
+
+    def __setstate__(self, _: Any) -> None:
+        """They would take the place of methods."""
+
+
 class _RebuildTensor:
     """Stands in for PyTorch's function. It has no attribute that a pickle could set."""
 
@@ -105,7 +111,7 @@ class _RebuildParameter:
 
 
 NAMES = {("torch", kind): kind for kind in STORAGES} | {
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): _Table,
     ("torch._utils", "_rebuild_tensor_v2"): _RebuildTensor(),
     ("torch._utils", "_rebuild_parameter"): _RebuildParameter(),
 }

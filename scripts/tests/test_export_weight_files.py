@@ -154,6 +154,14 @@ def test_a_pickle_cannot_change_what_it_names(
         torch_file.read(path)
 
 
+def test_attributes_of_a_table_take_the_place_of_no_method(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    pickle = Pickle().table().text("t").tensor("0", (1,), "FloatStorage").raw(b"u}")
+    data = pickle.text("items").number(1).raw(b"s").text("get").number(1).raw(b"sb.").data
+    snapshots.write_archive(path, data, {"0": bytes(4)})
+    assert torch_file.read(path).keys() == {"t"}
+
+
 def tensor_pickle(**changes: object) -> bytes:
     """A table with one tensor `t` of shape [2, 3] in storage 0."""
     pickle = Pickle().table().text("t")
