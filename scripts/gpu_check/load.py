@@ -29,7 +29,7 @@ SHAPES = [Shape(1, 1), Shape(16, 1), Shape(64, 1), Shape(4, 32)]
 def find_wrk() -> Wrk:
     """The installed one, or Debian's; without it there is no load."""
     try:
-        return Wrk.found(default_cache())
+        return Wrk.found(default_cache().parent)
     except PackageError as error:
         raise SkipSection(f"no load: {error}") from error
 
