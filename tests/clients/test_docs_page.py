@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
+from playwright.sync_api import Page, expect
 
-import browser
+from browser import Watch
 from server import Server, default_package, running
-
-ROUTES = [
-    ("POST", "/v1/embeddings"),
-    ("POST", "/v1/sparse-embeddings"),
-    ("POST", "/v1/embeddings:both"),
-    ("POST", "/v1/tokenize"),
-    ("GET", "/v1/models"),
-    ("GET", "/v1/models/{id}"),
-    ("GET", "/v1/health/live"),
-    ("GET", "/v1/health/ready"),
-    ("GET", "/v1/metadata"),
-    ("POST", "/embed"),
-    ("POST", "/embed_sparse"),
-    ("POST", "/similarity"),
-    ("POST", "/tokenize"),
-    ("POST", "/decode"),
-    ("GET", "/info"),
-    ("GET", "/ping"),
-    ("GET", "/health"),
-    ("GET", "/health/deep"),
-    ("GET", "/health/live"),
-    ("GET", "/metrics"),
-]
-
-ROWS = "[...document.querySelectorAll('.opblock-summary')]"
-TEXTS = f"""{ROWS}.map(row => [row.querySelector('.opblock-summary-method').textContent,
-    row.querySelector('[data-path]').dataset.path])"""
-
-EMBED = "#operations-embeddings-embed"
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +22,40 @@ def fake_server() -> Iterator[Server]:
         yield server
 
 
-def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: browser.Page) -> None:
+def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: Page, watch: Watch) -> None:
     """Swagger UI lists every route, and its button sends the example."""
-    page.call("Page.navigate", url=fake_server.url + "/docs")
-    page.wait_for(f"{ROWS}.length >= {len(ROUTES)}")
-    assert sorted(map(tuple, page.run(TEXTS))) == sorted(ROUTES)
-    assert page.run("document.title") == "duovec"
-    page.keep("docs")
+    described = httpx.get(fake_server.url + "/openapi.json").json()["paths"]
+    routes = [
+        f"{method.upper()} {path}" for path, methods in described.items() for method in methods
+    ]
+    page.goto(fake_server.url + "/docs")
+    rows = page.locator(".opblock-summary")
+    expect(rows).to_have_count(len(routes))
+    methods = rows.locator(".opblock-summary-method").all_text_contents()
+    paths = [row.get_attribute("data-path") for row in rows.locator("[data-path]").all()]
+    shown = [f"{method} {path}" for method, path in zip(methods, paths, strict=True)]
+    assert sorted(shown) == sorted(routes)
+    expect(page).to_have_title("duovec")
 
-    page.run(f"document.querySelector('{EMBED} .opblock-summary-control').click()")
+    embed = page.locator("#operations-embeddings-embed")
+    embed.locator(".opblock-summary-control").click()
     # A click on the button counts from the moment the example is in its place.
-    page.wait_for(f"document.querySelector('{EMBED} textarea')?.value.includes('input')")
-    page.run(f"document.querySelector('{EMBED} .execute').click()")
-    answer = ".live-responses-table .response"
-    status = f"document.querySelector('{answer} .response-col_status')?.textContent"
-    assert page.wait_for(status).startswith("200")
-    text = page.wait_for(f"document.querySelector('{answer} .highlight-code code')?.textContent")
-    assert json.loads(text)["object"] == "list"
-    page.keep("docs-tried")
-
-    hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
-    assert hosts == {urlsplit(fake_server.url).netloc}
-    assert page.complaints() == []
+    expect(embed.locator("textarea")).to_have_value(re.compile("input"))
+    embed.locator(".execute").click()
+    answer = embed.locator(".live-responses-table .response")
+    expect(answer.locator(".response-col_status")).to_contain_text("200")
+    text = answer.locator(".highlight-code code").first.text_content()
+    assert json.loads(text or "")["object"] == "list"
+    assert watch.hosts == {urlsplit(fake_server.url).netloc}
+    assert watch.complaints == []
 
 
-def test_the_policy_keeps_other_hosts_out(fake_server: Server, page: browser.Page) -> None:
+def test_the_policy_keeps_other_hosts_out(fake_server: Server, page: Page) -> None:
     """What a foreign script in the page would try is refused by the browser."""
-    page.call("Page.navigate", url=fake_server.url + "/docs")
-    page.wait_for(f"{ROWS}.length > 0")
-    page.run("document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/a.png'}))")
-    page.run("void fetch('http://127.0.0.2:9/').catch(() => { window.refused = true; })")
-    page.wait_for("window.refused")
-    complaints = [text for text in page.complaints() if "Content Security Policy" in text]
-    assert len(complaints) >= 2, page.complaints()
+    page.goto(fake_server.url + "/docs")
+    for script in [
+        "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/a.png'}))",
+        "void fetch('http://127.0.0.2:9/').catch(() => {})",
+    ]:
+        with page.expect_console_message(lambda said: "Content Security Policy" in said.text):
+            page.evaluate(script)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
 
-import browser
+from browser import Watch
 from server import Server, default_package, running
 
 KEY = "a-key-of-the-tests"
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
 
-SHADED = "document.querySelectorAll('#texts .shades mark').length"
-# The words of a text with their shades, and which are underlined.
-MARKS = """[...document.querySelectorAll('#texts li:nth-child(%d) .shades mark')].map(mark =>
-    [mark.textContent, Number(mark.style.getPropertyValue('--shade')), mark.className])"""
+# The words of a text with their shades.
+MARKS = """marks => marks.map(mark =>
+    [mark.textContent, Number(mark.style.getPropertyValue('--shade'))])"""
 
 # The letters of a field and its shades must break their lines at the same places.
-HEIGHTS = """[...document.querySelectorAll('.field')].map(field => [
+HEIGHTS = """fields => fields.map(field => [
     field.querySelector('.shades').scrollHeight, field.querySelector('textarea').offsetHeight])"""
 
 
@@ -33,49 +32,42 @@ def server_with_key() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def page(page: browser.Page) -> browser.Page:
-    """The same tab, as large as on a desktop."""
-    page.call("Emulation.setDeviceMetricsOverride", **DESKTOP)
-    return page
-
-
-def open_page(page: browser.Page, server: Server, path: str = "/playground") -> None:
+def open_page(page: Page, server: Server) -> None:
     """Open the page and wait for its first answer."""
-    page.call("Page.navigate", url=server.url + path)
-    page.wait_for("document.querySelectorAll('#times td').length")
+    page.goto(server.url + "/playground")
+    page.locator("#times td").first.wait_for()
 
 
-def write(page: browser.Page, selector: str, text: str) -> None:
-    """Put a text in place of what a field has, as a person does."""
-    page.run(f"document.querySelector({json.dumps(selector)}).select()")
-    page.call("Input.insertText", text=text)
+def item(page: Page, number: int) -> Locator:
+    """One of the texts, counted from one."""
+    return page.locator(f"#texts > li:nth-child({number})")
 
 
-def press(page: browser.Page, key: str, code: int, modifiers: int = 0) -> None:
-    """Press and release a key."""
-    about = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
-    if key == "Enter" and not modifiers:
-        about["text"] = "\r"
-    page.call("Input.dispatchKeyEvent", type="keyDown", **about)
-    page.call("Input.dispatchKeyEvent", type="keyUp", **about)
+def texts_of(page: Page) -> list[str]:
+    """What is in the fields."""
+    return [area.input_value() for area in page.locator("#texts textarea").all()]
 
 
-def text_of(page: browser.Page, selector: str) -> str:
-    """What an element says."""
-    return page.run(f"document.querySelector({json.dumps(selector)}).textContent")
+def scores_of(page: Page) -> list[float]:
+    """The scores of the ranking, in its order."""
+    return [float(score) for score in page.locator("#nearest .score").all_text_contents()]
 
 
-def test_words_are_shaded_where_the_answer_says(server: Server, page: browser.Page) -> None:
+def both(server: Server, **body: Any) -> list[dict[str, Any]]:
+    """The items of the server's own answer."""
+    answer = httpx.post(server.url + "/v1/embeddings/both", json=body).raise_for_status()
+    return answer.json()["data"]
+
+
+def test_words_are_shaded_where_the_answer_says(server: Server, page: Page, watch: Watch) -> None:
     """The shades are those of the weights, in every script, and repeated words have their own."""
     open_page(page, server)
-    texts = page.run("[...document.querySelectorAll('#texts textarea')].map(area => area.value)")
-    body = {"input": texts, "offsets": True}
-    items = httpx.post(server.url + "/v1/embeddings/both", json=body).raise_for_status().json()
-    for index, (text, item) in enumerate(zip(texts, items["data"], strict=True)):
-        marks = page.run(MARKS % (index + 1))
+    texts = texts_of(page)
+    items = both(server, input=texts, offsets=True)
+    for number, (text, answer) in enumerate(zip(texts, items, strict=True), 1):
+        marks = item(page, number).locator(".shades mark").evaluate_all(MARKS)
         shown, done = [], 0
-        for place in item["occurrences"]:
+        for place in answer["occurrences"]:
             if place["start"] < place["end"] and place["start"] >= done:
                 shown.append(place)
                 done = place["end"]
@@ -85,135 +77,130 @@ def test_words_are_shaded_where_the_answer_says(server: Server, page: browser.Pa
         shades = [mark[1] for _, mark in by_weight]
         assert shades == sorted(shades)
         assert shades[0] < shades[-1]
-    assert page.complaints() == []
+    assert watch.complaints == []
 
 
-def test_the_page_shows_what_the_server_computes(server: Server, page: browser.Page) -> None:
+def test_the_page_shows_what_the_server_computes(server: Server, page: Page, watch: Watch) -> None:
     """Matrices, ranks, tokens, times and code are those of the server's own answers."""
     open_page(page, server)
-    texts = page.run("[...document.querySelectorAll('#texts textarea')].map(area => area.value)")
-    body = {"input": texts}
-    items = httpx.post(server.url + "/v1/embeddings/both", json=body).raise_for_status().json()
-    one, other = (items["data"][place] for place in (0, 1))
+    texts = texts_of(page)
+    one, other = both(server, input=texts)[:2]
     dense = sum(a * b for a, b in zip(one["embedding"], other["embedding"], strict=True))
-    values = [dict(zip(*item["sparse_values"].values(), strict=True)) for item in (one, other)]
+    values = [dict(zip(*answer["sparse_values"].values(), strict=True)) for answer in (one, other)]
     lexical = sum(weight * values[1].get(id, 0) for id, weight in values[0].items())
-    cell = "#%s-matrix tbody tr:nth-child(1) td:nth-of-type(2)"
-    assert float(text_of(page, cell % "dense")) == pytest.approx(dense, abs=0.006)
-    assert float(text_of(page, cell % "lexical")) == pytest.approx(lexical, abs=0.006)
+    for name, product in [("dense", dense), ("lexical", lexical)]:
+        cell = page.locator(f"#{name}-matrix tbody tr:nth-child(1) td:nth-of-type(2)")
+        assert float(cell.inner_text()) == pytest.approx(product, abs=0.006)
 
-    nearest = "[...document.querySelectorAll('#nearest .text')].map(text => text.textContent)"
-    assert sorted(page.run(nearest)) == sorted(texts)
-    scores = page.run(
-        "[...document.querySelectorAll('#nearest .score')].map(s => Number(s.textContent))"
-    )
+    assert sorted(page.locator("#nearest .text").all_text_contents()) == sorted(texts)
+    scores = scores_of(page)
     assert scores == sorted(scores, reverse=True)
 
-    stages = "[...document.querySelectorAll('#times th[scope=row]')].map(h => h.textContent)"
-    expected = ["parse", "tokenize", "queue", "compute", "select", "serialize", "total"]
-    assert page.run(stages) == [*expected, "round trip"]
-    assert "/v1/embeddings/both" in text_of(page, "#code")
-    page.run("document.querySelector('[value=python]').click()")
-    compile(text_of(page, "#code"), "shown", "exec")
+    stages = ["parse", "tokenize", "queue", "compute", "select", "serialize", "total"]
+    expect(page.locator("#times th[scope=row]")).to_have_text([*stages, "round trip"])
+    code = page.locator("#code")
+    expect(code).to_contain_text("/v1/embeddings/both")
+    page.locator("[value=python]").click()
+    compile(code.text_content() or "", "shown", "exec")
 
-    hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
-    assert hosts == {urlsplit(server.url).netloc}
-    assert page.complaints() == []
+    assert watch.hosts == {urlsplit(server.url).netloc}
+    assert watch.complaints == []
 
 
-def test_the_slider_mixes_dense_and_lexical(server: Server, page: browser.Page) -> None:
+def test_the_slider_mixes_dense_and_lexical(server: Server, page: Page) -> None:
     """At its ends it is one of the two alone; the arrow keys move it."""
     open_page(page, server)
-    write(page, "#query", "cat sofa")
-    write(page, "#texts li:nth-child(2) textarea", "no such word here")
-    page.wait_for("document.querySelector('#nearest')?.textContent.includes('no such word')")
-    page.run("document.querySelector('#share').focus()")
-    press(page, "End", 35)
-    assert text_of(page, "#formula") == "score = 0.00 · dense + 1.00 · lexical"
-    assert "cat" in text_of(page, "#nearest li:first-child .text")
-    last = page.run("[...document.querySelectorAll('#nearest .score')].at(-1).textContent")
-    assert float(last) == 0
-    press(page, "Home", 36)
-    assert text_of(page, "#formula") == "score = 1.00 · dense + 0.00 · lexical"
-    press(page, "ArrowRight", 39)
-    assert text_of(page, "#formula") == "score = 0.99 · dense + 0.01 · lexical"
+    page.locator("#query").fill("cat sofa")
+    item(page, 2).locator("textarea").fill("no such word here")
+    expect(page.locator("#nearest")).to_contain_text("no such word")
+    slider, formula = page.locator("#share"), page.locator("#formula")
+    slider.press("End")
+    expect(formula).to_have_text("score = 0.00 · dense + 1.00 · lexical")
+    expect(page.locator("#nearest li:first-child .text")).to_contain_text("cat")
+    assert scores_of(page)[-1] == 0
+    slider.press("Home")
+    expect(formula).to_have_text("score = 1.00 · dense + 0.00 · lexical")
+    slider.press("ArrowRight")
+    expect(formula).to_have_text("score = 0.99 · dense + 0.01 · lexical")
 
 
-def test_words_shared_with_the_query_are_underlined(server: Server, page: browser.Page) -> None:
+def test_words_shared_with_the_query_are_underlined(server: Server, page: Page) -> None:
     """By token ids, whatever stands around them."""
     open_page(page, server)
-    write(page, "#query", "sofa")
-    shared = "[...document.querySelectorAll('#texts li:nth-child(1) mark.shared')]"
-    page.wait_for(f"{shared}.length === 1 && {shared}[0].textContent === 'sofa'")
+    page.locator("#query").fill("sofa")
+    expect(item(page, 1).locator("mark.shared")).to_have_text(["sofa"])
 
 
-def test_a_long_text_shows_where_it_is_cut(server: Server, page: browser.Page) -> None:
+def test_a_long_text_shows_where_it_is_cut(server: Server, page: Page) -> None:
     """What is not run is hatched, and the tokens are counted."""
     open_page(page, server)
-    write(page, "#texts li:nth-child(1) textarea", "word " * 600)
-    page.wait_for("document.querySelector('#texts li:nth-child(1) .long').textContent")
-    assert "tokens are not run" in text_of(page, "#texts li:nth-child(1) .long")
-    cut = text_of(page, "#texts li:nth-child(1) mark.cut")
-    assert 60 < cut.count("word") < 120
-    page.run("document.querySelector('#texts li:nth-child(1) summary').click()")
-    page.wait_for("document.querySelectorAll('#texts li:nth-child(1) .token.cut').length > 0")
+    first = item(page, 1)
+    first.locator("textarea").fill("word " * 600)
+    expect(first.locator(".long")).to_contain_text("tokens are not run")
+    assert 60 < first.locator("mark.cut").inner_text().count("word") < 120
+    first.locator("summary").click()
+    first.locator(".token.cut").first.wait_for()
 
 
-def test_texts_are_added_and_removed_by_keys(server: Server, page: browser.Page) -> None:
+def test_texts_are_added_and_removed_by_keys(server: Server, page: Page) -> None:
     """The focus is always somewhere useful, and Ctrl + Enter sends at once."""
     open_page(page, server)
-    count = "document.querySelectorAll('#texts > li').length"
-    before = page.run(count)
-    page.run("document.querySelector('#add').focus()")
-    press(page, "Enter", 13)
-    page.wait_for(f"{count} === {before + 1}")
-    assert page.run("document.activeElement.tagName") == "TEXTAREA"
-    page.call("Input.insertText", text="a new text")
-    press(page, "Enter", 13, modifiers=2)
-    page.wait_for("document.querySelector('#nearest').textContent.includes('a new text')")
-    page.run("document.querySelector('#texts > li:last-child .facts button').click()")
-    page.wait_for(f"{count} === {before}")
-    assert page.run("document.activeElement.tagName") == "TEXTAREA"
+    items = page.locator("#texts > li")
+    before = items.count()
+    page.locator("#add").press("Enter")
+    expect(items).to_have_count(before + 1)
+    expect(items.last.locator("textarea")).to_be_focused()
+    page.keyboard.insert_text("a new text")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#nearest")).to_contain_text("a new text")
+    items.last.locator(".facts button").press("Enter")
+    expect(items).to_have_count(before)
+    expect(page.locator("textarea:focus")).to_have_count(1)
 
 
-def test_a_server_with_keys_asks_for_one(server_with_key: Server, page: browser.Page) -> None:
+def test_a_server_with_keys_asks_for_one(server_with_key: Server, page: Page) -> None:
     """The key is sent with each request, and shown in no code."""
-    page.call("Page.navigate", url=server_with_key.url + "/")
-    page.wait_for("document.querySelector('#key-form')?.hidden === false")
-    write(page, "#key", "wrong")
-    page.run("document.querySelector('#key-form button').click()")
-    page.wait_for("document.querySelector('#status').textContent.includes('not one of')")
-    write(page, "#key", KEY)
-    page.run("document.querySelector('#key-form button').click()")
-    page.wait_for(SHADED)
-    assert page.run("document.querySelector('#key-form').hidden")
-    assert KEY not in text_of(page, "#code") and "DUOVEC_API_KEY" in text_of(page, "#code")
+    page.goto(server_with_key.url + "/")
+    form = page.locator("#key-form")
+    for key in ("wrong", KEY):
+        page.locator("#key").fill(key)
+        form.locator("button").click()
+        if key != KEY:
+            expect(page.locator("#status")).to_contain_text("not one of")
+    page.locator("#texts .shades mark").first.wait_for(state="attached")
+    expect(form).to_be_hidden()
+    code = page.locator("#code")
+    expect(code).to_contain_text("DUOVEC_API_KEY")
+    expect(code).not_to_contain_text(KEY)
 
 
-def test_a_refusal_is_shown_in_the_servers_words(server: Server, page: browser.Page) -> None:
+def test_a_refusal_is_shown_in_the_servers_words(server: Server, page: Page) -> None:
     """And the next good request takes it away."""
     open_page(page, server)
-    write(page, "#texts li:nth-child(1) textarea", "x" * 1_100_000)
-    page.wait_for("document.querySelector('#status.fault')?.textContent.includes('too large')")
-    write(page, "#texts li:nth-child(1) textarea", "short")
-    page.wait_for("document.querySelector('#status').textContent === ''")
+    area = item(page, 1).locator("textarea")
+    area.fill("x" * 1_100_000)
+    expect(page.locator("#status.fault")).to_contain_text("too large")
+    area.fill("short")
+    expect(page.locator("#status")).to_have_text("")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["phone", "desktop"])
+@pytest.mark.parametrize("size", SIZES)
 def test_nothing_is_wider_than_the_screen(
-    server: Server, page: browser.Page, size: str, scheme: str
+    server: Server, chromium: Browser, size: str, scheme: Any
 ) -> None:
     """On a phone and on a desk, light and dark, and the letters lie on their shades."""
-    metrics = PHONE if size == "phone" else DESKTOP
-    page.call("Emulation.setDeviceMetricsOverride", **metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    page.call("Emulation.setEmulatedMedia", features=features)
+    width, height = SIZES[size]
+    page = chromium.new_page(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        is_mobile=size == "phone",
+    )
+    watch = Watch(page)
     open_page(page, server)
-    page.wait_for(SHADED)
-    page.run("document.querySelector('#texts li:nth-child(1) summary').click()")
-    page.keep(f"playground-{size}-{scheme}")
-    assert page.run("document.documentElement.scrollWidth") <= metrics["width"]
-    heights = page.run(HEIGHTS)
+    item(page, 1).locator("summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    heights = page.locator(".field").evaluate_all(HEIGHTS)
     assert all(abs(shades - area) <= 1 for shades, area in heights), heights
-    assert page.complaints() == []
+    assert watch.complaints == []
+    page.close()
