@@ -9,13 +9,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
+TINY = str(ROOT / "tests/fixtures/tiny")
+"""The directory of a package of some kilobytes, whose vectors have 8 numbers."""
+FAKE = ["--package", TINY, "--engine", "fake"]
+"""Arguments of a server whose vectors depend on nothing but the texts."""
 START_TIMEOUT_S = 180
 
 
@@ -24,8 +29,7 @@ class Server:
 
     def __init__(self, arguments: list[str], port: int = 0) -> None:
         """Start `duovec serve` with `arguments` and wait until it is ready; port 0 is any."""
-        binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
-        command = [binary, "serve", "--port", str(port), "--log-format", "json", *arguments]
+        command = [BINARY, "serve", "--port", str(port), "--log-format", "json", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.log: list[str] = []
         self._address = threading.Event()
@@ -52,13 +56,9 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             if self._address.wait(0.1):
-                with contextlib.suppress(httpx.HTTPError):
-                    answer = httpx.get(self.url + "/health", timeout=5, verify=False)
-                    if answer.status_code == 200:
-                        return
-                # The server tells its state only when asked.
-                self.process.poll()
-                threading.Event().wait(0.05)
+                if answers(self.url + "/health", verify=False):
+                    return
+                time.sleep(0.05)
         raise RuntimeError("the server did not become ready:\n" + "\n".join(self.log[-20:]))
 
     def resident_megabytes(self) -> float:
@@ -76,6 +76,21 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+
+
+def answers(url: str, timeout_s: float = 5, **more: Any) -> bool:
+    """Whether a GET succeeds; `more` is what httpx needs beside it."""
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=timeout_s, **more).is_success
+    return False
+
+
+def wait_for(what: str, happened: Callable[[], Any], timeout_s: float = 60) -> None:
+    """Ask until something has happened."""
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, f"it never happened: {what}"
+        time.sleep(0.05)
 
 
 def end_process(process: subprocess.Popen[Any], timeout_s: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from server import ROOT, Server, running, texts
+from server import FAKE, Server, running, texts
 
 SCRIPT = Path(__file__).with_name("node_clients.cjs")
 TIMEOUT_S = 60
@@ -24,7 +24,7 @@ TEXTS = [entry["text"] for entry in texts() if entry["text"].strip()]
 @pytest.fixture(scope="module")
 def fake() -> Iterator[Server]:
     """A server whose vectors depend on nothing but the texts."""
-    with running("--package", str(ROOT / "tests/fixtures/tiny"), "--engine", "fake") as server:
+    with running(*FAKE) as server:
         yield server
 
 

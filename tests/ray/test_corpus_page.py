@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duovec import Client
-from server import ROOT, running
+from server import FAKE, ROOT, running
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(3000)]
 TIMEOUT_S = 60
@@ -25,7 +25,7 @@ SERVERS = ("http://10.0.0.1:8080", "http://10.0.0.2:8080")
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The address of a server."""
-    with running("--package", str(ROOT / "tests/fixtures/tiny"), "--engine", "fake") as server:
+    with running(*FAKE) as server:
         yield server.url
 
 

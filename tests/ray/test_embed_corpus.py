@@ -6,11 +6,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +17,9 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from duovec import Client
-from server import ROOT, running
+from server import BINARY, FAKE, ROOT, TINY, running, wait_for
 
 SCRIPT = ROOT / "examples/ray/embed_corpus.py"
-TINY = str(ROOT / "tests/fixtures/tiny")
 # One worker that takes 10 ms for each text: a part takes a quarter of a second.
 ENGINE = ["--engine", "fake", "--fake-run-ms", "10", "--workers", "1"]
 ENGINE += ["--max-batch-tokens", "8"]
@@ -32,7 +29,6 @@ ROWS, PARTS = FILES * GROUPS * GROUP_ROWS, FILES * GROUPS * 5
 WITH_TEXT = [at for at in range(ROWS) if at % 7 and not 2 * PART_ROWS <= at < 3 * PART_ROWS]
 # A killed node is missed within a second and a half.
 SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-END_TIMEOUT_S = 60
 DONE = re.compile(r"\d+ of \d+: ")
 # In the command line of every server that the test starts.
 MARK = f"mark-{uuid.uuid4().hex}"
@@ -63,9 +59,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def command(files: list[str], out: Path, address: str, *more: str) -> list[str]:
-    binary = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
     typed = [sys.executable, str(SCRIPT), *files, "--out", str(out), "--address", address]
-    typed += ["--duovec", binary, "--package", TINY, "--part-rows", str(PART_ROWS), *more]
+    typed += ["--duovec", BINARY, "--package", TINY, "--part-rows", str(PART_ROWS), *more]
     return [*typed, "--", *ENGINE, "--model-aliases", MARK]
 
 
@@ -82,13 +77,6 @@ def servers_left() -> list[int]:
     return found
 
 
-def wait_for(what: str, happened: Any) -> None:
-    end = time.monotonic() + END_TIMEOUT_S
-    while not happened():
-        assert time.monotonic() < end, f"{what}: it never happened"
-        time.sleep(0.05)
-
-
 def summary(planned: int, parts: int, out: Path) -> str:
     """The last line."""
     rows = sum(at < planned for at in WITH_TEXT)
@@ -101,7 +89,7 @@ def check_rows(out: Path) -> None:
     rows = sorted(table.to_pylist(), key=lambda row: row["id"])
     assert [row["id"] for row in rows] == WITH_TEXT
     assert table.schema.field("dense").type == pa.list_(pa.float32(), 8)
-    with running("--package", TINY, "--engine", "fake") as server, Client(server.url) as client:
+    with running(*FAKE) as server, Client(server.url) as client:
         dense, sparse = client.both([row["text"] for row in rows], input_type="passage")
     np.testing.assert_allclose([row["dense"] for row in rows], dense, atol=1e-6)
     for row, expected in zip(rows, sparse, strict=True):

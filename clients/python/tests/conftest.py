@@ -9,14 +9,13 @@ import httpx
 import pytest
 
 from duovec import Client
-from server import ROOT, default_package, running
+from server import FAKE, default_package, running
 
 
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """The address of the server."""
-    package = str(ROOT / "tests/fixtures/tiny")
-    with running("--package", package, "--engine", "fake") as server:
+    with running(*FAKE) as server:
         yield server.url
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import duovec
 from duovec import AsyncClient, Client, Limits
-from server import ROOT, running
+from server import FAKE, running
 
 TEXTS = [f"the cat number {number}" for number in range(20)]
 
@@ -171,9 +171,7 @@ def test_an_answer_of_another_service_is_an_answer_error() -> None:
 
 
 def test_a_key_is_sent() -> None:
-    package = str(ROOT / "tests/fixtures/tiny")
-    arguments = ["--package", package, "--engine", "fake", "--api-key", "secret"]
-    with running(*arguments) as server:
+    with running(*FAKE, "--api-key", "secret") as server:
         with Client(server.url, api_key="secret") as client:
             assert client.dense(["a"]).shape == (1, 8)
         with Client(server.url) as client, pytest.raises(duovec.AuthenticationError) as refused:
@@ -187,9 +185,8 @@ def test_a_dead_server_among_two_costs_nothing(url: str) -> None:
 
 
 def test_an_overloaded_server_is_asked_again_until_all_is_answered() -> None:
-    package = str(ROOT / "tests/fixtures/tiny")
-    arguments = ["--package", package, "--engine", "fake", "--fake-run-ms", "20"]
-    with running(*arguments, "--max-items", "4", "--queue-capacity", "4") as server:
+    slow = ["--fake-run-ms", "20", "--max-items", "4", "--queue-capacity", "4"]
+    with running(*FAKE, *slow) as server:
         with Client(server.url, limits=Limits(texts=4), parallel=3) as client:
             assert client.dense(TEXTS).shape == (20, 8)
         metrics = httpx.get(server.url + "/metrics").text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from duovec import Client
-from server import ROOT, running
+from server import FAKE, running
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(5)]
 # Names that some clients insist on.
@@ -21,8 +21,7 @@ DIMENSIONS = 8
 @pytest.fixture(scope="module")
 def aliased_url() -> Iterator[str]:
     """The address of a server that answers to the names of OpenAI's models, too."""
-    arguments = ["--package", str(ROOT / "tests/fixtures/tiny"), "--engine", "fake"]
-    with running(*arguments, "--model-aliases", ",".join(ALIASES)) as server:
+    with running(*FAKE, "--model-aliases", ",".join(ALIASES)) as server:
         yield server.url
 
 
