@@ -1,4 +1,4 @@
-"""scripts/bench_http.sh --against, with a second duovec and with a server of TEI's shape."""
+"""scripts/bench_http.sh --against, with a second duovec that is asked in each dialect."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tei_server
-from server import ROOT, running
+from server import FAKE, ROOT, TINY, default_package, running
 
-TINY = str(ROOT / "tests/fixtures/tiny")
 TIMEOUT_S = 240
 
 
@@ -67,22 +65,22 @@ def test_a_second_duovec_that_is_slower_is_seen_to_be_slower(tmp_path: Path) -> 
     assert len(kept) == 3
 
 
-def test_a_server_of_teis_shape_is_measured_with_its_own_dialect(tmp_path: Path) -> None:
-    with tei_server.serving() as url:
-        done = bench(url, tmp_path, "--dialect", "tei")
+def test_another_model_is_measured_in_the_dialect_of_tei(tmp_path: Path) -> None:
+    with running("--package", default_package(), *engine(2)) as other:
+        done = bench(other.url, tmp_path, "--dialect", "tei")
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
-    assert f"POST {url}/embed; ANOTHER MODEL: vectors of 32 numbers" in done.stdout
+    assert f"POST {other.url}/embed; ANOTHER MODEL: vectors of 384 numbers" in done.stdout
     for load in loads(tmp_path):
         assert load["other"]["requests"] > 0 and load["other"]["errors"] == 0, load
         assert load["duovec"]["requests"] > 0 and load["duovec"]["errors"] == 0, load
 
 
-def test_a_wrong_dialect_ends_with_one_sentence_before_anything_is_measured(tmp_path: Path) -> None:
-    with tei_server.serving() as url:
-        done = bench(url, tmp_path / "out")
+def test_a_wrong_address_ends_with_one_sentence_before_anything_is_measured(tmp_path: Path) -> None:
+    with running(*FAKE) as other:
+        done = bench(f"{other.url}/nowhere", tmp_path / "out")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {url}/v1/embeddings answered 404")
+    assert last.startswith(f"error: {other.url}/nowhere/v1/embeddings answered 404")
     assert last.endswith("is the address right, and --dialect?")
     assert not (tmp_path / "out").exists()
