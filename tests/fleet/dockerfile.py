@@ -17,7 +17,6 @@ from pathlib import Path
 import programs
 from server import ROOT
 
-START_TIMEOUT_S = 120
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MOUNT = re.compile(r"--mount=type=bind,from=(\w+),source=(\S+),target=(\S+) ")
 
@@ -98,17 +97,8 @@ class Container:
         """The container, healthy; `more` are variables. It must end with success."""
         start = [json.loads(self.settings[name]) for name in ("ENTRYPOINT", "CMD")]
         assert not self.is_healthy(more)
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                self.command([*start[0], *start[1], *arguments], more),
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"PATH": PATH},
-            )
-        try:
-            programs.wait_for(lambda: self.is_healthy(more), log, process, START_TIMEOUT_S)
+        command = self.command([*start[0], *start[1], *arguments], more)
+        variables = os.environ | {"PATH": PATH}
+        with programs.running(command, log, lambda: self.is_healthy(more), variables) as process:
             yield process
-            process.terminate()
-            assert process.wait(timeout=30) == 0
-        finally:
-            process.kill()
+        assert process.returncode == 0

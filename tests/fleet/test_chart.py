@@ -3,14 +3,12 @@ against the real binary, as a kubelet would use them."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import kubernetes_validate
@@ -18,7 +16,7 @@ import pytest
 
 import programs
 from chart import CHART, CUSTOM, VERSIONS, Object, of_kind, render, template, validate_custom
-from server import ROOT
+from server import BINARY, TINY, answers, wait_for
 
 MATRIX = {
     "default": [],
@@ -117,7 +115,7 @@ def test_settings_reach_the_server_as_it_writes_them() -> None:
     assert found["DUOVEC_MAX_INFLIGHT_BYTES"] == "268435456"
     assert found["DUOVEC_MODEL_ALIASES"] == "a,b"
     own = {name: value for name, value in found.items() if "PACKAGE" not in name}
-    command = [programs.BINARY, "check", "--config"]
+    command = [BINARY, "check", "--config"]
     ran = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert 'model_aliases = ["a", "b"]' in ran.stdout
@@ -153,7 +151,6 @@ class Pod:
 
     spec: Object
     port: int
-    package: Path
     is_ready: bool = False
     would_be_killed: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
@@ -162,9 +159,9 @@ class Pod:
         self.container = self.spec["containers"][0]
         given = {one["name"]: one["value"] for one in self.container["env"]}
         given |= {"DUOVEC_PORT": str(self.port), "DUOVEC_HOST": "127.0.0.1"}
-        given |= {"DUOVEC_PACKAGE": str(self.package), "DUOVEC_ENGINE": "fake"}
+        given |= {"DUOVEC_PACKAGE": TINY, "DUOVEC_ENGINE": "fake"}
         assert self.container["command"] == ["duovec", "serve"]
-        command = [programs.BINARY, "serve", "--fake-run-ms", "20"]
+        command = [BINARY, "serve", "--fake-run-ms", "20"]
         self.process = subprocess.Popen(
             command, env={**os.environ, **given}, stderr=subprocess.DEVNULL
         )
@@ -175,9 +172,7 @@ class Pod:
         get = probe["httpGet"]
         assert get["port"] == "http"
         url = f"{get['scheme'].lower()}://127.0.0.1:{self.port}{get['path']}"
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(url, timeout=probe["timeoutSeconds"]).is_success
-        return False
+        return answers(url, probe["timeoutSeconds"])
 
     def _probe(self) -> None:
         started, live = False, 0
@@ -234,32 +229,25 @@ def ask_until(ended: threading.Event, endpoints: Endpoints, statuses: list[objec
                 statuses.append(repr(error))
 
 
-def wait_until_seen(endpoints: Endpoints, pods: list[Pod]) -> None:
-    deadline = time.monotonic() + 20
-    while endpoints.seen != pods:
-        assert time.monotonic() < deadline, "the pods do not become ready"
-        time.sleep(0.05)
-
-
 def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
     spec = of_kind(render("drain.delayMs=2000"), "Deployment")["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    pod_spec, package = spec["template"]["spec"], ROOT / "tests/fixtures/tiny"
+    pod_spec = spec["template"]["spec"]
     endpoints, statuses = Endpoints(), []
     ended = threading.Event()
     clients = [
         threading.Thread(target=ask_until, args=(ended, endpoints, statuses)) for _ in range(4)
     ]
-    endpoints.pods = [Pod(pod_spec, port, package) for port in programs.free_ports(2)]
+    endpoints.pods = [Pod(pod_spec, port) for port in programs.free_ports(2)]
     endpoints.thread.start()
     try:
-        wait_until_seen(endpoints, endpoints.pods)
+        wait_for("the pods are seen", lambda: endpoints.seen == endpoints.pods)
         for client in clients:
             client.start()
-        new = Pod(pod_spec, programs.free_ports(1)[0], package)
+        new = Pod(pod_spec, programs.free_ports(1)[0])
         old = endpoints.pods[0]
         endpoints.pods = [*endpoints.pods, new]
-        wait_until_seen(endpoints, endpoints.pods)
+        wait_for("the pods are seen", lambda: endpoints.seen == endpoints.pods)
         took = old.end()
         endpoints.pods = endpoints.pods[1:]
         time.sleep(0.3)

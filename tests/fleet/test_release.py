@@ -18,7 +18,6 @@ from server import ROOT
 
 RELEASE = ROOT / "scripts/release.sh"
 QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
-START_TIMEOUT_S = 120
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -81,20 +80,13 @@ def served(root: Path, log: Path) -> Iterator[Path]:
     command = "mount --bind /proc {0}/proc && mount --bind /dev {0}/dev && exec chroot {0} {1}"
     serve = ["/usr/bin/duovec", "serve", "--config", "/etc/duovec/duovec.toml", *QUICK]
     serve += ["--unix-socket", "/run/duovec.sock"]
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            ["unshare", "--net", "--mount", "sh", "-c", command.format(root, " ".join(serve))],
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        programs.wait_for(lambda: "INFO ready" in log.read_text(), log, process, START_TIMEOUT_S)
+    unshared = ["unshare", "--net", "--mount", "sh", "-c", command.format(root, " ".join(serve))]
+    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    with programs.running(
+        unshared, log, lambda: "INFO ready" in log.read_text(), variables
+    ) as process:
         yield socket
-        process.terminate()
-        assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
+    assert process.returncode == 0
 
 
 def test_the_debian_package_serves_in_a_bare_debian_without_network(

@@ -18,15 +18,13 @@ import yaml
 
 import programs
 from chart import NAMESPACE, RELEASE, of_kind, render
-from server import ROOT, Server, running
+from server import FAKE, ROOT, TINY, Server, answers, running, wait_for
 
 PROMETHEUS = ROOT / "deploy/prometheus"
 DASHBOARD = ROOT / "deploy/grafana/duovec.json"
 METRICS = ROOT / "docs/metrics.md"
 RUNBOOK = ROOT / "deploy/watching/RUNBOOK.md"
-TINY = str(ROOT / "tests/fixtures/tiny")
 SCRAPE_MS = 250
-SETTLE_S = 60
 
 LABELS = f"        labels: {{namespace: {NAMESPACE}, service: {RELEASE}}}"
 """What the Prometheus operator adds to each series."""
@@ -80,11 +78,6 @@ class Prometheus:
     def __init__(self, port: int) -> None:
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10)
 
-    def ready(self) -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return self.http.get("/-/ready").status_code == 200
-        return False
-
     def ask(self, expression: str) -> list[dict[str, Any]]:
         answer = self.http.get("/api/v1/query", params={"query": expression})
         assert answer.status_code == 200, f"{expression}: {answer.text}"
@@ -92,10 +85,7 @@ class Prometheus:
 
     def wait_until(self, expression: str) -> None:
         """Until the query has a result."""
-        deadline = time.monotonic() + SETTLE_S
-        while not self.ask(expression):
-            assert time.monotonic() < deadline, f"nothing fulfils {expression}"
-            time.sleep(SCRAPE_MS / 1000)
+        wait_for(expression, lambda: self.ask(expression))
 
 
 @contextlib.contextmanager
@@ -120,9 +110,9 @@ def scraping(servers: list[Server], folder: Path) -> Iterator[Prometheus]:
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
-    prometheus = Prometheus(port)
-    with programs.running(command, folder / "prometheus.log", prometheus.ready):
-        yield prometheus
+    ready = f"http://127.0.0.1:{port}/-/ready"
+    with programs.running(command, folder / "prometheus.log", lambda: answers(ready)):
+        yield Prometheus(port)
 
 
 def post(url: str, count: int) -> list[int]:
@@ -142,7 +132,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Two servers under a little load."""
     with (
         running("--package", TINY, "--engine", "openvino", "--workers", "1") as model,
-        running("--package", TINY, "--engine", "fake", "--fake-run-ms", "1") as fake,
+        running(*FAKE, "--fake-run-ms", "1") as fake,
         scraping([model, fake], tmp_path_factory.mktemp("calm")) as prometheus,
     ):
         prometheus.wait_until("count(duovec_ready == 1) == 2")
@@ -191,10 +181,10 @@ def test_prometheus_loads_and_evaluates_every_rule(calm: Prometheus) -> None:
 
 
 def test_overload_and_a_dead_server_fulfil_their_alerts(tmp_path: Path) -> None:
-    full = ["--package", TINY, "--engine", "fake", "--fake-run-ms", "30", "--max-items", "2"]
+    full = [*FAKE, "--fake-run-ms", "30", "--max-items", "2"]
     with (
         running(*full, "--queue-capacity", "6", "--max-batch-tokens", "8") as server,
-        running("--package", TINY, "--engine", "fake") as dying,
+        running(*FAKE) as dying,
         scraping([server, dying], tmp_path) as prometheus,
     ):
         prometheus.wait_until("count(duovec_ready == 1) == 2")

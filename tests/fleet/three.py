@@ -7,12 +7,11 @@ import contextlib
 import os
 import signal
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import programs
-from server import ROOT, Server
+from server import TINY, Server
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 RUN_MS = 30
@@ -25,14 +24,10 @@ class Fleet:
         self.folder = folder
         self.certificate, self.key = folder / "site.crt", folder / "site.key"
         names = ",".join(["DNS:duovec.internal", *(f"IP:{host}" for host in HOSTS)])
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-            + ["-nodes", "-days", "2", "-subj", "/CN=duovec.internal"]
-            + ["-addext", f"subjectAltName={names}"]
-            + ["-keyout", str(self.key), "-out", str(self.certificate)],
-            check=True,
-            capture_output=True,
-        )
+        ask = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        ask += ["-nodes", "-days", "2", "-subj", "/CN=duovec.internal"]
+        ask += ["-addext", f"subjectAltName={names}"]
+        programs.run(*ask, "-keyout", self.key, "-out", self.certificate)
         (folder / "site.pem").write_text(self.certificate.read_text() + self.key.read_text())
         [self.port] = programs.free_ports(1)
         self.servers: list[Server] = []
@@ -52,9 +47,8 @@ class Fleet:
 
     def _start(self, place: int, run_ms: int = RUN_MS, engine: str = "fake") -> Server:
         return Server(
-            ["--engine", engine, "--fake-run-ms", str(run_ms), "--package"]
-            + [str(ROOT / "tests/fixtures/tiny"), "--workers", "1", "--max-batch-tokens", "8"]
-            + ["--host", HOSTS[place]]
+            ["--package", TINY, "--engine", engine, "--fake-run-ms", str(run_ms)]
+            + ["--workers", "1", "--max-batch-tokens", "8", "--host", HOSTS[place]]
             + ["--tls-cert", str(self.certificate), "--tls-key", str(self.key)]
             + ["--unix-socket", str(self.socket(place))],
             self.port,
