@@ -1,19 +1,16 @@
-"""Programs beside the servers, and where the tests' modules are."""
+"""Programs beside the servers."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "clients")]
-
-import programs  # noqa: E402 - its modules are found by the line before
-from three import Fleet  # noqa: E402
+import programs
+from server import ROOT
+from three import Fleet
 
 
 @pytest.fixture(scope="session")
