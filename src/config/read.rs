@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use tracing_subscriber::filter::{LevelFilter, Targets};
+
 use super::cores;
 use super::numbers::{Bounded, HttpThreads};
 use super::raw::RawValue;
@@ -172,8 +174,11 @@ pub(super) fn mode(typed: &RawValue) -> Read<u32> {
 /// A level, or directives of the crate `tracing-subscriber`.
 pub(super) fn log_level(typed: &RawValue) -> Read<String> {
     let text = typed.text();
-    match text.parse::<tracing_subscriber::filter::Targets>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => wrong(format!("'{text}' is not a log level or tracing directive: {error}")),
+    // A word alone would be taken for a program part whose every line is wanted, and no other.
+    let mut words = text.split(',').filter(|directive| !directive.contains('='));
+    let is_level = |word: &str| word.trim().parse::<LevelFilter>().is_ok();
+    if words.all(is_level) && text.parse::<Targets>().is_ok() {
+        return Ok(text.to_owned());
     }
+    wrong(format!("'{text}' is not a log level; use error, warn, info, debug, trace or PART=LEVEL"))
 }

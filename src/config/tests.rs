@@ -112,6 +112,19 @@ fn all_problems_are_reported_at_once_with_their_places() {
 }
 
 #[test]
+fn a_log_level_is_a_word_that_says_how_much() {
+    for good in ["warn", "WARN", "off", "info,duovec::http=debug", "duovec=trace"] {
+        assert!(resolve(&[("log-level", good)], &[], None).is_ok(), "{good}");
+    }
+    // A word that is no level would be taken for a part of the program, and silence all others.
+    for bad in ["warning", "loud", "info,http", "duovec=loud"] {
+        let problems = resolve(&[("log-level", bad)], &[], None).expect_err(bad);
+        let expected = format!("--log-level: '{bad}' is not a log level; use error, warn, info");
+        assert!(problems[0].starts_with(&expected), "{problems:?}");
+    }
+}
+
+#[test]
 fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
     for (key, problem) in [
         ("api_key", "unknown setting; did you mean api_keys?"),
@@ -324,7 +337,7 @@ fn names_of_settings_are_unique_and_spelled_alike() {
     names.dedup();
     assert_eq!(names.len(), SETTINGS.len());
     for setting in SETTINGS {
-        assert!(setting.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'));
+        assert!(setting.name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-')));
         assert_eq!(setting.variable(), format!("DUOVEC_{}", setting.key().to_uppercase()));
     }
 }
