@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::headers::JSON;
 use super::request_id::X_REQUEST_ID;
-use crate::service::{EmbedError, InputType, Refusal};
+use crate::service::Refusal;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
@@ -15,7 +15,7 @@ pub(super) use body::TeiError;
 use body::{ErrorBody, Parts};
 
 mod body;
-mod chunks;
+mod embedding;
 
 /// The answer holds what was asked for.
 pub(super) const OK: StatusCode = StatusCode::OK;
@@ -312,17 +312,6 @@ impl ApiError {
         Self::of(Code::RequestTimeoutTooShort, "x-request-timeout-ms", message)
     }
 
-    /// `place` names an id that is not below `vocab_size`; `named` says whether the request named
-    /// the model as the tokenizer of its ids.
-    fn out_of_range(place: &str, vocab_size: usize, named: bool) -> Self {
-        let last = vocab_size.saturating_sub(1);
-        let mut message = format!("{place}, is outside the vocabulary (0 to {last})");
-        if !named {
-            message = format!("{message}; {}", token_id_advice());
-        }
-        Self::of(Code::TokenIdOutOfRange, "input", message)
-    }
-
     /// Seconds for the `Retry-After` header: whole, rounded up, at least one.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
@@ -388,87 +377,6 @@ pub(super) fn token_id_advice() -> &'static str {
      field token_encoding or the server's --token-input: model, cl100k_base or o200k_base"
 }
 
-const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
-
-const OF_TEXTS: &str =
-    "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
-
-impl ApiError {
-    /// How an answer without vectors reads; `timeout` is the request's whole time.
-    pub(super) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
-        match error {
-            EmbedError::Refused(refusal) => Self::unavailable(refusal),
-            EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named } => {
-                let place = format!("token id {id} of item {index}, at position {position}");
-                Self::out_of_range(&place, vocab_size, named)
-            }
-            EmbedError::TokenIdUnknown { index, position, id, encoding } => Self::of(
-                Code::TokenIdOutOfRange,
-                "input",
-                format!(
-                    "token id {id} of item {index}, at position {position}, is not in {}; {}",
-                    encoding.name(),
-                    token_id_advice()
-                ),
-            ),
-            EmbedError::DecodedItemTooLarge { index, limit } => Self::of(
-                Code::ItemTooLarge,
-                "input",
-                format!(
-                    "the token ids of item {index} stand for more than {limit} bytes of text; \
-                     split it, or send its beginning"
-                ),
-            ),
-            EmbedError::TokenInputRejected => Self::of(
-                Code::TokenEncodingMissing,
-                "input",
-                format!(
-                    "input is token ids, but their tokenizer is not named; {}",
-                    token_id_advice()
-                ),
-            ),
-            EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
-                Code::ContextLengthExceeded,
-                "input",
-                format!(
-                    "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
-                     let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
-                ),
-            ),
-            EmbedError::InvalidDimensions { requested, allowed } => Self::of(
-                Code::InvalidDimensions,
-                "dimensions",
-                format!("dimensions {requested} is not supported; use {}", join(&allowed)),
-            ),
-            EmbedError::NoPrompt(input_type) => Self::of(
-                Code::InvalidValue,
-                "input_type",
-                format!(
-                    "the model has no prompt for {}; leave out the field that asks for it, or ask \
-                     for another prompt with input_type",
-                    word(input_type)
-                ),
-            ),
-            EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
-            EmbedError::OffsetsWithoutText => Self::of(Code::InvalidValue, "offsets", OF_TEXTS),
-            EmbedError::ChunksWithoutText => {
-                Self::of(Code::InvalidValue, "chunking", chunks::OF_TEXTS)
-            }
-            EmbedError::Chunks { index, fault } => Self::chunks(index, &fault),
-            EmbedError::DeadlineExceeded => Self::deadline(timeout),
-            EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
-            EmbedError::NonFinite { index } => Self {
-                message: format!(
-                    "the model returned NaN or infinity for item {index}; send the other items \
-                     without it"
-                ),
-                param: Some("input"),
-                ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
-            },
-        }
-    }
-}
-
 /// The body of a refusal, with TEI's word for its kind.
 fn tei_body(error: &ApiError) -> Vec<u8> {
     let error_type = match (error.code, error.code.status_and_type().1) {
@@ -480,19 +388,6 @@ fn tei_body(error: &ApiError) -> Vec<u8> {
     };
     let body = TeiError { error: &error.message, error_type };
     serde_json::to_vec(&body).expect("it has string keys only")
-}
-
-fn join(numbers: &[usize]) -> String {
-    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
-}
-
-const fn word(input_type: InputType) -> &'static str {
-    match input_type {
-        InputType::Default => "texts",
-        InputType::Query => "queries",
-        InputType::Passage => "passages",
-        InputType::Other => "this use",
-    }
 }
 
 #[cfg(test)]

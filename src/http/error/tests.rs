@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::http::api_page::check_table;
+use crate::service::{EmbedError, InputType};
 use crate::tokenize::OpenAiEncoding;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {

@@ -1,0 +1,178 @@
+//! How a request reads that ends without vectors.
+
+use std::time::Duration;
+
+use super::{ApiError, Code, token_id_advice};
+use crate::service::chunking::ChunkFault;
+use crate::service::{EmbedError, InputType};
+
+const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
+
+const OFFSETS_OF_TEXTS: &str =
+    "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
+
+/// What a client does that asks for chunks of token ids.
+const CHUNKS_OF_TEXTS: &str = "chunks are parts of a text, and input is token ids; send texts, or \
+                               leave chunking and late_chunking out";
+
+impl ApiError {
+    /// How an answer without vectors reads; `timeout` is the request's whole time.
+    pub(in crate::http) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
+        match error {
+            EmbedError::Refused(refusal) => Self::unavailable(refusal),
+            EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named } => {
+                let place = format!("token id {id} of item {index}, at position {position}");
+                Self::out_of_range(&place, vocab_size, named)
+            }
+            EmbedError::TokenIdUnknown { index, position, id, encoding } => Self::of(
+                Code::TokenIdOutOfRange,
+                "input",
+                format!(
+                    "token id {id} of item {index}, at position {position}, is not in {}; {}",
+                    encoding.name(),
+                    token_id_advice()
+                ),
+            ),
+            EmbedError::DecodedItemTooLarge { index, limit } => Self::of(
+                Code::ItemTooLarge,
+                "input",
+                format!(
+                    "the token ids of item {index} stand for more than {limit} bytes of text; \
+                     split it, or send its beginning"
+                ),
+            ),
+            EmbedError::TokenInputRejected => Self::of(
+                Code::TokenEncodingMissing,
+                "input",
+                format!(
+                    "input is token ids, but their tokenizer is not named; {}",
+                    token_id_advice()
+                ),
+            ),
+            EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
+                Code::ContextLengthExceeded,
+                "input",
+                format!(
+                    "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
+                     let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
+                ),
+            ),
+            EmbedError::InvalidDimensions { requested, allowed } => Self::of(
+                Code::InvalidDimensions,
+                "dimensions",
+                format!("dimensions {requested} is not supported; use {}", join(&allowed)),
+            ),
+            EmbedError::NoPrompt(input_type) => Self::of(
+                Code::InvalidValue,
+                "input_type",
+                format!(
+                    "the model has no prompt for {}; leave out the field that asks for it, or ask \
+                     for another prompt with input_type",
+                    word(input_type)
+                ),
+            ),
+            EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
+            EmbedError::OffsetsWithoutText => {
+                Self::of(Code::InvalidValue, "offsets", OFFSETS_OF_TEXTS)
+            }
+            EmbedError::ChunksWithoutText => {
+                Self::of(Code::InvalidValue, "chunking", CHUNKS_OF_TEXTS)
+            }
+            EmbedError::Chunks { index, fault } => Self::chunks(index, &fault),
+            EmbedError::DeadlineExceeded => Self::deadline(timeout),
+            EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
+            EmbedError::NonFinite { index } => Self {
+                message: format!(
+                    "the model returned NaN or infinity for item {index}; send the other items \
+                     without it"
+                ),
+                param: Some("input"),
+                ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
+            },
+        }
+    }
+
+    /// `place` names an id that is not below `vocab_size`; `named` says whether the request named
+    /// the model as the tokenizer of its ids.
+    fn out_of_range(place: &str, vocab_size: usize, named: bool) -> Self {
+        let last = vocab_size.saturating_sub(1);
+        let mut message = format!("{place}, is outside the vocabulary (0 to {last})");
+        if !named {
+            message = format!("{message}; {}", token_id_advice());
+        }
+        Self::of(Code::TokenIdOutOfRange, "input", message)
+    }
+
+    /// The text at `index` cannot be cut as asked.
+    fn chunks(index: usize, fault: &ChunkFault) -> Self {
+        let (code, message) = match fault {
+            ChunkFault::Span { chunk, span, characters } => {
+                let (start, end) = (span.start, span.end);
+                let message = format!(
+                    "span {chunk} of item {index} is [{start}, {end}], and the text has \
+                     {characters} characters; send spans within the text, each with its start \
+                     below its end"
+                );
+                (Code::InvalidValue, message)
+            }
+            ChunkFault::NoToken { chunk, span } => {
+                let (start, end) = (span.start, span.end);
+                let message = format!(
+                    "span {chunk} of item {index}, [{start}, {end}], has no token that a late \
+                     chunk could be pooled from; leave the span out, or send late as false"
+                );
+                (Code::InvalidValue, message)
+            }
+            ChunkFault::Blank => {
+                let message = format!(
+                    "item {index} has no token that could be pooled out of the run of all items; \
+                     leave it out"
+                );
+                return Self::of(Code::InvalidInput, "input", message);
+            }
+            ChunkFault::TooLong { chunk, tokens, limit } => {
+                let message = format!(
+                    "chunk {chunk} of item {index} has {tokens} tokens and the limit is {limit}; \
+                     make chunks smaller, or let it be cut: \"truncate\": true"
+                );
+                (Code::ContextLengthExceeded, message)
+            }
+            ChunkFault::NoRoom { limit } => {
+                let message = format!(
+                    "the prompt of item {index} leaves nothing of the model's {limit} tokens for \
+                     a part of the text, so that its windows cannot move on; send late as false, \
+                     or ask for another prompt with input_type"
+                );
+                (Code::InvalidValue, message)
+            }
+            ChunkFault::Repeated => {
+                let message = format!(
+                    "the chunks of item {index} overlap so much that they have its text more than \
+                     16 times; make the overlap smaller, or send late as true"
+                );
+                (Code::InvalidValue, message)
+            }
+            ChunkFault::TooMany { most } => {
+                let message = format!(
+                    "with item {index} the request has more than {most} chunks; make chunks \
+                     larger, or send fewer texts in each request"
+                );
+                (Code::TooManyItems, message)
+            }
+        };
+        Self::of(code, "chunking", message)
+    }
+}
+
+fn join(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+const fn word(input_type: InputType) -> &'static str {
+    match input_type {
+        InputType::Default => "texts",
+        InputType::Query => "queries",
+        InputType::Passage => "passages",
+        InputType::Other => "this use",
+    }
+}
