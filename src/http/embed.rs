@@ -8,7 +8,7 @@ use actix_web::web::{self, Bytes, BytesMut, Data};
 use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
-use super::error::{ApiError, Code, OK};
+use super::error::{ApiError, Code, FieldNames, OK};
 use super::headers::{JSON, X_REQUEST_TIMEOUT_MS};
 use super::held;
 use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
@@ -49,6 +49,9 @@ pub(super) trait Question: Body + Send + 'static {
     /// How the answer is written.
     type Format: Copy + Send + 'static;
 
+    /// The fields that the client sent, for refusals.
+    fn names(&self) -> FieldNames;
+
     /// What the service is asked.
     ///
     /// # Errors
@@ -75,6 +78,10 @@ pub(super) trait Question: Body + Send + 'static {
 
 impl Question for EmbeddingRequest {
     type Format = AnswerFormat;
+
+    fn names(&self) -> FieldNames {
+        self.names()
+    }
 
     fn ask(
         self,
@@ -169,12 +176,13 @@ async fn work<Q: Question>(
     vectors: Vectors,
     mut permit: Permit,
 ) -> Result<Answer, ApiError> {
+    let names = question.names();
     let (request, format) = question.ask(vectors, &head.asked, state)?;
     let parsed = state.clock.now();
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     let most = Q::most_bytes(format, model_id);
     let answer = state.service.embed(request, most, &mut permit).await;
-    let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
     let (milestones, cache_use) = (answer.milestones, answer.cache_use);
     let body = write::<Q>(state, answer, vectors, format, permit).await?;
@@ -214,7 +222,8 @@ async fn within_time<B: Body + Send + 'static, T>(
     state.service.check_available().map_err(ApiError::unavailable)?;
     let head = Head::read(request.headers(), &state.config, &RequestContext::of(request))?;
     let permit = admit(&head.asked);
-    let permit = permit.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+    let refused = |error| ApiError::from_embed(error, head.timeout, FieldNames::default());
+    let permit = permit.map_err(refused)?;
     let (bytes, permit) = receive::<B>(state, head, payload, permit).await?;
     let left = head.left(state.clock.now())?;
     let work = async {

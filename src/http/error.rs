@@ -13,6 +13,7 @@ use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE}
 use actix_web::{HttpResponse, ResponseError};
 pub(super) use body::TeiError;
 use body::{ErrorBody, Parts};
+pub(super) use embedding::FieldNames;
 
 mod body;
 mod embedding;

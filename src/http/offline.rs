@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix_web::ResponseError;
 
 use super::embed::{EMBEDDING_ROUTES, input_limits};
-use super::error::{ApiError, Code, OK};
+use super::error::{ApiError, Code, FieldNames, OK};
 use super::payload::{self, EmbeddingRequest};
 use super::reply::{self, AnswerFormat};
 use crate::batch::Priority;
@@ -39,17 +39,11 @@ impl From<ApiError> for Answered {
     }
 }
 
-impl From<EmbedError> for Answered {
-    fn from(error: EmbedError) -> Self {
-        // No error of a file's request has to do with time.
-        ApiError::from_embed(error, Duration::ZERO).into()
-    }
-}
-
 /// A request that a route takes.
 pub(crate) struct Asked {
     request: EmbedRequest,
     format: AnswerFormat,
+    names: FieldNames,
 }
 
 /// Reads the body of a request to `path`. It needs no more of `service` than the model's card.
@@ -70,8 +64,9 @@ pub(crate) fn read(
     let (priority, deadline) = (Some(Priority::Bulk), service.clock().now());
     let head = RequestHead { announced_bytes: bytes, priority, deadline };
     let request: EmbeddingRequest = payload::read(body.to_vec(), input_limits(config))?;
+    let names = request.names();
     let (request, format) = request.validate(vectors, &head, config, service)?;
-    Ok(Asked { request, format })
+    Ok(Asked { request, format, names })
 }
 
 impl Asked {
@@ -90,7 +85,8 @@ impl Asked {
         manifest: &Manifest,
         tokenizer: &TextTokenizer,
     ) -> Result<TextsToRun, Answered> {
-        Ok(service.tokenize_here(manifest, tokenizer, self.request.clone())?)
+        let texts = service.tokenize_here(manifest, tokenizer, self.request.clone());
+        texts.map_err(|error| self.refused(error))
     }
 
     /// The answer, from what [`Self::tokenize`] gave and a row for each text that ran.
@@ -110,7 +106,7 @@ impl Asked {
         let rows: Vec<Result<_, EmbedError>> = rows.enumerate().map(wanted).collect();
         let rows = match rows.into_iter().collect::<Result<Vec<_>, _>>() {
             Ok(rows) => rows,
-            Err(error) => return error.into(),
+            Err(error) => return self.refused(error),
         };
         let reply = assemble(manifest, options, texts, rows);
         let resident = reply::Resident {
@@ -121,6 +117,11 @@ impl Asked {
         let out = reply::room(&reply, reply::most_bytes(self.format, resident.id));
         let body = reply::write(out, &reply, options.vectors, self.format, &resident);
         Answered { status: OK.as_u16(), body }
+    }
+
+    fn refused(&self, error: EmbedError) -> Answered {
+        // No error of a file's request has to do with time.
+        ApiError::from_embed(error, Duration::ZERO, self.names).into()
     }
 }
 

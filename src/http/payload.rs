@@ -11,13 +11,13 @@ use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny};
 use serde_json::error::Category;
 use serde_path_to_error::Segment;
 
-use super::error::{ApiError, Code};
+use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
 use super::reply::{AnswerFormat, DenseFormat, SparseFormat};
-use crate::config::{Dialect, HttpConfig, TokenInput, TruncateDefault};
+use crate::config::{HttpConfig, TokenInput};
 use crate::service::chunking::Chunking;
 use crate::service::{
-    EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, OverLong, RequestHead, Vectors,
+    EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, RequestHead, Vectors,
 };
 use crate::sparse::Selection;
 use crate::tokenize::Offsets;
@@ -29,23 +29,32 @@ pub(super) mod input;
 mod item_scanner;
 #[cfg(test)]
 mod shared_texts;
+pub(super) mod wishes;
 pub(super) mod words;
 
 use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
-use words::{TokenEncoding, Truncate, TruncateWord, agreed, one_form, only_null, only_true};
-pub(super) use words::{USE, USES, Use, WHOLE_NUMBER, object, scalar};
+use wishes::LENGTHS;
+pub(super) use wishes::{WISHES, Wishes, with_wishes};
+use words::TokenEncoding;
+pub(super) use words::{Truncate, USE, USES, Use, WHOLE_NUMBER, object, scalar};
 
 /// The body of a request in the words of some family of clients.
 pub(super) trait Body: DeserializeOwned {
-    /// The fields in the order of the documents, and what they take. The first one is read by
-    /// [`input::read`].
+    /// Its own fields, and what they take. The first one is read by [`input::read`].
     const FIELDS: &'static [(&'static str, &'static str)];
+    /// Those that it takes beside them: [`WISHES`], or none.
+    const WISHES: &'static [(&'static str, &'static str)] = &[];
     /// The field with the texts or token ids.
     const INPUT: &'static str = Self::FIELDS[0].0;
     /// A body that is right.
     const EXAMPLE: &'static str;
+
+    /// The field of this name, and what it takes.
+    fn field(name: &str) -> Option<(&'static str, &'static str)> {
+        Self::FIELDS.iter().chain(Self::WISHES).find(|(known, _)| *known == name).copied()
+    }
 }
 
 /// Reads a body whose texts and token ids are within `limits`. Texts may be parts of it; else it is
@@ -85,113 +94,49 @@ pub(super) fn read_into<B: Body>(
     })
 }
 
-/// Null is the same as leaving a field out, except for input; unknown fields are ignored, a field
-/// that comes twice is refused. Whole numbers are written without fraction and exponent (1, not
-/// 1.0).
-#[derive(Debug, serde::Deserialize)]
-pub(super) struct EmbeddingRequest {
-    /// Empty when it is absent or null.
-    #[serde(default, deserialize_with = "input::read")]
-    input: Vec<Input>,
-    /// The model's id or an alias; absent is the resident model.
-    model: Option<String>,
-    /// The form of dense vectors.
-    #[serde(default, deserialize_with = "scalar")]
-    encoding_format: Option<DenseFormat>,
-    /// The length of dense vectors; absent is the model's own.
-    #[serde(default, deserialize_with = "scalar")]
-    dimensions: Option<NonZeroUsize>,
-    /// Anything; it is ignored.
-    #[serde(default, rename = "user")]
-    _user: IgnoredAny,
-    /// Which of the model's prompts is put in front of texts.
-    #[serde(default, deserialize_with = "scalar")]
-    input_type: Option<Use>,
-    /// Another name of input_type.
-    #[serde(default, deserialize_with = "scalar")]
-    task: Option<Use>,
-    /// Another name of input_type.
-    #[serde(default, deserialize_with = "scalar")]
-    task_type: Option<Use>,
-    /// Another name of input_type.
-    #[serde(default, deserialize_with = "scalar")]
-    prompt_name: Option<Use>,
-    #[serde(default, rename = "prompt", deserialize_with = "only_null")]
-    _prompt: Option<bool>,
-    /// Another name of dimensions.
-    #[serde(default, deserialize_with = "scalar")]
-    output_dimension: Option<NonZeroUsize>,
-    /// Another name of dimensions.
-    #[serde(default, deserialize_with = "scalar")]
-    truncate_dim: Option<NonZeroUsize>,
-    /// What vectors consist of; base64 is that of encoding_format.
-    #[serde(default, deserialize_with = "one_form")]
-    output_dtype: Option<DenseFormat>,
-    /// Another name of output_dtype.
-    #[serde(default, deserialize_with = "one_form")]
-    embedding_type: Option<DenseFormat>,
-    /// A list with one output_dtype.
-    #[serde(default, deserialize_with = "one_form")]
-    embedding_types: Option<DenseFormat>,
-    #[serde(default, rename = "normalized", deserialize_with = "only_true")]
-    _normalized: Option<bool>,
-    /// Another name of truncate.
-    #[serde(default, deserialize_with = "scalar")]
-    truncation: Option<bool>,
-    /// Whether an over-long item is cut, or refused.
-    #[serde(default, deserialize_with = "scalar")]
-    truncate: Option<Truncate>,
-    /// The form of lexical weights.
-    #[serde(default, deserialize_with = "scalar")]
-    sparse_format: Option<SparseFormat>,
-    /// Keep so many of the heaviest.
-    #[serde(default, deserialize_with = "scalar")]
-    sparse_top_k: Option<NonZeroUsize>,
-    /// Which tokenizer the token ids of input are of; absent is what the server is set to.
-    #[serde(default, deserialize_with = "scalar")]
-    token_encoding: Option<TokenEncoding>,
-    /// Keep weights at or above it.
-    #[serde(default, deserialize_with = "weight")]
-    sparse_min_weight: Option<f32>,
-    /// Whether the answer says where the text has the ids of its lexical weights.
-    #[serde(default, deserialize_with = "scalar")]
-    offsets: Option<bool>,
-    /// How texts are cut into chunks; absent embeds them whole.
-    #[serde(default, deserialize_with = "object")]
-    chunking: Option<ChunkingField>,
-    /// Whether the items are chunks of one text, which are pooled out of its run.
-    #[serde(default, deserialize_with = "scalar")]
-    late_chunking: Option<bool>,
+with_wishes! {
+    /// Null is the same as leaving a field out, except for input; unknown fields are ignored, a
+    /// field that comes twice is refused. Whole numbers are written without fraction and exponent
+    /// (1, not 1.0).
+    #[derive(Debug, serde::Deserialize)]
+    pub(super) struct EmbeddingRequest {
+        /// Empty when it is absent or null.
+        #[serde(default, deserialize_with = "input::read")]
+        input: Vec<Input>,
+        /// The model's id or an alias; absent is the resident model.
+        model: Option<String>,
+        /// Anything; it is ignored.
+        #[serde(default, rename = "user")]
+        _user: IgnoredAny,
+        /// The form of lexical weights.
+        #[serde(default, deserialize_with = "scalar")]
+        sparse_format: Option<SparseFormat>,
+        /// Keep so many of the heaviest.
+        #[serde(default, deserialize_with = "scalar")]
+        sparse_top_k: Option<NonZeroUsize>,
+        /// Which tokenizer the token ids of input are of; absent is what the server is set to.
+        #[serde(default, deserialize_with = "scalar")]
+        token_encoding: Option<TokenEncoding>,
+        /// Keep weights at or above it.
+        #[serde(default, deserialize_with = "weight")]
+        sparse_min_weight: Option<f32>,
+        /// Whether the answer says where the text has the ids of its lexical weights.
+        #[serde(default, deserialize_with = "scalar")]
+        offsets: Option<bool>,
+        /// How texts are cut into chunks; absent embeds them whole.
+        #[serde(default, deserialize_with = "object")]
+        chunking: Option<ChunkingField>,
+        /// Whether the items are chunks of one text, which are pooled out of its run.
+        #[serde(default, deserialize_with = "scalar")]
+        late_chunking: Option<bool>,
+    }
 }
 
 impl Body for EmbeddingRequest {
     const FIELDS: &'static [(&'static str, &'static str)] = &[
         ("input", "a text, a list of texts, or token ids"),
         ("model", "a string"),
-        ("encoding_format", "\"float\" or \"base64\""),
-        ("dimensions", WHOLE_NUMBER),
         ("user", ""),
-        ("input_type", USE),
-        ("task", USE),
-        ("task_type", USE),
-        ("prompt_name", USE),
-        (
-            "prompt",
-            "null (write a prompt in front of each text, or choose one of the model's with \
-             input_type)",
-        ),
-        ("output_dimension", WHOLE_NUMBER),
-        ("truncate_dim", WHOLE_NUMBER),
-        ("output_dtype", FORM),
-        ("embedding_type", FORM),
-        ("embedding_types", FORM),
-        ("normalized", "true (vectors always have length one)"),
-        ("truncation", "true or false"),
-        (
-            "truncate",
-            "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not \
-             possible)",
-        ),
         ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
         ("sparse_top_k", WHOLE_NUMBER),
         ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
@@ -200,14 +145,9 @@ impl Body for EmbeddingRequest {
         ("chunking", CHUNKING),
         ("late_chunking", "true or false"),
     ];
+    const WISHES: &'static [(&'static str, &'static str)] = WISHES;
     const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
 }
-
-/// The names of the field for the length of dense vectors.
-pub(super) const LENGTHS: [&str; 3] = ["dimensions", "output_dimension", "truncate_dim"];
-
-const FORM: &str =
-    "\"float\" or \"base64\" (make other numbers of the vectors' 32-bit floats yourself)";
 
 impl EmbeddingRequest {
     /// What the service is asked and how its answer is written; refuses a request without input or
@@ -222,10 +162,11 @@ impl EmbeddingRequest {
         if self.input.is_empty() {
             return Err(missing::<Self>());
         }
+        let wishes = self.wishes();
         let options = EmbedOptions {
             vectors,
             input_type: self.input_type(config, service)?,
-            over_long: self.over_long(config)?,
+            over_long: wishes.over_long(config)?,
             offsets: match self.offsets {
                 Some(true) if vectors.sparse() => Offsets::Find,
                 _ => Offsets::Skip,
@@ -235,7 +176,7 @@ impl EmbeddingRequest {
                 TokenEncoding::Cl100kBase => TokenInput::Cl100kBase,
                 TokenEncoding::O200kBase => TokenInput::O200kBase,
             }),
-            dimensions: self.dimensions()?.map(NonZeroUsize::get),
+            dimensions: wishes.dimensions()?,
             selection: Selection {
                 top_k: self.sparse_top_k.map(NonZeroUsize::get),
                 min_weight: self.sparse_min_weight,
@@ -244,7 +185,7 @@ impl EmbeddingRequest {
             deadline: head.deadline,
         };
         let format = AnswerFormat {
-            dense: self.dense_format()?.unwrap_or_default(),
+            dense: wishes.dense_format()?.map_or_else(DenseFormat::default, |(_, form)| form),
             sparse: self.sparse_format.unwrap_or_default(),
         };
         let chunking = self.chunking(config)?;
@@ -280,57 +221,21 @@ impl EmbeddingRequest {
                 prompt_of(model, config, service).ok_or_else(|| unknown_model(service))?
             }
         };
-        let by_field = agreed(&[
-            ("input_type", self.input_type),
-            ("task", self.task),
-            ("task_type", self.task_type),
-            ("prompt_name", self.prompt_name),
-        ]);
-        let Some(Use(by_field)) = by_field? else { return Ok(by_name) };
+        let Some((name, Use(by_field))) = self.wishes().input_type()? else { return Ok(by_name) };
         if by_name != InputType::Default && by_name != by_field {
-            let message = "the end of the model's name asks for another prompt; leave input_type \
-                           out, or send the name without its end";
-            return Err(ApiError::of(Code::InvalidValue, "input_type", message));
+            let message = format!(
+                "the end of the model's name asks for another prompt; leave {name} out, or send \
+                 the name without its end"
+            );
+            return Err(ApiError::of(Code::InvalidValue, name, message));
         }
         Ok(by_field)
     }
 
-    fn dimensions(&self) -> Result<Option<NonZeroUsize>, ApiError> {
-        agreed(&[
-            ("dimensions", self.dimensions),
-            ("output_dimension", self.output_dimension),
-            ("truncate_dim", self.truncate_dim),
-        ])
-    }
-
-    /// How dense vectors are written. Of the types of their numbers, only base64 says so: with
-    /// "float" the numbers of base64 are meant too.
-    fn dense_format(&self) -> Result<Option<DenseFormat>, ApiError> {
-        let is_base64 = |form: &DenseFormat| *form == DenseFormat::Base64;
-        agreed(&[
-            ("encoding_format", self.encoding_format),
-            ("output_dtype", self.output_dtype.filter(is_base64)),
-            ("embedding_type", self.embedding_type.filter(is_base64)),
-            ("embedding_types", self.embedding_types.filter(is_base64)),
-        ])
-    }
-
-    fn over_long(&self, config: &HttpConfig) -> Result<OverLong, ApiError> {
-        let truncate = match self.truncate {
-            None => None,
-            Some(Truncate::Plain(truncate)) => Some(truncate),
-            Some(Truncate::Word(word)) if config.speaks(Dialect::Nim) => {
-                Some(word == TruncateWord::End)
-            }
-            Some(Truncate::Word(_)) => {
-                let message = "truncate must be true or false here, or left out; words are NIM's, \
-                               which --dialects leaves out";
-                return Err(ApiError::of(Code::InvalidValue, "truncate", message));
-            }
-        };
-        let truncate = agreed(&[("truncate", truncate), ("truncation", self.truncation)])?;
-        let by_default = config.truncate == TruncateDefault::Truncate;
-        Ok(if truncate.unwrap_or(by_default) { OverLong::Truncate } else { OverLong::Refuse })
+    /// The fields that the client sent, for refusals.
+    pub(super) fn names(&self) -> FieldNames {
+        let chunks = if self.late_chunking == Some(true) { "late_chunking" } else { "chunking" };
+        FieldNames { chunks, ..self.wishes().names() }
     }
 }
 
@@ -357,7 +262,7 @@ pub(super) fn missing<B: Body>() -> ApiError {
 
 /// A field that does not hold what it takes.
 fn wrong<B: Body>(field: &str) -> ApiError {
-    let Some(&(name, takes)) = B::FIELDS.iter().find(|(name, _)| *name == field) else {
+    let Some((name, takes)) = B::field(field) else {
         return not_an_object::<B>();
     };
     let is_length = LENGTHS.contains(&name);
@@ -368,7 +273,7 @@ fn wrong<B: Body>(field: &str) -> ApiError {
 /// The field that comes twice when that is what serde says.
 fn duplicate<B: Body>(error: &str) -> Option<ApiError> {
     let (field, _) = error.strip_prefix("duplicate field `")?.split_once('`')?;
-    let (name, _) = B::FIELDS.iter().find(|(name, _)| *name == field)?;
+    let (name, _) = B::field(field)?;
     Some(ApiError::of(Code::DuplicateField, name, format!("{name} comes twice; send it once")))
 }
 

@@ -79,9 +79,10 @@ pub(super) async fn tokenize(
 ) -> Result<HttpResponse, ApiError> {
     let work = async |asked: EmbeddingRequest, head: Head, mut permit: Permit| {
         let (config, service) = (&state.config, Arc::clone(&state.service));
+        let names = asked.names();
         let (asked, _) = asked.validate(Vectors::Dense, &head.asked, config, &service)?;
         let lists = service.tokenize(asked, &mut permit).await;
-        let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+        let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
         let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();
         let work = move || write(&lists, &service, permit);
         if tokens < MANY_TOKENS { work() } else { off_thread(&state, |_| work()).await? }

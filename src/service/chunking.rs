@@ -71,6 +71,9 @@ pub(crate) enum ChunkFault {
     /// The same of a chunk that is an item of the request.
     #[error("it has no token to pool")]
     Blank,
+    /// A chunk that is an item of the request has no character.
+    #[error("it is empty")]
+    Empty,
     #[error("chunk {chunk} has {tokens} tokens, the limit is {limit}")]
     TooLong { chunk: usize, tokens: usize, limit: usize },
     #[error("the prompt leaves nothing of the model's {limit} tokens for a window of the text")]
@@ -210,7 +213,7 @@ impl Cutter {
         let whole = tokenize_text(tokenizer, text, options, wanted)?;
         let Chunking { by, late, most, .. } = &self.chunking;
         let cuts = cut(by, (index, text), &whole.spans, *most);
-        let cuts = cuts.map_err(|fault| EmbedError::Chunks { index, fault })?;
+        let cuts = cuts.map_err(|fault| self.fault(index, fault))?;
         // Without tokens there is nothing to pool; the whole text still has a vector.
         let is_blank = whole.spans.is_empty() && !matches!(by, ChunkBy::Spans(_));
         match *late && !is_blank {
@@ -222,6 +225,9 @@ impl Cutter {
     /// A fault of one chunk, in the words of a request whose items are the chunks or the texts.
     fn fault(&self, index: usize, fault: ChunkFault) -> EmbedError {
         match fault {
+            ChunkFault::Span { chunk, .. } if self.chunking.of_inputs => {
+                EmbedError::Chunks { index: chunk, fault: ChunkFault::Empty }
+            }
             ChunkFault::NoToken { chunk, .. } if self.chunking.of_inputs => {
                 EmbedError::Chunks { index: chunk, fault: ChunkFault::Blank }
             }

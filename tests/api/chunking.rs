@@ -231,6 +231,14 @@ fn chunks_that_cannot_be_are_refused_with_item_and_field() {
     let refused = server.post(DENSE, &ids).error();
     refused.is(400, "invalid_request_error", "invalid_value", Some("chunking"));
     assert!(refused.message.contains("send texts"), "{}", refused.message);
+    let ids = json!({"input": [[0, 5]], "late_chunking": true, "token_encoding": "model"});
+    let refused = server.post(DENSE, &ids).error();
+    refused.is(400, "invalid_request_error", "invalid_value", Some("late_chunking"));
+    assert!(refused.message.contains("leave late_chunking out"), "{}", refused.message);
+    let empty = json!({"input": ["", "a"], "late_chunking": true});
+    let refused = server.post(DENSE, &empty).error();
+    refused.is(400, "invalid_request_error", "invalid_value", Some("late_chunking"));
+    assert_eq!(refused.message, "item 0 of late_chunking is empty; leave it out");
     let both = json!({"input": texts, "chunking": by, "late_chunking": true});
     let placed = json!({"input": texts, "offsets": true, "late_chunking": true});
     for body in [both, placed] {

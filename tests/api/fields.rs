@@ -208,9 +208,9 @@ fn uses_that_the_model_has_no_prompt_for_are_refused_with_a_cure() {
         ("task_type", "CLUSTERING"),
     ] {
         let error = server.post(DENSE, &with(field, word.into())).error();
-        error.is(400, "invalid_request_error", "invalid_value", Some("input_type"));
+        error.is(400, "invalid_request_error", "invalid_value", Some(field));
         assert!(error.message.contains("no prompt for this use"), "{}", error.message);
-        assert!(error.message.contains("input_type"), "{}", error.message);
+        assert!(error.message.contains(&format!("leave {field} out")), "{}", error.message);
     }
 }
 
@@ -221,7 +221,8 @@ fn lengths_and_forms_in_the_words_of_other_services_are_obeyed() {
     for field in ["output_dimension", "truncate_dim"] {
         assert_eq!(server.post(DENSE, &with(field, CUT.into())).ok(), cut, "{field}");
         let error = server.post(DENSE, &with(field, json!(5))).error();
-        error.is(400, "invalid_request_error", "invalid_dimensions", Some("dimensions"));
+        error.is(400, "invalid_request_error", "invalid_dimensions", Some(field));
+        assert!(error.message.starts_with(&format!("{field} 5 is not")), "{}", error.message);
         let error = server.post(DENSE, &with(field, json!(0))).error();
         error.is(400, "invalid_request_error", "invalid_dimensions", Some(field));
     }
@@ -285,6 +286,7 @@ fn fields_that_mean_the_same_may_not_differ() {
         (json!({"truncate": true}), json!({"truncation": false})),
         (json!({"truncate": "NONE"}), json!({"truncation": true})),
         (json!({"encoding_format": "float"}), json!({"embedding_type": "base64"})),
+        (json!({"output_dtype": "base64"}), json!({"embedding_type": "float"})),
     ] {
         let mut body = json!({"input": "text"});
         for part in [&one, &other] {
@@ -306,7 +308,8 @@ fn fields_that_mean_the_same_may_not_differ() {
     let named =
         json!({"input": "text", "model": format!("{MODEL}-query"), "task": "retrieval.passage"});
     let error = server.post(DENSE, &named).error();
-    error.is(400, "invalid_request_error", "invalid_value", Some("input_type"));
+    error.is(400, "invalid_request_error", "invalid_value", Some("task"));
+    assert!(error.message.contains("leave task out"), "{}", error.message);
 }
 
 const TIMEOUT: &str = "x-request-timeout-ms";

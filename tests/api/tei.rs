@@ -66,6 +66,12 @@ fn every_field_of_an_embed_request_is_obeyed() {
         ("prompt_name", Value::Null),
         ("dimensions", json!(HIDDEN)),
         ("parameters", json!({"wait_for_model": true})),
+        ("truncate", json!("END")),
+        ("truncation", json!(true)),
+        ("output_dtype", json!("float")),
+        ("embedding_types", json!(["float"])),
+        ("encoding_format", json!("float")),
+        ("prompt", Value::Null),
     ] {
         assert_eq!(server.post(EMBED, &ask(key, value.clone())).ok(), plain, "{key} {value}");
     }
@@ -81,8 +87,16 @@ fn every_field_of_an_embed_request_is_obeyed() {
         let cut = server.post(EMBED, &ask(field, json!(CUT))).ok();
         assert_eq!(cut[0].as_array().map(Vec::len), Some(CUT), "{field}");
     }
-    let whole = json!({"inputs": LONG_TEXT, "truncate": false});
-    is_refused(&server.post(EMBED, &whole), 400, "Validation", "truncate");
+    let same = json!({
+        "inputs": ["two words"], "task": "query", "prompt_name": "query", "input_type": "query",
+        "dimensions": CUT, "output_dimension": CUT,
+    });
+    let expected = json!({"input": ["two words"], "input_type": "query", "dimensions": CUT});
+    assert_eq!(server.post(EMBED, &same).ok(), dense(&server, &expected));
+    for (field, whole) in [("truncate", json!(false)), ("truncate", json!("NONE"))] {
+        let whole = json!({"inputs": LONG_TEXT, field: whole});
+        is_refused(&server.post(EMBED, &whole), 400, "Validation", "truncate");
+    }
 }
 
 #[test]
@@ -194,13 +208,27 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
         (r#"{"inputs":"a","inputs":"b"}"#, "inputs comes twice"),
         (r#"{"inputs":["a","b","c","d"]}"#, "more than 3 items"),
         (&format!(r#"{{"inputs":["a","{long}"]}}"#), "item 1 is too large"),
-        (r#"{"inputs":"a","truncate":"END"}"#, "truncate must be true or false"),
+        (r#"{"inputs":"a","truncate":"START"}"#, "truncate must be true or false"),
         (r#"{"inputs":"a","truncation_direction":"left"}"#, r#"must be "right""#),
         (r#"{"inputs":"a","prompt_name":"s2p"}"#, r#"must be "query" or "passage""#),
-        (r#"{"inputs":"a","prompt_name":"clustering"}"#, "no prompt for this use"),
+        (r#"{"inputs":"a","prompt_name":"clustering"}"#, "leave prompt_name out"),
         (r#"{"inputs":"a","task":"x"}"#, r#"task must be "query" or "passage""#),
-        (r#"{"inputs":"a","task":"query","prompt_name":"query"}"#, "comes twice"),
-        (r#"{"inputs":"a","output_dimension":5}"#, "use 4 or 8"),
+        (r#"{"inputs":"a","task":"query","task":"query"}"#, "task comes twice"),
+        (r#"{"inputs":"a","task":"query","prompt_name":"passage"}"#, "prompt_name and task differ"),
+        (
+            r#"{"inputs":"a","dimensions":4,"output_dimension":8}"#,
+            "output_dimension and dimensions differ",
+        ),
+        (r#"{"inputs":"a","output_dtype":"int8"}"#, r#"output_dtype must be "float""#),
+        (r#"{"inputs":"a","embedding_types":["int8"]}"#, r#"embedding_types must be "float""#),
+        (r#"{"inputs":"a","encoding_format":"base64"}"#, "/v1/embeddings gives base64"),
+        (r#"{"inputs":"a","embedding_type":"base64"}"#, "embedding_type must be \"float\" here"),
+        (r#"{"inputs":"a","prompt":"x"}"#, "prompt must be null (write a prompt in front"),
+        (r#"{"inputs":"a","normalized":false}"#, "normalized must be true"),
+        (
+            r#"{"inputs":"a","output_dimension":5}"#,
+            "output_dimension 5 is not supported; use 4 or 8",
+        ),
         (r#"{"inputs":"a","normalize":1}"#, "normalize must be true or false"),
         (r#"{"inputs":"a","dimensions":0}"#, "dimensions must be"),
         (r#"{"inputs":"a","dimensions":5}"#, "use 4 or 8"),

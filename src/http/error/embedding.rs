@@ -11,13 +11,31 @@ const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddin
 const OFFSETS_OF_TEXTS: &str =
     "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
 
-/// What a client does that asks for chunks of token ids.
-const CHUNKS_OF_TEXTS: &str = "chunks are parts of a text, and input is token ids; send texts, or \
-                               leave chunking and late_chunking out";
+/// The fields with which a request asks for what the service may refuse.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct FieldNames {
+    /// The length of dense vectors.
+    pub(in crate::http) length: &'static str,
+    /// The prompt.
+    pub(in crate::http) prompt: &'static str,
+    /// How texts are cut.
+    pub(in crate::http) chunks: &'static str,
+}
+
+impl Default for FieldNames {
+    fn default() -> Self {
+        Self { length: "dimensions", prompt: "input_type", chunks: "chunking" }
+    }
+}
 
 impl ApiError {
-    /// How an answer without vectors reads; `timeout` is the request's whole time.
-    pub(in crate::http) fn from_embed(error: EmbedError, timeout: Duration) -> Self {
+    /// How an answer without vectors reads; `timeout` is the request's whole time, and
+    /// `names` are the fields that it sent.
+    pub(in crate::http) fn from_embed(
+        error: EmbedError,
+        timeout: Duration,
+        names: FieldNames,
+    ) -> Self {
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
             EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named } => {
@@ -59,26 +77,33 @@ impl ApiError {
             ),
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(
                 Code::InvalidDimensions,
-                "dimensions",
-                format!("dimensions {requested} is not supported; use {}", join(&allowed)),
+                names.length,
+                format!("{} {requested} is not supported; use {}", names.length, join(&allowed)),
             ),
             EmbedError::NoPrompt(input_type) => Self::of(
                 Code::InvalidValue,
-                "input_type",
+                names.prompt,
                 format!(
-                    "the model has no prompt for {}; leave out the field that asks for it, or ask \
-                     for another prompt with input_type",
-                    word(input_type)
+                    "the model has no prompt for {}; leave {} out, or send \"query\" or \
+                     \"passage\", as far as the model has a prompt for it",
+                    word(input_type),
+                    names.prompt
                 ),
             ),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
             EmbedError::OffsetsWithoutText => {
                 Self::of(Code::InvalidValue, "offsets", OFFSETS_OF_TEXTS)
             }
-            EmbedError::ChunksWithoutText => {
-                Self::of(Code::InvalidValue, "chunking", CHUNKS_OF_TEXTS)
-            }
-            EmbedError::Chunks { index, fault } => Self::chunks(index, &fault),
+            EmbedError::ChunksWithoutText => Self::of(
+                Code::InvalidValue,
+                names.chunks,
+                format!(
+                    "chunks are parts of a text, and input is token ids; send texts, or leave {} \
+                     out",
+                    names.chunks
+                ),
+            ),
+            EmbedError::Chunks { index, fault } => Self::chunks(index, &fault, names),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
             EmbedError::NonFinite { index } => Self {
@@ -104,7 +129,7 @@ impl ApiError {
     }
 
     /// The text at `index` cannot be cut as asked.
-    fn chunks(index: usize, fault: &ChunkFault) -> Self {
+    fn chunks(index: usize, fault: &ChunkFault, names: FieldNames) -> Self {
         let (code, message) = match fault {
             ChunkFault::Span { chunk, span, characters } => {
                 let (start, end) = (span.start, span.end);
@@ -130,6 +155,10 @@ impl ApiError {
                 );
                 return Self::of(Code::InvalidInput, "input", message);
             }
+            ChunkFault::Empty => {
+                let message = format!("item {index} of {} is empty; leave it out", names.chunks);
+                (Code::InvalidValue, message)
+            }
             ChunkFault::TooLong { chunk, tokens, limit } => {
                 let message = format!(
                     "chunk {chunk} of item {index} has {tokens} tokens and the limit is {limit}; \
@@ -140,8 +169,9 @@ impl ApiError {
             ChunkFault::NoRoom { limit } => {
                 let message = format!(
                     "the prompt of item {index} leaves nothing of the model's {limit} tokens for \
-                     a part of the text, so that its windows cannot move on; send late as false, \
-                     or ask for another prompt with input_type"
+                     a part of the text, so that its windows cannot move on; send chunks that are \
+                     not late, or ask for another prompt with {}",
+                    names.prompt
                 );
                 (Code::InvalidValue, message)
             }
@@ -160,7 +190,7 @@ impl ApiError {
                 (Code::TooManyItems, message)
             }
         };
-        Self::of(code, "chunking", message)
+        Self::of(code, names.chunks, message)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::service::{EmbedError, InputType};
 use crate::tokenize::OpenAiEncoding;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
-    let error = ApiError::from_embed(error, Duration::from_secs(3));
+    let error = ApiError::from_embed(error, Duration::from_secs(3), FieldNames::default());
     let (status, kind) = error.code.status_and_type();
     (status.as_u16(), kind, error.code.name(), error.param, error.message)
 }
@@ -93,7 +93,7 @@ fn the_time_that_an_input_needs_is_told_in_milliseconds_rounded_up() {
 #[test]
 fn causes_of_server_faults_stay_in_the_log() {
     let failed = EmbedError::EngineFailed("cudaErrorIllegalAddress".into());
-    let error = ApiError::from_embed(failed, Duration::ZERO);
+    let error = ApiError::from_embed(failed, Duration::ZERO, FieldNames::default());
     assert_eq!(error.cause.as_deref(), Some("cudaErrorIllegalAddress"));
     assert!(!String::from_utf8_lossy(&error.to_json()).contains("cuda"));
 }
@@ -112,7 +112,7 @@ fn retry_after_is_whole_seconds_rounded_up_and_at_least_one() {
     for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_500, 60)] {
         let retry_after = Duration::from_millis(millis);
         let full = EmbedError::Refused(Refusal::Full { retry_after });
-        let error = ApiError::from_embed(full, Duration::ZERO);
+        let error = ApiError::from_embed(full, Duration::ZERO, FieldNames::default());
         assert_eq!(error.retry_after_s(), Some(seconds), "{millis} ms");
     }
 }

@@ -99,7 +99,7 @@ fn service() -> EmbeddingService {
 fn object(rng: &mut Rng) -> String {
     let mut fields = Vec::new();
     for _ in 0..rng.u8(..5) {
-        let known = EmbeddingRequest::FIELDS;
+        let known = [EmbeddingRequest::FIELDS, EmbeddingRequest::WISHES].concat();
         let (name, _) = known[rng.usize(..known.len())];
         fields.push(format!("\"{name}\":{}", field(rng, name)));
     }

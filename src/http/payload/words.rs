@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Use {
 /// Whether an over-long item is cut.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(untagged)]
-pub(super) enum Truncate {
+pub(in crate::http) enum Truncate {
     Plain(bool),
     Word(TruncateWord),
 }
@@ -175,7 +175,7 @@ where
 }
 
 /// Reads the one form of vectors that a word, or a list with one word, names.
-pub(super) fn one_form<'de, D: Deserializer<'de>>(
+pub(in crate::http) fn one_form<'de, D: Deserializer<'de>>(
     json: D,
 ) -> Result<Option<DenseFormat>, D::Error> {
     struct OneForm;
@@ -217,7 +217,9 @@ impl<'de> DeserializeSeed<'de> for Element {
 }
 
 /// Reads true; false asks for what cannot be had.
-pub(super) fn only_true<'de, D: Deserializer<'de>>(json: D) -> Result<Option<bool>, D::Error> {
+pub(in crate::http) fn only_true<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<bool>, D::Error> {
     match scalar::<D, bool>(json)? {
         Some(false) => Err(D::Error::custom("false")),
         other => Ok(other),
@@ -225,21 +227,23 @@ pub(super) fn only_true<'de, D: Deserializer<'de>>(json: D) -> Result<Option<boo
 }
 
 /// Reads null; every value asks for what cannot be had.
-pub(super) fn only_null<'de, D: Deserializer<'de>>(json: D) -> Result<Option<bool>, D::Error> {
+pub(in crate::http) fn only_null<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<bool>, D::Error> {
     match scalar::<D, bool>(json)? {
         Some(_) => Err(D::Error::custom("a value")),
         None => Ok(None),
     }
 }
 
-/// What fields that mean the same say together; refuses those that differ.
+/// What fields that mean the same say together, and the first of them; refuses those that differ.
 pub(super) fn agreed<T: Copy + PartialEq>(
     fields: &[(&'static str, Option<T>)],
-) -> Result<Option<T>, ApiError> {
+) -> Result<Option<(&'static str, T)>, ApiError> {
     let mut said = fields.iter().filter_map(|(name, value)| value.map(|value| (*name, value)));
     let Some((first, meaning)) = said.next() else { return Ok(None) };
     match said.find(|(_, other)| *other != meaning) {
-        None => Ok(Some(meaning)),
+        None => Ok(Some((first, meaning))),
         Some((other, _)) => {
             let message = format!("{other} and {first} differ and mean the same; send one of them");
             Err(ApiError::of(Code::InvalidValue, other, message))

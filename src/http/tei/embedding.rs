@@ -1,15 +1,13 @@
 //! The bodies of `/embed`, `/embed_sparse` and `/`, and what the other bodies share with them.
 
-use std::num::NonZeroUsize;
-
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::{TokenInput, TruncateDefault};
+use crate::config::TokenInput;
 use crate::http::embed::Question;
 use crate::http::endpoint::Endpoint;
-use crate::http::error::{ApiError, Code, ErrorForm};
-use crate::http::payload::{Body, USE, Use, WHOLE_NUMBER, input, missing, scalar};
-use crate::http::reply::{DECIMAL_BYTES, Resident};
+use crate::http::error::{ApiError, Code, ErrorForm, FieldNames};
+use crate::http::payload::{Body, Use, WISHES, input, missing, scalar, with_wishes};
+use crate::http::reply::{DECIMAL_BYTES, DenseFormat, Resident};
 use crate::http::state::AppState;
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, RequestHead,
@@ -23,29 +21,20 @@ pub(super) const fn keyed(path: &'static str) -> Endpoint {
     Endpoint::keyed(path).refusing_as(ErrorForm::Tei)
 }
 
-/// The body of a request to `/embed`, `/embed_sparse` and `/`.
-#[derive(Debug, Default, Deserialize)]
-pub(in crate::http) struct EmbedBody {
-    #[serde(default, deserialize_with = "input::read")]
-    pub(super) inputs: Vec<Input>,
-    /// Whether an over-long text is cut, or refused.
-    #[serde(default, deserialize_with = "scalar")]
-    pub(super) truncate: Option<bool>,
-    #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
-    pub(super) _direction: Option<Direction>,
-    // TEI has no such words, and clients of other services send them here as well.
-    #[serde(default, deserialize_with = "scalar")]
-    #[serde(alias = "input_type", alias = "task", alias = "task_type")]
-    pub(super) prompt_name: Option<Use>,
-    /// Vectors have length one all the same.
-    // The graph itself normalizes, so that there is no other vector to give. It is not refused as
-    // "normalized" is elsewhere: Haystack sends false by default.
-    #[serde(default, deserialize_with = "scalar", rename = "normalize")]
-    pub(super) _normalize: Option<bool>,
-    /// The length of dense vectors; absent is the model's own.
-    #[serde(default, deserialize_with = "scalar")]
-    #[serde(alias = "output_dimension", alias = "truncate_dim")]
-    pub(super) dimensions: Option<NonZeroUsize>,
+with_wishes! {
+    /// The body of a request to `/embed`, `/embed_sparse` and `/`.
+    #[derive(Debug, Default, Deserialize)]
+    pub(in crate::http) struct EmbedBody {
+        #[serde(default, deserialize_with = "input::read")]
+        pub(super) inputs: Vec<Input>,
+        #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
+        pub(super) _direction: Option<Direction>,
+        /// Vectors have length one all the same.
+        // The graph itself normalizes, so that there is no other vector to give. It is not refused
+        // as "normalized" is: Haystack sends false by default.
+        #[serde(default, deserialize_with = "scalar", rename = "normalize")]
+        pub(super) _normalize: Option<bool>,
+    }
 }
 
 /// Where an over-long text is cut. It keeps its start.
@@ -58,22 +47,19 @@ pub(in crate::http) enum Direction {
 impl Body for EmbedBody {
     const FIELDS: &'static [(&'static str, &'static str)] = &[
         ("inputs", "a text, a list of texts, or token ids (POST /similarity compares sentences)"),
-        ("truncate", "true or false"),
         ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
-        ("prompt_name", USE),
-        ("input_type", USE),
-        ("task", USE),
-        ("task_type", USE),
         ("normalize", "true or false (vectors have length one all the same)"),
-        ("dimensions", WHOLE_NUMBER),
-        ("output_dimension", WHOLE_NUMBER),
-        ("truncate_dim", WHOLE_NUMBER),
     ];
+    const WISHES: &'static [(&'static str, &'static str)] = WISHES;
     const EXAMPLE: &'static str = "{\"inputs\": \"a text\"}";
 }
 
 impl Question for EmbedBody {
     type Format = ();
+
+    fn names(&self) -> FieldNames {
+        self.wishes().names()
+    }
 
     fn ask(
         self,
@@ -84,14 +70,18 @@ impl Question for EmbedBody {
         if self.inputs.is_empty() {
             return Err(missing::<Self>());
         }
-        let by_default = state.config.truncate == TruncateDefault::Truncate;
+        let wishes = self.wishes();
+        if let Some((name, DenseFormat::Base64)) = wishes.dense_format()? {
+            let message = format!(
+                "{name} must be \"float\" here, or left out; POST /v1/embeddings gives base64"
+            );
+            return Err(ApiError::of(Code::InvalidValue, name, message));
+        }
+        let prompt = wishes.input_type()?.map(|(_, prompt)| prompt);
         let options = EmbedOptions {
-            over_long: match self.truncate.unwrap_or(by_default) {
-                true => OverLong::Truncate,
-                false => OverLong::Refuse,
-            },
-            dimensions: self.dimensions.map(NonZeroUsize::get),
-            ..options(vectors, self.prompt_name, head)
+            over_long: wishes.over_long(&state.config)?,
+            dimensions: wishes.dimensions()?,
+            ..options(vectors, prompt, head)
         };
         Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, ()))
     }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
 use crate::dense;
 use crate::http::embed::{Question, embed};
-use crate::http::error::{ApiError, Code};
-use crate::http::payload::{Body, Use, input, missing, object, scalar};
+use crate::http::error::{ApiError, Code, FieldNames};
+use crate::http::payload::{Body, Truncate, Use, input, missing, object, scalar};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
 use crate::http::route::post;
 use crate::http::state::AppState;
@@ -61,6 +61,10 @@ impl Body for SimilarityBody {
 impl Question for SimilarityBody {
     type Format = ();
 
+    fn names(&self) -> FieldNames {
+        FieldNames { prompt: "prompt_name", ..FieldNames::default() }
+    }
+
     fn ask(
         self,
         vectors: Vectors,
@@ -86,6 +90,7 @@ impl Question for SimilarityBody {
             return Err(ApiError::of(Code::TooManyItems, Self::INPUT, message));
         }
         let Parameters { truncate, prompt_name, .. } = self.parameters.unwrap_or_default();
+        let truncate = truncate.map(Truncate::Plain);
         EmbedBody { inputs, truncate, prompt_name, ..EmbedBody::default() }
             .ask(vectors, head, state)
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::embedding::{keyed, only, options};
 use crate::http::embed::{Head, off_thread, without_model};
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, FieldNames};
 use crate::http::held;
 use crate::http::payload::{Body, USE, Use, input, scalar};
 use crate::http::route::post;
@@ -83,7 +83,8 @@ async fn tokenize(
         let options = options(Vectors::Dense, body.prompt_name, &head.asked);
         let asked = EmbedRequest { inputs: inputs.clone(), options, chunking: None };
         let lists = state.service.tokenize(asked, &mut permit).await;
-        let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+        let names = FieldNames { prompt: "prompt_name", ..FieldNames::default() };
+        let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
         let service = Arc::clone(&state.service);
         off_thread(&state, move |_| {
             let lists = inputs.iter().zip(&lists);
@@ -180,7 +181,8 @@ async fn decode(
         };
         let ids = only::<DecodeBody>(body.ids, |input| matches!(input, Input::TokenIds(_)))?;
         let texts = state.service.model_texts(ids, special, &mut permit).await;
-        let texts = texts.map_err(|error| ApiError::from_embed(error, head.timeout))?;
+        let texts = texts
+            .map_err(|error| ApiError::from_embed(error, head.timeout, FieldNames::default()))?;
         held::write(&texts, permit)
     };
     without_model(&state, &request, payload, work).await
