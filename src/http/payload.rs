@@ -248,7 +248,9 @@ fn refusal<B: Body>(text: &str) -> ApiError {
     };
     match error.path().iter().next() {
         Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path()),
-        Some(Segment::Map { key }) if key == "chunking" => chunking::refusal(error.path()),
+        Some(Segment::Map { key }) if key == "chunking" => {
+            chunking::refusal(error.path(), &error.inner().to_string())
+        }
         Some(Segment::Map { key }) => wrong::<B>(key),
         _ => duplicate::<B>(&error.inner().to_string()).unwrap_or_else(not_an_object::<B>),
     }

@@ -248,6 +248,38 @@ fn chunks_that_cannot_be_are_refused_with_item_and_field() {
 }
 
 #[test]
+fn a_refusal_of_chunking_names_the_span_or_the_key() {
+    let server = Server::ready();
+    for (spans, message) in [
+        ("[[-1,2]]", "chunking.spans[0][0] is below zero"),
+        ("[[0,2],[0,18446744073709551616]]", "chunking.spans[1][1] has a fraction"),
+        ("[[0.0,2]]", "chunking.spans[0][0] has a fraction"),
+        ("[[0,2],[0]]", "chunking.spans[1] is no span of two numbers"),
+        ("[[[0,2]],[[0,1],[1]]]", "chunking.spans[1][1] is no span of two numbers"),
+        ("[[0,2],\"a\"]", "chunking.spans[1] is neither a number nor a list"),
+        ("[[0,2],[[0,2]]]", "chunking.spans mixes numbers, spans and lists"),
+        ("[0,2]", "chunking.spans must be a list of spans"),
+        ("\"a\"", "chunking.spans must be a list of spans"),
+    ] {
+        let body = format!(r#"{{"input":"text","chunking":{{"by":"spans","spans":{spans}}}}}"#);
+        let refused = server.post_bytes(DENSE, body).error();
+        refused.is(400, "invalid_request_error", "invalid_value", Some("chunking"));
+        assert!(refused.message.starts_with(message), "{spans}: {}", refused.message);
+    }
+    let long = "a".repeat(65);
+    for (fields, code, message) in [
+        (r#""lat":true"#, "invalid_value", "chunking has no field lat; chunking must be"),
+        (&format!(r#""{long}":1"#), "invalid_value", "chunking must be an object"),
+        (r#""by":"tokens""#, "duplicate_field", "chunking.by comes twice; send it once"),
+    ] {
+        let body = format!(r#"{{"input":"text","chunking":{{"by":"tokens","size":4,{fields}}}}}"#);
+        let refused = server.post_bytes(DENSE, body).error();
+        refused.is(400, "invalid_request_error", code, Some("chunking"));
+        assert!(refused.message.starts_with(message), "{fields}: {}", refused.message);
+    }
+}
+
+#[test]
 fn a_request_has_no_more_chunks_than_it_may_have_items() {
     let config =
         HttpConfig { max_items: MaxItems::new(4).expect("in range"), ..HttpConfig::default() };

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 
 use super::input;
-use super::words::{WHOLE_NUMBER, scalar};
+use super::words::{LONGEST_WORD, WHOLE_NUMBER, scalar};
 use crate::http::error::{ApiError, Code};
 use crate::limits::MaxItems;
 use crate::service::chunking::{ChunkBy, Chunking};
@@ -87,8 +87,19 @@ impl<'de> Deserialize<'de> for Entry {
                 Ok(Entry::Number(usize::try_from(number).unwrap_or(usize::MAX)))
             }
 
+            fn visit_i64<E: Error>(self, _number: i64) -> Result<Entry, E> {
+                // serde_json calls this for numbers below zero only.
+                Err(wrong_span("is below zero; send a character's number, which is from 0"))
+            }
+
+            fn visit_f64<E: Error>(self, _number: f64) -> Result<Entry, E> {
+                let fault = "has a fraction or an exponent, or is beyond 64 bits; send a \
+                             character's number such as 12";
+                Err(wrong_span(fault))
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entry, A::Error> {
-                let wrong = || A::Error::custom("values of several kinds");
+                let wrong = || wrong_span("mixes numbers, spans and lists; send one kind");
                 match list.next_element()? {
                     None => Ok(Entry::Spans(Vec::new())),
                     Some(Entry::Number(start)) => {
@@ -96,7 +107,7 @@ impl<'de> Deserialize<'de> for Entry {
                             (Some(Entry::Number(end)), None::<Entry>) => {
                                 Ok(Entry::Span(Span { start, end }))
                             }
-                            _ => Err(wrong()),
+                            _ => Err(wrong_span("is no span of two numbers such as [0, 12]")),
                         }
                     }
                     Some(Entry::Span(first)) => {
@@ -118,7 +129,9 @@ impl<'de> Deserialize<'de> for Entry {
                         }
                         Ok(Entry::Lists(lists))
                     }
-                    Some(Entry::Lists(_)) => Err(wrong()),
+                    Some(Entry::Lists(_)) => {
+                        Err(wrong_span("holds lists of lists of spans; send a list for each text"))
+                    }
                 }
             }
         }
@@ -126,18 +139,38 @@ impl<'de> Deserialize<'de> for Entry {
     }
 }
 
-/// Why the field could not be read, which ended at `path`.
-pub(super) fn refusal(path: &Path) -> ApiError {
+fn wrong_span<E: Error>(fault: &str) -> E {
+    input::stop(Code::InvalidValue, fault.to_owned())
+}
+
+/// Why the field could not be read, which ended at `path` with serde's `error`.
+pub(super) fn refusal(path: &Path, error: &str) -> ApiError {
+    let takes = |name: &str| TAKES.iter().find(|(known, _)| *known == name);
+    let quoted = |start| Some(error.strip_prefix(start)?.split_once('`')?.0);
+    if let Some((name, _)) = quoted("duplicate field `").and_then(takes) {
+        let message = format!("chunking.{name} comes twice; send it once");
+        return ApiError::of(Code::DuplicateField, "chunking", message);
+    }
+    // What does not look like a field's name is not repeated: it may be anything.
+    let is_name = |name: &&str| {
+        name.len() <= LONGEST_WORD
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if let Some(name) = quoted("unknown field `").filter(is_name) {
+        return wrong(format!("chunking has no field {name}; chunking must be {CHUNKING}"));
+    }
     let field = match path.iter().nth(1) {
-        Some(Segment::Map { key }) => TAKES.iter().find(|(name, _)| name == key),
+        Some(Segment::Map { key }) => takes(key),
         _ => None,
     };
-    // A field that is not known is not repeated: it may be anything.
     let Some((name, takes)) = field else {
         return wrong(format!("chunking must be {CHUNKING}, or left out"));
     };
     match input::take_fault() {
-        Some((code, fault)) => ApiError::of(code, "chunking", format!("chunking.{name} {fault}")),
+        Some((code, fault)) => ApiError::of(code, "chunking", format!("{path} {fault}")),
+        None if path.iter().len() > 2 => {
+            wrong(format!("{path} is neither a number nor a list; chunking.{name} must be {takes}"))
+        }
         None => wrong(format!("chunking.{name} must be {takes}")),
     }
 }

@@ -182,7 +182,10 @@ fn check_refusal(error: &ApiError, body: &[u8]) {
     assert!(error.code.status_and_type().0.is_client_error(), "{}: {shown}", error.code.name());
     let message = &error.message;
     assert!(message.len() < 300, "{message}: {shown}");
-    let repeated = SECRETS.iter().any(|secret| message.contains(secret));
+    // A key of chunking that reads like a field's name is told on purpose: it is no value.
+    let key = message.strip_prefix("chunking has no field ").and_then(|told| told.split_once(';'));
+    let rest = key.map_or(message.as_str(), |(_, rest)| rest);
+    let repeated = SECRETS.iter().any(|secret| rest.contains(secret));
     assert!(!repeated, "{message}: {shown}");
     let answer: Value = serde_json::from_slice(&error.to_json()).expect("it is JSON");
     assert_eq!(answer["error"]["code"], error.code.name());

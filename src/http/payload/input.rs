@@ -106,6 +106,11 @@ pub(super) fn take_fault() -> Option<(Code, String)> {
     with_source(|source| source.fault.take())
 }
 
+/// Refuses a value; `fault` is the end of a sentence.
+pub(super) fn stop<E: Error>(code: Code, fault: String) -> E {
+    with_source(|source| source.stop(code, fault))
+}
+
 /// Refuses one more of `what` than a request may have items.
 pub(super) fn check_count<E: Error>(read: usize, what: &str) -> Result<(), E> {
     with_source(|source| {
