@@ -31,10 +31,28 @@ where
     H: Handler<A, Output: Responder + 'static>,
     A: FromRequest + 'static,
 {
-    let reads = guard::Any(guard::Get()).or(guard::Head());
-    resource(endpoint, web::route().guard(reads).to(handler), "GET, HEAD")
+    reading(endpoint, handler, "GET, HEAD")
 }
 
+/// Like [`get`], for a path whose POST is a route of its own.
+pub(super) fn get_beside_post<H, A>(endpoint: Endpoint, handler: H) -> Resource
+where
+    H: Handler<A, Output: Responder + 'static>,
+    A: FromRequest + 'static,
+{
+    reading(endpoint, handler, "GET, HEAD, POST")
+}
+
+fn reading<H, A>(endpoint: Endpoint, handler: H, methods: &'static str) -> Resource
+where
+    H: Handler<A, Output: Responder + 'static>,
+    A: FromRequest + 'static,
+{
+    let reads = guard::Any(guard::Get()).or(guard::Head());
+    resource(endpoint, web::route().guard(reads).to(handler), methods)
+}
+
+/// `methods` are those of the path.
 fn resource(endpoint: Endpoint, route: Route, methods: &'static str) -> Resource {
     #[cfg(test)]
     tests::MADE.with_borrow_mut(|routes| routes.push((endpoint.name, methods)));

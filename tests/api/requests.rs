@@ -1,6 +1,6 @@
 //! Routes, methods, content types, encodings, sizes, request ids.
 
-use duovec::config::HttpConfig;
+use duovec::config::{Dialect, HttpConfig};
 use duovec::limits::MaxBodyBytes;
 use reqwest::Method;
 
@@ -62,6 +62,11 @@ fn wrong_methods_are_405_with_allow() {
         methods(path, &others, "GET, HEAD");
         methods(path, &[Method::POST], "GET, HEAD");
     }
+    methods("/", &others, "GET, HEAD, POST");
+    let dialects = vec![Dialect::OpenAi];
+    let server = Server::with(HttpConfig { dialects, ..HttpConfig::default() });
+    let wrong = server.send(Method::DELETE, "/", &[], Vec::new());
+    assert_eq!(wrong.header("allow"), Some("GET, HEAD"));
 }
 
 #[test]
