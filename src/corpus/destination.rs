@@ -8,8 +8,10 @@
 //! | until it is finished | `OUT/_duovec_work` | `OUT.duovec_work` |
 //!
 //! A file gets its name when all of it is on the disk, so whatever has a name is whole. A part
-//! comes after its note, so whatever has a part has a note. Nothing is read of an output that is
-//! not finished before it is locked.
+//! comes after its note, so whatever has a part has a note. Both say what their files held when they
+//! were written: a part that holds something else is made again, and a whole output that lost a file
+//! goes on as one that was interrupted. Nothing is read of an output that is not finished before it
+//! is locked.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -17,15 +19,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Window;
 use super::error::CorpusError;
+use super::job::{FORMAT_VERSION, FileSum, Finished, JobFile, Note, Totals};
 use super::output::{self, OutputFormat, line};
 use super::terms::Terms;
-
-/// Of `_duovec.json`.
-const FORMAT_VERSION: u32 = 2;
 
 /// Ends of files' names that are no format of the output, and hardly a folder's.
 const OTHER_FORMATS: [&str; 10] =
@@ -43,42 +43,6 @@ pub(crate) struct OutputTarget {
 pub(crate) enum TargetKind {
     Folder,
     File,
-}
-
-/// `_duovec.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct JobFile {
-    format_version: u32,
-    terms: Terms,
-    /// Absent until the output is whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    finished: Option<Finished>,
-}
-
-/// What a whole output has.
-#[derive(Debug, Serialize, Deserialize)]
-struct Finished {
-    #[serde(flatten)]
-    totals: Totals,
-    /// Digests of the windows that its parts were made from.
-    parts: Vec<String>,
-}
-
-/// How many rows became what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Totals {
-    pub(crate) embedded: u64,
-    pub(crate) rejected: u64,
-    pub(crate) tokens: u64,
-}
-
-/// What is known of a finished part.
-#[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    /// Of the rows that it was made from.
-    digest: String,
-    #[serde(flatten)]
-    totals: Totals,
 }
 
 /// Writes a part to a path.
@@ -199,10 +163,20 @@ impl OutputTarget {
                 path.display()
             )));
         }
-        if self.kind == TargetKind::File && !self.path.exists() {
-            return Ok(Some(JobFile { finished: None, ..job }));
-        }
         Ok(Some(job))
+    }
+
+    /// The files of a whole output, each with what was written to it.
+    fn files<'a>(&self, finished: &'a Finished) -> Vec<(PathBuf, &'a FileSum)> {
+        let vectors: Vec<_> = match &finished.whole {
+            Some(whole) => vec![(self.path.clone(), whole)],
+            None => {
+                let part = |(at, note): (usize, &'a Note)| (self.part_path(at), &note.part);
+                finished.parts.iter().enumerate().map(part).collect()
+            }
+        };
+        let rejected = finished.reasons.iter().map(|sum| (self.rejected_path(), sum));
+        vectors.into_iter().chain(rejected).collect()
     }
 
     /// How many parts of an output that is not whole are finished.
@@ -268,16 +242,14 @@ impl Destination {
     /// When an earlier run had other terms, another process writes to it, or the disk does not take
     /// it.
     pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
-        let is_finished =
-            |job: &Option<JobFile>| job.as_ref().is_some_and(|j| j.finished.is_some());
         let mut destination = Self { job: target.read_job()?, target, _lock: None };
-        if !is_finished(&destination.job) {
+        if !destination.is_finished() {
             destination._lock = Some(destination.target.lock()?);
             // Another process may have finished it meanwhile.
             destination.job = destination.target.read_job()?;
         }
         destination.compare(asked)?;
-        if is_finished(&destination.job) {
+        if destination.is_finished() {
             // What a run left that ended at its last step.
             let _ = fs::remove_dir_all(destination.target.work_path());
         }
@@ -292,10 +264,33 @@ impl Destination {
         self.compare(terms)?;
         let parts = self.target.parts();
         if parts > 0 {
+            self.reopen()?;
             tracing::info!(parts, "goes on with what an earlier run finished");
             return Ok(());
         }
-        let job = JobFile { format_version: FORMAT_VERSION, terms: terms.clone(), finished: None };
+        self.write_job(terms.clone(), None)
+    }
+
+    /// Gives an output that was whole, and lost a file, the notes of one that was interrupted.
+    fn reopen(&mut self) -> Result<(), CorpusError> {
+        let (target, work) = (&self.target, self.target.work_path());
+        let Some(JobFile { terms, finished: Some(finished), .. }) = &self.job else {
+            return Ok(());
+        };
+        // Without them, the parts with such rows are made again.
+        let rejected = fs::read(target.rejected_path()).unwrap_or_default();
+        let mut lines = rejected.split_inclusive(|&byte| byte == b'\n');
+        for (part, note) in finished.parts.iter().enumerate() {
+            let own = lines.by_ref().take(note.totals.rejected as usize);
+            let own: Vec<u8> = own.flatten().copied().collect();
+            write_whole(&work, &target.reasons_path(part), &own)?;
+            write_json(&work, &target.note_path(part), note)?;
+        }
+        self.write_job(terms.clone(), None)
+    }
+
+    fn write_job(&mut self, terms: Terms, finished: Option<Finished>) -> Result<(), CorpusError> {
+        let job = JobFile { format_version: FORMAT_VERSION, terms, finished };
         write_json(&self.target.work_path(), &self.target.job_path(), &job)?;
         self.job = Some(job);
         Ok(())
@@ -305,16 +300,17 @@ impl Destination {
     fn compare(&self, asked: &Terms) -> Result<(), CorpusError> {
         let Some(job) = &self.job else { return Ok(()) };
         let differing = job.terms.differing(asked);
-        if differing.is_empty() || job.finished.is_none() && self.target.parts() == 0 {
+        if differing.is_empty() || !self.is_finished() && self.target.parts() == 0 {
             return Ok(());
         }
         Err(self
             .fault(format!("{differing}; give what it was started with, or name another output")))
     }
 
-    /// Whether nothing is left to do for the input that it was made from.
+    /// Whether nothing is left to do for the input that it was made from: no file is missing.
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished().is_some()
+        let files = self.finished().map(|finished| self.target.files(finished));
+        files.is_some_and(|files| files.iter().all(|(path, _)| path.exists()))
     }
 
     fn finished(&self) -> Option<&Finished> {
@@ -324,19 +320,27 @@ impl Destination {
     /// What a finished output has.
     ///
     /// # Errors
-    /// When the input is another one than it was made from.
+    /// When a file holds something else than was written, or the input is another one than it was
+    /// made from.
     pub(crate) fn check_finished<W: Window>(
         &self,
         windows: impl Iterator<Item = Result<W, CorpusError>>,
     ) -> Result<Totals, CorpusError> {
-        let Some(Finished { totals, parts }) = self.finished() else {
-            return Ok(Totals::default());
-        };
+        let Some(finished) = self.finished() else { return Ok(Totals::default()) };
+        for (path, sum) in self.target.files(finished) {
+            if let Some(difference) = sum.difference(&path) {
+                return Err(self.fault(format!(
+                    "it is complete, but {difference}; delete this file and run the same command \
+                     again, which makes it again"
+                )));
+            }
+        }
+        let Finished { totals, parts, .. } = finished;
         let mut found = 0;
         for window in windows {
             let window = window?;
             match parts.get(found) {
-                Some(digest) if *digest == window.digest() => found += 1,
+                Some(note) if note.digest == window.digest() => found += 1,
                 Some(_) => return Err(self.other_input(found, &window)),
                 None => {
                     let place = window.place();
@@ -349,7 +353,7 @@ impl Destination {
         if found < parts.len() { Err(self.more_parts()) } else { Ok(*totals) }
     }
 
-    /// Whether a part is finished.
+    /// Whether a part is finished, and is still as it was written.
     ///
     /// # Errors
     /// When it was made of another window than the one with `digest`.
@@ -359,16 +363,22 @@ impl Destination {
         digest: &str,
         window: &impl Window,
     ) -> Result<bool, CorpusError> {
-        if !self.target.part_path(part).exists() {
+        let (path, reasons) = (self.target.part_path(part), self.target.reasons_path(part));
+        if !path.exists() {
             return Ok(false);
         }
-        if self.note(part)?.digest == digest {
-            return Ok(true);
+        let note = self.note(part)?;
+        if note.digest != digest {
+            return Err(self.other_input(part, window));
         }
-        Err(self.other_input(part, window))
+        let differing = note.part.difference(&path).or_else(|| note.reasons.difference(&reasons));
+        if let Some(difference) = &differing {
+            tracing::warn!(part, "{difference}; the part is made again");
+        }
+        Ok(differing.is_none())
     }
 
-    /// Writes a part: its reasons and its note first.
+    /// Writes a part, which gets its name after its reasons and its note.
     pub(super) fn write_part(
         &self,
         index: usize,
@@ -377,11 +387,12 @@ impl Destination {
     ) -> Result<(), CorpusError> {
         let work = self.target.work_path();
         let NewPart { totals, reasons, write } = part;
-        write_whole(&work, &self.target.reasons_path(index), &reasons)?;
-        let note = Note { digest: digest.to_owned(), totals };
-        write_json(&work, &self.target.note_path(index), &note)?;
-        let temporary = work.join("part.tmp");
+        let (temporary, reasons_path) = (work.join("part.tmp"), self.target.reasons_path(index));
         write(&temporary)?;
+        write_whole(&work, &reasons_path, &reasons)?;
+        let (part, reasons) = (FileSum::written(&temporary)?, FileSum::written(&reasons_path)?);
+        let note = Note { digest: digest.to_owned(), totals, part, reasons };
+        write_json(&work, &self.target.note_path(index), &note)?;
         rename(&temporary, &self.target.part_path(index))
     }
 
@@ -391,13 +402,13 @@ impl Destination {
         if target.note_path(parts).exists() && target.part_path(parts).exists() {
             return Err(self.more_parts());
         }
-        let mut finished = Finished { totals: Totals::default(), parts: Vec::new() };
+        let mut finished = Finished::default();
         for part in 0..parts {
-            let Note { digest, totals } = self.note(part)?;
-            finished.totals.embedded += totals.embedded;
-            finished.totals.rejected += totals.rejected;
-            finished.totals.tokens += totals.tokens;
-            finished.parts.push(digest);
+            let note = self.note(part)?;
+            finished.totals.embedded += note.totals.embedded;
+            finished.totals.rejected += note.totals.rejected;
+            finished.totals.tokens += note.totals.tokens;
+            finished.parts.push(note);
         }
         let (totals, work) = (finished.totals, target.work_path());
         let temporary = work.join("whole.tmp");
@@ -405,19 +416,18 @@ impl Destination {
         let reasons: Vec<PathBuf> = (0..parts).map(|part| target.reasons_path(part)).collect();
         output::merge(OutputFormat::Jsonl, &reasons, &terms, &temporary)?;
         if fs::metadata(&temporary).is_ok_and(|found| found.len() > 0) {
+            finished.reasons = Some(FileSum::written(&temporary)?);
             rename(&temporary, &target.rejected_path())?;
         }
         if target.kind == TargetKind::File {
             let parts: Vec<PathBuf> = (0..parts).map(|part| target.part_path(part)).collect();
             output::merge(target.format, &parts, &terms, &temporary)?;
+            finished.whole = Some(FileSum::written(&temporary)?);
             rename(&temporary, &target.path)?;
         }
-        let finished = Some(finished);
-        let job = JobFile { format_version: FORMAT_VERSION, terms, finished };
-        write_json(&work, &target.job_path(), &job)?;
+        self.write_job(terms, Some(finished))?;
         // The next run removes what cannot be removed now.
         let _ = fs::remove_dir_all(&work);
-        self.job = Some(job);
         Ok(totals)
     }
 

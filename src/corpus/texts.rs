@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::destination::{NewPart, Totals};
+use super::destination::NewPart;
 use super::error::CorpusError;
+use super::job::Totals;
 use super::output::{OutputFormat, PartContent, line};
 use super::recipe::Recipe;
 use super::terms::Terms;

@@ -271,6 +271,33 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
 }
 
 #[test]
+fn answers_that_were_changed_since_they_were_written_are_not_taken_for_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (input, output) = begun(folder.path());
+    let whole = folder.path().join("whole.jsonl");
+    assert_eq!(run(&mut command(&input, &whole, &[])).code, Some(3));
+    let whole = fs::read(whole).expect("it is there");
+    // A finished part, with other digits.
+    let part = folder.path().join("out.jsonl.duovec_work/part-00000.jsonl");
+    let text = fs::read_to_string(&part).expect("it is there");
+    fs::write(&part, text.replacen("0.1", "0.2", 5)).expect("written");
+    let ended = run(&mut command(&input, &output, &["--log-level", "warn"]));
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("part-00000.jsonl has other bytes"), "{}", ended.stderr);
+    assert!(fs::read(&output).expect("it is there") == whole, "the bytes differ");
+    // The whole.
+    for bytes in [&whole[..1000], &[&whole[..], b"junk\n"].concat()] {
+        fs::write(&output, bytes).expect("written");
+        let ended = run(&mut command(&input, &output, &[]));
+        let found = format!("out.jsonl has {} bytes", bytes.len());
+        assert_says(&ended, 1, &["cannot continue", &found, "delete this file"]);
+    }
+    fs::remove_file(&output).expect("it is there");
+    assert_eq!(run(&mut command(&input, &output, &[])).code, Some(3));
+    assert!(fs::read(&output).expect("it is there") == whole, "the bytes differ");
+}
+
+#[test]
 fn an_engine_that_fails_ends_the_batch_and_no_request_is_blamed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));

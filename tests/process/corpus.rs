@@ -22,6 +22,7 @@ use super::lifecycle::ready;
 use super::support::{Broken, Ended, assert_says, client, duovec, kill_and_repeat, run, tiny};
 
 mod chunks;
+mod damage;
 mod faults;
 
 /// Texts of many lengths, from none to more than the model takes.

@@ -1,0 +1,98 @@
+//! Files of an output that were cut, changed or lost after they were written.
+
+use super::*;
+
+const MORE: [&str; 4] = ["--part-rows", "20", "--keep", "id"];
+
+/// Sixty rows in three parts; the second part has a row that cannot be embedded.
+fn corpus() -> Corpus {
+    let corpus = Corpus::with_rows(60);
+    let right = fs::read_to_string(corpus.path("in.jsonl")).expect("there");
+    let lines = right.lines().enumerate().map(|(at, line)| match at {
+        30 => "{\"id\": 30, \"text\": 1}\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    fs::write(corpus.path("in.jsonl"), lines.collect::<String>()).expect("written");
+    corpus
+}
+
+fn embed(corpus: &Corpus, out: &str) -> Ended {
+    corpus.embed("in.jsonl", out, &MORE)
+}
+
+fn cut(path: &Path) {
+    let file = File::options().write(true).open(path).expect("it is there");
+    file.set_len(500).expect("it is cut");
+}
+
+#[test]
+fn a_whole_output_with_a_part_that_was_changed_is_refused_and_the_part_named() {
+    let corpus = corpus();
+    assert_eq!(embed(&corpus, "out").code, Some(3));
+    let whole = bytes(&corpus.path("out"));
+    let path = corpus.path("out/part-00001.parquet");
+    let mut other = whole["part-00001.parquet"].clone();
+    other[500] ^= 1;
+    fs::write(&path, other).expect("written");
+    let words = ["part-00001.parquet has other bytes", "delete this file", "run the same command"];
+    assert_says(&embed(&corpus, "out"), 1, &words);
+    cut(&path);
+    assert_says(&embed(&corpus, "out"), 1, &["part-00001.parquet has 500 bytes"]);
+    fs::remove_file(&path).expect("it is there");
+    assert_eq!(embed(&corpus, "out").code, Some(3));
+    assert!(bytes(&corpus.path("out")) == whole, "the bytes differ");
+}
+
+#[test]
+fn what_is_missing_of_a_whole_output_is_made_again() {
+    let corpus = corpus();
+    assert_eq!(embed(&corpus, "out").code, Some(3));
+    let whole = bytes(&corpus.path("out"));
+    let written = |name: &str| {
+        fs::metadata(corpus.path(&format!("out/{name}"))).and_then(|found| found.modified()).ok()
+    };
+    let first = written("part-00000.parquet");
+    for names in [
+        &["part-00001.parquet"][..],
+        &["_rejected.jsonl"],
+        &["part-00002.parquet", "_rejected.jsonl"],
+    ] {
+        for name in names {
+            fs::remove_file(corpus.path("out").join(name)).expect("it is there");
+        }
+        assert_eq!(embed(&corpus, "out").code, Some(3));
+        assert!(bytes(&corpus.path("out")) == whole, "the bytes differ without {names:?}");
+    }
+    assert_eq!(written("part-00000.parquet"), first, "it is left as it is");
+}
+
+#[test]
+fn a_part_of_an_interrupted_run_that_was_changed_is_made_again() {
+    let corpus = corpus();
+    assert_eq!(embed(&corpus, "whole").code, Some(3));
+    let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
+    let mut child = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
+    while !corpus.path("out/part-00001.parquet").exists() {
+        assert!(child.try_wait().expect("a child").is_none(), "it runs");
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    cut(&corpus.path("out/part-00000.parquet"));
+    fs::write(corpus.path("out/_duovec_work/rejected-00001.jsonl"), "").expect("written");
+    assert_eq!(embed(&corpus, "out").code, Some(3));
+    assert!(bytes(&corpus.path("out")) == bytes(&corpus.path("whole")), "the bytes differ");
+}
+
+#[test]
+fn a_single_file_that_was_changed_is_refused_and_made_again_when_it_is_gone() {
+    let corpus = Corpus::with_rows(30);
+    assert_done(&embed(&corpus, "out.parquet"));
+    let path = corpus.path("out.parquet");
+    let whole = fs::read(&path).expect("it is there");
+    cut(&path);
+    assert_says(&embed(&corpus, "out.parquet"), 1, &["out.parquet has 500 bytes"]);
+    fs::remove_file(&path).expect("it is there");
+    assert_done(&embed(&corpus, "out.parquet"));
+    assert!(fs::read(&path).expect("it is there") == whole, "the bytes differ");
+}
