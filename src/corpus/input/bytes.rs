@@ -13,7 +13,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
 pub(super) const GZIP_ADVICE: &str = "it is packed with gzip; unpack it first, with gunzip -k";
 /// What some editors put in front of a text in UTF-8.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// How far a file was read.
 #[derive(Debug, Clone, Default)]

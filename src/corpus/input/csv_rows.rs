@@ -1,17 +1,19 @@
 //! CSV with names in its first record; all of its values are texts.
 
+use std::collections::VecDeque;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use serde_json::Value;
 
-use super::bytes::{Meter, Metered};
+use super::bytes::{BYTE_ORDER_MARK, Meter, Metered};
 use super::json_rows::named;
 use super::{Columns, CorpusError, InputRecord, Records, utf8};
 
 pub(super) struct CsvRows {
     path: PathBuf,
-    reader: Reader<Metered>,
+    reader: Reader<Quotes>,
     meter: Meter,
     record: ByteRecord,
     text: usize,
@@ -28,7 +30,7 @@ impl CsvRows {
         columns: &Columns,
     ) -> Result<Self, CorpusError> {
         let meter = metered.meter();
-        let mut reader = ReaderBuilder::new().flexible(true).from_reader(metered);
+        let mut reader = ReaderBuilder::new().flexible(true).from_reader(Quotes::new(metered));
         let names = reader.byte_headers().map_err(|error| CorpusError::input(path, error))?;
         let names: Vec<String> = names
             .iter()
@@ -68,10 +70,99 @@ impl Records for CsvRows {
             Some(Err(_)) | None => Value::Null,
         };
         let kept = self.kept.iter().map(value).collect();
-        Ok(Some(InputRecord { number: self.number, text: self.text(), kept }))
+        let end = self.position();
+        let text = self.reader.get_mut().fault_before(end).map_or_else(|| self.text(), Err);
+        Ok(Some(InputRecord { number: self.number, text, kept }))
     }
 
     fn position(&self) -> u64 {
         self.reader.position().byte()
+    }
+}
+
+/// Follows the quotes of a file as it is read. Whatever they enclose is one field to [`csv`], so a
+/// stray quote would hide the rows behind it.
+struct Quotes {
+    inner: Metered,
+    place: Place,
+    /// Bytes that were read.
+    byte: u64,
+    /// From 1.
+    line: u64,
+    /// The line in which the last quote was opened.
+    opened: u64,
+    /// Each with the number of bytes before it.
+    faults: VecDeque<(u64, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    FieldStart,
+    Unquoted,
+    Quoted,
+    /// Behind a quote that ends the field, or is the first of two that stand for one.
+    Quote,
+    /// Behind the end of a field in quotes.
+    Closed,
+}
+
+impl Quotes {
+    fn new(inner: Metered) -> Self {
+        let (place, faults) = (Place::FieldStart, VecDeque::new());
+        Self { inner, place, byte: 0, line: 1, opened: 1, faults }
+    }
+
+    fn step(&mut self, byte: u8) {
+        let place = match (self.place, byte) {
+            (Place::FieldStart, b'"') => {
+                self.opened = self.line;
+                Place::Quoted
+            }
+            (Place::Quoted, b'"') => Place::Quote,
+            (Place::Quoted, _) | (Place::Quote, b'"') => Place::Quoted,
+            (_, b',' | b'\n' | b'\r') => Place::FieldStart,
+            (Place::Quote | Place::Closed, b' ' | b'\t') => Place::Closed,
+            (Place::Quote | Place::Closed, _) => {
+                // Within a line it hides no row.
+                if self.line > self.opened {
+                    let line = self.line;
+                    self.fault(format!("is closed in line {line} before the end of a field"));
+                }
+                Place::Unquoted
+            }
+            (Place::FieldStart, byte) if BYTE_ORDER_MARK.get(self.byte as usize) == Some(&byte) => {
+                Place::FieldStart
+            }
+            (Place::FieldStart | Place::Unquoted, _) => Place::Unquoted,
+        };
+        self.place = place;
+        self.byte += 1;
+        self.line += u64::from(byte == b'\n');
+    }
+
+    fn fault(&mut self, problem: String) {
+        let problem = format!("a quote opened in line {} {problem}", self.opened);
+        self.faults.push_back((self.byte, problem));
+    }
+
+    /// What is wrong with the quotes of a record that ends at this byte.
+    fn fault_before(&mut self, end: u64) -> Option<String> {
+        let mut first = None;
+        while let Some((_, problem)) = self.faults.pop_front_if(|(byte, _)| *byte <= end) {
+            first = first.or(Some(problem));
+        }
+        first
+    }
+}
+
+impl Read for Quotes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        buffer[..count].iter().for_each(|&byte| self.step(byte));
+        if count == 0 && self.place == Place::Quoted {
+            self.fault("is never closed".to_owned());
+            self.place = Place::Closed;
+        }
+        Ok(count)
     }
 }

@@ -128,6 +128,34 @@ fn csv_has_quotes_and_names() {
     assert!(error.contains("no column `text`; it has id, body"), "{error}");
 }
 
+/// Else the rows between two quotes would be the text of one, and nobody would know.
+#[test]
+fn a_stray_quote_makes_the_row_wrong_that_hides_others() {
+    let rows = |content: &str| {
+        let (_folder, files) = file("a.csv", content);
+        let chunks = read(&files, &["id"]).expect("it is read");
+        let own = |(number, text): (u64, Result<&str, &str>)| {
+            (number, text.map(str::to_owned).map_err(str::to_owned))
+        };
+        texts(&chunks).into_iter().map(own).collect::<Vec<_>>()
+    };
+    for mark in ["", "\u{feff}"] {
+        for end in ["", "\n", "\r\n"] {
+            let content = format!("{mark}id,text\n1,hello\n2,\"stray\n3,three\n4,four{end}");
+            let found = rows(&content);
+            assert_eq!(found.len(), 2);
+            assert_eq!(found[0], (1, Ok("hello".to_owned())));
+            assert_eq!(found[1].1, Err("a quote opened in line 3 is never closed".to_owned()));
+        }
+    }
+    let found = rows("id,text\n1,\"stray\n2,two\n3,\"x\"\n4,\"a \"\"b\"\"\n\" \n5,c\n");
+    let problem = "a quote opened in line 2 is closed in line 4 before the end of a field";
+    assert_eq!(found[0], (1, Err(problem.to_owned())));
+    assert_eq!(found[1..], [(2, Ok("a \"b\"\n ".to_owned())), (3, Ok("c".to_owned()))]);
+    // Within a line no row is hidden.
+    assert_eq!(rows("id,text\n1,\"a\"b\n2,c\n")[1], (2, Ok("c".to_owned())));
+}
+
 #[test]
 fn bytes_that_are_not_utf_8_make_their_row_wrong() {
     let bytes: [(&str, &[u8]); 3] = [
