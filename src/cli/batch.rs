@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::Incomplete;
 use super::offline::Production;
@@ -117,10 +119,38 @@ struct BatchRequest<'a> {
     body: &'a RawValue,
 }
 
-/// What of a line is kept when it is no request.
-#[derive(Deserialize)]
-struct Named {
-    custom_id: String,
+impl<'a> BatchRequest<'a> {
+    /// # Errors
+    /// What is wrong with the line, in words.
+    fn parse(line: &'a [u8]) -> Result<Self, String> {
+        // To serde, a list of the fields' values would do.
+        if !line.trim_ascii_start().starts_with(b"{") {
+            return Err("it is not an object".to_owned());
+        }
+        serde_json::from_slice(line).map_err(|error| {
+            let (said, column) = (error.to_string(), error.column());
+            let place = format!(" at line {} column {column}", error.line());
+            let said = said.strip_suffix(&place).unwrap_or(&said);
+            match error.classify() {
+                Category::Data => said.to_owned(),
+                _ => format!("it is not valid JSON: {said} at column {column}"),
+            }
+        })
+    }
+}
+
+/// The name that a line gives itself though it is no request, and what to send instead.
+fn not_a_request(number: u64, line: &[u8], problem: String) -> (Option<String>, String) {
+    let fields: Map<String, Value> = serde_json::from_slice(line).unwrap_or_default();
+    let is_other =
+        |name: &&str| fields.get(*name).is_some_and(|value| !value.is_string() && !value.is_null());
+    let other = ["custom_id", "method", "url"].into_iter().find(is_other);
+    let problem = other.map_or(problem, |name| format!("{name} is not a text"));
+    let message = format!(
+        "line {number} is not a request: send an object with custom_id, method, url and body; \
+         {problem}"
+    );
+    (fields.get("custom_id").and_then(Value::as_str).map(str::to_owned), message)
 }
 
 /// A line of the output.
@@ -234,15 +264,13 @@ impl<'a> Requests<'a> {
             Ok(line) => line,
             Err(problem) => return (None, Err(LineEnd::Invalid(problem))),
         };
-        let asked: BatchRequest<'_> = match serde_json::from_slice(&line) {
+        let BatchRequest { custom_id, method, url, body } = match BatchRequest::parse(&line) {
             Ok(asked) => asked,
-            Err(error) => {
-                let named = serde_json::from_slice::<Named>(&line).ok();
-                let problem = format!("line {number} is not a request: {error}");
-                return (named.map(|line| line.custom_id), Err(LineEnd::Invalid(problem)));
+            Err(problem) => {
+                let (custom_id, message) = not_a_request(number, &line, problem);
+                return (custom_id, Err(LineEnd::Invalid(message)));
             }
         };
-        let BatchRequest { custom_id, method, url, body } = asked;
         let asked = match method.as_deref() {
             None | Some("POST") => {
                 let body = body.get().as_bytes();

@@ -144,6 +144,29 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
     assert_eq!(fs::read(&output).expect("it is there"), before);
 }
 
+#[test]
+fn a_line_that_is_no_request_is_told_what_a_request_is() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (input, output) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
+    let lines = [
+        ("[]", "it is not an object", Value::Null),
+        (r#"["a", "POST", "/v1/embeddings", {"input": "x"}]"#, "not an object", Value::Null),
+        (r#"{"custom_id": "c", "body": {}}"#, "missing field `url`", json!("c")),
+        (r#"{"custom_id": "d", "url": 5, "body": {}}"#, "url is not a text", json!("d")),
+        (r#"{"custom_id": "e","#, "not valid JSON", Value::Null),
+    ];
+    fs::write(&input, lines.each_ref().map(|(line, ..)| *line).join("\n")).expect("written");
+    let ended = run(&mut command(&input, &output, &[]));
+    assert_says(&ended, 3, &["5 of 5 requests failed"]);
+    for (at, (answer, (_, problem, custom_id))) in read(&output).iter().zip(&lines).enumerate() {
+        let message = answer["error"]["message"].as_str().expect("a text");
+        let start = format!("line {} is not a request: send an object with custom_id", at + 1);
+        assert!(message.starts_with(&start) && message.contains(problem), "{message}");
+        assert!(!message.contains("struct") && !message.contains("at line"), "{message}");
+        assert_eq!(answer["custom_id"], *custom_id);
+    }
+}
+
 /// More items than a server's queue holds, and none of them twice.
 #[test]
 fn any_number_of_texts_is_answered_in_order_and_none_is_refused() {
