@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::config::raw::RawConfig;
 use crate::config::settings::{self, SETTINGS, Setting, Takes};
 use crate::config::{Config, ConfigError};
+use crate::corpus::CorpusError;
 
 mod batch;
 mod bench;
@@ -75,7 +76,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // A full disk must not change the exit code; `eprintln` would panic.
             let _ = writeln!(io::stderr(), "duovec: {error:#}");
-            ExitCode::from(if error.is::<ConfigError>() {
+            ExitCode::from(if is_wrong_use(&error) {
                 EXIT_USAGE
             } else if error.is::<Incomplete>() {
                 EXIT_INCOMPLETE
@@ -84,6 +85,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             })
         }
     }
+}
+
+fn is_wrong_use(error: &anyhow::Error) -> bool {
+    error.is::<ConfigError>() || matches!(error.downcast_ref(), Some(CorpusError::Options(_)))
 }
 
 /// The whole command line.

@@ -130,7 +130,7 @@ pub(crate) fn run<M: Maker>(
     });
     lanes.end();
     match outcome? {
-        0 => Err(CorpusError::Options("the input is empty".to_owned())),
+        0 => Err(CorpusError::Empty("the input is empty")),
         parts => destination.finish(parts),
     }
 }

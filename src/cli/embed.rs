@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -12,8 +11,9 @@ use super::offline::Production;
 use crate::batch::Vectors;
 use crate::config::Config;
 use crate::corpus::{
-    Columns, CorpusChunks, DenseFloat, InputFile, InputFormat, InputRows, OutputFormat,
-    OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits, Windows,
+    Columns, CorpusChunks, CorpusError, DenseFloat, InputFile, InputFormat, InputRows,
+    OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
+    Windows,
 };
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
@@ -134,9 +134,9 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
     let columns = Columns { text, kept: texts("keep") };
-    target.format.check(&columns, &recipe)?;
+    target.check(&columns, &recipe)?;
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
-    let rows = rows.context("--part-rows: send a whole number above zero")?;
+    let rows = rows.ok_or_else(|| wrong("--part-rows: send a whole number above zero"))?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let files =
         InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
@@ -171,12 +171,16 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     Err(Incomplete(message).into())
 }
 
-fn recipe(manifest: Manifest, target: &OutputTarget, typed: &ArgMatches) -> anyhow::Result<Recipe> {
+fn recipe(
+    manifest: Manifest,
+    target: &OutputTarget,
+    typed: &ArgMatches,
+) -> Result<Recipe, CorpusError> {
     let has_both = manifest.sparse.is_some() && target.format != OutputFormat::Npy;
     let default = if has_both { Vectors::Both } else { Vectors::Dense };
     let min_weight: Option<f32> = number(typed, "sparse-min-weight")?;
     if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
-        bail!("--sparse-min-weight: use a number, zero or above");
+        return Err(wrong("--sparse-min-weight: use a number, zero or above"));
     }
     let asked = RecipeOptions {
         vectors: choice(typed, "vectors", &VECTORS).unwrap_or(default),
@@ -186,22 +190,24 @@ fn recipe(manifest: Manifest, target: &OutputTarget, typed: &ArgMatches) -> anyh
         float: choice(typed, "dense-type", &DenseFloat::WORDS).expect("it has a default"),
         chunks: chunks(typed)?,
     };
-    Ok(Recipe::new(manifest, asked)?)
+    Recipe::new(manifest, asked)
 }
 
-fn chunks(typed: &ArgMatches) -> anyhow::Result<Option<CorpusChunks>> {
+fn chunks(typed: &ArgMatches) -> Result<Option<CorpusChunks>, CorpusError> {
     let tokens: Option<usize> = number(typed, "chunk-tokens")?;
     let overlap: Option<usize> = number(typed, "chunk-overlap")?;
     let late = typed.get_flag("late");
     let Some(tokens) = tokens else {
         if overlap.is_some() || late {
-            bail!("--chunk-overlap and --late are for chunks; add --chunk-tokens");
+            return Err(wrong("--chunk-overlap and --late are for chunks; add --chunk-tokens"));
         }
         return Ok(None);
     };
     let overlap = overlap.unwrap_or(0);
     if tokens == 0 || overlap >= tokens {
-        bail!("--chunk-tokens: send a whole number above zero, and a --chunk-overlap below it");
+        let problem =
+            "--chunk-tokens: send a whole number above zero, and a --chunk-overlap below it";
+        return Err(wrong(problem));
     }
     Ok(Some(CorpusChunks { tokens, overlap, late }))
 }
@@ -215,8 +221,12 @@ fn choice<T: Copy>(typed: &ArgMatches, name: &str, words: &[(&str, T)]) -> Optio
     words.iter().find(|(known, _)| known == word).map(|(_, value)| *value)
 }
 
-fn number<T: FromStr>(typed: &ArgMatches, name: &str) -> anyhow::Result<Option<T>> {
+fn number<T: FromStr>(typed: &ArgMatches, name: &str) -> Result<Option<T>, CorpusError> {
     let Some(text) = typed.get_one::<String>(name) else { return Ok(None) };
-    let wrong = || format!("--{name}: '{text}' is no such number");
-    text.parse().ok().with_context(wrong).map(Some)
+    let no_number = |_| wrong(format!("--{name}: '{text}' is no such number"));
+    text.parse().map(Some).map_err(no_number)
+}
+
+fn wrong(problem: impl Into<String>) -> CorpusError {
+    CorpusError::Options(problem.into())
 }

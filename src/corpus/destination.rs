@@ -23,8 +23,10 @@ use serde::Serialize;
 
 use super::Window;
 use super::error::CorpusError;
+use super::input::Columns;
 use super::job::{FORMAT_VERSION, FileSum, Finished, JobFile, Note, Totals};
 use super::output::{self, OutputFormat, line};
+use super::recipe::Recipe;
 use super::terms::Terms;
 
 /// Ends of files' names that are no format of the output, and hardly a folder's.
@@ -75,7 +77,8 @@ impl OutputTarget {
         match (of_name, format) {
             (Some(named), Some(asked)) if named != asked => {
                 let problem = format!(
-                    "--format {} does not fit the name {}; leave --format out, or change the name",
+                    "--format {} does not fit the name {}; leave --format out, or end the \
+                     name in .{0}",
                     asked.name(),
                     path.display()
                 );
@@ -100,6 +103,16 @@ impl OutputTarget {
     /// A file of JSON lines, whatever its name.
     pub(crate) const fn lines(path: PathBuf) -> Self {
         Self { path, format: OutputFormat::Jsonl, kind: TargetKind::File }
+    }
+
+    /// # Errors
+    /// When the form of the output cannot hold these columns or vectors, or what is made of a row.
+    pub(crate) fn check(&self, columns: &Columns, recipe: &Recipe) -> Result<(), CorpusError> {
+        let otherwise = match self.kind {
+            TargetKind::File => "end the name in .parquet or .jsonl",
+            TargetKind::Folder => "use --format parquet or --format jsonl",
+        };
+        self.format.check(columns, recipe, otherwise)
     }
 
     fn beside(&self, in_folder: &str, behind_file: &str) -> PathBuf {

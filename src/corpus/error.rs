@@ -19,9 +19,12 @@ pub(crate) enum CorpusError {
     /// The output belongs to another run, so this one must not continue it.
     #[error("cannot continue {}: {problem}", .path.display())]
     Destination { path: PathBuf, problem: String },
-    /// What was asked for does not fit the model or the form of the output.
+    /// What was typed cannot be meant: it does not fit the model or the form of the output.
     #[error("{0}")]
     Options(String),
+    /// The input has nothing that can be written.
+    #[error("{0}")]
+    Empty(&'static str),
     /// The model cannot be run any more.
     #[error(
         "the model cannot be run any more: {0}; finished parts are kept: run the same command \

@@ -53,17 +53,24 @@ impl OutputFormat {
 impl OutputFormat {
     /// # Errors
     /// When it cannot hold these columns or vectors, or what is made of a row.
-    pub(crate) fn check(self, columns: &Columns, recipe: &Recipe) -> Result<(), CorpusError> {
+    ///
+    /// `otherwise` says how another form of output is chosen.
+    pub(super) fn check(
+        self,
+        columns: &Columns,
+        recipe: &Recipe,
+        otherwise: &str,
+    ) -> Result<(), CorpusError> {
         let vectors = recipe.vectors;
         let wrong = |problem: &str| Err(CorpusError::Options(problem.to_owned()));
         if self == Self::Npy && vectors != Vectors::Dense {
             return wrong("npy holds dense vectors only; add --vectors dense");
         }
         if self == Self::Npy && recipe.chunks.is_some() {
-            return wrong("npy cannot say where chunks are; use --format parquet");
+            return wrong(&format!("npy cannot say where chunks are; {otherwise}"));
         }
         if self == Self::Npy && !columns.kept.is_empty() {
-            return wrong("npy has no columns; leave --keep out, or use --format parquet");
+            return wrong(&format!("npy has no columns; leave --keep out, or {otherwise}"));
         }
         match columns.kept.iter().find(|name| OWN_COLUMNS.contains(&name.as_str())) {
             Some(name) => wrong(&format!(

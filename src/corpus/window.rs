@@ -99,7 +99,7 @@ impl Windows {
     /// When the input cannot be read, has other columns, or has no rows.
     pub(crate) fn look(&mut self) -> Result<&[ArrayRef], CorpusError> {
         self.left = self.input.next()?;
-        let empty = || CorpusError::Options("the input is empty".to_owned());
+        let empty = || CorpusError::Empty("the input is empty");
         self.left.as_ref().map(|chunk| &chunk.kept[..]).ok_or_else(empty)
     }
 

@@ -57,10 +57,7 @@ pub(super) fn merge(parts: &[PathBuf], terms: &Terms, path: &Path) -> Result<(),
     }
     match writer {
         Some(writer) => close(writer, path),
-        None => {
-            let problem = "no row could be embedded";
-            Err(CorpusError::Options(problem.to_owned()))
-        }
+        None => Err(CorpusError::Empty("no row could be embedded")),
     }
 }
 

@@ -71,11 +71,17 @@ fn another_way_of_cutting_does_not_go_on_with_an_output() {
     }
     for (more, word) in [
         (&["--late"][..], "add --chunk-tokens"),
+        (&["--chunk-overlap", "2"], "add --chunk-tokens"),
         (&["--chunk-tokens", "4", "--chunk-overlap", "4"], "--chunk-overlap below it"),
         (&["--chunk-tokens", "0"], "above zero"),
     ] {
-        assert_says(&corpus.embed("in.jsonl", "other", more), 1, &[word]);
+        assert_says(&corpus.embed("in.jsonl", "other", more), 2, &[word]);
     }
     let npy = corpus.embed("in.jsonl", "out.npy", &["--chunk-tokens", "4", "--vectors", "dense"]);
-    assert_says(&npy, 1, &["npy cannot say where chunks are"]);
+    let words = ["npy cannot say where chunks are; end the name in .parquet or .jsonl"];
+    assert_says(&npy, 2, &words);
+    let npy = ["--chunk-tokens", "4", "--vectors", "dense", "--format", "npy"];
+    assert_says(&corpus.embed("in.jsonl", "folder", &npy), 2, &["use --format parquet"]);
+    let named = corpus.embed("in.jsonl", "out.npy", &["--format", "parquet"]);
+    assert_says(&named, 2, &["leave --format out, or end the name in .parquet"]);
 }

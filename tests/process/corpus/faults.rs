@@ -41,8 +41,11 @@ fn a_column_that_is_missing_is_said_before_anything_is_loaded_or_written() {
     assert_eq!(bytes(corpus.folder.path()), before);
     assert_done(&corpus.embed("in.jsonl", "out", &["--keep", "id"]));
     let ended = corpus.embed("in.jsonl", "vn.csv", &[]);
-    assert_says(&ended, 1, &["vn.csv", ".parquet, .jsonl or .npy", "a folder"]);
+    assert_says(&ended, 2, &["vn.csv", ".parquet, .jsonl or .npy", "a folder"]);
     assert!(!corpus.path("vn.csv").exists());
+    let ended = corpus.embed("in.jsonl", "out3", &["--part-rows", "0"]);
+    assert_says(&ended, 2, &["--part-rows", "above zero"]);
+    assert_says(&corpus.embed("no*.jsonl", "out3", &[]), 2, &["no*.jsonl", "no such file"]);
 }
 
 #[test]
