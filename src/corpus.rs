@@ -63,6 +63,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// A piece of the input, which becomes a part of the output. Where it ends depends on the input
 /// alone, so that a run which is started again makes the same parts.
 pub(crate) trait Window {
+    /// What it is made of, for people: `rows`.
+    const ITEMS: &'static str;
+
     /// Tells whether a later run sees the same.
     fn digest(&self) -> String;
 

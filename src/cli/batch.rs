@@ -201,6 +201,8 @@ struct RequestWindow {
 }
 
 impl Window for RequestWindow {
+    const ITEMS: &'static str = "requests";
+
     fn digest(&self) -> String {
         self.digest.clone()
     }

@@ -454,10 +454,10 @@ impl Destination {
         })
     }
 
-    fn other_input(&self, part: usize, window: &impl Window) -> CorpusError {
-        let place = window.place();
+    fn other_input<W: Window>(&self, part: usize, window: &W) -> CorpusError {
+        let (place, items) = (window.place(), W::ITEMS);
         self.fault(format!(
-            "its part {part} was made from other rows than this input has from {place} on; \
+            "its part {part} was made from other {items} than this input has from {place} on; \
              {OTHER_INPUT}"
         ))
     }

@@ -16,6 +16,8 @@ const HIDDEN: usize = 8;
 struct LengthWindow(Vec<u32>);
 
 impl Window for LengthWindow {
+    const ITEMS: &'static str = "texts";
+
     fn digest(&self) -> String {
         let mut digest = PieceDigest::default();
         self.0.iter().for_each(|length| digest.add(length.to_le_bytes()));

@@ -31,6 +31,8 @@ pub(crate) struct RowWindow {
 }
 
 impl Window for RowWindow {
+    const ITEMS: &'static str = "rows";
+
     /// Of everything that is written: texts, files' names and numbers of rows, kept columns.
     fn digest(&self) -> String {
         let mut digest = PieceDigest::default();

@@ -279,7 +279,7 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     fs::write(&input, right.replacen("hello", "other", 1)).expect("written");
     refused(
         &run(&mut command(&input, &output, &[])),
-        &["part 0 was made from other rows", "line 1"],
+        &["part 0 was made from other requests", "line 1"],
     );
     fs::write(&input, &right).expect("written");
     let mut goes_on = command(&input, &output, &["--log-level", "info"]);
