@@ -8,9 +8,9 @@
 //! | until it is finished | `OUT/_duovec_work` | `OUT.duovec_work` |
 //!
 //! A file gets its name when all of it is on the disk, so whatever has a name is whole. A part
-//! comes after its note, so whatever has a part has a note. Both say what their files held when they
-//! were written: a part that holds something else is made again, and a whole output that lost a file
-//! goes on as one that was interrupted. Nothing is read of an output that is not finished before it
+//! comes after its note, so whatever has a part has a note. Records say what files held when they
+//! were written: a part that holds something else is made again, and a whole output that lost a
+//! file goes on as an interrupted one. Nothing is read of an output that is not finished before it
 //! is locked.
 
 use std::ffi::OsString;
