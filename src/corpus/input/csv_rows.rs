@@ -84,7 +84,7 @@ impl Records for CsvRows {
 /// stray quote would hide the rows behind it.
 struct Quotes {
     inner: Metered,
-    place: Place,
+    place: CsvPlace,
     /// Bytes that were read.
     byte: u64,
     /// From 1.
@@ -96,7 +96,7 @@ struct Quotes {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CsvPlace {
     FieldStart,
     Unquoted,
     Quoted,
@@ -108,32 +108,34 @@ enum Place {
 
 impl Quotes {
     fn new(inner: Metered) -> Self {
-        let (place, faults) = (Place::FieldStart, VecDeque::new());
+        let (place, faults) = (CsvPlace::FieldStart, VecDeque::new());
         Self { inner, place, byte: 0, line: 1, opened: 1, faults }
     }
 
     fn step(&mut self, byte: u8) {
         let place = match (self.place, byte) {
-            (Place::FieldStart, b'"') => {
+            (CsvPlace::FieldStart, b'"') => {
                 self.opened = self.line;
-                Place::Quoted
+                CsvPlace::Quoted
             }
-            (Place::Quoted, b'"') => Place::Quote,
-            (Place::Quoted, _) | (Place::Quote, b'"') => Place::Quoted,
-            (_, b',' | b'\n' | b'\r') => Place::FieldStart,
-            (Place::Quote | Place::Closed, b' ' | b'\t') => Place::Closed,
-            (Place::Quote | Place::Closed, _) => {
+            (CsvPlace::Quoted, b'"') => CsvPlace::Quote,
+            (CsvPlace::Quoted, _) | (CsvPlace::Quote, b'"') => CsvPlace::Quoted,
+            (_, b',' | b'\n' | b'\r') => CsvPlace::FieldStart,
+            (CsvPlace::Quote | CsvPlace::Closed, b' ' | b'\t') => CsvPlace::Closed,
+            (CsvPlace::Quote | CsvPlace::Closed, _) => {
                 // Within a line it hides no row.
                 if self.line > self.opened {
                     let line = self.line;
                     self.fault(format!("is closed in line {line} before the end of a field"));
                 }
-                Place::Unquoted
+                CsvPlace::Unquoted
             }
-            (Place::FieldStart, byte) if BYTE_ORDER_MARK.get(self.byte as usize) == Some(&byte) => {
-                Place::FieldStart
+            (CsvPlace::FieldStart, byte)
+                if BYTE_ORDER_MARK.get(self.byte as usize) == Some(&byte) =>
+            {
+                CsvPlace::FieldStart
             }
-            (Place::FieldStart | Place::Unquoted, _) => Place::Unquoted,
+            (CsvPlace::FieldStart | CsvPlace::Unquoted, _) => CsvPlace::Unquoted,
         };
         self.place = place;
         self.byte += 1;
@@ -159,9 +161,9 @@ impl Read for Quotes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         buffer[..count].iter().for_each(|&byte| self.step(byte));
-        if count == 0 && self.place == Place::Quoted {
+        if count == 0 && self.place == CsvPlace::Quoted {
             self.fault("is never closed".to_owned());
-            self.place = Place::Closed;
+            self.place = CsvPlace::Closed;
         }
         Ok(count)
     }

@@ -36,40 +36,35 @@ impl ApiError {
         timeout: Duration,
         names: FieldNames,
     ) -> Self {
+        let FieldNames { length, prompt, chunks } = names;
+        let input = |code, message| Self::of(code, "input", message);
+        let advice = token_id_advice();
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
             EmbedError::TokenIdOutOfRange { index, position, id, vocab_size, named } => {
                 let place = format!("token id {id} of item {index}, at position {position}");
                 Self::out_of_range(&place, vocab_size, named)
             }
-            EmbedError::TokenIdUnknown { index, position, id, encoding } => Self::of(
+            EmbedError::TokenIdUnknown { index, position, id, encoding } => input(
                 Code::TokenIdOutOfRange,
-                "input",
                 format!(
-                    "token id {id} of item {index}, at position {position}, is not in {}; {}",
-                    encoding.name(),
-                    token_id_advice()
+                    "token id {id} of item {index}, at position {position}, is not in {}; {advice}",
+                    encoding.name()
                 ),
             ),
-            EmbedError::DecodedItemTooLarge { index, limit } => Self::of(
+            EmbedError::DecodedItemTooLarge { index, limit } => input(
                 Code::ItemTooLarge,
-                "input",
                 format!(
                     "the token ids of item {index} stand for more than {limit} bytes of text; \
                      split it, or send its beginning"
                 ),
             ),
-            EmbedError::TokenInputRejected => Self::of(
+            EmbedError::TokenInputRejected => input(
                 Code::TokenEncodingMissing,
-                "input",
-                format!(
-                    "input is token ids, but their tokenizer is not named; {}",
-                    token_id_advice()
-                ),
+                format!("input is token ids, but their tokenizer is not named; {advice}"),
             ),
-            EmbedError::ContextLengthExceeded { index, tokens, limit } => Self::of(
+            EmbedError::ContextLengthExceeded { index, tokens, limit } => input(
                 Code::ContextLengthExceeded,
-                "input",
                 format!(
                     "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
                      let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
@@ -77,17 +72,16 @@ impl ApiError {
             ),
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(
                 Code::InvalidDimensions,
-                names.length,
-                format!("{} {requested} is not supported; use {}", names.length, join(&allowed)),
+                length,
+                format!("{length} {requested} is not supported; use {}", join(&allowed)),
             ),
             EmbedError::NoPrompt(input_type) => Self::of(
                 Code::InvalidValue,
-                names.prompt,
+                prompt,
                 format!(
-                    "the model has no prompt for {}; leave {} out, or send \"query\" or \
+                    "the model has no prompt for {}; leave {prompt} out, or send \"query\" or \
                      \"passage\", as far as the model has a prompt for it",
-                    word(input_type),
-                    names.prompt
+                    word(input_type)
                 ),
             ),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
@@ -96,24 +90,27 @@ impl ApiError {
             }
             EmbedError::ChunksWithoutText => Self::of(
                 Code::InvalidValue,
-                names.chunks,
+                chunks,
                 format!(
-                    "chunks are parts of a text, and input is token ids; send texts, or leave {} \
-                     out",
-                    names.chunks
+                    "chunks are parts of a text, and input is token ids; send texts, or leave \
+                     {chunks} out"
                 ),
             ),
             EmbedError::Chunks { index, fault } => Self::chunks(index, &fault, names),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
-            EmbedError::NonFinite { index } => Self {
-                message: format!(
-                    "the model returned NaN or infinity for item {index}; send the other items \
-                     without it"
-                ),
-                param: Some("input"),
-                ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
-            },
+            EmbedError::NonFinite { index } => Self::non_finite(index),
+        }
+    }
+
+    fn non_finite(index: usize) -> Self {
+        Self {
+            message: format!(
+                "the model returned NaN or infinity for item {index}; send the other items \
+                 without it"
+            ),
+            param: Some("input"),
+            ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
         }
     }
 
