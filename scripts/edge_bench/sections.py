@@ -44,7 +44,7 @@ UNREAD = json.dumps({"input": ["a"] * 2048}).encode()
 SLACK_MB = 67.1
 """64 MiB beside what --max-inflight-bytes allows."""
 KEPT = 0.05
-"""Part of the idle memory that may stay behind a storm."""
+"""Part of the idle resident memory that may stay behind a storm."""
 
 
 def flood(measured: Measured) -> None:
@@ -105,17 +105,16 @@ def bodies(measured: Measured) -> None:
         body = json.dumps({"input": value}, ensure_ascii=False).encode()
         with measured.server() as server:
             wire = request(server.url, "POST", DENSE, body)
-            before = server.resident_megabytes()
-            servers.forget_peak(server)
-            found = measured.beside(
-                server, measured.typed.seconds, clients.waves, server.url, wire, BODY_CLIENTS
-            )
-            peak = servers.peak_megabytes(server)
+            with servers.own_memory(server) as memory:
+                found = measured.beside(
+                    server, measured.typed.seconds, clients.waves, server.url, wire, BODY_CLIENTS
+                )
+        before, peak = memory[0], max(memory)
         measured.p99(f"bodies, {name}", found, 2.0)
         measured.figures.append(
             at_most(f"bodies, {name}: memory grows", peak - before, GROWTH_MB, megabytes)
         )
-        measured.seen[f"bodies, {name}"] |= {"resident_mb": before, "peak_mb": peak}
+        measured.seen[f"bodies, {name}"] |= {"own_mb": before, "peak_mb": peak}
 
 
 def deep(measured: Measured) -> None:
@@ -165,18 +164,16 @@ def unread(measured: Measured) -> None:
     for name, streams in {"HTTP/1.1": 0, f"{STREAMS} streams each": STREAMS}.items():
         say(f"unread: {measured.typed.unread} connections, {name}")
         storm = Storm(measured.typed.unread, streams, len(UNREAD), UNREAD, measured.typed.seconds)
-        with measured.server(tls=bool(streams)) as server:
-            before = server.resident_megabytes()
-            servers.forget_peak(server)
+        with measured.server(tls=bool(streams)) as server, servers.own_memory(server) as memory:
+            idle = server.resident_megabytes()
             found = measured.beside(server, measured.typed.seconds, blow, server.url, storm)
-            peak = servers.peak_megabytes(server)
             time.sleep(measured.typed.rest_seconds)
-            after = server.resident_megabytes()
+        before, peak, after = memory[0], max(memory), memory[-1]
         measured.p99(f"unread, {name}", found, 2.0)
-        most, kept = GROWTH_MB + SLACK_MB, after / before - 1
+        most, kept = GROWTH_MB + SLACK_MB, (after - before) / idle
         measured.figures += [
             at_most(f"unread, {name}: memory grows", peak - before, most, megabytes),
             at_most(f"unread, {name}: memory kept a minute later", kept, KEPT, share),
         ]
-        measured.seen[f"unread, {name}"] |= {"resident_mb": before, "peak_mb": peak}
+        measured.seen[f"unread, {name}"] |= {"own_mb": before, "peak_mb": peak}
         measured.seen[f"unread, {name}"]["after_mb"] = after

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from server import texts as project_texts  # noqa: E402, F401
 
 HEALTH_TIMEOUT_S = 20
 MS_PER_SHAPE = 100
+SAMPLE_S = 0.05
 BENCH_TIMEOUT_S = 600
 CHOICES = ("optimize-for", "workers", "threads-per-worker")
 """Settings of duovec with which somebody chooses what it would choose by itself."""
@@ -46,16 +49,30 @@ def duovec(arguments: list[str]) -> Iterator[Server]:
         raise PackageError(str(error)) from error
 
 
-def forget_peak(server: Server) -> None:
-    """The peak of memory counts from now on."""
-    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+@contextlib.contextmanager
+def own_memory(server: Server) -> Iterator[list[float]]:
+    """Samples of the resident memory that is the server's own, in MB (10^6 bytes), from now on.
 
+    Mapped files are left out: pages of the word table come with the words of the texts, whoever
+    sends them, and the system takes them back.
+    """
+    status = Path(f"/proc/{server.process.pid}/status")
+    ended = threading.Event()
+    samples: list[float] = []
 
-def peak_megabytes(server: Server) -> float:
-    """The most resident memory since it was reset, in MB (10^6 bytes)."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024 / 1e6
+    def sample() -> None:
+        while not ended.is_set():
+            line = next(line for line in status.read_text().splitlines() if "RssAnon:" in line)
+            samples.append(int(line.split()[1]) * 1024 / 1e6)
+            ended.wait(SAMPLE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        sampling = pool.submit(sample)
+        try:
+            yield samples
+        finally:
+            ended.set()
+        sampling.result()
 
 
 def chooses_itself(arguments: Sequence[str], variables: Mapping[str, str] = os.environ) -> bool:
