@@ -34,9 +34,7 @@ const CUDA_12_LIBRARIES: &str = "DUOVEC_TEST_CUDA_12_LIBRARY_DIR";
 /// A real package, such as the default one; its graph is large enough to be interrupted.
 const REAL_PACKAGE: &str = "DUOVEC_PACKAGE";
 
-/// Builds of one graph of which two must be equal.
-const BUILDS_MAX: usize = 6;
-/// At most one byte of so many may differ between the others.
+/// At most one byte of so many may differ between two builds of one graph.
 const BYTES_FOR_ONE_DIFFERENT: usize = 1000;
 
 fn folder(variable: &str) -> PathBuf {
