@@ -1,13 +1,13 @@
 //! A model package: one directory, verified whole before anything is loaded from it.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 pub mod canary;
+pub(crate) mod digest;
 pub mod edit;
 pub mod manifest;
 
@@ -15,8 +15,6 @@ use crate::config::{DefaultPrompt, PrecisionChoice};
 use manifest::plan::PlanEntry;
 use manifest::{FileEntry, Manifest, ManifestError, PromptName};
 
-/// Bytes read at once while a digest is made.
-const READ_BUFFER_BYTES: usize = 1 << 20;
 const MODEL: &str = "model.onnx";
 
 /// Why a directory is not a usable package.
@@ -170,7 +168,7 @@ impl ModelPackage {
         })?;
         let found = bytes.len() as u64;
         check_size(&path, found, plan.bytes)?;
-        check_digest(&path, &Sha256::digest(&bytes), &plan.sha256)?;
+        check_digest(&path, digest::of_bytes(&bytes), &plan.sha256)?;
         Ok(bytes)
     }
 
@@ -196,15 +194,7 @@ fn verify(path: &Path, expected: &FileEntry) -> Result<(), PackageError> {
         _ => read(source),
     })?;
     check_size(path, file.metadata().map_err(read)?.len(), expected.bytes)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; READ_BUFFER_BYTES];
-    loop {
-        match file.read(&mut buffer).map_err(read)? {
-            0 => break,
-            count => hasher.update(&buffer[..count]),
-        }
-    }
-    check_digest(path, &hasher.finalize(), &expected.sha256)
+    check_digest(path, digest::of_file(&mut file).map_err(read)?, &expected.sha256)
 }
 
 fn check_size(path: &Path, found: u64, expected: u64) -> Result<(), PackageError> {
@@ -214,8 +204,7 @@ fn check_size(path: &Path, found: u64, expected: u64) -> Result<(), PackageError
     }
 }
 
-fn check_digest(path: &Path, found: &[u8], expected: &str) -> Result<(), PackageError> {
-    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+fn check_digest(path: &Path, found: String, expected: &str) -> Result<(), PackageError> {
     if found == expected {
         return Ok(());
     }

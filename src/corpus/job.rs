@@ -2,20 +2,17 @@
 //! written.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Seek as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::error::CorpusError;
 use super::terms::Terms;
+use crate::package::digest;
 
 /// Of `_duovec.json`.
 pub(super) const FORMAT_VERSION: u32 = 3;
-
-/// Bytes of a file that are held at once to compare it.
-const READ_BYTES: usize = 256 * 1024;
 
 /// `_duovec.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,19 +76,9 @@ impl FileSum {
     }
 
     fn of(path: &Path) -> io::Result<Self> {
-        let (mut file, mut digest) = (File::open(path)?, Sha256::new());
-        let (mut bytes, mut buffer) = (0, vec![0; READ_BYTES]);
-        loop {
-            match file.read(&mut buffer)? {
-                0 => break,
-                count => {
-                    bytes += count as u64;
-                    digest.update(&buffer[..count]);
-                }
-            }
-        }
-        let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { bytes, sha256 })
+        let mut file = File::open(path)?;
+        let sha256 = digest::of_file(&mut file)?;
+        Ok(Self { bytes: file.stream_position()?, sha256 })
     }
 
     /// How the file differs from what was written, in words; `None` when it does not.

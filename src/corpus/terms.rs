@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Config, EngineChoice, PrecisionChoice};
 use crate::engine::EngineInfo;
+use crate::package::digest;
 use crate::package::manifest::Manifest;
 
 /// Names and values. The output says them of itself.
@@ -93,6 +94,6 @@ impl PieceDigest {
 
     /// In hexadecimal.
     pub(crate) fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        digest::in_hexadecimal(self.0)
     }
 }

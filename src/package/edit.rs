@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 use uuid::Uuid;
 
+use super::digest;
 use super::manifest::plan::{PlanEntry, PlanFlavour};
 
 /// Prefix of the names of files that are being written; no other name may have it.
@@ -98,8 +98,7 @@ impl PackageEditor {
 
     /// Writes a plan under a name made of its flavour and digest.
     pub fn write_plan(&self, flavour: PlanFlavour, plan: &[u8]) -> Result<WrittenPlan, EditError> {
-        let sha256: String =
-            Sha256::digest(plan).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = digest::of_bytes(plan);
         let file = format!("{flavour}-{}{PLAN_ENDING}", &sha256[..DIGEST_IN_NAME]);
         self.write(&file, plan)?;
         Ok(WrittenPlan { file, sha256, bytes: plan.len() as u64 })

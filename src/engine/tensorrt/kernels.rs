@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
 use super::choose::Target;
 use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::package::digest;
 use crate::package::edit::{kernels_name, write_kernels};
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
 
@@ -50,7 +50,7 @@ impl KernelFile {
             "plan {}, GPU {name} of {capability}, driver for CUDA {driver}, release {}",
             plan.sha256, target.version
         );
-        let mut key_digest = digest(key.as_bytes());
+        let mut key_digest = digest::of_bytes(key.as_bytes());
         key_digest.truncate(DIGEST_IN_NAME);
         let (directory, plan) = (directory.to_owned(), plan.file.clone());
         let kept = Mutex::new(String::new());
@@ -74,7 +74,7 @@ impl KernelFile {
                 tracing::info!(
                     "kernels of GPU {device}: {bytes} bytes of an earlier start are used"
                 );
-                *self.kept.lock() = digest(&kernels);
+                *self.kept.lock() = digest::of_bytes(&kernels);
                 kernels
             }
             Err(reason) => {
@@ -95,7 +95,7 @@ impl KernelFile {
             return Err(format!("{} is for another plan or machine", self.name()));
         }
         let (sha256, kernels) = (part(), part());
-        if digest(kernels).as_bytes() != sha256 {
+        if digest::of_bytes(kernels).as_bytes() != sha256 {
             return Err(format!("{} is not whole", self.name()));
         }
         Ok(kernels)
@@ -104,7 +104,7 @@ impl KernelFile {
     /// Writes them when they are not what the file holds. A package that cannot be written to is
     /// told in the log: the next start compiles them again.
     pub(super) fn keep(&self, kernels: &[u8]) {
-        let sha256 = digest(kernels);
+        let sha256 = digest::of_bytes(kernels);
         let mut kept = self.kept.lock();
         if kernels.is_empty() || *kept == sha256 {
             return;
@@ -119,8 +119,4 @@ impl KernelFile {
             }
         }
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
