@@ -57,7 +57,7 @@ pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const METRICS: &str = "/metrics";
 
 /// No answer takes this long; a test that waits longer fails instead of hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the next request ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
