@@ -1,5 +1,5 @@
 //! From 2 to 64 cores and from one client to saturation: lanes beside a session a core, one over
-//! all cores, and both of these. `--nocapture` prints the table of docs/performance.md.
+//! all cores, and both of these. `--nocapture` prints the table that decision 0044 quotes.
 
 use super::closed_loop::{ClosedLoop, MEASURED, Seen, Speed};
 use super::*;
