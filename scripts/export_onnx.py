@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 from default_package import command
-from model_export.choices import NORMALIZATIONS, SHAPES, Family, Pooling, Precision
+from default_package.choices import NORMALIZATIONS, SHAPES, Family, Pooling, Precision
 
 
 def main() -> int:

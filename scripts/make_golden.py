@@ -3,8 +3,9 @@
 
     scripts/make_golden.py
 
-They come from the plain numpy forward pass and tokenizer in default_package/reference.py, straight
-from the wheel's tensors: nothing of the package, ONNX, OpenVINO or `tokenizers` has a part in it.
+They come from sentencepiece's own library and the plain numpy forward pass of
+default_package/reference.py, straight from the wheel's tensors: nothing of the package, ONNX,
+OpenVINO or `tokenizers` has a part in them.
 Dense vectors are base64 of little-endian f32. Sparse ones leave out the prompt's positions, the
 dropped ids and everything that is not above zero, as the server does.
 """

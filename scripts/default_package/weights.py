@@ -48,8 +48,6 @@ class Vocabulary:
     eos: int
     pad: int
     unk: int
-    normalization: dict[str, str]
-    """One character -> what the wheel's engine puts in its place (may be empty)."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,10 @@ class Model:
     tensors: dict[str, np.ndarray]
     word_blocks: np.ndarray
     """Q4_0 blocks of the word embeddings, uint8 `[vocab_rows, hidden / 32, 18]`."""
+
+    def tensor(self, name: str) -> np.ndarray:
+        """One of those but the word embeddings."""
+        return self.tensors[name]
 
     def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
         """Word embeddings of these ids, f32 `[rows, hidden]`."""
@@ -129,11 +131,11 @@ def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
     blob = cursor.take(blob_bytes)
     pieces = [blob[offsets[i] : offsets[i + 1]].decode("utf-8") for i in range(count)]
     (entries, _entries_bytes) = cursor.read("iI")
-    table: dict[str, str] = {}
+    # What the wheel's engine puts in the place of characters: ours is sentencepiece's own map.
     for _ in range(entries):
-        code_point, length = cursor.read("IB")
-        table[chr(code_point)] = "".join(map(chr, cursor.read(f"{length}I")))
-    return Vocabulary(pieces, scores, bos, eos, pad, unk, table)
+        (_code_point, length) = cursor.read("IB")
+        cursor.take(4 * length)
+    return Vocabulary(pieces, scores, bos, eos, pad, unk)
 
 
 def _read_tensors(

@@ -1,19 +1,13 @@
-"""Calls the engine inside the wheel: the first opinion on what the vectors must be."""
+"""Calls the engine inside the wheel, which is for Linux on x86-64: the first opinion on vectors."""
 
 from __future__ import annotations
 
 import ctypes
-import platform
 
 import numpy as np
 
 from .errors import PackageError
 from .wheel import Unpacked
-
-
-def runs_here() -> bool:
-    """The wheel's engine is compiled for one platform only."""
-    return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
 class WheelEngine:

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from default_package.choices import Family, Pooling
+from default_package.encoder import Architecture
 from default_package.errors import PackageError
 from default_package.json_file import read_json
 from default_package.weights import Config
-
-from .choices import Family, Pooling
-from .encoder import Architecture
 
 FAMILIES = {
     "bert": Family.BERT,

@@ -8,16 +8,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from default_package import command
+from default_package import command, manifest, verify, vocabulary
+from default_package.choices import SHAPES, Family, Pooling, Precision
 from default_package.command import say
 from default_package.description import DEFAULT_PACKAGE, Description
+from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
 from default_package.weights import Config
 
-from . import graph, half_package, package, random_encoder, snapshot, verify
-from . import vocabulary as vocabularies
-from .choices import SHAPES, Family, Pooling, Precision
-from .encoder import Architecture, Encoder
+from . import half_package, random_encoder, snapshot
+from .half import BUILDERS
 
 EPSILON = 1e-5
 """Of XLM-R's norms."""
@@ -41,34 +41,30 @@ def export(options: argparse.Namespace) -> None:
     if options.out is None:
         raise PackageError("--out is missing: name the folder of the package")
     out = options.out.resolve()
+    precision = Precision(options.precision)
     plan = random_plan(options, out) if options.random else snapshot_plan(options, out)
-    numbers = graph.weight_count(plan.encoder)
-    command.check_place(out, numbers * plan.precision.bytes + 50_000_000)
-    say(f"exporting {numbers / 1e6:.0f} M weights as {plan.precision.value}")
+    numbers = plan.encoder.weight_count
+    command.check_place(out, numbers * precision.bytes + 50_000_000)
+    say(f"exporting {numbers / 1e6:.0f} M weights as {precision.value}")
     if plan.encoder.head is None:
         say("there is no lexical head: the package will have dense vectors only")
     with command.working_folder(out) as work:
         folder = work / "package"
         folder.mkdir()
-        expected = write(plan, folder)
+        # The reference is large: it is gone before the package is loaded.
+        expected = verify.expect(plan, manifest.write(plan, folder, BUILDERS[precision]))
         say(f"written after {time.monotonic() - started:.0f} s")
         if options.skip_verify:
             say("not verified")
         else:
-            verify.run_all(folder, plan.precision, expected)
+            verify.run_all(folder, precision, expected)
         command.put_in_place(folder, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")
 
 
-def write(plan: package.Plan, folder: Path) -> verify.Expected:
-    """All files, and what the checks will want; the reference is not held beyond that."""
-    reference = package.write(plan, folder)
-    return verify.expect(plan.vocabulary, reference, plan.encoder.architecture.max_input_tokens)
-
-
-def snapshot_plan(options: argparse.Namespace, out: Path) -> package.Plan:
+def snapshot_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     """What --model asks for."""
     folder = options.model.resolve()
     encoder = snapshot.open_encoder(folder, Pooling(options.pooling) if options.pooling else None)
@@ -77,7 +73,7 @@ def snapshot_plan(options: argparse.Namespace, out: Path) -> package.Plan:
     return plan_of(encoder, folder / "tokenizer.json", about, options)
 
 
-def random_plan(options: argparse.Namespace, out: Path) -> package.Plan:
+def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     """What --random asks for; as many word rows as the tokenizer has tokens."""
     given = {name: getattr(options, name) for name in SHAPES["small"]}
     sizes = SHAPES[options.shape] | {k: v for k, v in given.items() if v is not None}
@@ -89,7 +85,7 @@ def random_plan(options: argparse.Namespace, out: Path) -> package.Plan:
             f"--hidden {sizes['hidden']} is not an even number for each of {sizes['heads']} heads"
         )
     family, pad = Family(options.family), XLM_ROBERTA_PAD
-    words = vocabularies.read(tokenizer_path(options.tokenizer), pad)
+    words = vocabulary.read(tokenizer_path(options.tokenizer), pad)
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
     architecture = Architecture(config, family, Pooling(options.pooling or "cls"), pad)
     if architecture.max_input_tokens < 3:
@@ -111,17 +107,12 @@ def tokenizer_path(path: Path) -> Path:
 
 def plan_of(
     encoder: Encoder, tokenizer: Path, about: Description, options: argparse.Namespace
-) -> package.Plan:
+) -> manifest.Plan:
     """Encoder and tokenizer, fitted to each other."""
-    words = vocabularies.read(tokenizer, encoder.architecture.pad_token_id)
-    return package.Plan(
-        encoder=snapshot.cut_to_vocabulary(encoder, words.size),
-        vocabulary=words,
-        tokenizer=tokenizer,
-        about=about,
-        precision=Precision(options.precision),
-        normalization=options.normalization,
-    )
+    words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
+    encoder = snapshot.cut_to_vocabulary(encoder, words.size)
+    normalization = options.normalization if words.has_charsmap else None
+    return manifest.Plan(encoder, words, about, normalization)
 
 
 def description(

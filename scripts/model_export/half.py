@@ -13,11 +13,10 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from default_package.choices import Precision
 from default_package.graph_builder import GraphBuilder, Linear
 from default_package.weight_store import WeightStore
 from default_package.weights import Config
-
-from .choices import Precision
 
 
 class HalfBuilder(GraphBuilder):
@@ -130,8 +129,3 @@ BUILDERS: dict[Precision, type[GraphBuilder]] = {
     Precision.BF16: BrainBuilder,
     Precision.FP32: GraphBuilder,
 }
-
-
-def make_builder(precision: Precision, config: Config, store: WeightStore) -> GraphBuilder:
-    """The builder for a precision."""
-    return BUILDERS[precision](config, store)

@@ -11,24 +11,22 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from default_package import command, manifest
+from default_package import command, manifest, verify
 from default_package import graph as parts
+from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder
 from default_package.runtime import Runtime
 from default_package.weight_store import WeightStore
 from default_package.weights import Config
 
-from . import verify
-from .choices import Precision
-from .half import make_builder
+from .half import BUILDERS
 
 SINGLE_NAME = "model.onnx"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
@@ -72,7 +70,7 @@ def add(package: Path, precision: Precision) -> None:
 
 def write(source: Path, target: Path, precision: Precision) -> None:
     """`source`, a graph that these scripts wrote in f32, in 16 bits."""
-    replay(load(source), target, partial(make_builder, precision))
+    replay(load(source), target, BUILDERS[precision])
 
 
 def replay(

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
-
-from .encoder import Architecture, Encoder, tensor_shapes
 
 CHUNK_VALUES = 1 << 22
 """Numbers made at once: 16 MB."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from default_package.choices import Pooling
+from default_package.encoder import Encoder, tensor_shapes
 from default_package.errors import PackageError
 from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
 
 from . import config, safetensors_file, torch_file
-from .choices import Pooling
-from .encoder import Encoder, tensor_shapes
-from .stored import StoredTensor
+from .stored import Stored
 
 WORD_TABLE = "embeddings.word_embeddings.weight"
 EMBEDDINGS = {
@@ -45,8 +45,8 @@ HEAD_METHOD = "the model's own sparse_linear layer"
 class Snapshot:
     """Implements TensorSource over the files of a snapshot."""
 
-    tensors: dict[str, StoredTensor]
-    words: StoredTensor
+    tensors: dict[str, Stored]
+    words: Stored
 
     def tensor(self, name: str) -> np.ndarray:
         return self.tensors[name].read()
@@ -82,7 +82,7 @@ def published_name(name: str) -> str:
     return f"encoder.layer.{layer[1:]}.{LAYER_PARTS[part]}.{suffix}"
 
 
-def _read_weights(folder: Path) -> dict[str, StoredTensor]:
+def _read_weights(folder: Path) -> dict[str, Stored]:
     """Of one file, or of the parts that its index names."""
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
@@ -93,11 +93,11 @@ def _read_weights(folder: Path) -> dict[str, StoredTensor]:
     raise PackageError(f"{folder} has no weights: neither {' nor '.join(WEIGHT_FILES)}")
 
 
-def _read_parts(index: Path) -> dict[str, StoredTensor]:
+def _read_parts(index: Path) -> dict[str, Stored]:
     parts = read_json(index).get("weight_map")
     if not isinstance(parts, dict):
         raise PackageError(f"{index} has no weight_map")
-    stored: dict[str, StoredTensor] = {}
+    stored: dict[str, Stored] = {}
     for name in sorted(set(map(str, parts.values()))):
         path = index.parent / name
         if Path(name).name != name or not path.is_file():
@@ -106,12 +106,12 @@ def _read_parts(index: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def _read_file(path: Path) -> dict[str, StoredTensor]:
+def _read_file(path: Path) -> dict[str, Stored]:
     reader = safetensors_file if path.suffix == ".safetensors" else torch_file
     return reader.read(path)
 
 
-def _prefix(folder: Path, stored: dict[str, StoredTensor]) -> str:
+def _prefix(folder: Path, stored: dict[str, Stored]) -> str:
     """What stands before every name: nothing, `bert.`, `roberta.` …"""
     found = [name.removesuffix(WORD_TABLE) for name in stored if name.endswith(WORD_TABLE)]
     if len(found) != 1:
@@ -119,7 +119,7 @@ def _prefix(folder: Path, stored: dict[str, StoredTensor]) -> str:
     return found[0]
 
 
-def _check_depth(stored: dict[str, StoredTensor], prefix: str, sizes: Config) -> None:
+def _check_depth(stored: dict[str, Stored], prefix: str, sizes: Config) -> None:
     """More layers than config.json tells would give another model without a word."""
     pattern = re.compile(re.escape(prefix) + r"encoder\.layer\.(\d+)\.")
     numbers = [int(found[1]) for name in stored if (found := pattern.match(name))]
@@ -130,8 +130,8 @@ def _check_depth(stored: dict[str, StoredTensor], prefix: str, sizes: Config) ->
 
 
 def _take(
-    stored: dict[str, StoredTensor], name: str, shape: tuple[int, ...], where: str = "the weights"
-) -> StoredTensor:
+    stored: dict[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
+) -> Stored:
     for new, old in OLD_NORM_NAMES.items():
         if name not in stored and name.endswith(new):
             name = name.removesuffix(new) + old
@@ -158,7 +158,7 @@ def _read_head(folder: Path, hidden: int) -> SparseHead | None:
 
 def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
     """The same encoder with the word table's first `vocab_size` rows: files pad theirs."""
-    sizes = encoder.config
+    sizes = encoder.sizes
     if vocab_size > sizes.vocab_rows:
         raise PackageError(
             f"tokenizer.json has {vocab_size} tokens, the model knows only {sizes.vocab_rows}"

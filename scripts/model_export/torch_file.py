@@ -13,14 +13,14 @@ import numpy as np
 
 from default_package.errors import PackageError
 
-from .stored import StoredTensor
+from .stored import MappedTensor
 from .torch_pickle import Refused, TensorEntry, table
 
 PICKLE_BYTES_MAX = 16 << 20
 """A table of 400 tensors takes 50 KB."""
 
 
-def read(path: Path) -> dict[str, StoredTensor]:
+def read(path: Path) -> dict[str, MappedTensor]:
     """All float tensors by name; others are left out."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, StoredTensor]:
     return {
         name: _tensor(path, data, members.get(f"{root}data/{entry.storage.key}"), name, entry)
         for name, entry in entries.items()
-        if entry.storage.element is not None
+        if entry.storage.dtype is not None
     }
 
 
@@ -54,9 +54,9 @@ def _check_byte_order(
 
 def _tensor(
     path: Path, data: np.ndarray, member: zipfile.ZipInfo | None, name: str, entry: TensorEntry
-) -> StoredTensor:
-    element = entry.storage.element
-    assert element is not None
+) -> MappedTensor:
+    dtype = entry.storage.dtype
+    assert dtype is not None
     if member is None or member.compress_type != zipfile.ZIP_STORED:
         raise PackageError(f"{path} lacks the numbers of tensor {name}, or has them compressed")
     # The local header repeats the name and may have an extra field of another length.
@@ -65,8 +65,8 @@ def _tensor(
         raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
     name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
     start = member.header_offset + 30 + name_bytes + extra_bytes
-    wanted = (entry.offset + int(np.prod(entry.shape, dtype=np.float64))) * element.bytes
+    wanted = (entry.offset + int(np.prod(entry.shape, dtype=np.float64))) * dtype.itemsize
     if wanted > member.file_size or start + member.file_size > len(data):
         raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
-    at = start + entry.offset * element.bytes
-    return StoredTensor(path, element, at, entry.shape)
+    at = start + entry.offset * dtype.itemsize
+    return MappedTensor(path, dtype, at, entry.shape)

@@ -12,13 +12,14 @@ import pickle
 import pickletools
 from typing import Any, NamedTuple
 
-from .stored import Element
+import ml_dtypes
+import numpy as np
 
-STORAGES: dict[str, Element | None] = {
-    "DoubleStorage": Element.F64,
-    "FloatStorage": Element.F32,
-    "HalfStorage": Element.F16,
-    "BFloat16Storage": Element.BF16,
+STORAGES: dict[str, np.dtype | None] = {
+    "DoubleStorage": np.dtype("<f8"),
+    "FloatStorage": np.dtype("<f4"),
+    "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
     # Position ids and the like: known, and not needed.
     **dict.fromkeys(["LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage"]),
     "BoolStorage": None,
@@ -30,9 +31,9 @@ STACK_GLOBAL BINPERSID REDUCE BUILD"""
 
 
 class Storage(NamedTuple):
-    """Numbers of one member of the archive; `element` is None for integers."""
+    """Numbers of one member of the archive; `dtype` is None for integers."""
 
-    element: Element | None
+    dtype: np.dtype | None
     key: str
 
 

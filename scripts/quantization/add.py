@@ -11,10 +11,9 @@ from typing import Any
 
 from debian_texts import packages
 from default_package import command, manifest, texts
-from default_package.checks import demand
+from default_package.checks import Limits, check_canary, demand
 from default_package.command import say
 from default_package.runtime import Runtime
-from model_export.verify import Limits, check_canary
 
 from . import guide, manuals, score
 from .collection import Collection

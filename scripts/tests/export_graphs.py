@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from default_package import rows
-from model_export import graph, random_encoder
-from model_export.choices import Family, Pooling, Precision
-from model_export.encoder import Encoder, TensorSource
+from default_package import graph, rows
+from default_package.choices import Family, Pooling, Precision
+from default_package.encoder import Encoder, TensorSource
+from model_export import random_encoder
+from model_export.half import BUILDERS
 
 Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
 SHAPES = [(f, p) for f in Family for p in Pooling]
@@ -27,7 +28,7 @@ def encoder_of(
 
 def written(encoder: Encoder, precision: Precision, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    graph.write(encoder, precision, folder / "model.onnx")
+    graph.write(encoder, folder / "model.onnx", BUILDERS[precision])
     return folder / "model.onnx"
 
 

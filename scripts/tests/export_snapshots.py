@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from export_tokenizer import wordpiece
+from safetensors.numpy import save_file
 
 import make_tiny_package
+from default_package.choices import Family, Pooling
+from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.weights import Config
 from model_export import random_encoder
-from model_export.choices import Family, Pooling
-from model_export.encoder import Architecture, Encoder, tensor_shapes
 from model_export.snapshot import WORD_TABLE, published_name
 
 TOKENIZER = make_tiny_package.OUT / "tokenizer.json"
@@ -103,7 +105,7 @@ def rounded(value: np.ndarray) -> np.ndarray:
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     exact = Exact(encoder.source)
     tensors = {prefix + WORD_TABLE: exact.word_rows(slice(0, ROWS))}
-    for name in tensor_shapes(encoder.config):
+    for name in tensor_shapes(encoder.sizes):
         tensors[prefix + published_name(name)] = exact.tensor(name)
     tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
     return tensors
@@ -127,28 +129,14 @@ def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
     (folder / "config.json").write_text(json.dumps(content | changes), encoding="utf-8")
 
 
-def stored_bytes(value: np.ndarray, kind: str) -> bytes:
-    if kind == "BF16":
-        return (np.ascontiguousarray(value, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return value.astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[kind]).tobytes()
+TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 def write_safetensors(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    body = b""
-    for name, value in tensors.items():
-        data = stored_bytes(value, kind)
-        offsets = [len(body), len(body) + len(data)]
-        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": offsets}
-        body += data
-    # An I64 tensor, as position_ids is in many files.
-    header["embeddings.position_ids"] = {
-        "dtype": "I64",
-        "shape": [1],
-        "data_offsets": [len(body), len(body) + 8],
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(8))
+    stored = {name: value.astype(TYPES[kind]) for name, value in tensors.items()}
+    # Many files have one.
+    ids = {"embeddings.position_ids": np.zeros(1, np.int64)}
+    save_file(stored | ids, path)
 
 
 class Pickle:
@@ -208,7 +196,12 @@ class Pickle:
         return self.raw(b".")
 
 
-STORAGE = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}
+STORAGE = {
+    "F64": "DoubleStorage",
+    "F32": "FloatStorage",
+    "F16": "HalfStorage",
+    "BF16": "BFloat16Storage",
+}
 
 
 def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
@@ -216,7 +209,7 @@ def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -
     members = {}
     for i, (name, value) in enumerate(tensors.items()):
         pickle.text(name).tensor(str(i), value.shape, STORAGE[kind])
-        members[str(i)] = stored_bytes(value, kind)
+        members[str(i)] = value.astype(TYPES[kind]).tobytes()
     pickle.text("embeddings.position_ids").tensor("ids", (1,), "LongStorage")
     write_archive(path, pickle.close().data, members | {"ids": bytes(8)})
 

@@ -13,6 +13,7 @@ import pytest
 from default_package import command, make, manifest, sparse_head, tokenizer, wheel
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
+from fixtures.tiny_package import tiny_vocabulary
 
 CHARSMAP_SHA256 = "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"
 GOLDEN = Path(__file__).resolve().parents[2] / "tests/golden/multilingual-e5-small.json"
@@ -98,7 +99,7 @@ def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "head.json"
     path.write_text(content)
     with pytest.raises(PackageError, match="is not a sparse head"):
-        sparse_head.load(path=path)
+        sparse_head.load(tiny_vocabulary(), path)
 
 
 def test_the_golden_file_belongs_to_the_head() -> None:

@@ -11,13 +11,12 @@ import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_tokenizer import wordpiece
 
-from default_package import weight_store
+from default_package import graph, verify, weight_store
 from default_package.checks import cosine
+from default_package.choices import Family, Pooling
+from default_package.reference import ReferenceEncoder
 from default_package.weight_store import TENSOR_BYTES_MIN
-from model_export import graph, verify
-from model_export.choices import Family, Pooling
 from model_export.export import published_license
-from model_export.reference import ExportReference
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
@@ -60,7 +59,7 @@ def test_a_snapshot_becomes_a_package(
     assert manifest["max_input_tokens"] == (38 if family is Family.XLM_ROBERTA else 40)
     canary = manifest["canary"]
     assert tokenizer.encode(canary["text"]).ids == canary["token_ids"]
-    expected = ExportReference(written.encoder).run(canary["token_ids"])
+    expected = ReferenceEncoder(written.encoder).run(canary["token_ids"])
     assert cosine(np.asarray(canary["dense"]), expected.dense) > 0.9999999
     assert bool(canary["sparse"]) == with_head
 

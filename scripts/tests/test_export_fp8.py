@@ -9,12 +9,12 @@ from export_graphs import BATCH, encoder_of, packed, written
 from onnx import TensorProto, numpy_helper
 
 from default_package.checks import cosine
+from default_package.choices import Precision
+from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from model_export import half_package
-from model_export.choices import Precision
 from model_export.compensation import compensated
-from model_export.encoder import Encoder
 from model_export.fp8 import LARGEST, SCALE_MIN, Calibrated, EightBuilder, product_inputs
 
 
@@ -39,7 +39,7 @@ def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Pat
         if [makers.get(one) for one in inputs] == ["DequantizeLinear"] * 2
     }
     ends = ("qkv", "attention.out", "ffn.in", "ffn.out")
-    layers = range(encoder.config.layers)
+    layers = range(encoder.sizes.layers)
     assert in_8_bits == {f"layer{i}.{end}.product" for i in layers for end in ends}
     left = products.keys() - in_8_bits
     assert left == {"sparse.product", "dense.pooled"} | {

@@ -9,10 +9,10 @@ from export_packages import RANDOM, check_files, digests, manifest_of, run
 
 from default_package import weight_store
 from default_package.checks import cosine
+from default_package.choices import Precision
 from default_package.runtime import Runtime
+from default_package.verify import LIMITS
 from default_package.weight_store import TENSOR_BYTES_MIN
-from model_export.choices import Precision
-from model_export.verify import LIMITS
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -19,12 +19,12 @@ from export_graphs import (
 from onnx import TensorProto
 
 from default_package.checks import cosine
+from default_package.choices import Precision
+from default_package.encoder import Encoder
 from default_package.errors import PackageError
+from default_package.reference import ReferenceEncoder
+from default_package.verify import LIMITS
 from model_export import half_package
-from model_export.choices import Precision
-from model_export.encoder import Encoder
-from model_export.reference import ExportReference
-from model_export.verify import LIMITS
 
 HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
 
@@ -41,7 +41,7 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
     np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
     assert not all_weights[batch.inputs["segments"] < 0].any()
     for text, found in batch.split(dense, all_weights).items():
-        expected = ExportReference(encoder).run(BATCH[text])
+        expected = ReferenceEncoder(encoder).run(BATCH[text])
         assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
         weights, atol = found.token_weights, limits.token_weight_max
         np.testing.assert_allclose(weights, expected.token_weights, atol=atol)

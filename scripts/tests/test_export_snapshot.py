@@ -8,10 +8,10 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 
+from default_package.choices import Family, Pooling
+from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
 from model_export import random_encoder, snapshot
-from model_export.choices import Family, Pooling
-from model_export.encoder import tensor_shapes
 from model_export.snapshot import published_name
 
 
@@ -38,11 +38,13 @@ def test_every_tensor_comes_back_under_its_own_name(
     assert encoder.head is not None and written.encoder.head is not None
     assert encoder.head.weights == written.encoder.head.weights
     assert np.float32(encoder.head.bias) == np.float32(written.encoder.head.bias)
-    assert encoder.tensors.keys() == tensor_shapes(encoder.config).keys()
-    for name, value in encoder.tensors.items():
-        np.testing.assert_array_equal(value, written.encoder.tensors[name])
+    for name in tensor_shapes(encoder.sizes):
+        value = written.encoder.source.tensor(name)
+        np.testing.assert_array_equal(encoder.source.tensor(name), value)
     rows = np.asarray([5, 0, 449])
-    np.testing.assert_array_equal(encoder.word_rows(rows), written.encoder.word_rows(rows))
+    np.testing.assert_array_equal(
+        encoder.source.word_rows(rows), written.encoder.source.word_rows(rows)
+    )
 
 
 def test_published_names_are_those_of_bert() -> None:
@@ -78,8 +80,8 @@ def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     encoder = snapshot.open_encoder(tmp_path, None)
-    value = written.encoder.tensors["l1.fo.w"]
-    np.testing.assert_array_equal(encoder.tensors["l1.fo.w"], value)
+    value = written.encoder.source.tensor("l1.fo.w")
+    np.testing.assert_array_equal(encoder.source.tensor("l1.fo.w"), value)
     for bad in ("../part-0.safetensors", "absent.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": bad}}))
         with pytest.raises(PackageError, match="no file beside it"):
@@ -97,7 +99,9 @@ def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
     }
     rewrite(tmp_path, old)
     encoder = snapshot.open_encoder(tmp_path, None)
-    np.testing.assert_array_equal(encoder.tensors["l0.aln.w"], written.encoder.tensors["l0.aln.w"])
+    np.testing.assert_array_equal(
+        encoder.source.tensor("l0.aln.w"), written.encoder.source.tensor("l0.aln.w")
+    )
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
@@ -135,7 +139,7 @@ def test_a_head_of_another_width_is_named(tmp_path: Path) -> None:
 
 def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> None:
     written = snapshots.write(tmp_path)
-    sizes = replace(written.encoder.config, layers=1)
+    sizes = replace(written.encoder.sizes, layers=1)
     shallow = replace(written.encoder.architecture, sizes=sizes)
     snapshots.write_config(tmp_path, shallow)
     with pytest.raises(PackageError, match="the weights have 2 layers, config.json says 1"):
@@ -210,9 +214,9 @@ def test_a_layer_behind_the_pooling_is_not_lost_silently(tmp_path: Path) -> None
 
 def test_random_rows_do_not_depend_on_how_they_are_asked_for() -> None:
     encoder = random_encoder.make(snapshots.architecture(), 3, with_head=True)
-    whole = encoder.word_rows(slice(0, 450))
-    np.testing.assert_array_equal(encoder.word_rows(np.asarray([440, 2])), whole[[440, 2]])
-    np.testing.assert_array_equal(encoder.word_rows(slice(7, 9)), whole[7:9])
+    whole = encoder.source.word_rows(slice(0, 450))
+    np.testing.assert_array_equal(encoder.source.word_rows(np.asarray([440, 2])), whole[[440, 2]])
+    np.testing.assert_array_equal(encoder.source.word_rows(slice(7, 9)), whole[7:9])
     assert abs(float(whole.mean())) < 0.05
     assert abs(float(whole.std()) - 1.0) < 0.05
 
@@ -221,8 +225,8 @@ def test_random_numbers_are_the_seeds_and_never_change() -> None:
     first = random_encoder.make(snapshots.architecture(), 3, with_head=True)
     other = random_encoder.make(snapshots.architecture(), 4, with_head=False)
     assert other.head is None
-    assert not np.array_equal(first.tensors["l0.q.w"], other.tensors["l0.q.w"])
-    assert not np.array_equal(first.tensors["l0.q.w"], first.tensors["l0.k.w"])
-    np.testing.assert_array_equal(first.tensors["l0.q.w"], first.tensors["l0.q.w"])
+    assert not np.array_equal(first.source.tensor("l0.q.w"), other.source.tensor("l0.q.w"))
+    assert not np.array_equal(first.source.tensor("l0.q.w"), first.source.tensor("l0.k.w"))
+    np.testing.assert_array_equal(first.source.tensor("l0.q.w"), first.source.tensor("l0.q.w"))
     expected = [-0.047345918, -0.15330061, -0.14402352]
-    np.testing.assert_array_equal(first.tensors["l1.fo.w"][0, :3], np.float32(expected))
+    np.testing.assert_array_equal(first.source.tensor("l1.fo.w")[0, :3], np.float32(expected))

@@ -9,15 +9,17 @@ import pytest
 import tokenizers
 
 import make_tiny_package
-from default_package import graph, sparse_head
-from default_package.checks import check_neighbours
+from default_package import graph, manifest, sparse_head
+from default_package.checks import check_neighbours, shape_of
 from default_package.errors import PackageError
-from default_package.reference import ReferenceEncoder, ReferenceTokenizer
+from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from default_package.segments import SAME_TEXT
 from fixtures import tiny_package
 
 COMMITTED = make_tiny_package.OUT
+SHAPE = shape_of(manifest.read(COMMITTED))
+TOKENIZER = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,9 @@ def test_every_run_writes_the_committed_bytes(package: Path) -> None:
 
 
 def test_ascii_text_has_no_unknown_token() -> None:
-    tokenizer = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
     for text in ("".join(map(chr, range(128))), *map(chr, range(128)), "Hello_World-42 {}"):
-        assert 3 not in tokenizer.encode(text).ids, repr(text)
-    assert 3 in tokenizer.encode("\u13a0").ids
+        assert 3 not in TOKENIZER.encode(text).ids, repr(text)
+    assert 3 in TOKENIZER.encode("\u13a0").ids
 
 
 def lexical_head() -> sparse_head.SparseHead:
@@ -55,11 +56,11 @@ HEADS = {"plain": tiny_package.tiny_head, "lexical": lexical_head}
 
 @pytest.mark.parametrize("head", HEADS)
 def test_graph_and_reference_agree_whatever_is_beside_a_text(tmp_path: Path, head: str) -> None:
-    model, path = tiny_package.tiny_model(), tmp_path / "model.onnx"
-    graph.write(model, HEADS[head](), path)
-    encoder = ReferenceEncoder(model, HEADS[head]())
+    tiny, path = tiny_package.tiny_encoder(HEADS[head]()), tmp_path / "model.onnx"
+    graph.write(tiny, path)
+    encoder = ReferenceEncoder(tiny)
     texts = ["", "a", "the the quick test", "Wasser und Brot", "x" * 61]
-    sequences = [ReferenceTokenizer(model).encode(text) for text in texts]
+    sequences = [TOKENIZER.encode(text).ids for text in texts]
     for row, ids in zip(Runtime(path, "f32").run(sequences, 1, "mean"), sequences, strict=True):
         expected = encoder.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=1e-5)
@@ -67,24 +68,24 @@ def test_graph_and_reference_agree_whatever_is_beside_a_text(tmp_path: Path, hea
 
 
 def test_weights_are_divided_by_a_power_of_their_norm() -> None:
-    model, head = tiny_package.tiny_model(), lexical_head()
-    ids = ReferenceTokenizer(model).encode("the the quick")
-    found = ReferenceEncoder(model, head).run(ids).token_weights
+    def weights(head: sparse_head.SparseHead) -> np.ndarray:
+        ids = TOKENIZER.encode("the the quick").ids
+        return ReferenceEncoder(tiny_package.tiny_encoder(head)).run(ids).token_weights
+
+    found = weights(lexical_head())
     assert found[0] == found[-1] == 0.0
-    plain = ReferenceEncoder(model, replace(head, norm_exponent=0.0)).run(ids).token_weights
+    plain = weights(replace(lexical_head(), norm_exponent=0.0))
     np.testing.assert_allclose(found, plain / np.linalg.norm(plain) ** 0.5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_no_text_sees_another_one(tmp_path: Path, head: str) -> None:
-    model = tiny_package.tiny_model()
     path = tmp_path / "model.onnx"
-    graph.write(model, HEADS[head](), path)
+    graph.write(tiny_package.tiny_encoder(HEADS[head]()), path)
     runtime = Runtime(path, "f32")
     for seed in range(10):
         for pooling in ("mean", "cls"):
-            shape = replace(tiny_package.shape_of(model), pooling=pooling)
-            check_neighbours(runtime, shape, seed)
+            check_neighbours(runtime, replace(SHAPE, pooling=pooling), seed)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +93,8 @@ def test_no_text_sees_another_one(tmp_path: Path, head: str) -> None:
     [("penalty", "dense"), ("sparse.repeats.same", "weights"), ("sparse.norm.own", "weights")],
 )
 def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: str) -> None:
-    model = tiny_package.tiny_model()
     path = tmp_path / "model.onnx"
-    graph.write(model, lexical_head(), path)
+    graph.write(tiny_package.tiny_encoder(lexical_head()), path)
     wrong = onnx.load(path)
     [found] = (one for one in wrong.graph.node if one.name == node)
     [at] = (i for i, name in enumerate(found.input) if name == SAME_TEXT)
@@ -103,4 +103,4 @@ def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: st
     wrong.graph.node.insert(2, onnx.helper.make_node("Equal", own, ["everything"]))
     onnx.save(wrong, path)
     with pytest.raises(PackageError, match=f"a text's {what}.* what is beside it"):
-        check_neighbours(Runtime(path, "f32"), tiny_package.shape_of(model))
+        check_neighbours(Runtime(path, "f32"), SHAPE)

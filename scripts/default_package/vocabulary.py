@@ -9,13 +9,15 @@ from typing import Any
 
 import tokenizers
 
-from default_package.errors import PackageError
+from .errors import PackageError
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """A tokenizer and the ids that the server has to know."""
 
+    text: str
+    """Of the file in the package: truncation and padding, which are the server's, are taken out."""
     tokenizer: tokenizers.Tokenizer
     size: int
     """Ids are below it."""
@@ -25,6 +27,11 @@ class Vocabulary:
     unk: int
     has_charsmap: bool
     """Whether it is of XLM-R's kind, which can be read in two ways."""
+
+    @property
+    def special_ids(self) -> list[int]:
+        """Ascending; they stand for no word, so they have no lexical weight."""
+        return sorted({self.bos, self.eos, self.pad, self.unk})
 
     def encode(self, text: str) -> list[int]:
         """Ids with the special ones."""
@@ -43,14 +50,29 @@ class Vocabulary:
 
 
 def read(path: Path, pad_token_id: int) -> Vocabulary:
-    """Loads the file as the server does, without truncation and padding."""
-    content = _content(path)
+    """That of a tokenizer.json, loaded as the server loads it."""
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise PackageError(f"{path} is missing: a package needs a tokenizer.json") from error
+    return parse(text, pad_token_id, str(path))
+
+
+def parse(text: str, pad_token_id: int, path: str = "tokenizer.json") -> Vocabulary:
+    """That of the text of a tokenizer.json, which stands in `path`."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise PackageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise PackageError(f"{path} is not a tokenizer: it has no model")
+    if content.get("truncation") or content.get("padding"):
+        content["truncation"] = content["padding"] = None
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # The library raises nothing narrower.
         raise PackageError(f"{path} is not a tokenizer that can be read: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if (largest := max(tokenizer.get_vocab(with_added_tokens=True).values())) >= size:
         raise PackageError(f"{path} has {size} tokens but the id {largest}: ids have gaps")
@@ -61,32 +83,8 @@ def read(path: Path, pad_token_id: int) -> Vocabulary:
         raise PackageError(
             f"{path} gives {len(around)} tokens for an empty text, not a first and a last one"
         )
-    bos, eos = around
     unk = _unknown(path, content, tokenizer)
-    return Vocabulary(tokenizer, size, bos, eos, pad_token_id, unk, _has_charsmap(content))
-
-
-def write(source: Path, target: Path) -> None:
-    """A copy; truncation and padding, which are the server's, are taken out."""
-    content = _content(source)
-    if content.get("truncation") is None and content.get("padding") is None:
-        target.write_bytes(source.read_bytes())
-        return
-    content["truncation"] = content["padding"] = None
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    target.write_text(text, encoding="utf-8")
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: a package needs a tokenizer.json") from error
-    except ValueError as error:
-        raise PackageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise PackageError(f"{path} is not a tokenizer: it has no model")
-    return content
+    return Vocabulary(text, tokenizer, size, *around, pad_token_id, unk, _has_charsmap(content))
 
 
 def _has_charsmap(content: dict[str, Any]) -> bool:
@@ -97,7 +95,7 @@ def _has_charsmap(content: dict[str, Any]) -> bool:
     return has_map and content["model"].get("type") == "Unigram"
 
 
-def _unknown(path: Path, content: dict[str, Any], tokenizer: tokenizers.Tokenizer) -> int:
+def _unknown(path: str, content: dict[str, Any], tokenizer: tokenizers.Tokenizer) -> int:
     """By id in Unigram, by its text in WordPiece and BPE."""
     model = content["model"]
     found = model.get("unk_id")

@@ -1,0 +1,95 @@
+"""What a network is, wherever its weights come from: sizes, tensors by name, lexical head."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from .choices import Family, Pooling
+from .sparse_head import SparseHead, load
+from .weights import Config, Model
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Everything about a network but its weights."""
+
+    sizes: Config
+    family: Family
+    pooling: Pooling
+    pad_token_id: int
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token gets."""
+        return self.pad_token_id + 1 if self.family is Family.XLM_ROBERTA else 0
+
+    @property
+    def max_input_tokens(self) -> int:
+        """Special tokens included."""
+        return self.sizes.positions - self.first_position
+
+
+def tensor_shapes(sizes: Config) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor but the word table, which is read by rows.
+
+    q, k, v, ao: attention in and out; aln: its norm; fi, fo: feed-forward; oln: its norm.
+    """
+    hidden, ffn = sizes.hidden, sizes.ffn
+    shapes: dict[str, tuple[int, ...]] = {
+        "emb.pos": (sizes.positions, hidden),
+        "emb.type": (sizes.type_rows, hidden),
+        "emb.ln.w": (hidden,),
+        "emb.ln.b": (hidden,),
+    }
+    products = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
+    products |= {"fi": (ffn, hidden), "fo": (hidden, ffn)}
+    for layer in range(sizes.layers):
+        for name, shape in products.items():
+            shapes |= {f"l{layer}.{name}.w": shape, f"l{layer}.{name}.b": shape[:1]}
+        for name in ("aln", "oln"):
+            shapes |= {f"l{layer}.{name}.w": (hidden,), f"l{layer}.{name}.b": (hidden,)}
+    return shapes
+
+
+class TensorSource(Protocol):
+    """Gives tensors one at a time, so that a network larger than memory can be written."""
+
+    def tensor(self, name: str) -> np.ndarray:
+        """f32, of the shape in `tensor_shapes`."""
+
+    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Word embeddings of these ids, f32 `[rows, hidden]`."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A network with weights; `head` is absent for a model without lexical weights."""
+
+    architecture: Architecture
+    source: TensorSource
+    head: SparseHead | None
+
+    @property
+    def sizes(self) -> Config:
+        """Those of its architecture."""
+        return self.architecture.sizes
+
+    @property
+    def weight_count(self) -> int:
+        """Numbers of the whole network."""
+        words = self.sizes.vocab_rows * self.sizes.hidden
+        return words + sum(map(math.prod, tensor_shapes(self.sizes).values()))
+
+
+def of_wheel(model: Model) -> Encoder:
+    """The default package's: the wheel's weights and the trained head.
+
+    The wheel's file pads the word table.
+    """
+    sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
+    architecture = Architecture(sizes, Family.BERT, Pooling.MEAN, model.vocabulary.pad)
+    return Encoder(architecture, model, load(model.vocabulary))
