@@ -142,4 +142,6 @@ impl Worker {
 }
 
 #[cfg(test)]
+pub(crate) mod noting;
+#[cfg(test)]
 mod tests;

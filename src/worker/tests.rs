@@ -4,77 +4,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
+use super::noting::Noting;
 use crate::batch::plan::Shapes;
-use crate::batch::{Batch, Bucket, TokenIds};
+use crate::batch::{Bucket, TokenIds};
 use crate::clock::{ManualClock, Moment};
 use crate::config::WarmUp;
-use crate::engine::fake::FakeEngine;
-use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, Session};
 use crate::limits::{COMMON_TIME, MaxBatchTokens, Workers};
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
 
-/// Shapes in the order in which they ran; `None` is where the worker said that it is warm.
-type RunLog = Arc<Mutex<Vec<Option<Bucket>>>>;
-
-/// Time of a run for each of its padded tokens, by the clock of the test.
-type TokenTime = Duration;
-
-/// An engine that notes what its sessions run, and takes its time for it.
-struct Noting {
-    fake: FakeEngine,
-    clock: Arc<ManualClock>,
-    token_time: TokenTime,
-    compiles: bool,
-    runs: RunLog,
-}
-
-struct NotingSession {
-    fake: Box<dyn Session>,
-    clock: Arc<ManualClock>,
-    token_time: TokenTime,
-    runs: RunLog,
-}
-
-impl Engine for Noting {
-    fn info(&self) -> &EngineInfo {
-        self.fake.info()
-    }
-
-    fn compiles_shapes(&self) -> bool {
-        self.compiles
-    }
-
-    fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
-        Ok(Box::new(NotingSession {
-            fake: self.fake.open_session(buckets)?,
-            clock: Arc::clone(&self.clock),
-            token_time: self.token_time,
-            runs: Arc::clone(&self.runs),
-        }))
-    }
-}
-
-impl Session for NotingSession {
-    fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
-        let bucket = batch.bucket();
-        self.clock.advance(self.token_time * bucket.tokens() as u32);
-        self.runs.lock().push(Some(bucket));
-        self.fake.run(batch)
-    }
-
-    fn warmed_up(&mut self) {
-        self.runs.lock().push(None);
-    }
-}
-
 /// A pool for texts of up to 8192 tokens.
 struct Started {
-    runs: RunLog,
-    clock: Arc<ManualClock>,
+    engine: Noting,
     progress: Arc<Progress>,
     scheduler: Scheduler,
     _pool: WorkerPool,
@@ -82,41 +24,36 @@ struct Started {
 
 impl Started {
     /// Waits until it is ready.
-    fn new(warm_up: WarmUp, token_time: TokenTime, compiles: bool, workers: u64) -> Self {
-        let (runs, clock) = (RunLog::default(), Arc::new(ManualClock::default()));
-        let engine = Arc::new(Noting {
-            fake: FakeEngine::new(4),
-            clock: Arc::clone(&clock),
-            token_time,
-            compiles,
-            runs: Arc::clone(&runs),
-        });
+    fn new(warm_up: WarmUp, token_time: Duration, compiles: bool, workers: u64) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let engine = Noting { token_time, compiles, ..Noting::new(&clock) };
         let workers = Workers::new(workers).expect("in range");
         let config = SchedulerConfig::new(workers);
         let scheduler = Scheduler::new(config, shapes(), clock.clone());
         let config = PoolConfig { warm_up, ..PoolConfig::new(workers) };
         let progress = Arc::clone(&config.progress);
-        let pool = WorkerPool::start(engine, scheduler.clone(), clock.clone(), config);
+        let shared = Arc::new(engine.clone());
+        let pool = WorkerPool::start(shared, scheduler.clone(), clock, config);
         pool.wait_ready().expect("it opens");
-        Self { runs, clock, progress, scheduler, _pool: pool }
+        Self { engine, progress, scheduler, _pool: pool }
     }
 
     /// Shapes of the first worker that ran before it was ready, in their order.
     fn first(&self) -> Vec<Bucket> {
-        self.runs.lock().iter().map_while(|run| *run).collect()
+        self.engine.runs.lock().iter().map_while(|run| *run).collect()
     }
 
     /// Lengths of the shapes that ran after that, once all of them have. Time goes on for workers
     /// that wait for it.
     fn later(&self) -> Vec<usize> {
         while self.progress.step().is_some() {
-            self.clock.advance(Duration::from_millis(10));
+            self.engine.clock.advance(Duration::from_millis(10));
             // A check that is late already wakes the workers and is not run.
             let ids = TokenIds::new(&[0, 2]);
             let _ = self.scheduler.submit_check(0, ids, Moment::START);
             thread::yield_now();
         }
-        let runs = self.runs.lock();
+        let runs = self.engine.runs.lock();
         let later = runs.iter().skip_while(|run| run.is_some()).flatten();
         later.map(|bucket| bucket.length).collect()
     }
@@ -126,8 +63,9 @@ fn shapes() -> Shapes {
     Shapes::on_cpu(8192, MaxBatchTokens::DEFAULT)
 }
 
-const FAST: TokenTime = Duration::from_nanos(50);
-const SLOW: TokenTime = Duration::from_millis(1);
+/// Times of a run for each of its tokens.
+const FAST: Duration = Duration::from_nanos(50);
+const SLOW: Duration = Duration::from_millis(1);
 
 #[test]
 fn long_shapes_do_not_delay_the_start() {

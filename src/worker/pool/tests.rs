@@ -134,39 +134,6 @@ async fn every_answer_belongs_to_its_request() {
 }
 
 #[tokio::test]
-async fn items_of_different_requests_share_a_batch() {
-    let gate = Gate::closed();
-    let pool = TestPool::new(1, 100, gated(&gate));
-    let first = pool.submit(&[ids(1, 9)]).expect("room");
-    gate.wait_for_runs(1);
-    let others: Vec<Ticket> =
-        (2..8).map(|seed| pool.submit(&[ids(seed, 9)]).expect("room")).collect();
-    gate.open();
-    assert_rows(&[ids(1, 9)], &within(first).await.expect("it runs"));
-    for (seed, ticket) in (2..8).zip(others) {
-        assert_rows(&[ids(seed, 9)], &within(ticket).await.expect("it runs"));
-    }
-    assert_eq!(pool.scheduler.snapshot().counts.batches, 2);
-}
-
-#[tokio::test]
-async fn a_dropped_ticket_frees_its_places() {
-    let gate = Gate::closed();
-    let pool = TestPool::new(1, 3, gated(&gate));
-    let running = pool.submit(&[ids(1, 9)]).expect("room");
-    gate.wait_for_runs(1);
-    let waiting = pool.submit(&[ids(2, 9), ids(3, 9)]).expect("room");
-    let refused = pool.submit(&[ids(4, 9)]).expect_err("no room");
-    assert!(matches!(refused, Refusal::Full { retry_after } if !retry_after.is_zero()));
-    drop(waiting);
-    let again = pool.submit(&[ids(4, 9)]).expect("room again");
-    gate.open();
-    within(running).await.expect("it runs");
-    assert_rows(&[ids(4, 9)], &within(again).await.expect("it runs"));
-    assert_eq!(pool.scheduler.snapshot().counts.cancelled, 2);
-}
-
-#[tokio::test]
 async fn a_panicking_worker_answers_its_batch_and_is_replaced() {
     let pool = TestPool::new(1, 100, faults([(0, ScriptedFault::Panic)]));
     let error = pool.run(&[ids(1, 9)]).await.expect_err("its session panics");
@@ -243,23 +210,6 @@ async fn a_first_session_that_cannot_be_opened_ends_the_start() {
 }
 
 #[tokio::test]
-async fn draining_answers_what_was_accepted() {
-    let gate = Gate::closed();
-    let pool = TestPool::new(1, 100, gated(&gate));
-    let accepted: Vec<Ticket> =
-        (0..5).map(|seed| pool.submit(&[ids(seed, 9)]).expect("room")).collect();
-    gate.wait_for_runs(1);
-    pool.scheduler.drain();
-    assert_eq!(pool.submit(&[ids(9, 9)]).err(), Some(Refusal::Draining));
-    gate.open();
-    within(pool.scheduler.drained()).await;
-    for ticket in accepted {
-        within(ticket).await.expect("it was accepted");
-    }
-    assert_eq!(pool.workers.shutdown(PATIENCE).await, 0);
-}
-
-#[tokio::test]
 async fn a_check_passes_what_waits_and_reaches_its_worker() {
     let gate = Gate::closed();
     let pool = TestPool::new(1, 1000, gated(&gate));
@@ -273,21 +223,6 @@ async fn a_check_passes_what_waits_and_reaches_its_worker() {
     for ticket in bulk {
         within(ticket).await.expect("it runs");
     }
-}
-
-#[tokio::test]
-async fn an_item_whose_deadline_passed_is_not_run() {
-    let gate = Gate::closed();
-    let pool = TestPool::new(1, 100, gated(&gate));
-    let held = pool.submit(&[ids(0, 9)]).expect("room");
-    gate.wait_for_runs(1);
-    let (items, vectors, priority) = (vec![ids(1, 9)], Vectors::Dense, None);
-    let submission = Submission { items, vectors, priority, deadline: pool.clock.now() };
-    let late = pool.scheduler.submit(submission).expect("room");
-    gate.open();
-    within(held).await.expect("it runs");
-    assert_eq!(within(late).await, Err(RunError::Expired));
-    assert_eq!(pool.scheduler.snapshot().counts.expired, 1);
 }
 
 #[tokio::test]
