@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::{MaxBatchTokens, Workers};
+use crate::limits::MaxBatchTokens;
 use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
 use crate::scheduler::Lane;
@@ -22,7 +22,7 @@ use crate::worker::tuning::choice::{Measured, Split};
 mod way;
 
 pub(super) use way::Measuring;
-use way::{ChosenWay, Ways};
+use way::Ways;
 
 /// What a process needs before it can open workers.
 pub(super) struct Loaded {
@@ -40,8 +40,8 @@ pub(super) struct Chosen {
     pub lanes: Vec<Lane>,
     /// The shapes that it is to run.
     pub shapes: Shapes,
-    /// How many workers the narrowest lanes have.
-    pub workers: Workers,
+    /// Workers of the narrowest lanes, and their threads.
+    pub split: Split,
     pub max_batch_tokens: MaxBatchTokens,
     /// Why it is this engine, in one sentence for the log and for `/health`.
     pub reason: String,
@@ -130,24 +130,20 @@ impl Loader<'_> {
             self.enter(StartStage::Measure, kind);
             Ok(engine)
         };
-        let found = ways.best(shapes, open, &**self.clock)?;
+        let chosen = ways.best(shapes, open, reason, &**self.clock)?;
         drop(opener);
-        let ChosenWay { engine, wider, lanes, shapes, split, max_batch_tokens, measured } = found;
-        self.warn_of_misfits(kind, split);
-        tracing::info!(engine = kind.name(), reason, "the engine is chosen");
-        for one in &measured {
+        self.warn_of_misfits(kind, chosen.split);
+        tracing::info!(engine = kind.name(), reason = chosen.reason, "the engine is chosen");
+        for one in &chosen.measured {
             tracing::info!(
                 workers = one.split.workers,
                 threads_per_worker = one.split.threads,
                 short_text_us = u64::try_from(one.alone.as_micros()).unwrap_or(u64::MAX),
-                tokens_per_s = one.tokens_per_s(max_batch_tokens.as_usize()).round(),
+                tokens_per_s = one.tokens_per_s(chosen.max_batch_tokens.as_usize()).round(),
                 "a way of running it was measured"
             );
         }
-        let workers = Workers::new(split.workers as u64).unwrap_or_default();
-        let engine = engine.into();
-        let wider = wider.into_iter().map(|(width, engine)| (width, engine.into())).collect();
-        Ok(Chosen { engine, wider, lanes, shapes, workers, max_batch_tokens, reason, measured })
+        Ok(chosen)
     }
 
     /// Says which settings this engine does not use, or this machine cannot keep up with.

@@ -52,13 +52,13 @@ impl<W> Production<W> {
         let measuring = Measuring::MeasureWorkers;
         let Loaded { package, tokenizer, chosen } =
             load(&config, measuring, &clock, &Arc::default())?;
-        let Chosen { engine, shapes, workers, max_batch_tokens, .. } = chosen;
+        let Chosen { engine, shapes, split, max_batch_tokens, .. } = chosen;
         let terms = terms.run_by(engine.info(), max_batch_tokens.as_usize());
         destination.begin(&terms)?;
         let machine = Machine {
             engine,
             shapes,
-            workers: workers.as_usize(),
+            workers: split.workers,
             watchdog: config.watchdog,
             clock: Arc::clone(&clock),
             progress: CorpusProgress::of(length),

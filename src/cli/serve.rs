@@ -269,7 +269,7 @@ pub(super) fn start(
         let figures: Vec<_> = figures.iter().map(|(name, n)| format!("{name}={n}")).collect();
         tracing::info!(figures = figures.join(" "), "all sessions are warm");
     }
-    let Chosen { engine, wider, workers, max_batch_tokens, reason, measured, .. } = loaded.chosen;
+    let Chosen { engine, wider, split, max_batch_tokens, reason, measured, .. } = loaded.chosen;
     let info = engine.info().clone();
     let (warm_up, whole) = (now.since(opened), now.since(begin));
     let memory = memory().unwrap_or_default();
@@ -290,7 +290,7 @@ pub(super) fn start(
         engine = info.kind.name(),
         precision = info.precision,
         device = info.device,
-        workers = workers.get(),
+        workers = split.workers,
         threads_per_worker = info.threads_per_session,
         wider_lanes = ?wider.keys(),
         max_batch_tokens = max_batch_tokens.get(),

@@ -138,7 +138,7 @@ impl Bench<'_> {
         config.queue.max_batch_tokens = Some(MaxBatchTokens::new(most)?);
         let loaded = self.reload(&config)?;
         let engine = &*loaded.chosen.engine;
-        let workers = loaded.chosen.workers.as_usize();
+        let workers = loaded.chosen.split.workers;
         let mut ways = Vec::new();
         for &budget in budgets {
             let batches = batches(items, &loaded.chosen.shapes, budget)?;

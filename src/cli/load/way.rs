@@ -2,8 +2,10 @@
 //! the best of those that are measured.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Chosen;
 use crate::batch::plan::Shapes;
 use crate::clock::Clock;
 use crate::config::{Config, OptimizeFor, node_cores};
@@ -16,7 +18,7 @@ use crate::limits::{
 use crate::metrics::{available_memory, memory};
 use crate::scheduler::Lane;
 use crate::worker::tuning::Workload;
-use crate::worker::tuning::choice::{Measured, Split, choose, splits};
+use crate::worker::tuning::choice::{Split, choose, splits};
 
 /// What is done about settings that nobody named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,21 +41,6 @@ pub(super) struct Ways {
     budgets: Vec<MaxBatchTokens>,
     workload: Workload,
     goal: OptimizeFor,
-}
-
-/// The best of them.
-pub(super) struct ChosenWay {
-    pub engine: Box<dyn Engine>,
-    /// The same for wider lanes, by their width.
-    pub wider: BTreeMap<usize, Box<dyn Engine>>,
-    /// The lane of each worker, narrow ones first.
-    pub lanes: Vec<Lane>,
-    /// The shapes that it is to run.
-    pub shapes: Shapes,
-    pub split: Split,
-    pub max_batch_tokens: MaxBatchTokens,
-    /// What it was chosen from; empty when there was nothing to choose.
-    pub measured: Vec<Measured>,
 }
 
 impl Ways {
@@ -101,7 +88,7 @@ impl Ways {
     /// Loads the engine in each way until one is not the best so far, and leaves the best. A later
     /// way that does not run on this machine ends the search: it is not needed.
     ///
-    /// `shapes` gives those for a budget.
+    /// `shapes` gives those for a budget. `reason` says why it is this engine.
     ///
     /// # Errors
     /// Those of the first way, and of the best one when it is loaded again.
@@ -109,8 +96,9 @@ impl Ways {
         &self,
         shapes: impl Fn(MaxBatchTokens) -> Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
+        reason: String,
         clock: &dyn Clock,
-    ) -> Result<ChosenWay, EngineError> {
+    ) -> Result<Chosen, EngineError> {
         let widest = shapes(self.largest());
         let supported =
             |engine: &dyn Engine, shapes: Shapes| shapes.only(|all| engine.supported(all));
@@ -121,13 +109,15 @@ impl Ways {
             let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
             let (shapes, measured) = (supported(&*engine, widest), Vec::new());
             let (wider, lanes) = (BTreeMap::new(), Lane::apart(split.workers));
-            return Ok(ChosenWay {
+            let engine = engine.into();
+            return Ok(Chosen {
                 engine,
                 wider,
                 lanes,
                 shapes,
                 split,
                 max_batch_tokens,
+                reason,
                 measured,
             });
         }
@@ -178,7 +168,8 @@ impl Ways {
                 Lane::tree(&self.nodes, &widths)
             }
         };
-        Ok(ChosenWay { engine, wider, lanes, shapes, split, max_batch_tokens, measured })
+        let engine = engine.into();
+        Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
     }
 
     /// Loads the engine once more for each wider lane that pays, until one does not, or there is no
@@ -190,7 +181,7 @@ impl Ways {
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         (mut alone, mut taken): (Duration, u64),
         clock: &dyn Clock,
-    ) -> BTreeMap<usize, Box<dyn Engine>> {
+    ) -> BTreeMap<usize, Arc<dyn Engine>> {
         let mut held = BTreeMap::new();
         for &width in &self.wider {
             let available = available_memory().unwrap_or(u64::MAX);
@@ -220,7 +211,7 @@ impl Ways {
                 break;
             }
             alone = time;
-            held.insert(width, engine);
+            held.insert(width, engine.into());
         }
         held
     }
@@ -273,14 +264,14 @@ fn all_budgets(config: &Config, kind: EngineKind) -> Vec<MaxBatchTokens> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::batch::{Batch, Bucket};
+    use crate::batch::Bucket;
     use crate::clock::{ManualClock, RealClock};
     use crate::engine::fake::FakeEngine;
-    use crate::engine::{BatchOutput, EngineInfo, Session};
+    use crate::engine::{EngineInfo, Session};
+    use crate::worker::noting::Noting;
 
     /// Says how many of its kind there are.
     struct Counted {
@@ -329,7 +320,7 @@ mod tests {
     }
 
     /// The splits that were opened, and what was found.
-    fn best(ways: &Ways) -> (Vec<Split>, ChosenWay) {
+    fn best(ways: &Ways) -> (Vec<Split>, Chosen) {
         let alive = Arc::new(AtomicUsize::new(0));
         let mut opened = Vec::new();
         let open = |split| -> Result<Box<dyn Engine>, EngineError> {
@@ -338,7 +329,8 @@ mod tests {
             let engine = FakeEngine::new(4);
             Ok(Box::new(Counted { engine, alive: Arc::clone(&alive), works: true }))
         };
-        let found = ways.best(shapes, open, &RealClock::new()).expect("the engine runs");
+        let found = ways.best(shapes, open, String::new(), &RealClock::new());
+        let found = found.expect("the engine runs");
         (opened, found)
     }
 
@@ -349,7 +341,7 @@ mod tests {
     }
 
     /// What is found when the way of this number has trouble whenever it is tried.
-    fn best_but(failing: usize, trouble: Trouble) -> Result<ChosenWay, EngineError> {
+    fn best_but(failing: usize, trouble: Trouble) -> Result<Chosen, EngineError> {
         let ways = ways(4, &CPU_BATCH_TOKENS);
         let alive = Arc::new(AtomicUsize::new(0));
         let open = |split| -> Result<Box<dyn Engine>, EngineError> {
@@ -361,7 +353,7 @@ mod tests {
             let (engine, alive) = (FakeEngine::new(4), Arc::clone(&alive));
             Ok(Box::new(Counted { engine, alive, works: !fails }))
         };
-        ways.best(shapes, open, &RealClock::new())
+        ways.best(shapes, open, String::new(), &RealClock::new())
     }
 
     #[test]
@@ -393,42 +385,19 @@ mod tests {
         assert!(measured.len() >= 2 && opened.starts_with(&measured), "{opened:?} {measured:?}");
     }
 
-    /// An engine whose short texts take a time that its threads decide.
-    struct Scaled(FakeEngine, Arc<ManualClock>, Duration);
-
-    struct ScaledSession(Box<dyn Session>, Arc<ManualClock>, Duration);
-
-    impl Engine for Scaled {
-        fn info(&self) -> &EngineInfo {
-            self.0.info()
-        }
-
-        fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
-            let session = self.0.open_session(buckets)?;
-            Ok(Box::new(ScaledSession(session, Arc::clone(&self.1), self.2)))
-        }
-    }
-
-    impl Session for ScaledSession {
-        fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
-            self.1.advance(self.2);
-            self.0.run(batch)
-        }
-    }
-
     /// The widths of the lanes that are held on these nodes, when a run takes so many milliseconds
     /// on lanes of 1, 2, 4 … cores; no time says that they cannot be opened.
-    fn held(nodes: &[usize], times_ms: &[u64]) -> (Vec<usize>, ChosenWay) {
+    fn held(nodes: &[usize], times_ms: &[u64]) -> (Vec<usize>, Chosen) {
         let cores = nodes.iter().sum();
         let mut ways = Ways { nodes: nodes.to_vec(), ..ways(cores, &CPU_BATCH_TOKENS) };
         ways.hold_all_widths();
         let clock = Arc::new(ManualClock::default());
         let open = |split: Split| -> Result<Box<dyn Engine>, EngineError> {
             let time = times_ms.get(split.threads.ilog2() as usize).ok_or_else(fault)?;
-            let time = Duration::from_millis(*time);
-            Ok(Box::new(Scaled(FakeEngine::new(4), Arc::clone(&clock), time)))
+            Ok(Box::new(Noting { run_time: Duration::from_millis(*time), ..Noting::new(&clock) }))
         };
-        let found = ways.best(shapes, open, &*clock).expect("the narrowest lanes run");
+        let found = ways.best(shapes, open, String::new(), &*clock);
+        let found = found.expect("the narrowest lanes run");
         (found.wider.keys().copied().collect(), found)
     }
 
