@@ -12,7 +12,6 @@
 //! batch depends on the window alone, and the last bits of a vector depend on its batch. So a run
 //! that is started again gives the same bytes, with any number of lanes.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -62,32 +61,33 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A piece of the input, which becomes a part of the output. Where it ends depends on the input
 /// alone, so that a run which is started again makes the same parts.
-pub(crate) trait Window {
-    /// What it is made of, for people: `rows`.
-    const ITEMS: &'static str;
-
+pub(crate) struct Window<C> {
+    pub(crate) content: C,
     /// Tells whether a later run sees the same.
-    fn digest(&self) -> String;
-
+    pub(crate) digest: String,
     /// Where it begins, for people: `line 7 of in.jsonl`.
-    fn place(&self) -> String;
-
+    pub(crate) place: String,
     /// Bytes of the input from the end of the window before to its own.
-    fn span(&self) -> Range<u64>;
+    pub(crate) bytes: u64,
 }
 
 /// What one of the commands makes of windows.
 pub(crate) trait Maker: Sync {
-    type Window: Window;
-    /// A window whose texts have become token ids.
+    /// What a window consists of, for people: `rows`.
+    const ITEMS: &'static str;
+    /// Of a window.
+    type Content;
+    /// The same when its texts have become token ids.
     type Prepared: Send + Sync + 'static;
 
     /// Gives the texts that are to run, in their order.
     ///
     /// # Errors
     /// What ends the run: a fault of the program, not of a text.
-    fn prepare(&self, window: Self::Window)
-    -> Result<(Self::Prepared, Vec<TokenIds>), CorpusError>;
+    fn prepare(
+        &self,
+        content: Self::Content,
+    ) -> Result<(Self::Prepared, Vec<TokenIds>), CorpusError>;
 
     /// The part of a window; `rows` has one for each text that ran.
     fn part<'a>(&'a self, prepared: &'a Self::Prepared, rows: Vec<TextRow>) -> NewPart<'a>;
@@ -108,7 +108,7 @@ pub(crate) struct Machine {
 /// # Errors
 /// See [`CorpusError`]. Finished parts stay valid.
 pub(crate) fn run<M: Maker>(
-    windows: impl Iterator<Item = Result<M::Window, CorpusError>>,
+    windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     maker: &M,
     destination: &mut Destination,
     machine: &Arc<Machine>,
@@ -143,7 +143,7 @@ type Senders<P> = (SyncSender<Task<P>>, SyncSender<RanWindow<P>>);
 
 /// Hands out every window that has no part yet; gives the number of all windows.
 fn read_all<M: Maker>(
-    windows: impl Iterator<Item = Result<M::Window, CorpusError>>,
+    windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     maker: &M,
     destination: &Destination,
     machine: &Machine,
@@ -151,15 +151,14 @@ fn read_all<M: Maker>(
 ) -> Result<usize, CorpusError> {
     let mut parts = 0;
     for window in windows {
-        let window = window?;
-        let (index, digest, span) = (parts, window.digest(), window.span());
-        let bytes = span.end - span.start;
+        let Window { content, digest, place, bytes } = window?;
+        let index = parts;
         parts += 1;
-        if destination.has_part(index, &digest, &window)? {
+        if destination.has_part::<M>(index, &digest, &place)? {
             machine.progress.passed(bytes);
             continue;
         }
-        let prepared = maker.prepare(window)?;
+        let prepared = maker.prepare(content)?;
         let (running, batches) = Task::pack((index, digest, bytes), prepared, machine)?;
         // The writer knows why nobody takes them.
         let taken = match batches.is_empty() {

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -192,30 +191,6 @@ struct RequestLine {
     asked: Result<Asked, LineEnd>,
 }
 
-/// Requests whose answers are one part.
-struct RequestWindow {
-    requests: Vec<RequestLine>,
-    digest: String,
-    place: String,
-    span: Range<u64>,
-}
-
-impl Window for RequestWindow {
-    const ITEMS: &'static str = "requests";
-
-    fn digest(&self) -> String {
-        self.digest.clone()
-    }
-
-    fn place(&self) -> String {
-        self.place.clone()
-    }
-
-    fn span(&self) -> Range<u64> {
-        self.span.clone()
-    }
-}
-
 /// The input, window by window.
 struct Requests<'a> {
     path: PathBuf,
@@ -234,7 +209,7 @@ impl<'a> Requests<'a> {
         Ok(Self { path: path.to_owned(), lines: Lines::of(Box::new(file)), service, config })
     }
 
-    fn read(&mut self) -> Result<Option<RequestWindow>, CorpusError> {
+    fn read(&mut self) -> Result<Option<Window<Vec<RequestLine>>>, CorpusError> {
         let start = self.lines.position();
         let (mut requests, mut items, mut digest) = (Vec::new(), 0, PieceDigest::default());
         while items < PART_ITEMS && self.lines.position() - start < PART_BYTES {
@@ -252,8 +227,8 @@ impl<'a> Requests<'a> {
         }
         let Some(first) = requests.first() else { return Ok(None) };
         let place = format!("line {} of {}", first.number, self.path.display());
-        let (digest, span) = (digest.finish(), start..self.lines.position());
-        Ok(Some(RequestWindow { requests, digest, place, span }))
+        let (digest, bytes) = (digest.finish(), self.lines.position() - start);
+        Ok(Some(Window { content: requests, digest, place, bytes }))
     }
 
     /// The name that a line gives itself, and what it asks.
@@ -285,7 +260,7 @@ impl<'a> Requests<'a> {
 }
 
 impl Iterator for Requests<'_> {
-    type Item = Result<RequestWindow, CorpusError>;
+    type Item = Result<Window<Vec<RequestLine>>, CorpusError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read().transpose()
@@ -306,12 +281,13 @@ struct TokenizedRequests {
 }
 
 impl Maker for AnswerMaker<'_> {
-    type Window = RequestWindow;
+    const ITEMS: &'static str = "requests";
+    type Content = Vec<RequestLine>;
     type Prepared = TokenizedRequests;
 
     fn prepare(
         &self,
-        RequestWindow { requests, .. }: RequestWindow,
+        requests: Vec<RequestLine>,
     ) -> Result<(TokenizedRequests, Vec<TokenIds>), CorpusError> {
         let texts = on_all_cores(&requests, |request| {
             let asked = request.asked.as_ref().map_err(Clone::clone)?;

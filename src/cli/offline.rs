@@ -8,6 +8,7 @@ use crate::clock::{Clock, RealClock};
 use crate::config::{Config, OptimizeFor};
 use crate::corpus::{
     self, CorpusError, CorpusProgress, Destination, Machine, Maker, OutputTarget, Terms, Totals,
+    Window,
 };
 use crate::package::ModelPackage;
 use crate::tokenize::TextTokenizer;
@@ -35,12 +36,12 @@ impl<W> Production<W> {
         maker: impl FnOnce(ModelPackage, TextTokenizer, &Terms) -> M,
     ) -> anyhow::Result<Totals>
     where
-        W: Iterator<Item = Result<M::Window, CorpusError>>,
+        W: Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     {
         let Self { target, terms, windows, length } = self;
         let mut destination = Destination::open(target, &terms)?;
         if destination.is_finished() {
-            let totals = destination.check_finished(windows)?;
+            let totals = destination.check_finished::<M>(windows)?;
             tracing::info!("the output is already complete; nothing is left to do");
             return Ok(totals);
         }

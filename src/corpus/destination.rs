@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::Window;
 use super::error::CorpusError;
 use super::input::Columns;
 use super::job::{FORMAT_VERSION, FileSum, Finished, JobFile, Note, Totals};
 use super::output::{self, OutputFormat, line};
 use super::recipe::Recipe;
 use super::terms::Terms;
+use super::{Maker, Window};
 
 /// Ends of files' names that are no format of the output, and hardly a folder's.
 const OTHER_FORMATS: [&str; 10] =
@@ -335,9 +335,9 @@ impl Destination {
     /// # Errors
     /// When a file holds something else than was written, or the input is another one than it was
     /// made from.
-    pub(crate) fn check_finished<W: Window>(
+    pub(crate) fn check_finished<M: Maker>(
         &self,
-        windows: impl Iterator<Item = Result<W, CorpusError>>,
+        windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     ) -> Result<Totals, CorpusError> {
         let Some(finished) = self.finished() else { return Ok(Totals::default()) };
         for (path, sum) in self.target.files(finished) {
@@ -351,12 +351,11 @@ impl Destination {
         let Finished { totals, parts, .. } = finished;
         let mut found = 0;
         for window in windows {
-            let window = window?;
+            let Window { digest, place, .. } = window?;
             match parts.get(found) {
-                Some(note) if note.digest == window.digest() => found += 1,
-                Some(_) => return Err(self.other_input(found, &window)),
+                Some(note) if note.digest == digest => found += 1,
+                Some(_) => return Err(self.other_input::<M>(found, &place)),
                 None => {
-                    let place = window.place();
                     return Err(self.fault(format!(
                         "it is complete, and this input goes on at {place}; {OTHER_INPUT}"
                     )));
@@ -369,12 +368,12 @@ impl Destination {
     /// Whether a part is finished, and is still as it was written.
     ///
     /// # Errors
-    /// When it was made of another window than the one with `digest`.
-    pub(super) fn has_part(
+    /// When it was made of another window than the one with `digest`, which begins at `place`.
+    pub(super) fn has_part<M: Maker>(
         &self,
         part: usize,
         digest: &str,
-        window: &impl Window,
+        place: &str,
     ) -> Result<bool, CorpusError> {
         let (path, reasons) = (self.target.part_path(part), self.target.reasons_path(part));
         if !path.exists() {
@@ -382,7 +381,7 @@ impl Destination {
         }
         let note = self.note(part)?;
         if note.digest != digest {
-            return Err(self.other_input(part, window));
+            return Err(self.other_input::<M>(part, place));
         }
         let differing = note.part.difference(&path).or_else(|| note.reasons.difference(&reasons));
         if let Some(difference) = &differing {
@@ -454,8 +453,8 @@ impl Destination {
         })
     }
 
-    fn other_input<W: Window>(&self, part: usize, window: &W) -> CorpusError {
-        let (place, items) = (window.place(), W::ITEMS);
+    fn other_input<M: Maker>(&self, part: usize, place: &str) -> CorpusError {
+        let items = M::ITEMS;
         self.fault(format!(
             "its part {part} was made from other {items} than this input has from {place} on; \
              {OTHER_INPUT}"

@@ -12,37 +12,24 @@ use crate::limits::{MaxBatchTokens, WorkerStuckMs};
 
 const HIDDEN: usize = 8;
 
-/// Texts of a window are their lengths.
-struct LengthWindow(Vec<u32>);
-
-impl Window for LengthWindow {
-    const ITEMS: &'static str = "texts";
-
-    fn digest(&self) -> String {
-        let mut digest = PieceDigest::default();
-        self.0.iter().for_each(|length| digest.add(length.to_le_bytes()));
-        digest.finish()
-    }
-
-    fn place(&self) -> String {
-        "here".to_owned()
-    }
-
-    fn span(&self) -> Range<u64> {
-        0..1
-    }
+/// A window whose texts are given by their lengths.
+fn window(lengths: Vec<u32>) -> Window<Vec<u32>> {
+    let mut digest = PieceDigest::default();
+    lengths.iter().for_each(|length| digest.add(length.to_le_bytes()));
+    Window { content: lengths, digest: digest.finish(), place: "here".to_owned(), bytes: 1 }
 }
 
 /// Writes a line for each text: whether its row is that of its ids, or that it was lost.
 struct Checks;
 
 impl Maker for Checks {
-    type Window = LengthWindow;
+    const ITEMS: &'static str = "texts";
+    type Content = Vec<u32>;
     type Prepared = Vec<TokenIds>;
 
-    fn prepare(&self, window: LengthWindow) -> Result<(Vec<TokenIds>, Vec<TokenIds>), CorpusError> {
+    fn prepare(&self, lengths: Vec<u32>) -> Result<(Vec<TokenIds>, Vec<TokenIds>), CorpusError> {
         let ids = |length: &u32| TokenIds::new(&(0..*length).collect::<Vec<_>>());
-        let items: Vec<TokenIds> = window.0.iter().map(ids).collect();
+        let items: Vec<TokenIds> = lengths.iter().map(ids).collect();
         Ok((items.clone(), items))
     }
 
@@ -91,7 +78,7 @@ impl Workplace {
         let mut destination = Destination::open(target, &terms).map_err(|e| e.to_string())?;
         destination.begin(&terms).map_err(|error| error.to_string())?;
         let windows = [vec![3, 9, 30, 31, 64], vec![], vec![5; 40], vec![7, 2, 60]];
-        let windows = windows.into_iter().map(|lengths| Ok(LengthWindow(lengths)));
+        let windows = windows.into_iter().map(|lengths| Ok(window(lengths)));
         run(windows, &Checks, &mut destination, &Arc::new(machine))
             .map_err(|error| error.to_string())?;
         Ok(std::fs::read_to_string(self.out()).expect("it is written"))
@@ -173,30 +160,6 @@ fn a_batch_that_does_not_end_ends_the_run() {
     let error = error.expect_err("nothing ran in time");
     assert!(error.contains("may never end"), "{error}");
     assert_eq!(place.run(1, FakeScript::default(), PATIENT), Ok(whole()));
-}
-
-#[test]
-fn what_lies_there_is_not_gone_on_with_on_other_terms() {
-    let place = Workplace::new();
-    let target = || OutputTarget::lines(place.out());
-    let terms = |model: &str| Terms::default().and("model", model);
-    let begin = |model: &str| {
-        let mut destination = Destination::open(target(), &terms(model))?;
-        destination.begin(&terms(model))?;
-        Ok::<_, CorpusError>(destination)
-    };
-    drop(begin("a").expect("the place is free"));
-    let destination = begin("b").expect("nothing was made yet");
-    let fault = |problem: Result<Destination, CorpusError>| {
-        problem.map(drop).expect_err("refused").to_string()
-    };
-    assert!(fault(begin("b")).contains("another process"), "one at a time");
-    let (ids, _) = Checks.prepare(LengthWindow(Vec::new())).expect("no texts");
-    destination.write_part(0, "digest", Checks.part(&ids, Vec::new())).expect("written");
-    drop(destination);
-    let refused = fault(begin("c"));
-    assert!(refused.contains("its model is \"b\", not \"c\""), "{refused}");
-    begin("b").expect("it goes on");
 }
 
 #[test]

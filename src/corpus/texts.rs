@@ -36,7 +36,8 @@ pub(crate) struct TokenizedRows {
 }
 
 impl Maker for TextMaker {
-    type Window = RowWindow;
+    const ITEMS: &'static str = "rows";
+    type Content = RowWindow;
     type Prepared = TokenizedRows;
 
     fn prepare(&self, window: RowWindow) -> Result<(TokenizedRows, Vec<TokenIds>), CorpusError> {

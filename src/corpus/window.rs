@@ -1,7 +1,5 @@
 //! Windows of rows: what one part of the vectors is made from.
 
-use std::ops::Range;
-
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow_ipc::writer::StreamWriter;
 
@@ -26,13 +24,9 @@ pub(crate) struct RowWindow {
     pub(super) rows: Vec<Row>,
     /// Pieces of each kept column; together they are as long as `rows`.
     pub(super) kept: Vec<Vec<ArrayRef>>,
-    /// Bytes of the input from the end of the window before to its own.
-    pub(super) span: Range<u64>,
 }
 
-impl Window for RowWindow {
-    const ITEMS: &'static str = "rows";
-
+impl RowWindow {
     /// Of everything that is written: texts, files' names and numbers of rows, kept columns.
     fn digest(&self) -> String {
         let mut digest = PieceDigest::default();
@@ -57,15 +51,6 @@ impl Window for RowWindow {
         // What cannot be read here cannot be written either, and is said then.
         digest.add(kept.unwrap_or_default());
         digest.finish()
-    }
-
-    fn place(&self) -> String {
-        let first = self.rows.first();
-        first.map_or_else(String::new, |row| format!("row {} of {}", row.number, row.file))
-    }
-
-    fn span(&self) -> Range<u64> {
-        self.span.clone()
     }
 }
 
@@ -111,8 +96,8 @@ impl Windows {
     }
 
     /// The next window; `None` at the end of the input.
-    fn read(&mut self) -> Result<Option<RowWindow>, CorpusError> {
-        let mut rows = Vec::new();
+    fn read(&mut self) -> Result<Option<Window<RowWindow>>, CorpusError> {
+        let mut rows: Vec<Row> = Vec::new();
         let mut kept = vec![Vec::new(); self.columns];
         let (start, mut end) = (self.position, self.position);
         let mut bytes = 0;
@@ -135,18 +120,18 @@ impl Windows {
             }
             self.left = left;
         }
-        if rows.is_empty() {
-            return Ok(None);
-        }
+        let Some(first) = rows.first() else { return Ok(None) };
+        let place = format!("row {} of {}", first.number, first.file);
         let first_row = self.next_row;
         self.next_row += rows.len() as u64;
         self.position = end;
-        Ok(Some(RowWindow { first_row, rows, kept, span: start..end }))
+        let content = RowWindow { first_row, rows, kept };
+        Ok(Some(Window { digest: content.digest(), place, bytes: end - start, content }))
     }
 }
 
 impl Iterator for Windows {
-    type Item = Result<RowWindow, CorpusError>;
+    type Item = Result<Window<RowWindow>, CorpusError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read().transpose()
@@ -214,7 +199,7 @@ mod tests {
         (file, Windows::new(input, limits, 1))
     }
 
-    fn all(windows: Windows) -> Vec<RowWindow> {
+    fn all(windows: Windows) -> Vec<Window<RowWindow>> {
         windows.map(|window| window.expect("it is whole")).collect()
     }
 
@@ -222,11 +207,12 @@ mod tests {
     fn windows_have_every_row_once_whatever_the_chunks() {
         for rows in [1, 700, 1024, 5000] {
             let (file, windows) = windows(5000, WindowLimits { rows, bytes: usize::MAX });
-            assert_eq!(windows.input_length(), file.path().metadata().expect("it is there").len());
+            let length = file.path().metadata().expect("it is there").len();
+            assert_eq!(windows.input_length(), length);
             let all = all(windows);
             assert_eq!(all.len(), 5000_usize.div_ceil(rows));
             let mut next = 0;
-            for window in &all {
+            for window in all.iter().map(|window| &window.content) {
                 assert_eq!(window.first_row, next);
                 let places: Vec<usize> = (0..window.rows.len()).collect();
                 let kept = kept_rows(window, &places).expect("one type");
@@ -237,15 +223,16 @@ mod tests {
                 }
             }
             assert_eq!(next, 5000);
-            let spans = all.windows(2).all(|pair| pair[0].span.end == pair[1].span.start);
-            assert!(spans, "positions go on where the window before ended");
+            let bytes: u64 = all.iter().map(|window| window.bytes).sum();
+            assert_eq!(bytes, length, "each byte is of one window");
         }
     }
 
     #[test]
     fn a_window_ends_with_the_row_that_reaches_its_bytes() {
         let (_file, windows) = windows(10, WindowLimits { rows: 100, bytes: 9 });
-        let rows: Vec<usize> = all(windows).iter().map(|window| window.rows.len()).collect();
+        let rows: Vec<usize> =
+            all(windows).iter().map(|window| window.content.rows.len()).collect();
         assert_eq!(rows, [3, 3, 3, 1]);
     }
 
@@ -257,7 +244,8 @@ mod tests {
         let files = [InputFile { path, format: InputFormat::Jsonl }];
         let input = InputRows::new(&files, columns, 1000);
         let limits = WindowLimits { rows: 2, bytes: usize::MAX };
-        all(Windows::new(input, limits, kept.len())).iter().map(RowWindow::digest).collect()
+        let windows = all(Windows::new(input, limits, kept.len()));
+        windows.into_iter().map(|window| window.digest).collect()
     }
 
     #[test]
