@@ -365,48 +365,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    #[test]
-    fn what_was_recorded_is_in_the_text() {
-        let metrics = Metrics::new();
-        metrics.answered("/v1/embeddings", 200, millis(3));
-        metrics.answered("/v1/embeddings", 200, millis(4));
-        metrics.answered("/v1/embeddings", 429, millis(0));
-        metrics.refused("queue_full");
-        metrics.cancelled();
-        metrics.truncated(2);
-        metrics.staged(&[millis(1), millis(1), millis(20), millis(1), millis(1), millis(1)]);
-        metrics.ran(&BatchFigures {
-            items: 3,
-            real_tokens: 24,
-            padded_tokens: 32,
-            whole: millis(2),
-            stages: [Duration::ZERO, millis(2), Duration::ZERO],
-        });
-        let text = metrics.text(&Value::Null);
-        for line in [
-            "# TYPE duovec_requests_total counter",
-            r#"duovec_requests_total{route="/v1/embeddings",status="200"} 2"#,
-            r#"duovec_requests_total{route="/v1/embeddings",status="429"} 1"#,
-            r#"duovec_request_errors_total{reason="queue_full"} 1"#,
-            "duovec_requests_cancelled_total 1",
-            "duovec_items_truncated_total 2",
-            r#"duovec_request_seconds_bucket{route="/v1/embeddings",le="0.00005"} 1"#,
-            r#"duovec_request_seconds_bucket{route="/v1/embeddings",le="0.005"} 3"#,
-            r#"duovec_request_stage_seconds_bucket{stage="queue",le="0.01"} 0"#,
-            r#"duovec_request_stage_seconds_bucket{stage="queue",le="0.025"} 1"#,
-            r#"duovec_batch_stage_seconds_count{stage="compute"} 1"#,
-            r#"duovec_batch_stage_seconds_count{stage="copy_in"} 0"#,
-            "duovec_batch_items_sum 3",
-            "duovec_batch_fill_ratio_sum 0.75",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
-        }
-    }
-
     #[test]
     fn more_series_than_slots_are_counted_all_the_same() {
         let metrics = Metrics::new();
@@ -443,19 +401,6 @@ mod tests {
             !others.iter().any(|word| found.iter().any(|line| line.contains(word))),
             "{found:?}"
         );
-    }
-
-    #[test]
-    fn every_metric_can_be_read_with_its_labels() {
-        let mut readings = Readings::default();
-        let read = METRICS.iter().filter(|metric| metric.kind != MetricKind::Histogram);
-        for metric in read.clone() {
-            readings.put(metric, &[(vec!["a \"b\""; metric.labels.len()], 1.5)]);
-        }
-        let text = readings.text();
-        for metric in read {
-            assert!(text.contains(&format!("# TYPE {} {}\n", metric.name, metric.kind.name())));
-        }
     }
 
     #[test]
