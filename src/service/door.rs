@@ -275,22 +275,6 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_held_as_they_come_and_as_many_again() {
-        let door = door(1_000_000);
-        let mut permit = door.enter(100_000).expect("there is room");
-        let held = [0, 1, 30_000, 50_000, 70_000, 100_000].map(|came| {
-            permit.hold_body(came).expect("there is room");
-            door.bytes()
-        });
-        assert_eq!(held, [0, 2, 60_000, 100_000, 100_000, 100_000]);
-        permit.hold_body(120_000).expect("what was not announced counts as it is");
-        assert_eq!(door.bytes(), 120_000);
-        assert!(matches!(door.enter(755_001), Err(Refusal::BytesExceeded)));
-        door.enter(755_000).expect("seven eighths, and it holds nothing");
-        assert_eq!(door.bytes(), 120_000);
-    }
-
-    #[test]
     fn the_first_bytes_of_a_large_request_leave_the_last_eighth_too() {
         let door = door(800_000);
         let mut large = door.enter(100_000).expect("there is room");

@@ -47,7 +47,6 @@ fn digits(text: &str, count: usize) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     const SPAN: &str = "00f067aa0ba902b7";
@@ -92,18 +91,6 @@ mod tests {
             format!("00-{TRACE}-{}é-01", &SPAN[..14]),
         ] {
             assert_eq!(parse(header.as_bytes()), None, "{header}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse(&bytes);
-        }
-
-        #[test]
-        fn no_near_miss_makes_it_panic(text in "[0-9a-fé-]{50,60}") {
-            let _ = parse(text.as_bytes());
         }
     }
 }
