@@ -61,9 +61,9 @@ pub(super) struct Resident<'a> {
 
 /// The vectors of a request, in the order of its input.
 #[derive(Serialize)]
-pub(super) struct List<'a, T> {
+struct List<'a> {
     object: &'static str,
-    data: Vec<T>,
+    data: Items<'a>,
     /// The model's id.
     model: &'a str,
     usage: Usage,
@@ -71,32 +71,30 @@ pub(super) struct List<'a, T> {
 
 /// The tokens that were run: prompts and special tokens count, padding does not.
 #[derive(Serialize)]
-pub(super) struct Usage {
+struct Usage {
     prompt_tokens: u64,
     total_tokens: u64,
 }
 
-#[derive(Serialize)]
-pub(super) struct Embedding<'a> {
-    object: &'static str,
-    /// The item's place in the input, or the chunk's among all chunks.
-    index: usize,
-    embedding: DenseVector<'a>,
-    /// Which part of the input it is; absent unless the request says chunking.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chunk: Option<ChunkPlace>,
-    /// Tokens that the item had before it was cut; absent when it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_from: Option<usize>,
+/// What `data` is written from, one item after the other.
+struct Items<'a> {
+    items: &'a [EmbeddedItem],
+    vectors: Vectors,
+    format: AnswerFormat,
+    resident: &'a Resident<'a>,
 }
 
+/// What was asked for of one item, or of one chunk.
 #[derive(Serialize)]
-pub(super) struct SparseEmbedding<'a> {
+struct Embedding<'a> {
     object: &'static str,
     /// The item's place in the input, or the chunk's among all chunks.
     index: usize,
-    sparse_values: SparseValues<'a>,
-    /// Where the text has these ids, in its order; absent unless the request says offsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    embedding: Option<DenseVector<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sparse_values: Option<SparseValues<'a>>,
+    /// Where the text has the ids, in its order; absent unless lexical weights have offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
     occurrences: Option<Vec<PlacedWeight>>,
     /// Which part of the input it is; absent unless the request says chunking.
@@ -107,27 +105,40 @@ pub(super) struct SparseEmbedding<'a> {
     truncated_from: Option<usize>,
 }
 
-#[derive(Serialize)]
-pub(super) struct PairedEmbedding<'a> {
-    object: &'static str,
-    /// The item's place in the input, or the chunk's among all chunks.
-    index: usize,
-    embedding: DenseVector<'a>,
-    sparse_values: SparseValues<'a>,
-    /// Where the text has these ids, in its order; absent unless the request says offsets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    occurrences: Option<Vec<PlacedWeight>>,
-    /// Which part of the input it is; absent unless the request says chunking.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chunk: Option<ChunkPlace>,
-    /// Tokens that the item had before it was cut; absent when it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    truncated_from: Option<usize>,
+impl<'a> Items<'a> {
+    fn embedding(&self, index: usize, item: &'a EmbeddedItem) -> Embedding<'a> {
+        let Self { vectors, format, resident, .. } = *self;
+        let dense = || match format.dense {
+            DenseFormat::Float => DenseVector::Float(Decimals(&item.dense)),
+            DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
+        };
+        let sparse = || SparseValues { vector: &item.sparse, format: format.sparse, resident };
+        Embedding {
+            object: match vectors {
+                Vectors::Dense => "embedding",
+                Vectors::Sparse => "sparse_embedding",
+                Vectors::Both => "paired_embedding",
+            },
+            index,
+            embedding: vectors.dense().then(dense),
+            sparse_values: vectors.sparse().then(sparse),
+            occurrences: placed(item),
+            chunk: item.chunk.map(ChunkPlace::from),
+            truncated_from: item.truncated_from,
+        }
+    }
+}
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let items = self.items.iter().enumerate();
+        json.collect_seq(items.map(|(index, item)| self.embedding(index, item)))
+    }
 }
 
 /// A part of a text of the input.
 #[derive(Serialize)]
-pub(super) struct ChunkPlace {
+struct ChunkPlace {
     /// The text's place in the input.
     input: usize,
     /// The first code point of the text as sent.
@@ -150,13 +161,13 @@ impl From<TextChunk> for ChunkPlace {
 /// A vector of length one, in the form of encoding_format.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum DenseVector<'a> {
+enum DenseVector<'a> {
     Float(Decimals<'a>),
     Base64(Base64<'a>),
 }
 
 /// encoding_format "float"
-pub(super) struct Decimals<'a>(&'a [f32]);
+struct Decimals<'a>(&'a [f32]);
 
 impl Serialize for Decimals<'_> {
     // In one place for all answers, so that the compiler has no reason to leave a call for each
@@ -168,7 +179,7 @@ impl Serialize for Decimals<'_> {
 }
 
 /// encoding_format "base64": little-endian f32
-pub(super) struct Base64<'a>(&'a [f32]);
+struct Base64<'a>(&'a [f32]);
 
 impl Serialize for Base64<'_> {
     fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
@@ -177,7 +188,7 @@ impl Serialize for Base64<'_> {
 }
 
 /// Lexical weights of one item, in the form of `sparse_format`.
-pub(super) struct SparseValues<'a> {
+struct SparseValues<'a> {
     vector: &'a SparseVector,
     format: SparseFormat,
     resident: &'a Resident<'a>,
@@ -227,7 +238,7 @@ fn quoted<S: Serializer>(json: S, write: impl FnOnce(&mut Vec<u8>)) -> Result<S:
 
 /// A place of a text with a token that has a lexical weight.
 #[derive(Serialize)]
-pub(super) struct PlacedWeight {
+struct PlacedWeight {
     /// The token's id.
     id: u32,
     /// The first code point of the text as sent.
@@ -267,61 +278,19 @@ pub(super) fn numbers(reply: &EmbedReply) -> usize {
 }
 
 /// Writes the body of an answer into `out`.
-pub(super) fn write<'a>(
-    out: Vec<u8>,
-    reply: &'a EmbedReply,
+pub(super) fn write(
+    mut out: Vec<u8>,
+    reply: &EmbedReply,
     vectors: Vectors,
     format: AnswerFormat,
-    resident: &'a Resident<'a>,
-) -> Vec<u8> {
-    let dense = |item: &'a EmbeddedItem| match format.dense {
-        DenseFormat::Float => DenseVector::Float(Decimals(&item.dense)),
-        DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
-    };
-    let sparse = |item: &'a EmbeddedItem| SparseValues {
-        vector: &item.sparse,
-        format: format.sparse,
-        resident,
-    };
-    match vectors {
-        Vectors::Dense => list(out, reply, resident, |index, item| Embedding {
-            object: "embedding",
-            index,
-            embedding: dense(item),
-            chunk: item.chunk.map(ChunkPlace::from),
-            truncated_from: item.truncated_from,
-        }),
-        Vectors::Sparse => list(out, reply, resident, |index, item| SparseEmbedding {
-            object: "sparse_embedding",
-            index,
-            sparse_values: sparse(item),
-            occurrences: placed(item),
-            chunk: item.chunk.map(ChunkPlace::from),
-            truncated_from: item.truncated_from,
-        }),
-        Vectors::Both => list(out, reply, resident, |index, item| PairedEmbedding {
-            object: "paired_embedding",
-            index,
-            embedding: dense(item),
-            sparse_values: sparse(item),
-            occurrences: placed(item),
-            chunk: item.chunk.map(ChunkPlace::from),
-            truncated_from: item.truncated_from,
-        }),
-    }
-}
-
-fn list<'a, T: Serialize>(
-    mut out: Vec<u8>,
-    reply: &'a EmbedReply,
     resident: &Resident<'_>,
-    item: impl Fn(usize, &'a EmbeddedItem) -> T,
 ) -> Vec<u8> {
+    let tokens = reply.prompt_tokens;
     let list = List {
         object: "list",
-        data: reply.items.iter().enumerate().map(|(index, one)| item(index, one)).collect(),
+        data: Items { items: &reply.items, vectors, format, resident },
         model: resident.id,
-        usage: Usage { prompt_tokens: reply.prompt_tokens, total_tokens: reply.prompt_tokens },
+        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
     };
     serde_json::to_writer(&mut out, &list).expect(ALL_BYTES);
     out
@@ -331,7 +300,6 @@ fn list<'a, T: Serialize>(
 mod tests {
     use super::*;
     use crate::service::Milestones;
-    use proptest::prelude::*;
 
     fn reply() -> EmbedReply {
         let sparse = SparseVector { indices: vec![7, 12], values: vec![0.25, 1e-7] };
@@ -355,14 +323,6 @@ mod tests {
         EmbedReply { items: vec![whole, empty], prompt_tokens: 5, milestones, cache_use: None }
     }
 
-    fn written(dense: DenseFormat, sparse: SparseFormat) -> String {
-        let piece = |id: u32| (id == 7).then(|| "▁\"a\\".to_owned());
-        let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &piece };
-        let bytes =
-            write(Vec::new(), &reply(), Vectors::Both, AnswerFormat { dense, sparse }, &resident);
-        String::from_utf8(bytes).expect("it is UTF-8")
-    }
-
     #[test]
     fn answers_are_written_byte_for_byte() {
         let expected = concat!(
@@ -373,56 +333,9 @@ mod tests {
             r#""sparse_values":{"indices":[],"values":[]},"truncated_from":700}"#,
             r#"],"model":"a/\"b","usage":{"prompt_tokens":5,"total_tokens":5}}"#,
         );
-        assert_eq!(written(DenseFormat::Float, SparseFormat::Indices), expected);
-    }
-
-    #[test]
-    fn other_formats_replace_only_their_values() {
-        let dict = written(DenseFormat::Base64, SparseFormat::Dict);
-        assert!(
-            dict.contains(r#""embedding":"AACAP83MzL0=","sparse_values":{"7":0.25,"12":1e-7}"#)
-        );
-        assert!(dict.contains(r#""sparse_values":{},"truncated_from":700"#));
-        let tokens = written(DenseFormat::Float, SparseFormat::Tokens);
-        assert!(tokens.contains(r#"{"▁\"a\\":0.25,"12":1e-7}"#), "{tokens}");
-        let pgvector = written(DenseFormat::Float, SparseFormat::PgVector);
-        assert!(pgvector.contains(r#""sparse_values":"{8:0.25,13:1e-7}/20"}"#), "{pgvector}");
-        assert!(pgvector.contains(r#""sparse_values":"{}/20","truncated_from":700"#));
-    }
-
-    /// The significant digits of a decimal.
-    fn digits(decimal: &str) -> String {
-        let (mantissa, _) = decimal.split_once('e').unwrap_or((decimal, ""));
-        let digits = mantissa.replace(['-', '.'], "");
-        digits.trim_matches('0').to_owned()
-    }
-
-    proptest! {
-        #[test]
-        fn decimals_read_back_as_the_same_float(bits in any::<u32>()) {
-            let value = f32::from_bits(bits);
-            prop_assume!(value.is_finite());
-            let item = EmbeddedItem {
-                dense: vec![value],
-                sparse: SparseVector::default(),
-                occurrences: None,
-                chunk: None,
-                tokens: 1,
-                truncated_from: None,
-            };
-            let milestones = Milestones::default();
-            let (items, cache_use) = (vec![item], None);
-            let reply = EmbedReply { items, prompt_tokens: 1, milestones, cache_use };
-            let format = AnswerFormat { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
-            let resident = Resident { id: "m", vocab_size: 1, piece: &|_| None };
-            let text = write(Vec::new(), &reply, Vectors::Dense, format, &resident);
-            let text = String::from_utf8(text).expect("it is UTF-8");
-            let (_, rest) = text.split_once("\"embedding\":[").expect("there is a row");
-            let (decimal, _) = rest.split_once(']').expect("it ends");
-            prop_assert_eq!(decimal.parse::<f32>().map(f32::to_bits), Ok(bits));
-            // Several decimals of one length may stand for a float; any of them will do.
-            let shortest = digits(&format!("{value:e}"));
-            prop_assert!(digits(decimal).len() <= shortest.len(), "{decimal} is not the shortest");
-        }
+        let format = AnswerFormat { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
+        let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &|_| None };
+        let written = write(Vec::new(), &reply(), Vectors::Both, format, &resident);
+        assert_eq!(String::from_utf8(written).as_deref(), Ok(expected));
     }
 }
