@@ -28,7 +28,7 @@ use super::endpoint::Endpoint;
 use super::error::{ApiError, Code};
 use super::payload::EmbeddingRequest;
 use super::record;
-use super::route::{get, get_beside_post, post};
+use super::route::{get, post};
 use super::state::AppState;
 use super::{cors, embed, health, models, nim, openapi, pages, tei, tokenize};
 use crate::config::{Dialect, DocsRoutes, HttpConfig};
@@ -75,11 +75,8 @@ fn routes(app: &mut ServiceConfig, config: &HttpConfig) {
     if config.speaks(Dialect::Tei) {
         tei::routes(app);
     }
-    let root = Endpoint::open("/");
-    app.service(match config.speaks(Dialect::Tei) {
-        true => get_beside_post(root, pages::root),
-        false => get(root, pages::root),
-    });
+    let root = Endpoint { is_beside_post: config.speaks(Dialect::Tei), ..Endpoint::open("/") };
+    app.service(get(root, pages::root));
     let metrics = Endpoint { needs_key: config.metrics_need_key, ..Endpoint::polled("/metrics") };
     app.service(get(Endpoint::polled("/health"), health::report))
         .service(get(Endpoint::polled("/health/live"), health::live))

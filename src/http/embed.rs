@@ -11,18 +11,16 @@ use super::body::{self, Packing};
 use super::error::{ApiError, Code, FieldNames, OK};
 use super::headers::{JSON, X_REQUEST_TIMEOUT_MS};
 use super::held;
-use super::payload::{self, Body, EmbeddingRequest, InputLimits, ItemScanner};
+use super::payload::{self, Body, InputLimits, ItemScanner, Question};
 use super::record::{RequestContext, Served};
-use super::reply::{self, AnswerFormat, MANY_NUMBERS, Resident};
+use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
 use crate::batch::Priority;
 use crate::clock::Moment;
 use crate::config::HttpConfig;
 use crate::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
-use crate::service::{
-    AnswerBytes, EmbedError, EmbedReply, EmbedRequest, Permit, RequestHead, Vectors, Wanted,
-};
+use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
 
 /// The routes that embed, and what each gives.
 pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [
@@ -43,69 +41,6 @@ const LARGE_BODY_BYTES: usize = 1024 * 1024;
 /// Packed bodies of up to this size are unpacked where they arrive, as long as they are not large
 /// unpacked.
 const SMALL_PACKED_BYTES: usize = 64 * 1024;
-
-/// A request for vectors in the words of some family of clients.
-pub(super) trait Question: Body + Send + 'static {
-    /// How the answer is written.
-    type Format: Copy + Send + 'static;
-
-    /// The fields that the client sent, for refusals.
-    fn names(&self) -> FieldNames;
-
-    /// What the service is asked.
-    ///
-    /// # Errors
-    /// When there is no input, or a field does not fit the model or the server.
-    fn ask(
-        self,
-        vectors: Vectors,
-        head: &RequestHead,
-        state: &AppState,
-    ) -> Result<(EmbedRequest, Self::Format), ApiError>;
-
-    /// The most bytes that the answer of a model takes.
-    fn most_bytes(format: Self::Format, model_id: &str) -> AnswerBytes;
-
-    /// Writes the body of the answer into `out`.
-    fn write(
-        out: Vec<u8>,
-        reply: &EmbedReply,
-        vectors: Vectors,
-        format: Self::Format,
-        resident: &Resident<'_>,
-    ) -> Vec<u8>;
-}
-
-impl Question for EmbeddingRequest {
-    type Format = AnswerFormat;
-
-    fn names(&self) -> FieldNames {
-        self.names()
-    }
-
-    fn ask(
-        self,
-        vectors: Vectors,
-        head: &RequestHead,
-        state: &AppState,
-    ) -> Result<(EmbedRequest, AnswerFormat), ApiError> {
-        self.validate(vectors, head, &state.config, &state.service)
-    }
-
-    fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
-        reply::most_bytes(format, model_id)
-    }
-
-    fn write(
-        out: Vec<u8>,
-        reply: &EmbedReply,
-        vectors: Vectors,
-        format: AnswerFormat,
-        resident: &Resident<'_>,
-    ) -> Vec<u8> {
-        reply::write(out, reply, vectors, format, resident)
-    }
-}
 
 /// What the head of a request tells: how long it may take, what it is, and how its body comes.
 #[derive(Clone, Copy)]
@@ -177,7 +112,7 @@ async fn work<Q: Question>(
     mut permit: Permit,
 ) -> Result<Answer, ApiError> {
     let names = question.names();
-    let (request, format) = question.ask(vectors, &head.asked, state)?;
+    let (request, format) = question.ask(vectors, &head.asked, &state.config, &state.service)?;
     let parsed = state.clock.now();
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     let most = Q::most_bytes(format, model_id);

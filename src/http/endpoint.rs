@@ -13,6 +13,8 @@ pub(super) struct Endpoint {
     pub(super) needs_key: bool,
     /// Machines ask it all day, so that it has no trace and no line that an operator should read.
     pub(super) is_polled: bool,
+    /// The POST of its path is a route of its own.
+    pub(super) is_beside_post: bool,
     pub(super) errors: ErrorForm,
 }
 
@@ -22,7 +24,14 @@ impl Endpoint {
     }
 
     pub(super) const fn open(path: &'static str) -> Self {
-        Self { path, name: path, needs_key: false, is_polled: false, errors: ErrorForm::OpenAi }
+        Self {
+            path,
+            name: path,
+            needs_key: false,
+            is_polled: false,
+            is_beside_post: false,
+            errors: ErrorForm::OpenAi,
+        }
     }
 
     pub(super) const fn polled(path: &'static str) -> Self {

@@ -7,7 +7,7 @@ use actix_web::ResponseError;
 
 use super::embed::{EMBEDDING_ROUTES, input_limits};
 use super::error::{ApiError, Code, FieldNames, OK};
-use super::payload::{self, EmbeddingRequest};
+use super::payload::{self, EmbeddingRequest, Question};
 use super::reply::{self, AnswerFormat};
 use crate::batch::Priority;
 use crate::config::HttpConfig;
@@ -65,7 +65,7 @@ pub(crate) fn read(
     let head = RequestHead { announced_bytes: bytes, priority, deadline };
     let request: EmbeddingRequest = payload::read(body.to_vec(), input_limits(config))?;
     let names = request.names();
-    let (request, format) = request.validate(vectors, &head, config, service)?;
+    let (request, format) = request.ask(vectors, &head, config, service)?;
     Ok(Asked { request, format, names })
 }
 

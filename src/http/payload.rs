@@ -13,11 +13,12 @@ use serde_path_to_error::Segment;
 
 use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
-use super::reply::{AnswerFormat, DenseFormat, SparseFormat};
+use super::reply::{self, AnswerFormat, DenseFormat, Resident, SparseFormat};
 use crate::config::{HttpConfig, TokenInput};
 use crate::service::chunking::Chunking;
 use crate::service::{
-    EmbedOptions, EmbedRequest, EmbeddingService, Input, InputType, RequestHead, Vectors,
+    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
+    RequestHead, Vectors,
 };
 use crate::sparse::Selection;
 use crate::tokenize::Offsets;
@@ -27,8 +28,6 @@ pub(super) mod chunking;
 mod fuzz;
 pub(super) mod input;
 mod item_scanner;
-#[cfg(test)]
-mod shared_texts;
 pub(super) mod wishes;
 pub(super) mod words;
 
@@ -55,6 +54,39 @@ pub(super) trait Body: DeserializeOwned {
     fn field(name: &str) -> Option<(&'static str, &'static str)> {
         Self::FIELDS.iter().chain(Self::WISHES).find(|(known, _)| *known == name).copied()
     }
+}
+
+/// A request for vectors in the words of some family of clients.
+pub(super) trait Question: Body + Send + 'static {
+    /// How the answer is written.
+    type Format: Copy + Send + 'static;
+
+    /// The fields that the client sent, for refusals.
+    fn names(&self) -> FieldNames;
+
+    /// What the service is asked, and how its answer is written.
+    ///
+    /// # Errors
+    /// When there is no input, or a field does not fit the model or the server.
+    fn ask(
+        self,
+        vectors: Vectors,
+        head: &RequestHead,
+        config: &HttpConfig,
+        service: &EmbeddingService,
+    ) -> Result<(EmbedRequest, Self::Format), ApiError>;
+
+    /// The most bytes that the answer of a model takes.
+    fn most_bytes(format: Self::Format, model_id: &str) -> AnswerBytes;
+
+    /// Writes the body of the answer into `out`.
+    fn write(
+        out: Vec<u8>,
+        reply: &EmbedReply,
+        vectors: Vectors,
+        format: Self::Format,
+        resident: &Resident<'_>,
+    ) -> Vec<u8>;
 }
 
 /// Reads a body whose texts and token ids are within `limits`. Texts may be parts of it; else it is
@@ -149,10 +181,15 @@ impl Body for EmbeddingRequest {
     const EXAMPLE: &'static str = "{\"input\": \"a text\"}";
 }
 
-impl EmbeddingRequest {
-    /// What the service is asked and how its answer is written; refuses a request without input or
-    /// for another model.
-    pub(super) fn validate(
+impl Question for EmbeddingRequest {
+    type Format = AnswerFormat;
+
+    fn names(&self) -> FieldNames {
+        let chunks = if self.late_chunking == Some(true) { "late_chunking" } else { "chunking" };
+        FieldNames { chunks, ..self.wishes().names() }
+    }
+
+    fn ask(
         mut self,
         vectors: Vectors,
         head: &RequestHead,
@@ -192,6 +229,22 @@ impl EmbeddingRequest {
         Ok((EmbedRequest { inputs: self.input, options, chunking }, format))
     }
 
+    fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
+        reply::most_bytes(format, model_id)
+    }
+
+    fn write(
+        out: Vec<u8>,
+        reply: &EmbedReply,
+        vectors: Vectors,
+        format: AnswerFormat,
+        resident: &Resident<'_>,
+    ) -> Vec<u8> {
+        reply::write(out, reply, vectors, format, resident)
+    }
+}
+
+impl EmbeddingRequest {
     fn chunking(&mut self, config: &HttpConfig) -> Result<Option<Chunking>, ApiError> {
         match (self.chunking.take(), self.late_chunking) {
             (None, None | Some(false)) => Ok(None),
@@ -230,12 +283,6 @@ impl EmbeddingRequest {
             return Err(ApiError::of(Code::InvalidValue, name, message));
         }
         Ok(by_field)
-    }
-
-    /// The fields that the client sent, for refusals.
-    pub(super) fn names(&self) -> FieldNames {
-        let chunks = if self.late_chunking == Some(true) { "late_chunking" } else { "chunking" };
-        FieldNames { chunks, ..self.wishes().names() }
     }
 }
 

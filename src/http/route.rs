@@ -31,24 +31,8 @@ where
     H: Handler<A, Output: Responder + 'static>,
     A: FromRequest + 'static,
 {
-    reading(endpoint, handler, "GET, HEAD")
-}
-
-/// Like [`get`], for a path whose POST is a route of its own.
-pub(super) fn get_beside_post<H, A>(endpoint: Endpoint, handler: H) -> Resource
-where
-    H: Handler<A, Output: Responder + 'static>,
-    A: FromRequest + 'static,
-{
-    reading(endpoint, handler, "GET, HEAD, POST")
-}
-
-fn reading<H, A>(endpoint: Endpoint, handler: H, methods: &'static str) -> Resource
-where
-    H: Handler<A, Output: Responder + 'static>,
-    A: FromRequest + 'static,
-{
     let reads = guard::Any(guard::Get()).or(guard::Head());
+    let methods = if endpoint.is_beside_post { "GET, HEAD, POST" } else { "GET, HEAD" };
     resource(endpoint, web::route().guard(reads).to(handler), methods)
 }
 

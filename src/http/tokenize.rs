@@ -10,7 +10,7 @@ use serde::ser::Serializer;
 use super::embed::{Head, off_thread, without_model};
 use super::error::ApiError;
 use super::held;
-use super::payload::EmbeddingRequest;
+use super::payload::{EmbeddingRequest, Question};
 use super::state::AppState;
 use crate::service::{EmbeddingService, Permit, Vectors};
 use crate::tokenize::Tokenized;
@@ -80,7 +80,7 @@ pub(super) async fn tokenize(
     let work = async |asked: EmbeddingRequest, head: Head, mut permit: Permit| {
         let (config, service) = (&state.config, Arc::clone(&state.service));
         let names = asked.names();
-        let (asked, _) = asked.validate(Vectors::Dense, &head.asked, config, &service)?;
+        let (asked, _) = asked.ask(Vectors::Dense, &head.asked, config, &service)?;
         let lists = service.tokenize(asked, &mut permit).await;
         let lists = lists.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
         let tokens: usize = lists.iter().map(|list| list.ids.len()).sum();

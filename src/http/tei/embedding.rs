@@ -2,16 +2,14 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::TokenInput;
-use crate::http::embed::Question;
+use crate::config::{HttpConfig, TokenInput};
 use crate::http::endpoint::Endpoint;
 use crate::http::error::{ApiError, Code, ErrorForm, FieldNames};
-use crate::http::payload::{Body, Use, WISHES, input, missing, scalar, with_wishes};
+use crate::http::payload::{Body, Question, Use, WISHES, input, missing, scalar, with_wishes};
 use crate::http::reply::{DECIMAL_BYTES, DenseFormat, Resident};
-use crate::http::state::AppState;
 use crate::service::{
-    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, Input, InputType, OverLong, RequestHead,
-    Vectors,
+    AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
+    OverLong, RequestHead, Vectors,
 };
 use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::Offsets;
@@ -65,7 +63,8 @@ impl Question for EmbedBody {
         self,
         vectors: Vectors,
         head: &RequestHead,
-        state: &AppState,
+        config: &HttpConfig,
+        _service: &EmbeddingService,
     ) -> Result<(EmbedRequest, ()), ApiError> {
         if self.inputs.is_empty() {
             return Err(missing::<Self>());
@@ -79,7 +78,7 @@ impl Question for EmbedBody {
         }
         let prompt = wishes.input_type()?.map(|(_, prompt)| prompt);
         let options = EmbedOptions {
-            over_long: wishes.over_long(&state.config)?,
+            over_long: wishes.over_long(config)?,
             dimensions: wishes.dimensions()?,
             ..options(vectors, prompt, head)
         };

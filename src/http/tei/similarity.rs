@@ -4,15 +4,16 @@ use actix_web::Resource;
 use serde::Deserialize;
 
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
+use crate::config::HttpConfig;
 use crate::dense;
-use crate::http::embed::{Question, embed};
+use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
-use crate::http::payload::{Body, Truncate, Use, input, missing, object, scalar};
+use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
 use crate::http::route::post;
-use crate::http::state::AppState;
 use crate::service::{
-    AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, Input, RequestHead, Vectors,
+    AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, RequestHead,
+    Vectors,
 };
 
 /// The body of a request to `/similarity`.
@@ -69,7 +70,8 @@ impl Question for SimilarityBody {
         self,
         vectors: Vectors,
         head: &RequestHead,
-        state: &AppState,
+        config: &HttpConfig,
+        service: &EmbeddingService,
     ) -> Result<(EmbedRequest, ()), ApiError> {
         let Some(Sentences { source_sentence, sentences }) = self.inputs else {
             return Err(missing::<Self>());
@@ -81,7 +83,7 @@ impl Question for SimilarityBody {
             return Err(ApiError::of(Code::InvalidInput, Self::INPUT, message));
         }
         inputs.extend(sentences);
-        let most = state.config.max_items;
+        let most = config.max_items;
         if inputs.len() > most.as_usize() {
             let message = format!(
                 "inputs has more than {most} items, the source among them; split it into more \
@@ -92,7 +94,7 @@ impl Question for SimilarityBody {
         let Parameters { truncate, prompt_name, .. } = self.parameters.unwrap_or_default();
         let truncate = truncate.map(Truncate::Plain);
         EmbedBody { inputs, truncate, prompt_name, ..EmbedBody::default() }
-            .ask(vectors, head, state)
+            .ask(vectors, head, config, service)
     }
 
     fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
