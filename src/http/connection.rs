@@ -66,6 +66,8 @@ mod activity;
 mod gate;
 mod http_2;
 mod patience;
+#[cfg(test)]
+mod paused;
 pub(super) mod streams;
 mod timed_stream;
 pub(super) mod unread;

@@ -5,7 +5,7 @@ use super::{Source, assert_none, rust_sources};
 /// Files and folders of `src/http` by layer, lowest first: the wire, the dialects, the routes, and
 /// what puts them together. A file uses those of lower layers and of its own entry only.
 const HTTP_LAYERS: &[&[&str]] = &[
-    &["headers", "request_id", "reply", "timeline", "watched"],
+    &["connection/paused", "headers", "request_id", "reply", "timeline", "watched"],
     &["connection/activity", "connection/patience", "connection/streams", "error"],
     &["auth", "body", "connection/timed_stream", "cors", "held", "tls", "unix_socket"],
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],

@@ -128,33 +128,4 @@ mod tests {
         fs::write(&path, "k\n".repeat(600_000)).expect("it is written");
         assert!(matches!(refused(), KeyFileError::TooLong { .. }));
     }
-
-    #[test]
-    fn a_replaced_file_is_noticed() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("keys");
-        fs::write(&path, "a\n").expect("it is written");
-        let file = Watched::open(KeyFile::new(&path)).expect("it is readable");
-        assert_eq!(*file.current(), [digest(b"a")]);
-        // As careful writers do it: a new file of the same size takes its place.
-        let next = folder.path().join("next");
-        fs::write(&next, "b\n").expect("it is written");
-        fs::rename(&next, &path).expect("it is renamed");
-        file.refresh();
-        assert_eq!(*file.current(), [digest(b"b")]);
-    }
-
-    /// The times of a file have ticks of some milliseconds.
-    #[test]
-    fn a_write_within_the_tick_of_the_last_one_is_noticed() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        for attempt in 0..1000 {
-            let path = folder.path().join(attempt.to_string());
-            fs::write(&path, "a\n").expect("it is written");
-            let file = Watched::open(KeyFile::new(&path)).expect("it is readable");
-            fs::write(&path, "b\n").expect("it is written");
-            file.refresh();
-            assert_eq!(*file.current(), [digest(b"b")], "attempt {attempt}");
-        }
-    }
 }

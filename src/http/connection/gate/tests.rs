@@ -1,10 +1,11 @@
 //! Tests of what is handed on and when, over streams in memory, with a clock that jumps to the next
 //! timer.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
+use super::super::paused::run;
 use super::*;
 
 mod framing;
@@ -25,13 +26,6 @@ fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
     let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
     (RequestGate::new(TimedStream::new(server, TIMEOUTS.patience()), TIMEOUTS, refuse_head), client)
-}
-
-/// Runs on a clock that stands still while there is work, and jumps when all wait for it.
-fn run<F: Future>(test: F) -> F::Output {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, test)
 }
 
 /// What actix is handed at once, and whether the connection has ended.
@@ -125,18 +119,6 @@ fn the_next_request_waits_for_the_end_of_the_one_before_and_is_then_woken() {
 }
 
 #[test]
-fn a_client_that_closes_its_side_is_seen_while_its_request_runs() {
-    run(async {
-        let (mut gate, mut client) = connect();
-        send(&mut client, &[POST, GET].concat()).await;
-        assert_eq!(handed(&mut gate).await, (POST.to_vec(), false));
-        let _running = gate.activity().begin(false);
-        client.shutdown().await.expect("it is open");
-        assert_eq!(handed(&mut gate).await, (Vec::new(), true));
-    });
-}
-
-#[test]
 fn a_client_that_sends_ahead_is_read_no_further_until_its_request_ends() {
     run(async {
         let (mut gate, mut client) = connect();
@@ -165,28 +147,6 @@ fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
             let end = tokio::time::timeout(SECOND * 2, gate.read(&mut [0; 1])).await;
             assert_eq!(end.expect("it is over").expect("it ends in good order"), 0);
             assert_eq!(told(&mut client).await, "");
-        }
-    });
-}
-
-#[test]
-fn a_head_that_comes_in_drops_ends_with_408_after_its_time() {
-    run(async {
-        for before in [&b""[..], b"\r\n\r\n", GET] {
-            let (mut gate, mut client) = connect();
-            send(&mut client, before).await;
-            handed(&mut gate).await;
-            if before == GET {
-                drop(gate.activity().begin(false));
-            }
-            assert!(waits(&mut gate, SECOND * 70).await, "silence is not a slow head");
-            send(&mut client, b"GE").await;
-            assert!(waits(&mut gate, SECOND / 2).await);
-            send(&mut client, b"T").await;
-            let late = tokio::time::timeout(SECOND * 3 / 5, gate.read_u8()).await;
-            let late = late.expect("a later byte gives no more time").expect_err("it is cut");
-            assert_eq!(late.kind(), ErrorKind::TimedOut);
-            assert!(told(&mut client).await.starts_with("HTTP/1.1 408"));
         }
     });
 }
@@ -253,69 +213,6 @@ fn a_refused_head_is_answered_and_its_connection_read_for_seconds_only() {
             let late = late.expect("its time is over").expect_err("it is cut");
             assert_eq!(late.kind(), ErrorKind::TimedOut);
         }
-    });
-}
-
-#[test]
-fn an_answer_before_the_end_of_its_body_ends_the_connection() {
-    run(async {
-        for (request, is_read) in [(&POST[..POST.len() - 1], true), (POST, false)] {
-            let (mut gate, mut client) = connect();
-            send(&mut client, request).await;
-            assert_eq!(handed(&mut gate).await.0, request);
-            let running = gate.activity().begin(true);
-            if is_read {
-                gate.activity().body_ended();
-            }
-            drop(running);
-            send(&mut client, GET).await;
-            assert_eq!(handed(&mut gate).await, (Vec::new(), false));
-            assert_eq!(told(&mut client).await, "<end>", "one request has one answer");
-        }
-    });
-}
-
-#[test]
-fn chunks_that_are_not_well_formed_break_the_body_and_are_not_handed_on() {
-    run(async {
-        let (mut gate, mut client) = connect();
-        let end = CHUNKED.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
-        send(&mut client, &CHUNKED[..end]).await;
-        assert_eq!(handed(&mut gate).await.0, &CHUNKED[..end]);
-        let activity = gate.activity();
-        let running = activity.begin(true);
-        assert!(!is_broken(&activity).await);
-        send(&mut client, b"3\r\nabc\r\nzz\r\n").await;
-        assert_eq!(handed(&mut gate).await, (b"3\r\nabc\r\n".to_vec(), false));
-        assert!(is_broken(&activity).await);
-        drop(running);
-        assert_eq!(handed(&mut gate).await, (Vec::new(), false));
-        assert_eq!(told(&mut client).await, "<end>");
-    });
-}
-
-#[test]
-fn a_client_is_told_to_send_its_body_when_a_handler_wants_it() {
-    run(async {
-        let (mut gate, mut client) = connect();
-        send(&mut client, EXPECT).await;
-        let seen = String::from_utf8(handed(&mut gate).await.0).expect("ASCII");
-        assert!(seen.contains("expect:             \r\n"), "actix would answer it: {seen}");
-        let activity = gate.activity();
-        let running = activity.begin(true);
-        assert_eq!(handed(&mut gate).await.0, b"");
-        assert_eq!(told(&mut client).await, "", "nobody wants the body yet");
-        for _ in 0..2 {
-            assert!(!is_broken(&activity).await);
-            assert_eq!(handed(&mut gate).await.0, b"");
-        }
-        let mut answer = [0; 25];
-        client.read_exact(&mut answer).await.expect("a word");
-        assert_eq!(&answer, CONTINUE);
-        assert_eq!(told(&mut client).await, "", "it is told once");
-        send(&mut client, b"body").await;
-        assert_eq!(handed(&mut gate).await.0, b"body");
-        drop(running);
     });
 }
 

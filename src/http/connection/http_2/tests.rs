@@ -6,9 +6,9 @@ use actix_service::fn_service;
 use actix_web::HttpResponse;
 use h2::client::{SendRequest, handshake};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+use super::super::paused;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,10 +40,8 @@ fn run<F: Future>(
     draining: impl Future<Output = ()> + 'static,
     client: impl FnOnce(DuplexStream) -> F,
 ) -> (F::Output, Duration) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     let (server, stream) = duplex(64 * 1024);
-    LocalSet::new().block_on(&runtime, async {
+    paused::run(async {
         let begin = now();
         let served = tokio::task::spawn_local(async move {
             serve_large(server, draining).await;
@@ -261,17 +259,6 @@ fn a_head_above_16_kib_is_431() {
         answer.await.expect("an answer").status().as_u16()
     });
     assert_eq!(status, 431);
-}
-
-#[test]
-fn a_drain_ends_what_is_idle_soon_and_waits_for_a_request() {
-    let (_send, lasted) = run(after(SECOND * 5), connect);
-    assert_eq!(lasted.as_secs(), 5);
-    let (length, lasted) = run(after(SECOND / 2), |stream| async move {
-        let mut send = connect(stream).await;
-        read_answer(&mut send).await
-    });
-    assert_eq!((length, lasted.as_secs()), (LARGE, 1));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
+use super::super::paused::run;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,9 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A client with ten seconds and a least rate of four bytes a second takes a byte after each
 /// `pause`; how the 64 bytes that wait for it end.
 fn written_to_one_who_takes_a_byte_after(pause: Duration) -> io::Result<()> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let (server, mut client) = duplex(64);
         let mut server = TimedStream::new(server, Patience::new(10 * SECOND, 4));
         server.write_all(&[1; 64]).await.expect("there is room");
@@ -41,9 +40,7 @@ fn a_client_that_takes_less_than_the_least_rate_is_cut_and_a_faster_one_is_not()
 
 #[test]
 fn a_client_that_takes_nothing_is_cut_however_fast_it_was() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let (server, mut client) = duplex(64);
         let mut server = TimedStream::new(server, Patience::new(10 * SECOND, 4));
         server.write_all(&[1; 64]).await.expect("there is room");
@@ -63,9 +60,7 @@ fn a_client_that_takes_nothing_is_cut_however_fast_it_was() {
 
 #[test]
 fn without_a_least_rate_each_byte_gives_all_of_the_time() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let (server, mut client) = duplex(64);
         let mut server = TimedStream::new(server, Patience::new(SECOND, 0));
         server.write_all(&[1; 64]).await.expect("there is room");

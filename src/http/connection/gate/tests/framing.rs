@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::super::body::Rest;
-use super::super::head::{HEAD_MAX_BYTES, HeadVerdict, judge};
+use super::super::head::{HeadVerdict, judge};
 use super::*;
 
 /// How much of some bytes is one request.
@@ -154,22 +154,6 @@ fn a_request_ends_for_the_gate_where_it_ends_for_actix() {
         })
     });
     compared.unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-#[test]
-fn a_head_may_have_64_kib_and_96_headers() {
-    let head =
-        |value: usize| format!("GET / HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "b".repeat(value));
-    let around = head(0).len();
-    for (length, is_whole) in [(HEAD_MAX_BYTES, true), (HEAD_MAX_BYTES + 1, false)] {
-        let mut bytes = head(length - around).into_bytes();
-        assert_eq!(bytes.len(), length);
-        assert_eq!(matches!(judge(&mut bytes), HeadVerdict::Whole(_)), is_whole, "{length}");
-    }
-    for (headers, is_whole) in [(95, true), (96, false)] {
-        let mut bytes = head(1).replace("a: b\r\n", &"a: b\r\n".repeat(headers)).into_bytes();
-        assert_eq!(matches!(judge(&mut bytes), HeadVerdict::Whole(_)), is_whole, "{headers}");
-    }
 }
 
 #[test]
