@@ -21,11 +21,11 @@ use parking_lot::Mutex;
 
 use crate::batch::TokenIds;
 use crate::batch::plan::Shapes;
-use crate::clock::Clock;
 use crate::config::{WatchdogConfig, cores};
 use crate::engine::Engine;
 use crate::scheduler::TextRow;
 use crate::worker::panic_text;
+use clock::Clock;
 
 mod destination;
 mod error;

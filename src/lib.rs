@@ -4,7 +4,6 @@
 
 // What everything stands on, and the pure parts.
 pub mod batch;
-pub mod clock;
 #[allow(missing_docs, reason = "the table of settings describes each")]
 pub mod config;
 pub mod dense;

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::clock::Moment;
+use clock::Moment;
 
 /// One thing after the other that a start does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,11 +23,11 @@ use tokio::sync::Notify;
 use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes};
 use crate::batch::{Bucket, Priority};
-use crate::clock::{Clock, Moment};
 use crate::engine::{StageSums, StageTimes};
 use crate::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
+use clock::{Clock, Moment};
 
 mod cache;
 mod incidents;

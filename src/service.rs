@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use crate::batch::Vectors;
-use crate::clock::{Clock, Moment, unix_seconds};
 use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
@@ -21,6 +20,7 @@ pub use crate::scheduler::Refusal;
 use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
+use clock::{Clock, Moment, unix_seconds};
 
 mod assembly;
 pub(crate) mod chunking;

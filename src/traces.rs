@@ -15,9 +15,9 @@ use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, wall_time};
 use crate::config::TraceConfig;
 use crate::metrics::Stage;
+use clock::{Clock, wall_time};
 
 mod export;
 pub mod traceparent;
@@ -146,7 +146,7 @@ impl Traces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::RealClock;
+    use clock::RealClock;
 
     /// Nobody listens there, and nothing is exported in these tests.
     fn traces(ratio: &str) -> Traces {

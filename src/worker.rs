@@ -7,10 +7,10 @@ use std::sync::mpsc::Sender;
 use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
 use crate::batch::{Priority, TokenIds};
-use crate::clock::Clock;
 use crate::engine::{Engine, EngineError};
 use crate::progress::Progress;
 use crate::scheduler::{Job, JobItem, Ran, Scheduler, Work};
+use clock::Clock;
 
 pub mod pool;
 pub(crate) mod runner;

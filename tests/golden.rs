@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clock::RealClock;
 use duovec::batch::plan::ROW_TOKENS;
 use duovec::batch::{Batch, Bucket, TokenIds};
-use duovec::clock::RealClock;
 use duovec::config::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use duovec::dense::cosine;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
+use clock::Moment;
 use duovec::batch::Priority;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::{Shapes, WaitingItem, WaitingItems};
-use duovec::clock::Moment;
 use duovec::limits::{BULK_SHARE, MaxBatchTokens};
 use duovec::scheduler::Refusal;
 use duovec::scheduler::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};

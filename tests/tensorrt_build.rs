@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use duovec::clock::RealClock;
+use clock::RealClock;
 use duovec::config::PrecisionChoice;
 use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};

@@ -88,7 +88,6 @@ mod with_tensorrt {
     use tokio::signal::unix::{SignalKind, signal};
 
     use crate::batch::Bucket;
-    use crate::clock::RealClock;
     use crate::config::Config;
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
@@ -97,6 +96,7 @@ mod with_tensorrt {
     use crate::package::ModelPackage;
     use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
     use crate::telemetry;
+    use clock::RealClock;
 
     /// What a shell gives a process that SIGINT ended.
     const EXIT_INTERRUPTED: i32 = 130;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::batch::plan::Shapes;
-use crate::clock::Clock;
 use crate::config::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
@@ -18,6 +17,7 @@ use crate::progress::{Progress, StartStage};
 use crate::scheduler::Lane;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
+use clock::Clock;
 
 mod way;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 
-use crate::clock::Clock;
 use crate::corpus::{CorpusProgress, Done};
+use clock::Clock;
 
 /// How often a bar is drawn.
 const BAR_EVERY: Duration = Duration::from_millis(250);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::batch::plan::Shapes;
-use crate::clock::RealClock;
 use crate::engine::EngineError;
 use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
 use crate::limits::{MaxBatchTokens, WorkerStuckMs};
+use clock::RealClock;
 
 const HIDDEN: usize = 8;
 

@@ -21,10 +21,10 @@ use super::headers::X_REQUEST_TIMEOUT_MS;
 use super::request_id;
 use super::state::AppState;
 use super::timeline::millis;
-use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::traces::traceparent::{self, TraceParent};
 use crate::traces::{RequestEnd, RequestTrace, Traces};
+use clock::Moment;
 
 /// The header with the caller's span.
 const TRACEPARENT: &str = "traceparent";

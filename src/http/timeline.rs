@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 
-use crate::clock::Moment;
 use crate::metrics::Stage;
 use crate::service::{CacheUse, Milestones};
+use clock::Moment;
 
 /// The header with the stages, in milliseconds.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");

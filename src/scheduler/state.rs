@@ -18,7 +18,7 @@ use super::Refusal;
 use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority, Vectors};
-use crate::clock::Moment;
+use clock::Moment;
 
 mod admission;
 mod checks;

@@ -8,7 +8,7 @@ use super::state::{Announced, Digest, NewRequest, Reserved};
 use super::ticket::{CacheUse, Pending, RowsReceiver};
 use super::{Refusal, Scheduler, Ticket};
 use crate::batch::{Priority, TokenIds, Vectors};
-use crate::clock::Moment;
+use clock::Moment;
 
 /// The items of a request.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::batch::{Place, TokenIds, Vectors};
-use crate::clock::ManualClock;
 use crate::engine::fake::RowBuffers;
+use clock::ManualClock;
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 

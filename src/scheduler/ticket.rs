@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use crate::batch::Vectors;
 use crate::batch::plan::Sequence;
-use crate::clock::Moment;
 use crate::locks::Mutex;
 use crate::scheduler::Scheduler;
+use clock::Moment;
 
 /// Where the rows of a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::EmbeddingService;
 use super::figures::Sample;
-use crate::clock::Moment;
 use crate::health::{Phase, Status, WorkerCounts};
 use crate::metrics::{MemoryFigures, memory};
 use crate::progress::{StartStage, Step};
 use crate::scheduler::{PromiseFigures, Snapshot, WidthFigures};
 use crate::service::ResidentModel;
 use crate::worker::tuning::choice::Measured;
+use clock::Moment;
 
 /// An object. `json!` would go one level deeper for each of its many fields.
 macro_rules! facts {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::clock::{Clock, Moment};
 use crate::engine::{Engine, GpuFigures};
+use clock::{Clock, Moment};
 
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -93,9 +93,9 @@ fn sample(engine: &dyn Engine, clock: &dyn Clock) -> Sample {
 mod tests {
     use super::*;
     use crate::batch::Bucket;
-    use crate::clock::ManualClock;
     use crate::engine::fake::FakeEngine;
     use crate::engine::{EngineError, EngineInfo, Session};
+    use clock::ManualClock;
     use parking_lot::Mutex;
 
     /// An engine whose device answers only when the test says so.

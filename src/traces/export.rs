@@ -17,8 +17,8 @@ use opentelemetry_sdk::trace::{
 };
 
 use super::{Message, TraceRecord};
-use crate::clock::{Clock, Moment};
 use crate::metrics::Stage;
+use clock::{Clock, Moment};
 
 /// Requests of one export, at most.
 const BATCH_REQUESTS: usize = 512;

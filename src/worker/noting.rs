@@ -8,9 +8,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::batch::{Batch, Bucket};
-use crate::clock::ManualClock;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, Session};
+use clock::ManualClock;
 
 /// The engine; its clones are the same one.
 #[derive(Clone)]

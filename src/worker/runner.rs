@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::batch::plan::Shapes;
 use crate::batch::{Batch, Bucket, Place, Priority, TokenIds};
-use crate::clock::Clock;
 use crate::engine::{EngineError, Session};
 use crate::scheduler::{Incidents, Ran, RowOrError, RunError, TextRow};
+use clock::Clock;
 
 /// Runs batches on one session.
 pub(crate) struct Runner<'a> {
@@ -205,9 +205,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::ManualClock;
     use crate::engine::BatchOutput;
     use crate::engine::fake::RowBuffers;
+    use clock::ManualClock;
 
     /// Each run takes a second; one of more than two rows finds no memory.
     struct Tight {
@@ -248,7 +248,7 @@ mod tests {
             let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
             assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());
             assert_eq!(outcome.in_parts, ran_again);
-            let seconds = clock.now().since(crate::clock::Moment::START).as_secs();
+            let seconds = clock.now().since(clock::Moment::START).as_secs();
             assert_eq!(seconds, if ran_again { 3 } else { 1 });
         }
     }

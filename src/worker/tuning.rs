@@ -12,8 +12,8 @@ use super::warm_up::warm_up_batch;
 use crate::batch::Bucket;
 use crate::batch::cost::{Times, fit, keep_shortest};
 use crate::batch::plan::{ROW_TOKENS, Shapes};
-use crate::clock::Clock;
 use crate::engine::{Engine, EngineError, Session};
+use clock::Clock;
 
 pub(crate) mod choice;
 

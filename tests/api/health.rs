@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use clock::Moment;
 use duovec::batch::TokenIds;
-use duovec::clock::Moment;
 use duovec::config::HttpConfig;
 use duovec::health::DeepReport;
 use duovec::progress::StartStage;

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use clock::{Clock, RealClock};
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::Shapes;
 use duovec::batch::{TokenIds, Vectors};
-use duovec::clock::{Clock, RealClock};
 use duovec::config::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::batch::Priority;
 use crate::batch::cost::CostModel;
-use crate::clock::Moment;
 use crate::limits::BULK_SHARE;
+use clock::Moment;
 
 fn shapes() -> Shapes {
     Shapes::on_cpu(512, MaxBatchTokens::DEFAULT)

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::Chosen;
 use crate::batch::plan::Shapes;
-use crate::clock::Clock;
 use crate::config::{Config, OptimizeFor, node_cores};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::limits::{
@@ -19,6 +18,7 @@ use crate::metrics::{available_memory, memory};
 use crate::scheduler::Lane;
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Split, choose, splits};
+use clock::Clock;
 
 /// What is done about settings that nobody named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,10 +268,10 @@ mod tests {
 
     use super::*;
     use crate::batch::Bucket;
-    use crate::clock::{ManualClock, RealClock};
     use crate::engine::fake::FakeEngine;
     use crate::engine::{EngineInfo, Session};
     use crate::worker::noting::Noting;
+    use clock::{ManualClock, RealClock};
 
     /// Says how many of its kind there are.
     struct Counted {

@@ -8,9 +8,9 @@ use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
 use crate::batch::{Batch, Bucket, GraphInputs};
-use crate::clock::Clock;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 use crate::package::manifest::{FloatType, Outputs};
+use clock::Clock;
 
 /// The tensors of a longer row are made anew for each run: they take megabytes, and the run takes
 /// far longer.

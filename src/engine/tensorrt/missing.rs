@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::clock::Clock;
 use crate::engine::EngineError;
 use crate::engine::cuda::CudaDevice;
 use crate::package::ModelPackage;
 use crate::package::edit::PackageEditor;
 use crate::package::manifest::plan::PlanFlavour;
+use clock::Clock;
 
 use super::build::{BuildError, BuildOptions, build};
 use super::ffi::{Library, Observer};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Item, NewRequest, QueuePhase, Refusal, SchedulerState};
 use crate::batch::plan::{BatchPlan, Sequence};
-use crate::clock::Moment;
+use clock::Moment;
 
 /// Checks that may wait for one worker: one runs at a time, a few more replace those that came too
 /// late.

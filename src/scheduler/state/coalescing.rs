@@ -26,7 +26,7 @@ use super::admission::NewRequest;
 use super::{Item, SchedulerState};
 use crate::batch::Priority;
 use crate::batch::plan::Sequence;
-use crate::clock::Moment;
+use clock::Moment;
 
 /// Stands for the token ids of an item: others have the same one only if they have the same ids.
 /// It is random enough for maps to need no hash of their own against made-up collisions.

@@ -3,7 +3,7 @@
 use super::lanes::Width;
 use super::{ItemAnswer, RunningBatch, SchedulerState, WorkerState};
 use crate::batch::Vectors;
-use crate::clock::Moment;
+use clock::Moment;
 
 /// How much the correction of a cost believes the newest batch.
 const CORRECTION_WEIGHT: f64 = 0.05;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use super::SchedulerState;
 use crate::batch::cost::{CostModel, RunCost};
-use crate::clock::Moment;
+use clock::Moment;
 
 /// How much the newest request counts among those of late.
 const CROWD_WEIGHT: f64 = 0.2;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::{RunningBatch, SchedulerState};
 use crate::batch::Priority;
-use crate::clock::Moment;
+use clock::Moment;
 
 /// Nothing is kept back before somebody had to wait.
 const FIRST_PART: f64 = 1.0;

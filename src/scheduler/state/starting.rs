@@ -3,7 +3,7 @@
 use super::{Run, SchedulerState};
 use crate::batch::plan::{BatchLimits, BatchPlan};
 use crate::batch::{Bucket, Priority};
-use crate::clock::Moment;
+use clock::Moment;
 
 impl<T: Clone> SchedulerState<T> {
     /// What a worker runs that has nothing to do; `None` when it is to wait until it is woken.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::SchedulerState;
 use crate::batch::Bucket;
 use crate::batch::plan::Sequence;
-use crate::clock::Moment;
 use crate::limits::STUCK_FACTOR;
+use clock::Moment;
 
 #[derive(Debug)]
 pub(super) struct RunningBatch {

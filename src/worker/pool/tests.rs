@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use super::*;
 use crate::batch::plan::Shapes;
 use crate::batch::{TokenIds, Vectors};
-use crate::clock::RealClock;
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
 use crate::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
+use clock::RealClock;
 
 mod panics;
 mod replacement;

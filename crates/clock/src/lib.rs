@@ -84,7 +84,7 @@ impl Clock for ManualClock {
 }
 
 /// The machine's time of day, for those outside; it may jump.
-pub(crate) fn wall_time() -> SystemTime {
+pub fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 
