@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 pub use rows::Place;
 use rows::{Rows, TEXT_MIN};
+use settings::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 pub use token_ids::TokenIds;
 
 pub mod cost;

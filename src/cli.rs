@@ -9,10 +9,9 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use thiserror::Error;
 
-use crate::config::raw::RawConfig;
-use crate::config::settings::{self, SETTINGS, Setting, Takes};
-use crate::config::{Config, ConfigError};
 use crate::corpus::CorpusError;
+use settings::raw::RawConfig;
+use settings::{Config, ConfigError, SETTINGS, Setting, Takes};
 
 mod batch;
 mod bench;

@@ -21,11 +21,11 @@ use parking_lot::Mutex;
 
 use crate::batch::TokenIds;
 use crate::batch::plan::Shapes;
-use crate::config::{WatchdogConfig, cores};
 use crate::engine::Engine;
 use crate::scheduler::TextRow;
 use crate::worker::panic_text;
 use clock::Clock;
+use settings::{WatchdogConfig, cores};
 
 mod destination;
 mod error;

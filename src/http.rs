@@ -26,9 +26,9 @@ use std::time::Duration;
 use actix_web::web::Data;
 use tokio::sync::Semaphore;
 
-use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
+use settings::HttpConfig;
 
 #[cfg(test)]
 mod api_page;

@@ -4,10 +4,7 @@
 
 // What everything stands on, and the pure parts.
 pub mod batch;
-#[allow(missing_docs, reason = "the table of settings describes each")]
-pub mod config;
 pub mod dense;
-pub mod limits;
 mod locks;
 pub mod metrics;
 pub mod progress;

@@ -11,9 +11,9 @@ pub(crate) mod digest;
 pub mod edit;
 pub mod manifest;
 
-use crate::config::{DefaultPrompt, PrecisionChoice};
 use manifest::plan::PlanEntry;
 use manifest::{FileEntry, Manifest, ManifestError, PromptName};
+use settings::{DefaultPrompt, PrecisionChoice};
 
 const MODEL: &str = "model.onnx";
 

@@ -24,10 +24,10 @@ use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes};
 use crate::batch::{Bucket, Priority};
 use crate::engine::{StageSums, StageTimes};
-use crate::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 use clock::{Clock, Moment};
+use settings::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 
 mod cache;
 mod incidents;

@@ -6,11 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use crate::batch::Vectors;
-use crate::config::{DoorConfig, OptimizeFor, TokenInput, cores};
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
 use crate::health::{CurrentPhase, DeepReport, Phase, canary};
-use crate::limits::{MaxBatchTokens, MaxItemBytes};
 use crate::metrics::Metrics;
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
@@ -21,6 +19,8 @@ use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 use clock::{Clock, Moment, unix_seconds};
+use settings::limits::{MaxBatchTokens, MaxItemBytes};
+use settings::{DoorConfig, OptimizeFor, TokenInput, cores};
 
 mod assembly;
 pub(crate) mod chunking;

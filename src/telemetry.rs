@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::config::{Config, LogFormat};
+use settings::{Config, LogFormat};
 
 /// Starts logging, with what is odd in the configuration. A second call in one process keeps the
 /// form and the level of the first.

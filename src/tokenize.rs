@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::batch::TokenIds;
-use crate::config::{Normalization, SpecialTokenText};
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName, Prompts};
+use settings::{Normalization, SpecialTokenText};
 
 mod aside;
 mod charsmap;

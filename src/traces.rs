@@ -15,9 +15,9 @@ use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use tokio::sync::oneshot;
 
-use crate::config::TraceConfig;
 use crate::metrics::Stage;
 use clock::{Clock, wall_time};
+use settings::TraceConfig;
 
 mod export;
 pub mod traceparent;

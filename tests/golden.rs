@@ -14,7 +14,6 @@ use base64::engine::general_purpose::STANDARD;
 use clock::RealClock;
 use duovec::batch::plan::ROW_TOKENS;
 use duovec::batch::{Batch, Bucket, TokenIds};
-use duovec::config::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use duovec::dense::cosine;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
@@ -23,6 +22,7 @@ use duovec::package::manifest::PromptName;
 use duovec::sparse::{self, Selection};
 use duovec::tokenize::{TextTokenizer, Tokenized};
 use serde::Deserialize;
+use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use sha2::{Digest, Sha256};
 
 /// Dense vectors in the served precision against f32.

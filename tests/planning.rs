@@ -9,10 +9,10 @@ use clock::Moment;
 use duovec::batch::Priority;
 use duovec::batch::cost::{CostModel, Fit};
 use duovec::batch::plan::{Shapes, WaitingItem, WaitingItems};
-use duovec::limits::{BULK_SHARE, MaxBatchTokens};
 use duovec::scheduler::Refusal;
 use duovec::scheduler::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};
 use fastrand::Rng;
+use settings::limits::{BULK_SHARE, MaxBatchTokens};
 
 fn shapes() -> Shapes {
     Shapes::on_cpu(512, MaxBatchTokens::DEFAULT)

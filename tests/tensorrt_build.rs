@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clock::RealClock;
-use duovec::config::PrecisionChoice;
 use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};
 use duovec::engine::tensorrt::ffi::{BridgeError, Observer};
@@ -20,6 +19,7 @@ use duovec::engine::tensorrt::plan::parse_profiles;
 use duovec::package::ModelPackage;
 use duovec::package::edit::{EditError, PackageEditor};
 use duovec::package::manifest::plan::PlanFlavour;
+use settings::PrecisionChoice;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use duovec::config::SpecialTokenText;
 use duovec::package::ModelPackage;
 use duovec::tokenize::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use settings::SpecialTokenText;
 use sha2::{Digest, Sha256};
 
 #[derive(Deserialize)]

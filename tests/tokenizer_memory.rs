@@ -7,10 +7,10 @@ use std::cell::Cell;
 use std::env;
 use std::path::PathBuf;
 
-use duovec::config::{Normalization, SpecialTokenText};
 use duovec::package::ModelPackage;
 use duovec::package::manifest::PromptName;
 use duovec::tokenize::{TextTokenizer, TokenizeError};
+use settings::{Normalization, SpecialTokenText};
 
 /// Bytes of each text: so many that what a text of any length needs does not count.
 const TEXT_BYTES: usize = 256 * 1024;

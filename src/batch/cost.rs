@@ -242,8 +242,8 @@ fn eliminate(mut matrix: Vec<Vec<f64>>) -> Option<Vec<f64>> {
 mod tests {
     use super::*;
     use crate::batch::plan::Shapes;
-    use crate::limits::MaxBatchTokens;
     use proptest::prelude::*;
+    use settings::limits::MaxBatchTokens;
 
     fn buckets() -> Vec<Bucket> {
         let lengths = [8, 16, 32, 64, 128, 256, 512];

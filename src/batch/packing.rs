@@ -55,7 +55,7 @@ fn largest(tokens: usize, shapes: &Shapes) -> Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::MaxBatchTokens;
+    use settings::limits::MaxBatchTokens;
 
     fn shapes(max_tokens: u64) -> Shapes {
         Shapes::on_cpu(512, MaxBatchTokens::new(max_tokens).expect("in range"))

@@ -3,7 +3,7 @@
 
 use crate::batch::Bucket;
 use crate::batch::rows::Rows;
-use crate::limits::MaxBatchTokens;
+use settings::limits::MaxBatchTokens;
 
 mod waiting;
 

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::Bucket;
-use crate::config::WarmUp;
-use crate::limits::{COMMON_LENGTH, COMMON_TIME};
+use settings::WarmUp;
+use settings::limits::{COMMON_LENGTH, COMMON_TIME};
 
 /// The shapes of a worker, in the order in which they are run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl WarmUpPlan {
 mod tests {
     use super::*;
     use crate::batch::plan::Shapes;
-    use crate::limits::MaxBatchTokens;
+    use settings::limits::MaxBatchTokens;
 
     fn ladder(max_length: usize) -> Vec<Bucket> {
         Shapes::on_cpu(max_length, MaxBatchTokens::DEFAULT).prepared().to_vec()

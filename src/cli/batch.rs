@@ -16,7 +16,6 @@ use super::Incomplete;
 use super::offline::Production;
 use super::serve;
 use crate::batch::TokenIds;
-use crate::config::{Config, HttpConfig};
 use crate::corpus::{
     CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
     on_all_cores, stream,
@@ -30,6 +29,7 @@ use crate::service::chunking::TextsToRun;
 use crate::telemetry;
 use crate::tokenize::TextTokenizer;
 use clock::RealClock;
+use settings::{Config, HttpConfig};
 
 /// Texts, or lines, with which a part ends: what an end of the run costs at most. Enough to sort by
 /// length.

@@ -10,10 +10,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
 use crate::batch::{Batch, Bucket, TokenIds};
-use crate::config::Config;
 use crate::engine::{Engine, EngineInfo, Session};
 use crate::telemetry;
 use clock::{Clock, RealClock};
+use settings::Config;
 
 use super::load::{Loaded, Measuring, load};
 

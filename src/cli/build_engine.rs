@@ -63,7 +63,7 @@ pub(super) fn command() -> Command {
 }
 
 #[cfg(not(any(feature = "tensorrt", feature = "tensorrt-rtx")))]
-pub(super) fn build_engine(_: &crate::config::Config, _: &clap::ArgMatches) -> anyhow::Result<()> {
+pub(super) fn build_engine(_: &settings::Config, _: &clap::ArgMatches) -> anyhow::Result<()> {
     anyhow::bail!(
         "this program was built without TensorRT: run scripts/fetch_tensorrt.sh, then cargo build \
          --release --features tensorrt-rtx (or tensorrt)"
@@ -88,7 +88,6 @@ mod with_tensorrt {
     use tokio::signal::unix::{SignalKind, signal};
 
     use crate::batch::Bucket;
-    use crate::config::Config;
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
@@ -97,6 +96,7 @@ mod with_tensorrt {
     use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
     use crate::telemetry;
     use clock::RealClock;
+    use settings::Config;
 
     /// What a shell gives a process that SIGINT ended.
     const EXIT_INTERRUPTED: i32 = 130;

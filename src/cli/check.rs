@@ -10,12 +10,12 @@ use std::sync::Arc;
 use anyhow::bail;
 
 use crate::batch::plan::ROW_TOKENS;
-use crate::config::{Config, EngineChoice};
 use crate::engine::run_canary;
 use crate::package::ModelPackage;
 use crate::package::manifest::PromptName;
 use crate::telemetry;
 use clock::{Clock, RealClock};
+use settings::{Config, EngineChoice};
 
 use super::load::{Loaded, Measuring, load};
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::health::Phase;
 use crate::service::EmbeddingService;
 use clock::Clock;
+use settings::Config;
 
 /// A drain under way.
 pub(super) struct Drain {

@@ -9,7 +9,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::Incomplete;
 use super::offline::Production;
 use crate::batch::Vectors;
-use crate::config::Config;
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DenseFloat, InputFile, InputFormat, InputRows,
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
@@ -20,6 +19,7 @@ use crate::package::manifest::Manifest;
 use crate::service::InputType;
 use crate::sparse::Selection;
 use crate::telemetry;
+use settings::Config;
 
 /// Rows of a part when nobody says: enough to sort by length, seconds to minutes of work.
 const PART_ROWS: &str = "8192";

@@ -8,16 +8,16 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::batch::plan::Shapes;
-use crate::config::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::MaxBatchTokens;
 use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
 use crate::scheduler::Lane;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 use clock::Clock;
+use settings::limits::MaxBatchTokens;
+use settings::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 
 mod way;
 

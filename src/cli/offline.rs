@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::load::{Chosen, Loaded, Measuring, load};
 use super::progress_bar;
-use crate::config::{Config, OptimizeFor};
 use crate::corpus::{
     self, CorpusError, CorpusProgress, Destination, Machine, Maker, OutputTarget, Terms, Totals,
     Window,
@@ -12,6 +11,7 @@ use crate::corpus::{
 use crate::package::ModelPackage;
 use crate::tokenize::TextTokenizer;
 use clock::{Clock, RealClock};
+use settings::{Config, OptimizeFor};
 
 /// An output and the input that it is made from.
 pub(super) struct Production<W> {

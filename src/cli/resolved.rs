@@ -6,9 +6,9 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
 
-use crate::config::Config;
-use crate::config::raw::{Origin, RawConfig};
-use crate::config::settings::{SETTINGS, Setting, Takes};
+use settings::Config;
+use settings::raw::{Origin, RawConfig};
+use settings::{SETTINGS, Setting, Takes};
 
 /// Prints a line for each warning and each setting.
 ///

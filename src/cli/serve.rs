@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::config::Config;
 use crate::descriptors;
 use crate::health::Phase;
 use crate::http::{self, Entrance};
@@ -25,6 +24,7 @@ use crate::telemetry;
 use crate::tokenize::OpenAiEncoding;
 use crate::worker::pool::{PoolConfig, WorkerPool};
 use clock::{Clock, RealClock};
+use settings::Config;
 
 use super::drain::Drain;
 use super::load::{Chosen, Measuring, load};

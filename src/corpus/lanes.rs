@@ -16,11 +16,11 @@ use super::error::CorpusError;
 use super::{LOOK_INTERVAL, Machine};
 use crate::batch::packing::{PackedBatch, pack};
 use crate::batch::{Bucket, Priority, TokenIds};
-use crate::limits::COMMON_LENGTH;
 use crate::scheduler::{Incidents, TextRow};
 use crate::worker::panic_text;
 use crate::worker::runner::Runner;
 use clock::Moment;
+use settings::limits::COMMON_LENGTH;
 
 /// How long the threads may take to end.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -258,10 +258,10 @@ fn run_all<P>(
 mod tests {
     use super::*;
     use crate::batch::plan::Shapes;
-    use crate::config::Config;
     use crate::corpus::CorpusProgress;
     use crate::engine::fake::{FakeEngine, FakeScript};
     use clock::{Clock, ManualClock};
+    use settings::Config;
 
     /// Lanes of which the first one has run `bucket` since now.
     fn lanes(clock: &Arc<ManualClock>, bucket: Bucket) -> Lanes {

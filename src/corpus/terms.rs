@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{Config, EngineChoice, PrecisionChoice};
 use crate::engine::EngineInfo;
 use crate::package::digest;
 use crate::package::manifest::Manifest;
+use settings::{Config, EngineChoice, PrecisionChoice};
 
 /// Names and values. The output says them of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use super::*;
 use crate::batch::plan::Shapes;
 use crate::engine::EngineError;
 use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
-use crate::limits::{MaxBatchTokens, WorkerStuckMs};
 use clock::RealClock;
+use settings::limits::{MaxBatchTokens, WorkerStuckMs};
 
 const HIDDEN: usize = 8;
 
@@ -63,7 +63,7 @@ impl Workplace {
     /// What was written, of three windows; else why the run ended.
     fn run(&self, workers: usize, script: FakeScript, stuck_ms: u64) -> Result<String, String> {
         let tokens = MaxBatchTokens::DEFAULT;
-        let mut watchdog = crate::config::Config::default().watchdog;
+        let mut watchdog = settings::Config::default().watchdog;
         watchdog.stuck_after = WorkerStuckMs::new(stuck_ms).expect("in range");
         let machine = Machine {
             engine: Arc::new(FakeEngine::with_script(HIDDEN, script)),

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use crate::batch::Bucket;
 use crate::batch::plan::ROW_TOKENS;
-use crate::config::{PrecisionChoice, RescueChoice};
 use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
 use crate::package::ModelPackage;
 use crate::package::canary::Comparison;
 use crate::package::manifest::{FloatType, Manifest, Outputs};
 use clock::Clock;
+use settings::{PrecisionChoice, RescueChoice};
 
 mod session;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::Bucket;
-use crate::config::PrecisionChoice;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::places::Places;
 use crate::engine::{
@@ -17,6 +16,7 @@ use crate::package::ModelPackage;
 use crate::package::canary::Comparison;
 use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
+use settings::PrecisionChoice;
 
 pub mod build;
 pub(crate) mod choose;

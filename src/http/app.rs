@@ -31,8 +31,8 @@ use super::record;
 use super::route::{get, post};
 use super::state::AppState;
 use super::{cors, embed, health, models, nim, openapi, pages, tei, tokenize};
-use crate::config::{Dialect, DocsRoutes, HttpConfig};
 use crate::health::Phase;
+use settings::{Dialect, DocsRoutes, HttpConfig};
 
 /// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
 /// not UTF-8, which actix decodes to the replacement character.

@@ -10,7 +10,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use super::error::{ApiError, Code};
 use super::watched::Watched;
-use crate::config::secret::ApiKey;
+use settings::secret::ApiKey;
 
 pub(super) mod key_file;
 

@@ -10,8 +10,8 @@ use flate2::bufread::MultiGzDecoder;
 use futures_util::StreamExt;
 
 use super::error::{ApiError, Code};
-use crate::limits::MaxBodyBytes;
 use crate::service::earned_bytes;
+use settings::limits::MaxBodyBytes;
 
 const CONTENT_TYPE: &str = "content-type";
 const CONTENT_ENCODING: &str = "content-encoding";

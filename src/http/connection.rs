@@ -60,7 +60,7 @@ use super::held::PART_BYTES;
 use super::record;
 use super::state::AppState;
 use super::tls::HTTP_2;
-use crate::config::HttpConfig;
+use settings::HttpConfig;
 
 mod activity;
 mod gate;

@@ -17,10 +17,10 @@ use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
 use crate::batch::Priority;
-use crate::config::HttpConfig;
-use crate::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
 use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
 use clock::Moment;
+use settings::HttpConfig;
+use settings::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
 
 /// The routes that embed, and what each gives.
 pub(super) const EMBEDDING_ROUTES: [(&str, Vectors); 4] = [

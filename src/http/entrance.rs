@@ -11,7 +11,7 @@ use super::auth::Keys;
 use super::auth::key_file::KeyFileError;
 use super::tls::{Tls, TlsError};
 use super::unix_socket::{self, BACKLOG, SocketFile, UnixSocketError};
-use crate::config::{Address, HttpConfig};
+use settings::{Address, HttpConfig};
 
 /// Why the server cannot be reached.
 #[allow(missing_docs, reason = "each message says it")]

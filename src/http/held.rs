@@ -107,10 +107,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::{DoorConfig, TokenInput};
-    use crate::limits::{MaxInflightBytes, MaxItemBytes};
     use crate::service::{EmbeddingService, ServiceOptions};
     use clock::RealClock;
+    use settings::limits::{MaxInflightBytes, MaxItemBytes};
+    use settings::{DoorConfig, TokenInput};
 
     #[test]
     fn an_answer_that_had_to_grow_takes_no_more_than_it_holds() {

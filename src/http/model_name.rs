@@ -1,9 +1,9 @@
 //! The names of the resident model: its id and aliases, and what clients put around them.
 
 use super::error::{ApiError, Code};
-use crate::config::{Dialect, HttpConfig};
 use crate::health::Phase;
 use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
+use settings::{Dialect, HttpConfig};
 
 /// What clients such as LiteLLM put in front of a model's name.
 const PROVIDER: &str = "openai/";

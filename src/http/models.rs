@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::error::{ApiError, OK};
 use super::model_name::{PROMPTS, card, prompt_of, unknown_model};
 use super::state::AppState;
-use crate::config::Dialect;
 use crate::package::manifest::PromptName;
 use crate::service::{InputType, ModelCard};
+use settings::Dialect;
 
 /// The resident model, under each of its names with a prompt too.
 #[derive(Serialize)]

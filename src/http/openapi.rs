@@ -13,9 +13,9 @@ use super::error::OK;
 use super::headers::JSON;
 use super::payload::USES;
 use super::state::AppState;
-use crate::config::{Dialect, HttpConfig};
-use crate::limits::{MaxItems, MaxRequestTimeoutMs};
 use crate::service::ModelCard;
+use settings::limits::{MaxItems, MaxRequestTimeoutMs};
+use settings::{Dialect, HttpConfig};
 
 const FILE: &str = include_str!("openapi.json");
 

@@ -17,7 +17,7 @@ use super::endpoint::Endpoint;
 use super::error::OK;
 use super::route::get;
 use super::state::AppState;
-use crate::config::{Dialect, DocsRoutes};
+use settings::{Dialect, DocsRoutes};
 
 /// Only what this server sends may run, be shown, or be asked; the two images of Swagger UI's style
 /// sheet lie in it.

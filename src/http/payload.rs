@@ -14,7 +14,6 @@ use serde_path_to_error::Segment;
 use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
 use super::reply::{self, AnswerFormat, DenseFormat, Resident, SparseFormat};
-use crate::config::{HttpConfig, TokenInput};
 use crate::service::chunking::Chunking;
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
@@ -22,6 +21,7 @@ use crate::service::{
 };
 use crate::sparse::Selection;
 use crate::tokenize::Offsets;
+use settings::{HttpConfig, TokenInput};
 
 pub(super) mod chunking;
 #[cfg(test)]
@@ -364,8 +364,8 @@ mod tests {
     #[test]
     fn a_string_that_is_no_word_is_refused_before_it_is_copied() {
         let limits = InputLimits {
-            items: crate::limits::MaxItems::DEFAULT,
-            item_bytes: crate::limits::MaxItemBytes::DEFAULT,
+            items: settings::limits::MaxItems::DEFAULT,
+            item_bytes: settings::limits::MaxItemBytes::DEFAULT,
         };
         for field in
             ["encoding_format", "dimensions", "truncate", "sparse_min_weight", "task", "prompt"]

@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 
 use super::auth::Keys;
 use super::connection::streams::AllStreams;
-use crate::config::HttpConfig;
 use crate::service::EmbeddingService;
 use crate::traces::Traces;
 use clock::Clock;
+use settings::HttpConfig;
 
 /// What every connection shares.
 pub(super) struct AppState {

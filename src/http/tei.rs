@@ -15,8 +15,8 @@ use super::model_name;
 use super::route::{get, post};
 use super::state::AppState;
 use crate::batch::Pooling;
-use crate::config::TruncateDefault;
 use crate::service::{Refusal, Vectors};
+use settings::TruncateDefault;
 
 pub(super) mod embedding;
 pub(super) mod similarity;

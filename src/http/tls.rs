@@ -15,7 +15,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig, SupportedProtocolVersion};
 
 use super::watched::{Source, Watched};
-use crate::config::TlsFiles;
+use settings::TlsFiles;
 
 /// Older versions have known weaknesses, and no client in use needs them.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];

@@ -10,7 +10,7 @@ use rustix::fs::fchmod;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 
-use crate::config::UnixSocket;
+use settings::UnixSocket;
 
 /// Connections that may wait to be accepted; the system's `somaxconn` bounds it. One that finds no
 /// place is tried again after a second.

@@ -8,16 +8,16 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::batch::Pooling;
-use crate::limits::MaxBatchTokens;
+use settings::limits::MaxBatchTokens;
 
 pub mod plan;
 mod prompts;
 mod quantized;
 
-use crate::config::Normalization;
 use plan::PlanEntry;
 pub use prompts::{PromptName, Prompts};
 pub use quantized::Quantized;
+use settings::Normalization;
 
 /// The only format this build reads. It is also the version of the graph's inputs and outputs:
 /// `docs/decisions/0042-rows-hold-several-texts.md` lists them.

@@ -16,7 +16,7 @@ use super::incidents::Counter;
 use super::state::Digest;
 use super::ticket::ItemRows;
 use crate::batch::{TokenIds, Vectors};
-use crate::limits::CacheBytes;
+use settings::limits::CacheBytes;
 
 /// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,
 /// what the cache remembers of rows that it had, and what the allocator adds.

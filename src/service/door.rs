@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::tokenizing::INLINE_BYTES;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
 use crate::batch::Priority;
-use crate::config::RaisedPriority;
-use crate::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
 use crate::scheduler::{Announced, Reservation};
 use clock::Moment;
+use settings::RaisedPriority;
+use settings::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
 
 /// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
 const TOKEN_BYTES: u64 = 4;

@@ -12,10 +12,10 @@ use super::{
     InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
 use crate::batch::Priority;
-use crate::config::TokenInput;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
 use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
+use settings::TokenInput;
 
 /// Of a token id, or a number of a row.
 const FLOAT_BYTES: u64 = size_of::<f32>() as u64;

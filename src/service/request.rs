@@ -5,12 +5,12 @@ use thiserror::Error;
 
 use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::batch::{Priority, Vectors};
-use crate::config::TokenInput;
 use crate::package::manifest::PromptName;
 use crate::scheduler::{CacheUse, Refusal};
 use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 use clock::Moment;
+use settings::TokenInput;
 
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]

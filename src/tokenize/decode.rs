@@ -44,8 +44,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Normalization, SpecialTokenText};
     use crate::package::ModelPackage;
+    use settings::{Normalization, SpecialTokenText};
 
     #[test]
     fn texts_are_those_of_the_crate() {

@@ -11,7 +11,7 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use super::META;
 use super::charsmap::Charsmap;
 use super::normalizer::Gaps;
-use crate::config::Normalization;
+use settings::Normalization;
 
 /// The parts that are read here. Truncation and padding are ours, the decoder is not used.
 #[derive(Deserialize)]

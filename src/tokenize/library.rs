@@ -12,7 +12,7 @@ use super::TokenizeError;
 use super::decode::SpecialPieces;
 use super::found::{FoundIds, WantedPoll};
 use super::span::Span;
-use crate::config::SpecialTokenText;
+use settings::SpecialTokenText;
 
 /// Bytes of a text that BERT's tokenizer gets at once.
 const PART_BYTES: usize = 8 * 1024;

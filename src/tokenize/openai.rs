@@ -2,7 +2,7 @@
 
 use tiktoken_rs::{CoreBPE, cl100k_base_singleton, o200k_base_singleton};
 
-use crate::config::TokenInput;
+use settings::TokenInput;
 
 /// A tokenizer of OpenAI's models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::META;
 use super::aside::Aside;
 use super::double_array::DoubleArray;
 use super::found::FoundIds;
-use crate::config::Normalization;
+use settings::Normalization;
 
 /// How far an unknown character scores below the worst piece.
 const UNKNOWN_PENALTY: f64 = 10.0;

@@ -30,7 +30,7 @@ use super::found::{FoundIds, WantedPoll};
 use super::normalizer::{Gaps, Lookup, Normalizer};
 use super::span::{Span, SpanCollector};
 use super::unigram::{self, Paths, Unigram};
-use crate::config::{Normalization, SpecialTokenText};
+use settings::{Normalization, SpecialTokenText};
 
 /// A tokenizer of XLM-R's kind; used by many threads at once.
 pub(super) struct XlmR {

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 
 use crate::batch::cost::Times;
 use crate::batch::warm_up::WarmUpPlan;
-use crate::config::{OnStuck, WarmUp, WatchdogConfig};
 use crate::engine::{Engine, EngineError};
-use crate::limits::Workers;
 use crate::progress::{Progress, StartStage};
 use crate::scheduler::{Lane, Scheduler};
 use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 use clock::{Clock, Moment};
+use settings::limits::Workers;
+use settings::{OnStuck, WarmUp, WatchdogConfig};
 
 /// How long the first replacement of a worker waits; each further one twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);

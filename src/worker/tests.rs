@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::noting::Noting;
 use crate::batch::plan::Shapes;
 use crate::batch::{Bucket, TokenIds};
-use crate::config::WarmUp;
-use crate::limits::{COMMON_TIME, MaxBatchTokens, Workers};
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
 use clock::{ManualClock, Moment};
+use settings::WarmUp;
+use settings::limits::{COMMON_TIME, MaxBatchTokens, Workers};
 
 /// A pool for texts of up to 8192 tokens.
 struct Started {

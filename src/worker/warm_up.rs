@@ -7,8 +7,8 @@ use super::{Worker, WorkerEvent};
 use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{EngineError, Session};
-use crate::limits::IDLE_RUN_MAX;
 use clock::Moment;
+use settings::limits::IDLE_RUN_MAX;
 
 /// Ids of warm-up texts: the special tokens, which every vocabulary has.
 const WARM_UP_IDS: u32 = 4;

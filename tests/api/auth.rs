@@ -4,9 +4,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use duovec::config::HttpConfig;
-use duovec::config::secret::ApiKey;
 use reqwest::Method;
+use settings::HttpConfig;
+use settings::secret::ApiKey;
 
 use crate::support::{BOTH, DENSE, PATIENCE, SPARSE, Server};
 

@@ -1,9 +1,9 @@
 //! `chunking` and `late_chunking`: chunks of texts, alone and late.
 
-use duovec::config::HttpConfig;
 use duovec::engine::fake::expected_dense;
-use duovec::limits::MaxItems;
 use serde_json::{Value, json};
+use settings::HttpConfig;
+use settings::limits::MaxItems;
 
 use crate::support::{BOTH, DENSE, HIDDEN, MAX_TOKENS, SPARSE, Server, floats};
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use duovec::config::{HttpConfig, TraceConfig};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use settings::{HttpConfig, TraceConfig};
 
 /// One thread that serves one connection after the other.
 pub(crate) struct Collector {

@@ -1,8 +1,8 @@
 //! Which web pages may read answers.
 
-use duovec::config::HttpConfig;
-use duovec::config::secret::ApiKey;
 use reqwest::Method;
+use settings::HttpConfig;
+use settings::secret::ApiKey;
 
 use crate::log;
 use crate::support::{Answer, DENSE, Server};

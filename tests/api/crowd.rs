@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use duovec::config::{HttpConfig, UnixSocket};
-use duovec::limits::{BodyTimeoutMs, HeadTimeoutMs, MaxConnections, WriteTimeoutMs};
+use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, MaxConnections, WriteTimeoutMs};
+use settings::{HttpConfig, UnixSocket};
 
 use crate::support::{DENSE, PATIENCE};
 use crate::tls::{Secure, embed};

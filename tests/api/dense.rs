@@ -1,8 +1,8 @@
 //! POST /v1/embeddings: OpenAI's shape, formats, dimensions, truncation.
 
-use duovec::config::{HttpConfig, TruncateDefault};
-use duovec::limits::MaxItems;
 use serde_json::{Value, json};
+use settings::limits::MaxItems;
+use settings::{HttpConfig, TruncateDefault};
 
 use crate::support::{
     CUT, DENSE, HIDDEN, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, MODEL, Server, decode, floats,

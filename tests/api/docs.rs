@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use duovec::config::secret::ApiKey;
-use duovec::config::{DocsRoutes, HttpConfig};
 use duovec::progress::StartStage;
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::secret::ApiKey;
+use settings::{DocsRoutes, HttpConfig};
 
 use crate::support::description::{DESCRIPTION, fault, resolved};
 use crate::support::{BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server, VOCAB};

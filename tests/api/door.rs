@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use duovec::config::{DoorConfig, HttpConfig, RaisedPriority};
-use duovec::limits::{MaxInflightBytes, MaxRequestTimeoutMs, RequestTimeoutMs};
 use serde_json::{Value, json};
+use settings::limits::{MaxInflightBytes, MaxRequestTimeoutMs, RequestTimeoutMs};
+use settings::{DoorConfig, HttpConfig, RaisedPriority};
 
 use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, gzip};
 use crate::tls::{Secure, embed_within};

@@ -1,7 +1,7 @@
 //! The rules of each field, on all three routes.
 
-use duovec::limits::MaxRequestTimeoutMs;
 use serde_json::{Value, json};
+use settings::limits::MaxRequestTimeoutMs;
 
 use crate::support::{ALIAS, BOTH, CUT, DENSE, LONG_TEXT, MODEL, SPARSE, Server, VOCAB};
 

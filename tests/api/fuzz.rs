@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use duovec::config::HttpConfig;
-use duovec::limits::{BodyTimeoutMs, HeadTimeoutMs, KeepAliveS, MaxBodyBytes, WriteTimeoutMs};
 use fastrand::Rng;
+use settings::HttpConfig;
+use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, KeepAliveS, MaxBodyBytes, WriteTimeoutMs};
 
 use crate::runner::{damage, pick, run_for};
 use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, gzip};

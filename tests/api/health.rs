@@ -5,12 +5,12 @@ use std::net::TcpStream;
 
 use clock::Moment;
 use duovec::batch::TokenIds;
-use duovec::config::HttpConfig;
 use duovec::health::DeepReport;
 use duovec::progress::StartStage;
 use futures_util::future::{FutureExt, join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::HttpConfig;
 
 use crate::package::TWO_ID;
 use crate::support::{

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use duovec::config::HttpConfig;
-use duovec::limits::MaxItems;
 use futures_util::future::join_all;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use reqwest::Method;
+use settings::HttpConfig;
+use settings::limits::MaxItems;
 
 use crate::log;
 use crate::support::{BOTH, DENSE, PATIENCE};

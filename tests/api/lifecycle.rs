@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
-use duovec::config::HttpConfig;
-use duovec::limits::HttpThreads;
+use settings::HttpConfig;
+use settings::limits::HttpThreads;
 
 use crate::support::{DENSE, Server};
 

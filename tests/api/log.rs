@@ -7,9 +7,9 @@ use std::sync::{LazyLock, Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use duovec::config::HttpConfig;
-use duovec::config::secret::ApiKey;
 use serde_json::Value;
+use settings::HttpConfig;
+use settings::secret::ApiKey;
 
 use crate::collector::Collector;
 use crate::support::{DENSE, PATIENCE, Server, Trouble};

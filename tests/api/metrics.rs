@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-use duovec::config::HttpConfig;
-use duovec::config::secret::ApiKey;
-use duovec::limits::HeadTimeoutMs;
 use duovec::metrics::names;
 use serde_json::json;
+use settings::HttpConfig;
+use settings::limits::HeadTimeoutMs;
+use settings::secret::ApiKey;
 
 use crate::log::{lines, listen};
 use crate::support::{BOTH, DENSE, LONG_TEXT, METRICS, PATIENCE, SPARSE, Server, Trouble};

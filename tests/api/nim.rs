@@ -1,7 +1,7 @@
 //! What clients of NVIDIA NIM send and ask, besides OpenAI's convention.
 
-use duovec::config::{Dialect, HttpConfig};
 use serde_json::{Value, json};
+use settings::{Dialect, HttpConfig};
 
 use crate::support::{ALIAS, BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server};
 

@@ -4,11 +4,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use duovec::config::HttpConfig;
-use duovec::config::secret::ApiKey;
-use duovec::limits::{HeadTimeoutMs, MaxBodyBytes};
 use fastrand::Rng;
 use serde_json::Value;
+use settings::HttpConfig;
+use settings::limits::{HeadTimeoutMs, MaxBodyBytes};
+use settings::secret::ApiKey;
 
 use crate::runner::{pick, run_for};
 use crate::support::{DENSE, SPARSE, Server};

@@ -1,8 +1,8 @@
 //! Routes, methods, content types, encodings, sizes, request ids.
 
-use duovec::config::{Dialect, HttpConfig};
-use duovec::limits::MaxBodyBytes;
 use reqwest::Method;
+use settings::limits::MaxBodyBytes;
+use settings::{Dialect, HttpConfig};
 
 use crate::support::{BOTH, DENSE, SPARSE, Server, gzip};
 

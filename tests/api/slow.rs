@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use duovec::config::HttpConfig;
-use duovec::limits::{
+use settings::HttpConfig;
+use settings::limits::{
     BodyTimeoutMs, HeadTimeoutMs, HttpThreads, KeepAliveS, MaxConnections, MaxItems, WriteTimeoutMs,
 };
 

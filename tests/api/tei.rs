@@ -1,10 +1,10 @@
 //! What clients of text-embeddings-inference (TEI) send and read.
 
-use duovec::config::secret::ApiKey;
-use duovec::config::{Dialect, HttpConfig};
-use duovec::limits::{MaxItemBytes, MaxItems};
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::limits::{MaxItemBytes, MaxItems};
+use settings::secret::ApiKey;
+use settings::{Dialect, HttpConfig};
 
 use crate::support::{
     Answer, CUT, DENSE, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble, VOCAB,
@@ -181,7 +181,7 @@ fn embed_sparse_lists_an_index_and_a_value_for_each_weight() {
 
 #[test]
 fn token_ids_are_those_of_the_model() {
-    let server = Server::with_token_input(duovec::config::Config::default().token_input);
+    let server = Server::with_token_input(settings::Config::default().token_input);
     let answer = server.post(EMBED, &json!({"inputs": [[100, 101], [102]]})).ok();
     let ids = json!({"input": [[100, 101], [102]], "token_encoding": "model"});
     assert_eq!(answer, dense(&server, &ids));

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use duovec::config::{HttpConfig, TlsFiles};
 use h2::client::SendRequest;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reqwest::Method;
+use settings::{HttpConfig, TlsFiles};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,8 +1,8 @@
 //! Lists of token ids: refused until somebody says which tokenizer they are of.
 
-use duovec::config::{Config, TokenInput};
-use duovec::limits::MaxItemBytes;
 use serde_json::json;
+use settings::limits::MaxItemBytes;
+use settings::{Config, TokenInput};
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
 
 use crate::package::VOCAB;

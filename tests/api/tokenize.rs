@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use duovec::config::secret::ApiKey;
-use duovec::config::{DoorConfig, HttpConfig};
-use duovec::limits::MaxInflightBytes;
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::limits::MaxInflightBytes;
+use settings::secret::ApiKey;
+use settings::{DoorConfig, HttpConfig};
 use tiktoken_rs::cl100k_base_singleton;
 
 use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, Trouble};

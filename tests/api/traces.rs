@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use duovec::config::secret::ApiKey;
-use duovec::config::{HttpConfig, TraceConfig};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use serde_json::json;
+use settings::secret::ApiKey;
+use settings::{HttpConfig, TraceConfig};
 
 use crate::collector::Collector;
 use crate::support::{BOTH, DENSE, METRICS, PATIENCE, Server, Trouble};

@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use duovec::config::HttpConfig;
-use duovec::limits::RequestTimeoutMs;
 use reqwest::Method;
 use serde_json::json;
+use settings::HttpConfig;
+use settings::limits::RequestTimeoutMs;
 
 use crate::support::{BOTH, DENSE, SPARSE, Server, Trouble};
 

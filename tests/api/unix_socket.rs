@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use duovec::config::secret::ApiKey;
-use duovec::config::{HttpConfig, UnixSocket};
+use settings::secret::ApiKey;
+use settings::{HttpConfig, UnixSocket};
 
 use crate::support::{DENSE, PATIENCE, Server};
 

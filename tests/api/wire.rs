@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use duovec::config::HttpConfig;
-use duovec::limits::MaxBodyBytes;
+use settings::HttpConfig;
+use settings::limits::MaxBodyBytes;
 
 use crate::support::{DENSE, Server};
 

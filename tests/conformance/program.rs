@@ -9,13 +9,13 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use duovec::config::{Normalization, SpecialTokenText};
 use duovec::package::ModelPackage;
 use duovec::package::manifest::PromptName;
 use duovec::sparse::{self, Selection};
 use duovec::tokenize::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use settings::{Normalization, SpecialTokenText};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Component, Path};
 
 use duovec::batch::plan::Shapes;
-use duovec::config::SpecialTokenText;
-use duovec::limits::MaxBatchTokens;
 use duovec::package::manifest::Manifest;
 use duovec::package::{ModelPackage, PackageError};
 use duovec::tokenize::TextTokenizer;
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
+use settings::SpecialTokenText;
+use settings::limits::MaxBatchTokens;
 
 use crate::runner::{damage, pick, run_for};
 

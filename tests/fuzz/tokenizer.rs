@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use duovec::config::{Normalization, SpecialTokenText};
 use duovec::package::ModelPackage;
 use duovec::tokenize::{Keep, Offsets, TextTokenizer, TokenizeOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
+use settings::{Normalization, SpecialTokenText};
 use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 

@@ -205,7 +205,7 @@ fn the_unit_names_settings_that_exist() {
     let text = fs::read_to_string(&unit).expect("the unit is there") + &gpu_drop_in();
     for word in text.split(|c: char| !c.is_ascii_uppercase() && c != '_') {
         if word.starts_with("DUOVEC_") {
-            let found = duovec::config::settings::SETTINGS.iter().any(|s| s.variable() == word);
+            let found = settings::SETTINGS.iter().any(|s| s.variable() == word);
             assert!(found, "{word}");
         }
     }

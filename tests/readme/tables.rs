@@ -3,8 +3,8 @@
 use std::env;
 use std::fs;
 
-use duovec::config::settings::{SETTINGS, Setting};
 use duovec::metrics::names::{METRICS, Metric};
+use settings::{SETTINGS, Setting};
 
 use super::{Document, root};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{CostModel, EVEN_LENGTH_MAX, EVEN_LENGTH_MIN, Fit, Times, fit};
 use crate::batch::Bucket;
-use crate::limits::COMMON_LENGTH;
+use settings::limits::COMMON_LENGTH;
 
 /// The correction stays within a factor of this.
 const CORRECTION_MAX: f64 = 8.0;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::batch::Priority;
 use crate::batch::cost::CostModel;
-use crate::limits::BULK_SHARE;
 use clock::Moment;
+use settings::limits::BULK_SHARE;
 
 fn shapes() -> Shapes {
     Shapes::on_cpu(512, MaxBatchTokens::DEFAULT)

@@ -26,8 +26,8 @@ use super::{ROW_TOKENS, Shapes};
 use crate::batch::cost::CostModel;
 use crate::batch::rows::{Rows, TEXT_MIN};
 use crate::batch::{Bucket, Priority};
-use crate::limits::BULK_SHARE;
 use clock::Moment;
+use settings::limits::BULK_SHARE;
 
 /// So many items that do not fit a batch are passed over to fill it.
 const PASSED_MAX: usize = 32;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Bench, Loaded, warm_session};
 use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::BatchOutput;
-use crate::limits::GraphTokens;
+use settings::limits::GraphTokens;
 
 /// The kernels of both ways are the same, in the same order; what differs is a fault.
 const DIFFERENCE_MAX: f32 = 0.0;

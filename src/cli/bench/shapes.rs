@@ -120,7 +120,7 @@ pub(super) fn print(reports: &[ShapeReport]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::MaxBatchTokens;
+    use settings::limits::MaxBatchTokens;
 
     #[test]
     fn typed_shapes_become_shapes_that_hold_them() {

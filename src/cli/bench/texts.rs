@@ -15,9 +15,9 @@ use super::{Bench, Loaded, named, tokens_per_second, warm_session};
 use crate::batch::packing::{PackedBatch, pack};
 use crate::batch::plan::Shapes;
 use crate::batch::{Batch, Bucket, TokenIds};
-use crate::config::{Config, EngineChoice, PrecisionChoice, cores};
 use crate::engine::{Engine, EngineKind, Session};
-use crate::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
+use settings::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
+use settings::{Config, EngineChoice, PrecisionChoice, cores};
 
 /// Padded tokens of a batch that are tried, ascending.
 const BUDGETS: [u64; 4] = [256, 512, 1024, 2048];

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use super::Chosen;
 use crate::batch::plan::Shapes;
-use crate::config::{Config, OptimizeFor, node_cores};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::limits::{
-    CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
-    GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
-    WIDTH_MEMORY_TIMES, Workers,
-};
 use crate::metrics::{available_memory, memory};
 use crate::scheduler::Lane;
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Split, choose, splits};
 use clock::Clock;
+use settings::limits::{
+    CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
+    GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
+    WIDTH_MEMORY_TIMES, Workers,
+};
+use settings::{Config, OptimizeFor, node_cores};
 
 /// What is done about settings that nobody named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use crate::batch::Bucket;
-use crate::config::PrecisionChoice;
 use crate::engine::cuda::CudaDevice;
 use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
+use settings::PrecisionChoice;
 
 use super::ffi::Version;
 use super::plan::serves;

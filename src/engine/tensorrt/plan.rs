@@ -1,9 +1,9 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
 use crate::batch::plan::{ROW_TOKENS, SEVERAL_ROWS_TOKENS};
-use crate::config::PrecisionChoice;
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
 use crate::package::manifest::{FloatType, Manifest, Outputs};
+use settings::PrecisionChoice;
 
 use super::ffi;
 
@@ -117,7 +117,7 @@ impl From<&PlanProfile> for ffi::Profile {
 mod tests {
     use super::*;
     use crate::batch::plan::Shapes;
-    use crate::limits::MaxBatchTokens;
+    use settings::limits::MaxBatchTokens;
 
     fn shown(max_input_tokens: usize) -> Vec<String> {
         default_profiles(max_input_tokens).iter().map(ToString::to_string).collect()

@@ -10,9 +10,9 @@ use serde_path_to_error::{Path, Segment};
 use super::input;
 use super::words::{LONGEST_WORD, WHOLE_NUMBER, scalar};
 use crate::http::error::{ApiError, Code};
-use crate::limits::MaxItems;
 use crate::service::chunking::{ChunkBy, Chunking};
 use crate::tokenize::Span;
+use settings::limits::MaxItems;
 
 /// What the field takes.
 pub(super) const CHUNKING: &str = "an object with by (\"tokens\" or \"sentences\" or \"spans\"), \

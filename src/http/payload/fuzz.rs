@@ -8,13 +8,13 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use super::{Body, EmbeddingRequest, InputLimits, Question};
-use crate::config::{DoorConfig, HttpConfig, TokenInput};
 use crate::fuzz_runner::{damage, pick, run_for};
 use crate::http::error::{ApiError, Code};
-use crate::limits::{MaxItemBytes, MaxItems};
 use crate::package::ModelPackage;
 use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, ServiceOptions, Vectors};
 use clock::{Moment, RealClock};
+use settings::limits::{MaxItemBytes, MaxItems};
+use settings::{DoorConfig, HttpConfig, TokenInput};
 
 /// Stand in texts and numbers of every body, and may be in no message.
 const SECRETS: [&str; 2] = ["zqsecretqz", "918273645"];

@@ -14,8 +14,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_path_to_error::{Path, Segment};
 
 use crate::http::error::{ApiError, Code, token_id_advice};
-use crate::limits::{MaxItemBytes, MaxItems};
 use crate::service::Input;
+use settings::limits::{MaxItemBytes, MaxItems};
 
 /// Bytes of a token id in memory.
 const ID_BYTES: usize = size_of::<u32>();

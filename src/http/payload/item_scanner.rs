@@ -130,7 +130,7 @@ impl ItemScanner {
 mod tests {
     use super::*;
     use crate::http::error::Code;
-    use crate::limits::{MaxItemBytes, MaxItems};
+    use settings::limits::{MaxItemBytes, MaxItems};
 
     /// What is found when the body comes in parts of `part` bytes.
     fn found(body: &str, part: usize) -> Option<(Code, String)> {

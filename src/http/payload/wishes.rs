@@ -4,10 +4,10 @@
 use std::num::NonZeroUsize;
 
 use super::words::{Truncate, TruncateWord, USE, Use, WHOLE_NUMBER, agreed};
-use crate::config::{Dialect, HttpConfig, TruncateDefault};
 use crate::http::error::{ApiError, Code, FieldNames};
 use crate::http::reply::DenseFormat;
 use crate::service::OverLong;
+use settings::{Dialect, HttpConfig, TruncateDefault};
 
 /// The fields, and what they take.
 pub(in crate::http) const WISHES: &[(&str, &str)] = &[

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::{HttpConfig, TokenInput};
 use crate::http::endpoint::Endpoint;
 use crate::http::error::{ApiError, Code, ErrorForm, FieldNames};
 use crate::http::payload::{Body, Question, Use, WISHES, input, missing, scalar, with_wishes};
@@ -13,6 +12,7 @@ use crate::service::{
 };
 use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::Offsets;
+use settings::{HttpConfig, TokenInput};
 
 /// A route of TEI that needs a key.
 pub(super) const fn keyed(path: &'static str) -> Endpoint {

@@ -4,7 +4,6 @@ use actix_web::Resource;
 use serde::Deserialize;
 
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
-use crate::config::HttpConfig;
 use crate::dense;
 use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
@@ -15,6 +14,7 @@ use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, RequestHead,
     Vectors,
 };
+use settings::HttpConfig;
 
 /// The body of a request to `/similarity`.
 #[derive(Debug, Deserialize)]

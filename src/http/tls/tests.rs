@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::ProtocolVersion;
 
 use super::{Tls, TlsError, VERSIONS};
-use crate::config::TlsFiles;
+use settings::TlsFiles;
 
 struct Pair {
     cert: String,

@@ -31,8 +31,8 @@ use std::time::Duration;
 use super::lanes::Width;
 use super::{Digest, QueuePhase, Refusal, RowSource, SchedulerState};
 use crate::batch::{Priority, Vectors};
-use crate::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
 use clock::Moment;
+use settings::limits::{BULK_SHARE, RETRY_AFTER_MAX, TURNS_PART};
 
 /// Over this time the load of interactive items is averaged.
 const LOAD_SPAN: Duration = Duration::from_secs(5);

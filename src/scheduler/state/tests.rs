@@ -3,7 +3,7 @@
 use super::*;
 use crate::batch::cost::CostModel;
 use crate::batch::plan::Shapes;
-use crate::limits::{MaxBatchTokens, RETRY_AFTER_MAX};
+use settings::limits::{MaxBatchTokens, RETRY_AFTER_MAX};
 
 mod announced;
 mod long_texts;

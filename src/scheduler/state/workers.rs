@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::SchedulerState;
 use crate::batch::Bucket;
 use crate::batch::plan::Sequence;
-use crate::limits::STUCK_FACTOR;
 use clock::Moment;
+use settings::limits::STUCK_FACTOR;
 
 #[derive(Debug)]
 pub(super) struct RunningBatch {

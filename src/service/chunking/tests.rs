@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::config::SpecialTokenText;
 use crate::package::ModelPackage;
+use settings::SpecialTokenText;
 
 /// Eight tokens for a text, so that windows are short, and one dense vector in a row of 8.
 fn cutter(by: ChunkBy, late: bool, limit: usize) -> Cutter {

@@ -8,10 +8,10 @@ use crate::batch::{TokenIds, Vectors};
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
 use crate::seeds::Seeds;
 use clock::RealClock;
+use settings::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 
 mod panics;
 mod replacement;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::batch::Bucket;
 use crate::batch::cost::CostModel;
-use crate::config::OptimizeFor;
-use crate::limits::MaxBatchTokens;
+use settings::OptimizeFor;
+use settings::limits::MaxBatchTokens;
 
 /// How processor threads are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +125,8 @@ pub(crate) fn splits(cores: usize) -> Vec<Split> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::CPU_BATCH_TOKENS;
     use OptimizeFor::{Latency, Throughput};
+    use settings::limits::CPU_BATCH_TOKENS;
 
     /// Its workers reach `tokens_per_s` together in very large batches.
     fn measured(workers: usize, alone_ms: u64, fixed_us: f64, tokens_per_s: f64) -> Measured {

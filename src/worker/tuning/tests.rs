@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::limits::MaxBatchTokens;
 use crate::worker::noting::Noting;
+use settings::limits::MaxBatchTokens;
 
 /// Microseconds of a run.
 const FIXED_US: u64 = 1000;

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::batch::plan::Shapes;
-use crate::limits::MaxBatchTokens;
 use crate::scheduler::state::{NewRequest, StateConfig};
+use settings::limits::MaxBatchTokens;
 
 mod closed_loop;
 mod many_cores;

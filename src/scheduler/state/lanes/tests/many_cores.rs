@@ -4,7 +4,7 @@
 use super::closed_loop::{ClosedLoop, MEASURED, Seen, Speed};
 use super::*;
 use crate::batch::Bucket;
-use crate::limits::WIDTH_GAIN_MIN;
+use settings::limits::WIDTH_GAIN_MIN;
 
 const CORES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 

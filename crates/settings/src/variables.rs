@@ -3,7 +3,7 @@
 
 use super::raw::CONFIG_VARIABLE;
 use super::setting::PREFIX;
-use super::settings::{SETTINGS, Setting};
+use super::table::{SETTINGS, Setting};
 
 /// Settings that decide who gets in. A server that misses one of them must not start.
 const GUARDS: [&str; 9] = [

@@ -1,6 +1,6 @@
 //! The table of settings. Each entry is all there is to a setting: its field in the configuration,
 //! with the type that has its range or its words, its default, flag, variable, file key and help.
-//! The macro `settings!` in `config/setting` says how an entry is written.
+//! The macro `settings!` in `setting` says how an entry is written.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1,22 +1,23 @@
 //! What the server runs with: resolved, validated, immutable.
+#![allow(missing_docs, reason = "the table of settings describes each")]
 
 use std::fmt;
 
 mod choices;
 mod cores;
-pub mod numbers;
-pub(crate) mod raw;
+#[warn(missing_docs)]
+pub mod limits;
+mod numbers;
+pub mod raw;
 mod read;
 pub mod secret;
 mod setting;
-pub mod settings;
-pub(crate) mod traces;
+mod table;
+mod traces;
 mod variables;
 
-pub use cores::cores;
-pub(crate) use cores::node_cores;
-pub use numbers::LimitError;
-pub use settings::*;
+pub use cores::{cores, node_cores};
+pub use table::*;
 
 use numbers::MaxInflightBytes;
 use raw::{Problem, RawConfig};

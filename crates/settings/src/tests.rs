@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::raw::RawConfig;
-use super::settings::SETTINGS;
+use super::table::SETTINGS;
 use super::{
     Config, Dialect, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
 };

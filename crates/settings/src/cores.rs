@@ -12,7 +12,7 @@ pub fn cores() -> usize {
 
 /// Cores of each NUMA node that threads which compute may fill, together at most [`cores`]. A core
 /// counts once whatever number of hardware threads it has, since those share its arithmetic.
-pub(crate) fn node_cores() -> Vec<usize> {
+pub fn node_cores() -> Vec<usize> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let status = read("/proc/self/status").unwrap_or_default();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::setting::PREFIX;
-use super::settings::{SETTINGS, Setting, Takes};
+use super::table::{SETTINGS, Setting, Takes};
 use super::variables::{Unread, is_service_link, unread};
 
 /// Names the configuration file; `--config` comes first.
