@@ -9,9 +9,9 @@ use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
 use crate::batch::{Batch, Bucket, Place};
-use crate::dense::make_unit;
 use crate::package::canary::{Comparison, among_neighbours, compare_all};
 use crate::package::manifest::Manifest;
+use vectors::dense::make_unit;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod cuda;
@@ -302,7 +302,7 @@ pub(crate) fn run_canary(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dense::cosine;
+    use vectors::dense::cosine;
 
     #[test]
     fn rows_are_copied_in_single_precision() {

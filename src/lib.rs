@@ -4,13 +4,11 @@
 
 // What everything stands on, and the pure parts.
 pub mod batch;
-pub mod dense;
 mod locks;
 pub mod metrics;
 pub mod progress;
 #[cfg(test)]
 mod seeds;
-pub mod sparse;
 // The model's files, the engines that run it, text to ids.
 pub mod engine;
 pub mod package;

@@ -14,16 +14,16 @@ use base64::engine::general_purpose::STANDARD;
 use clock::RealClock;
 use duovec::batch::plan::ROW_TOKENS;
 use duovec::batch::{Batch, Bucket, TokenIds};
-use duovec::dense::cosine;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
 use duovec::package::ModelPackage;
 use duovec::package::manifest::PromptName;
-use duovec::sparse::{self, Selection};
 use duovec::tokenize::{TextTokenizer, Tokenized};
 use serde::Deserialize;
 use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use sha2::{Digest, Sha256};
+use vectors::dense::cosine;
+use vectors::sparse::{self, Selection};
 
 /// Dense vectors in the served precision against f32.
 const LEAST_COSINE: f64 = 0.9995;

@@ -16,10 +16,10 @@ use duovec::engine::fake::{expected_dense, expected_weights};
 use duovec::engine::tensorrt::ffi::Library;
 use duovec::package::ModelPackage;
 use duovec::package::manifest::plan::PlanFlavour;
-use duovec::sparse::{self, Selection};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use vectors::sparse::{self, Selection};
 
 #[path = "process/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the process")]

@@ -17,9 +17,9 @@ use crate::corpus::{
 use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
 use crate::service::InputType;
-use crate::sparse::Selection;
 use crate::telemetry;
 use settings::Config;
+use vectors::sparse::Selection;
 
 /// Rows of a part when nobody says: enough to sort by length, seconds to minutes of work.
 const PART_ROWS: &str = "8192";

@@ -6,8 +6,8 @@ use crate::batch::Vectors;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::service::chunking::{ChunkBy, Chunking, Cutter};
 use crate::service::{EmbedError, InputType, OverLong, prompt};
-use crate::sparse::Selection;
 use crate::tokenize::{Keep, Offsets, TokenizeOptions};
+use vectors::sparse::Selection;
 
 /// How the floats of dense vectors are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

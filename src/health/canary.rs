@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::batch::TokenIds;
-use crate::dense::is_finite;
 use crate::health::{CheckFailure, WorkerCheck};
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::Manifest;
 use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler};
 use clock::Clock;
+use vectors::dense::is_finite;
 
 /// Runs the canary on one worker, ahead of what waits, and judges what comes back.
 pub(crate) async fn check(

@@ -19,9 +19,9 @@ use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
     RequestHead, Vectors,
 };
-use crate::sparse::Selection;
 use crate::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
+use vectors::sparse::Selection;
 
 pub(super) mod chunking;
 #[cfg(test)]

@@ -6,11 +6,11 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::dense;
 use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
-use crate::sparse::SparseVector;
 use crate::tokenize::Span;
+use vectors::dense;
+use vectors::sparse::SparseVector;
 
 mod room;
 

@@ -1,9 +1,9 @@
 //! Compares the golden numbers of a package with what an engine computed.
 
 use crate::batch::{Batch, BatchError, Bucket, TokenIds};
-use crate::dense::{cosine, is_finite};
 use crate::package::manifest::Manifest;
-use crate::sparse::{self, Selection};
+use vectors::dense::{cosine, is_finite};
+use vectors::sparse::{self, Selection};
 
 /// How far a run of the canary was from its golden numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]

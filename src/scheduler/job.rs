@@ -6,9 +6,9 @@ use super::Scheduler;
 use super::state::{Digest, ItemAnswer, Run};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
 use crate::batch::{Bucket, Place, Priority, TokenIds, Vectors};
-use crate::dense::is_finite;
 use crate::engine::BatchOutput;
 use clock::Moment;
+use vectors::dense::is_finite;
 
 /// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so
 /// that its request can be answered when the batch never ends.

@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::chunking::{RunPart, TextsToRun};
 use super::occurrences::occurrences;
 use super::{EmbedOptions, EmbedReply, EmbeddedItem, Milestones};
-use crate::dense;
 use crate::package::manifest::Manifest;
 use crate::scheduler::ItemRows;
-use crate::sparse::{self, Selection};
 use crate::tokenize::{Offsets, Tokenized};
+use vectors::dense;
+use vectors::sparse::{self, Selection};
 
 /// The answer to a request, from the rows of the texts that ran for it.
 pub(crate) fn assemble(

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::Occurrence;
-use crate::sparse::SparseVector;
 use crate::tokenize::Tokenized;
+use vectors::sparse::SparseVector;
 
 /// Those of `tokens` whose ids are in `kept`, in the text's order. `weights` are those of all
 /// positions of the text, the special tokens and the prompt among them.

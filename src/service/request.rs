@@ -7,10 +7,10 @@ use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::batch::{Priority, Vectors};
 use crate::package::manifest::PromptName;
 use crate::scheduler::{CacheUse, Refusal};
-use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 use clock::Moment;
 use settings::TokenInput;
+use vectors::sparse::{Selection, SparseVector};
 
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use std::path::Path;
 use anyhow::Context;
 use duovec::package::ModelPackage;
 use duovec::package::manifest::PromptName;
-use duovec::sparse::{self, Selection};
 use duovec::tokenize::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use settings::{Normalization, SpecialTokenText};
+use vectors::sparse::{self, Selection};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -58,9 +58,9 @@ mod tests {
     use crate::http::reply::{Resident, write};
     use crate::service::chunking::TextChunk;
     use crate::service::{Milestones, Occurrence, Vectors};
-    use crate::sparse::SparseVector;
     use crate::tokenize::Span;
     use proptest::prelude::*;
+    use vectors::sparse::SparseVector;
 
     proptest! {
         #[test]

@@ -10,9 +10,9 @@ use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
     OverLong, RequestHead, Vectors,
 };
-use crate::sparse::{Selection, SparseVector};
 use crate::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
+use vectors::sparse::{Selection, SparseVector};
 
 /// A route of TEI that needs a key.
 pub(super) const fn keyed(path: &'static str) -> Endpoint {

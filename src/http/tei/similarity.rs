@@ -4,7 +4,6 @@ use actix_web::Resource;
 use serde::Deserialize;
 
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
-use crate::dense;
 use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
 use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar};
@@ -15,6 +14,7 @@ use crate::service::{
     Vectors,
 };
 use settings::HttpConfig;
+use vectors::dense;
 
 /// The body of a request to `/similarity`.
 #[derive(Debug, Deserialize)]

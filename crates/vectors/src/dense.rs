@@ -12,7 +12,7 @@ const UNIT_ERROR: f64 = 1e-6;
 
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
-pub(crate) fn is_finite(row: &[f32]) -> bool {
+pub fn is_finite(row: &[f32]) -> bool {
     // A sum over x * 0 is NaN as soon as one x is not finite, and vectorizes.
     row.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
 }
@@ -31,7 +31,7 @@ pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
 
 /// Makes a row's length one. A row that has that length already keeps its bits, and one that is all
 /// zero or not finite stays so.
-pub(crate) fn make_unit(row: &mut [f32]) {
+pub fn make_unit(row: &mut [f32]) {
     let length = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
     if length > 0.0 && (length - 1.0).abs() > UNIT_ERROR {
         for value in row {
@@ -41,7 +41,7 @@ pub(crate) fn make_unit(row: &mut [f32]) {
 }
 
 /// Writes little-endian f32 in base64, the form of OpenAI's clients, behind what `out` has.
-pub(crate) fn write_base64(row: &[f32], out: &mut Vec<u8>) {
+pub fn write_base64(row: &[f32], out: &mut Vec<u8>) {
     for floats in row.chunks(BASE64_FLOATS) {
         let mut bytes = [0; BASE64_FLOATS * size_of::<f32>()];
         for (slot, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(floats) {

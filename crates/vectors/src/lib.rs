@@ -1,0 +1,4 @@
+//! What becomes of a model's output: rows to dense vectors, weights of tokens to lexical weights.
+
+pub mod dense;
+pub mod sparse;
