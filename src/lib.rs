@@ -7,8 +7,6 @@ pub mod batch;
 mod locks;
 pub mod metrics;
 pub mod progress;
-#[cfg(test)]
-mod seeds;
 // The model's files, the engines that run it, text to ids.
 pub mod engine;
 pub mod package;
@@ -32,7 +30,3 @@ mod supervisor;
 mod telemetry;
 
 pub use cli::run;
-
-#[cfg(test)]
-#[path = "../tests/fuzz/runner.rs"]
-mod fuzz_runner;

@@ -10,7 +10,7 @@ use super::*;
 use crate::batch::cost::CostModel;
 use crate::batch::{TokenIds, Vectors};
 use crate::locks::ordered::in_many_orders;
-use crate::seeds::Seeds;
+use testing::Seeds;
 
 const WORKERS: usize = 2;
 const CLIENTS: usize = 2;

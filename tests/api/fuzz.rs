@@ -9,8 +9,8 @@ use fastrand::Rng;
 use settings::HttpConfig;
 use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, KeepAliveS, MaxBodyBytes, WriteTimeoutMs};
 
-use crate::runner::{damage, pick, run_for};
 use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, gzip};
+use testing::{damage, pick, run_for};
 
 const SHORT_MS: u64 = 100;
 const TEXT: &str = r#"{"input":["text","a"]}"#;

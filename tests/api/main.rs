@@ -23,8 +23,6 @@ mod nim;
 mod package;
 mod pipelined;
 mod requests;
-#[path = "../fuzz/runner.rs"]
-mod runner;
 mod slow;
 mod sparse;
 mod sparse_rules;

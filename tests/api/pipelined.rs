@@ -10,8 +10,8 @@ use settings::HttpConfig;
 use settings::limits::{HeadTimeoutMs, MaxBodyBytes};
 use settings::secret::ApiKey;
 
-use crate::runner::{pick, run_for};
 use crate::support::{DENSE, SPARSE, Server};
+use testing::{pick, run_for};
 
 const TEXT: &str = r#"{"input":"text"}"#;
 const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";

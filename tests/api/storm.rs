@@ -8,8 +8,8 @@ use std::thread;
 
 use fastrand::Rng;
 
-use crate::runner::{pick, run_for};
 use crate::support::{BOTH, DENSE, PATIENCE, SPARSE, Server};
+use testing::{pick, run_for};
 
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 8;

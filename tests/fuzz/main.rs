@@ -3,6 +3,5 @@
 //! Others are in `src/http/payload/fuzz.rs` and `tests/api/fuzz.rs`, beside what they need.
 
 mod manifest;
-mod runner;
 mod tokenizer;
 mod traceparent;

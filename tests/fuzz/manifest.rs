@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use settings::SpecialTokenText;
 use settings::limits::MaxBatchTokens;
 
-use crate::runner::{damage, pick, run_for};
+use testing::{damage, pick, run_for};
 
 /// Lies beside the package's folder; to have its size and digest right, it must have been read.
 const OUTSIDE: &[u8] = b"nobody listed this file\n";

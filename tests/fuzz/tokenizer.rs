@@ -11,7 +11,7 @@ use settings::{Normalization, SpecialTokenText};
 use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 
-use crate::runner::{damage, pick, run_for};
+use testing::{damage, pick, run_for};
 
 /// What is hard: spaces of all kinds, marks, letters of Hangul, special tokens, unknown characters.
 const PARTS: [&str; 40] = [

@@ -3,7 +3,7 @@
 use duovec::traces::traceparent::{TraceParent, parse};
 use fastrand::Rng;
 
-use crate::runner::{damage, pick, run_for};
+use testing::{damage, pick, run_for};
 
 const LATER: [&str; 5] = ["", "", "-", "-more", "more"];
 

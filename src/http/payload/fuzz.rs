@@ -8,13 +8,13 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use super::{Body, EmbeddingRequest, InputLimits, Question};
-use crate::fuzz_runner::{damage, pick, run_for};
 use crate::http::error::{ApiError, Code};
 use crate::package::ModelPackage;
 use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, ServiceOptions, Vectors};
 use clock::{Moment, RealClock};
 use settings::limits::{MaxItemBytes, MaxItems};
 use settings::{DoorConfig, HttpConfig, TokenInput};
+use testing::{damage, pick, run_for};
 
 /// Stand in texts and numbers of every body, and may be in no message.
 const SECRETS: [&str; 2] = ["zqsecretqz", "918273645"];

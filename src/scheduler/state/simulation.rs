@@ -9,8 +9,8 @@ use super::*;
 use crate::batch::cost::CostModel;
 use crate::batch::plan::Shapes;
 use crate::batch::{Batch, TokenIds};
-use crate::seeds::Seeds;
 use settings::limits::MaxBatchTokens;
+use testing::Seeds;
 
 mod books;
 

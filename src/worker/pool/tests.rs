@@ -9,9 +9,9 @@ use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
 use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
-use crate::seeds::Seeds;
 use clock::RealClock;
 use settings::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
+use testing::Seeds;
 
 mod panics;
 mod replacement;

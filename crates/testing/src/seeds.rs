@@ -3,14 +3,14 @@
 //! `DUOVEC_FUZZ_SECONDS` is how long each such test runs. `DUOVEC_SEED` repeats one run, the one
 //! that printed it.
 
-use std::env;
 use std::ops::Range;
-use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::variable;
+
 /// The seeds of one test. Prints the last one when the test panics.
-pub(crate) struct Seeds {
+pub struct Seeds {
     test: &'static str,
     usual: Range<u64>,
     /// Random seeds until then instead.
@@ -21,7 +21,7 @@ pub(crate) struct Seeds {
 
 impl Seeds {
     /// `usual` when nothing else is asked for.
-    pub(crate) fn new(test: &'static str, usual: Range<u64>) -> Self {
+    pub fn new(test: &'static str, usual: Range<u64>) -> Self {
         let one_again = variable::<u64>("DUOVEC_SEED");
         let seconds = variable::<f64>("DUOVEC_FUZZ_SECONDS").map(Duration::from_secs_f64);
         let until = seconds.map(|time| Instant::now() + time).filter(|_| one_again.is_none());
@@ -53,11 +53,4 @@ impl Drop for Seeds {
             _ => println!("{test}: {runs} runs"),
         }
     }
-}
-
-fn variable<T: FromStr>(name: &str) -> Option<T> {
-    let text = env::var(name).ok()?;
-    let value = text.parse().ok();
-    assert!(value.is_some(), "{name} is '{text}': set a number, or leave it out");
-    value
 }

@@ -5,12 +5,12 @@
 //! unchanged code gives the same result. `DUOVEC_SEED` repeats one execution, the one that printed
 //! it.
 
-use std::env;
-use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+
+use crate::variable;
 
 const SECONDS: f64 = 2.0;
 const USUAL_SEED: u64 = 11;
@@ -21,8 +21,8 @@ const SLOWEST: Duration = Duration::from_secs(10);
 /// Calls `execute` with other random numbers each time, until the time is over.
 ///
 /// # Panics
-/// When `execute` panics or one call takes longer than [`SLOWEST`]; the seed is printed before.
-pub(crate) fn run_for(name: &str, mut execute: impl FnMut(&mut Rng)) {
+/// When `execute` panics or one call takes longer than 10 s; the seed is printed before.
+pub fn run_for(name: &str, mut execute: impl FnMut(&mut Rng)) {
     let mut run = |seed: u64| {
         let failure = Failure { name, seed };
         let begin = Instant::now();
@@ -63,20 +63,13 @@ impl Drop for Failure<'_> {
     }
 }
 
-fn variable<T: FromStr>(name: &str) -> Option<T> {
-    let text = env::var(name).ok()?;
-    let value = text.parse().ok();
-    assert!(value.is_some(), "{name} is '{text}': set a number, or leave it out");
-    value
-}
-
 /// One of `choices`.
-pub(crate) fn pick<'a, T: ?Sized>(rng: &mut Rng, choices: &[&'a T]) -> &'a T {
+pub fn pick<'a, T: ?Sized>(rng: &mut Rng, choices: &[&'a T]) -> &'a T {
     choices[rng.usize(..choices.len())]
 }
 
 /// Changes bytes as a broken client or disk would: cut, overwritten, repeated, moved, flipped.
-pub(crate) fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
+pub fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let at = rng.usize(..=bytes.len());
     let until = rng.usize(at..=bytes.len()).min(at + 64);
     match rng.u8(..6) {
@@ -90,5 +83,32 @@ pub(crate) fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
         4 if at < bytes.len() => bytes[at] ^= 1 << rng.u8(..8),
         _ if at < bytes.len() => bytes[at] = rng.u8(..),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_execution_fails_its_target() {
+        let failed = catch_unwind(|| run_for("failing", |_| panic!("it fails")));
+        assert!(failed.is_err());
+    }
+
+    #[test]
+    fn damage_adds_few_bytes_and_mostly_changes_some() {
+        let mut rng = Rng::with_seed(USUAL_SEED);
+        let whole: Vec<u8> = (0..200).collect();
+        let mut changed = 0;
+        for _ in 0..1000 {
+            let mut bytes = whole.clone();
+            damage(&mut rng, &mut bytes);
+            assert!(bytes.len() <= whole.len() + 64);
+            changed += usize::from(bytes != whole);
+        }
+        assert!(changed > 800, "{changed} of 1000 were changed");
     }
 }
