@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::TokenIds;
-use crate::batch::plan::Shapes;
 use crate::engine::Engine;
 use crate::scheduler::TextRow;
 use crate::worker::panic_text;
 use clock::Clock;
+use scheduling::batch::TokenIds;
+use scheduling::batch::plan::Shapes;
 use settings::{WatchdogConfig, cores};
 
 mod destination;

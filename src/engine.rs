@@ -8,9 +8,9 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use crate::batch::{Batch, Bucket, Place};
 use crate::package::canary::{Comparison, among_neighbours, compare_all};
 use crate::package::manifest::Manifest;
+use scheduling::batch::{Batch, Bucket, Place};
 use vectors::dense::make_unit;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
@@ -269,7 +269,7 @@ pub trait Session {
 pub(crate) struct GraphFacts {
     pub(crate) hidden_size: usize,
     pub(crate) pad_token_id: u32,
-    pub(crate) pooling: crate::batch::Pooling,
+    pub(crate) pooling: scheduling::batch::Pooling,
 }
 
 #[cfg(any(feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]

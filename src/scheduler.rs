@@ -1,6 +1,6 @@
 //! The bounded handle between requests and workers: submit → future, ask for work → job.
 //!
-//! `state` decides; this module does what follows. The life of a request of two texts, whose client
+//! `scheduling::state` decides; this module does what follows. The life of a request of two texts, whose client
 //! waits, and of one whose client leaves:
 //!
 //! | called by | step of the state machine | its answer and effects | what the caller gets |
@@ -20,21 +20,22 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::batch::cost::{Fit, Times};
-use crate::batch::plan::{Sequence, Shapes};
-use crate::batch::{Bucket, Priority};
 use crate::engine::{StageSums, StageTimes};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
 use clock::{Clock, Moment};
+use scheduling::batch::cost::{Fit, Times};
+use scheduling::batch::plan::{Sequence, Shapes};
+use scheduling::batch::{Bucket, Priority};
+use scheduling::state::{
+    Counts, Effects, Lane, PromiseFigures, SchedulerState, StateConfig, WidthFigures,
+};
 use settings::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 
 mod cache;
 mod incidents;
 mod job;
 mod recording;
-mod refusal;
-pub mod state;
 mod stuck;
 mod submission;
 mod ticket;
@@ -45,10 +46,6 @@ pub(crate) use incidents::Incidents;
 use job::QueuedItem;
 pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
 pub(crate) use recording::Ran;
-pub use refusal::Refusal;
-pub(crate) use state::Announced;
-pub use state::{Counts, Lane, PromiseFigures, WidthFigures};
-use state::{Effects, SchedulerState, StateConfig};
 pub(crate) use submission::Reservation;
 pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-pub use crate::batch::Vectors;
 use crate::engine::Engine;
 use crate::health::shared_check::SharedCheck;
 use crate::health::{CurrentPhase, DeepReport, Phase, canary};
@@ -14,11 +13,12 @@ use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
 use crate::progress::Progress;
 pub(crate) use crate::scheduler::CacheUse;
-pub use crate::scheduler::Refusal;
 use crate::scheduler::Scheduler;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::Measured;
 use clock::{Clock, Moment, unix_seconds};
+pub use scheduling::Refusal;
+pub use scheduling::batch::Vectors;
 use settings::limits::{MaxBatchTokens, MaxItemBytes};
 use settings::{DoorConfig, OptimizeFor, TokenInput, cores};
 

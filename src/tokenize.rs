@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::batch::TokenIds;
 use crate::package::ModelPackage;
 use crate::package::manifest::{Manifest, PromptName, Prompts};
+use scheduling::batch::TokenIds;
 use settings::{Normalization, SpecialTokenText};
 
 mod aside;

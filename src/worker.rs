@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::batch::cost::Times;
-use crate::batch::warm_up::WarmUpPlan;
-use crate::batch::{Priority, TokenIds};
 use crate::engine::{Engine, EngineError};
 use crate::progress::Progress;
 use crate::scheduler::{Job, JobItem, Ran, Scheduler, Work};
 use clock::Clock;
+use scheduling::batch::cost::Times;
+use scheduling::batch::warm_up::WarmUpPlan;
+use scheduling::batch::{Priority, TokenIds};
 
 pub mod pool;
 pub(crate) mod runner;

@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 use super::Incomplete;
 use super::offline::Production;
 use super::serve;
-use crate::batch::TokenIds;
 use crate::corpus::{
     CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
     on_all_cores, stream,
@@ -29,6 +28,7 @@ use crate::service::chunking::TextsToRun;
 use crate::telemetry;
 use crate::tokenize::TextTokenizer;
 use clock::RealClock;
+use scheduling::batch::TokenIds;
 use settings::{Config, HttpConfig};
 
 /// Texts, or lines, with which a part ends: what an end of the run costs at most. Enough to sort by

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
-use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{Engine, EngineInfo, Session};
 use crate::telemetry;
 use clock::{Clock, RealClock};
+use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::Config;
 
 use super::load::{Loaded, Measuring, load};

@@ -87,7 +87,6 @@ mod with_tensorrt {
     use serde_json::{Value, json};
     use tokio::signal::unix::{SignalKind, signal};
 
-    use crate::batch::Bucket;
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
@@ -96,6 +95,7 @@ mod with_tensorrt {
     use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
     use crate::telemetry;
     use clock::RealClock;
+    use scheduling::batch::Bucket;
     use settings::Config;
 
     /// What a shell gives a process that SIGINT ended.

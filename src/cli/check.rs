@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use crate::batch::plan::ROW_TOKENS;
 use crate::engine::run_canary;
 use crate::package::ModelPackage;
 use crate::package::manifest::PromptName;
 use crate::telemetry;
 use clock::{Clock, RealClock};
+use scheduling::batch::plan::ROW_TOKENS;
 use settings::{Config, EngineChoice};
 
 use super::load::{Loaded, Measuring, load};

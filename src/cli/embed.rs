@@ -8,7 +8,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::Incomplete;
 use super::offline::Production;
-use crate::batch::Vectors;
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DenseFloat, InputFile, InputFormat, InputRows,
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
@@ -18,6 +17,7 @@ use crate::package::ModelPackage;
 use crate::package::manifest::Manifest;
 use crate::service::InputType;
 use crate::telemetry;
+use scheduling::batch::Vectors;
 use settings::Config;
 use vectors::sparse::Selection;
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::batch::plan::Shapes;
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
-use crate::scheduler::Lane;
 use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 use clock::Clock;
+use scheduling::batch::plan::Shapes;
+use scheduling::state::Lane;
 use settings::limits::MaxBatchTokens;
 use settings::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
 

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use super::error::CorpusError;
 use super::{LOOK_INTERVAL, Machine};
-use crate::batch::packing::{PackedBatch, pack};
-use crate::batch::{Bucket, Priority, TokenIds};
 use crate::scheduler::{Incidents, TextRow};
 use crate::worker::panic_text;
 use crate::worker::runner::Runner;
 use clock::Moment;
+use scheduling::batch::packing::{PackedBatch, pack};
+use scheduling::batch::{Bucket, Priority, TokenIds};
 use settings::limits::COMMON_LENGTH;
 
 /// How long the threads may take to end.
@@ -257,10 +257,10 @@ fn run_all<P>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::Shapes;
     use crate::corpus::CorpusProgress;
     use crate::engine::fake::{FakeEngine, FakeScript};
     use clock::{Clock, ManualClock};
+    use scheduling::batch::plan::Shapes;
     use settings::Config;
 
     /// Lanes of which the first one has run `bucket` since now.

@@ -14,8 +14,8 @@ use super::recipe::{DenseFloat, Recipe};
 use super::terms::Terms;
 use super::texts::RowResult;
 use super::window::RowWindow;
-use crate::batch::Vectors;
 use crate::service::EmbeddedItem;
+use scheduling::batch::Vectors;
 
 mod jsonl;
 mod npy;

@@ -2,11 +2,11 @@
 
 use super::error::CorpusError;
 use super::terms::Terms;
-use crate::batch::Vectors;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::service::chunking::{ChunkBy, Chunking, Cutter};
 use crate::service::{EmbedError, InputType, OverLong, prompt};
 use crate::tokenize::{Keep, Offsets, TokenizeOptions};
+use scheduling::batch::Vectors;
 use vectors::sparse::Selection;
 
 /// How the floats of dense vectors are stored.

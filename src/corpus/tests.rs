@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::batch::plan::Shapes;
 use crate::engine::EngineError;
 use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
 use clock::RealClock;
+use scheduling::batch::plan::Shapes;
 use settings::limits::{MaxBatchTokens, WorkerStuckMs};
 
 const HIDDEN: usize = 8;

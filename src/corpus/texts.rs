@@ -10,11 +10,11 @@ use super::recipe::Recipe;
 use super::terms::Terms;
 use super::window::RowWindow;
 use super::{Maker, on_all_cores};
-use crate::batch::TokenIds;
 use crate::scheduler::{ItemRows, TextRow};
 use crate::service::chunking::{Cutter, TextsToRun};
 use crate::service::{Assembly, EmbedError, EmbeddedItem, Input};
 use crate::tokenize::{Offsets, TextTokenizer};
+use scheduling::batch::TokenIds;
 
 /// What became of a row: its vectors, or those of each of its chunks; else why it has none.
 pub(super) type RowResult = Result<Vec<EmbeddedItem>, String>;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session};
+use scheduling::batch::{Batch, Bucket, TokenIds};
 
 /// What a scripted run does instead of giving rows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use openvino::{
 };
 use parking_lot::Mutex;
 
-use crate::batch::Bucket;
-use crate::batch::plan::ROW_TOKENS;
 use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
 use crate::package::ModelPackage;
 use crate::package::canary::Comparison;
 use crate::package::manifest::{FloatType, Manifest, Outputs};
 use clock::Clock;
+use scheduling::batch::Bucket;
+use scheduling::batch::plan::ROW_TOKENS;
 use settings::{PrecisionChoice, RescueChoice};
 
 mod session;

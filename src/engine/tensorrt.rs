@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::batch::Bucket;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::places::Places;
 use crate::engine::{
@@ -16,6 +15,7 @@ use crate::package::ModelPackage;
 use crate::package::canary::Comparison;
 use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
+use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
 pub mod build;

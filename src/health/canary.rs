@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::batch::TokenIds;
 use crate::health::{CheckFailure, WorkerCheck};
 use crate::package::canary::{Comparison, compare};
 use crate::package::manifest::Manifest;
-use crate::scheduler::{ItemRows, Refusal, RunError, Scheduler};
+use crate::scheduler::{ItemRows, RunError, Scheduler};
 use clock::Clock;
+use scheduling::Refusal;
+use scheduling::batch::TokenIds;
 use vectors::dense::is_finite;
 
 /// Runs the canary on one worker, ahead of what waits, and judges what comes back.

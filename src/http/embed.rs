@@ -16,9 +16,9 @@ use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use crate::batch::Priority;
 use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
 use clock::Moment;
+use scheduling::batch::Priority;
 use settings::HttpConfig;
 use settings::limits::{MaxBodyBytes, MaxRequestTimeoutMs};
 

@@ -14,8 +14,8 @@ use super::headers::NO_STORE;
 use super::model_name;
 use super::route::{get, post};
 use super::state::AppState;
-use crate::batch::Pooling;
 use crate::service::{Refusal, Vectors};
+use scheduling::batch::Pooling;
 use settings::TruncateDefault;
 
 pub(super) mod embedding;

@@ -1,7 +1,7 @@
 //! Compares the golden numbers of a package with what an engine computed.
 
-use crate::batch::{Batch, BatchError, Bucket, TokenIds};
 use crate::package::manifest::Manifest;
+use scheduling::batch::{Batch, BatchError, Bucket, TokenIds};
 use vectors::dense::{cosine, is_finite};
 use vectors::sparse::{self, Selection};
 

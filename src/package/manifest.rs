@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::batch::Pooling;
+use scheduling::batch::Pooling;
 use settings::limits::MaxBatchTokens;
 
 pub mod plan;

@@ -13,9 +13,9 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::incidents::Counter;
-use super::state::Digest;
 use super::ticket::ItemRows;
-use crate::batch::{TokenIds, Vectors};
+use scheduling::batch::{TokenIds, Vectors};
+use scheduling::state::Digest;
 use settings::limits::CacheBytes;
 
 /// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,

@@ -7,9 +7,9 @@ use shuttle::thread::{self, JoinHandle};
 
 use super::tests::{LATER, buffers, in_row, rows_of, scheduler_of, scheduler_on};
 use super::*;
-use crate::batch::cost::CostModel;
-use crate::batch::{TokenIds, Vectors};
 use crate::locks::ordered::in_many_orders;
+use scheduling::batch::cost::CostModel;
+use scheduling::batch::{TokenIds, Vectors};
 use testing::Seeds;
 
 const WORKERS: usize = 2;

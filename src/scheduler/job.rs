@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Scheduler;
-use super::state::{Digest, ItemAnswer, Run};
 use super::ticket::{ItemRows, Pending, RunError, RunSpan};
-use crate::batch::{Bucket, Place, Priority, TokenIds, Vectors};
 use crate::engine::BatchOutput;
 use clock::Moment;
+use scheduling::batch::{Bucket, Place, Priority, TokenIds, Vectors};
+use scheduling::state::{Digest, ItemAnswer, Run};
 use vectors::dense::is_finite;
 
 /// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Scheduler;
-use crate::batch::{Bucket, TokenIds};
 use crate::engine::StageTimes;
 use crate::metrics::{BatchFigures, Metrics};
+use scheduling::batch::{Bucket, TokenIds};
 
 impl Scheduler {
     /// Records batches from now on; only the first call counts.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use super::job::QueuedItem;
-use super::state::{Announced, Digest, NewRequest, Reserved};
 use super::ticket::{CacheUse, Pending, RowsReceiver};
-use super::{Refusal, Scheduler, Ticket};
-use crate::batch::{Priority, TokenIds, Vectors};
+use super::{Scheduler, Ticket};
 use clock::Moment;
+use scheduling::Refusal;
+use scheduling::batch::{Priority, TokenIds, Vectors};
+use scheduling::state::{Announced, Digest, NewRequest, Reserved};
 
 /// The items of a request.
 #[derive(Debug)]

@@ -3,9 +3,10 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::batch::{Place, TokenIds, Vectors};
 use crate::engine::fake::RowBuffers;
 use clock::ManualClock;
+use scheduling::Refusal;
+use scheduling::batch::{Place, TokenIds, Vectors};
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 

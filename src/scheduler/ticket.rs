@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::batch::Vectors;
-use crate::batch::plan::Sequence;
 use crate::locks::Mutex;
 use crate::scheduler::Scheduler;
 use clock::Moment;
+use scheduling::batch::Vectors;
+use scheduling::batch::plan::Sequence;
 
 /// Where the rows of a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

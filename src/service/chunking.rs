@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::tokenizing::tokenize_text;
 use super::{EmbedError, Input, OverLong, Vectors};
-use crate::batch::{Bucket, TokenIds};
 use crate::tokenize::{Keep, Offsets, Span, TextTokenizer, TokenizeOptions, Tokenized};
+use scheduling::batch::{Bucket, TokenIds};
 
 mod cuts;
 mod windows;

@@ -21,9 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tokenizing::INLINE_BYTES;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
-use crate::batch::Priority;
-use crate::scheduler::{Announced, Reservation};
+use crate::scheduler::Reservation;
 use clock::Moment;
+use scheduling::batch::Priority;
+use scheduling::state::Announced;
 use settings::RaisedPriority;
 use settings::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
 

@@ -11,10 +11,10 @@ use super::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input,
     InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
-use crate::batch::Priority;
 use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
 use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
+use scheduling::batch::Priority;
 use settings::TokenInput;
 
 /// Of a token id, or a number of a row.

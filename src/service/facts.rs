@@ -12,10 +12,11 @@ use super::figures::Sample;
 use crate::health::{Phase, Status, WorkerCounts};
 use crate::metrics::{MemoryFigures, memory};
 use crate::progress::{StartStage, Step};
-use crate::scheduler::{PromiseFigures, Snapshot, WidthFigures};
+use crate::scheduler::Snapshot;
 use crate::service::ResidentModel;
 use crate::worker::tuning::choice::Measured;
 use clock::Moment;
+use scheduling::state::{PromiseFigures, WidthFigures};
 
 /// An object. `json!` would go one level deeper for each of its many fields.
 macro_rules! facts {

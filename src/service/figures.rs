@@ -92,11 +92,11 @@ fn sample(engine: &dyn Engine, clock: &dyn Clock) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Bucket;
     use crate::engine::fake::FakeEngine;
     use crate::engine::{EngineError, EngineInfo, Session};
     use clock::ManualClock;
     use parking_lot::Mutex;
+    use scheduling::batch::Bucket;
 
     /// An engine whose device answers only when the test says so.
     struct Slow {

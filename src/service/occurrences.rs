@@ -26,8 +26,8 @@ pub(super) fn occurrences(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::TokenIds;
     use crate::tokenize::Span;
+    use scheduling::batch::TokenIds;
 
     #[test]
     fn each_place_of_a_kept_id_has_its_own_weight() {

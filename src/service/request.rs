@@ -4,11 +4,12 @@ use bytestring::ByteString;
 use thiserror::Error;
 
 use super::chunking::{ChunkFault, Chunking, TextChunk};
-use crate::batch::{Priority, Vectors};
 use crate::package::manifest::PromptName;
-use crate::scheduler::{CacheUse, Refusal};
+use crate::scheduler::CacheUse;
 use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 use clock::Moment;
+use scheduling::Refusal;
+use scheduling::batch::{Priority, Vectors};
 use settings::TokenInput;
 use vectors::sparse::{Selection, SparseVector};
 

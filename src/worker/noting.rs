@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::{Batch, Bucket};
 use crate::engine::fake::FakeEngine;
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, Session};
 use clock::ManualClock;
+use scheduling::batch::{Batch, Bucket};
 
 /// The engine; its clones are the same one.
 #[derive(Clone)]

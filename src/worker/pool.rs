@@ -10,13 +10,14 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use crate::batch::cost::Times;
-use crate::batch::warm_up::WarmUpPlan;
 use crate::engine::{Engine, EngineError};
 use crate::progress::{Progress, StartStage};
-use crate::scheduler::{Lane, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
 use clock::{Clock, Moment};
+use scheduling::batch::cost::Times;
+use scheduling::batch::warm_up::WarmUpPlan;
+use scheduling::state::Lane;
 use settings::limits::Workers;
 use settings::{OnStuck, WarmUp, WatchdogConfig};
 

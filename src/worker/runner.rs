@@ -4,11 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::batch::plan::Shapes;
-use crate::batch::{Batch, Bucket, Place, Priority, TokenIds};
 use crate::engine::{EngineError, Session};
 use crate::scheduler::{Incidents, Ran, RowOrError, RunError, TextRow};
 use clock::Clock;
+use scheduling::batch::plan::Shapes;
+use scheduling::batch::{Batch, Bucket, Place, Priority, TokenIds};
 
 /// Runs batches on one session.
 pub(crate) struct Runner<'a> {

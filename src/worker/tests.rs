@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::noting::Noting;
-use crate::batch::plan::Shapes;
-use crate::batch::{Bucket, TokenIds};
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
 use clock::{ManualClock, Moment};
+use scheduling::batch::plan::Shapes;
+use scheduling::batch::{Bucket, TokenIds};
 use settings::WarmUp;
 use settings::limits::{COMMON_TIME, MaxBatchTokens, Workers};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::catch_panic;
 use super::warm_up::warm_up_batch;
-use crate::batch::Bucket;
-use crate::batch::cost::{Times, fit, keep_shortest};
-use crate::batch::plan::{ROW_TOKENS, Shapes};
 use crate::engine::{Engine, EngineError, Session};
 use clock::Clock;
+use scheduling::batch::Bucket;
+use scheduling::batch::cost::{Times, fit, keep_shortest};
+use scheduling::batch::plan::{ROW_TOKENS, Shapes};
 
 pub(crate) mod choice;
 

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Worker, WorkerEvent};
-use crate::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
-use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{EngineError, Session};
 use clock::Moment;
+use scheduling::batch::cost::{SAMPLE_RUNS, Times, keep_shortest, sample};
+use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::IDLE_RUN_MAX;
 
 /// Ids of warm-up texts: the special tokens, which every vocabulary has.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use duovec::batch::{Batch, Bucket, Place, TokenIds};
 use duovec::engine::fake::{RowBuffers, expected_dense};
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
+use scheduling::batch::{Batch, Bucket, Place, TokenIds};
 
 use crate::package::{HIDDEN, TWO_ID, VOCAB};
 use crate::support::PATIENCE;

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use clock::Moment;
-use duovec::batch::TokenIds;
 use duovec::health::DeepReport;
 use duovec::progress::StartStage;
 use futures_util::future::{FutureExt, join, join_all};
 use reqwest::Method;
+use scheduling::batch::TokenIds;
 use serde_json::{Value, json};
 use settings::HttpConfig;
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use duovec::batch::TokenIds;
 use duovec::engine::fake::expected_dense;
 use duovec::package::ModelPackage;
+use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

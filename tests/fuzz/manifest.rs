@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use duovec::batch::plan::Shapes;
 use duovec::package::manifest::Manifest;
 use duovec::package::{ModelPackage, PackageError};
 use duovec::tokenize::TextTokenizer;
 use fastrand::Rng;
+use scheduling::batch::plan::Shapes;
 use serde_json::{Map, Value, json};
 use settings::SpecialTokenText;
 use settings::limits::MaxBatchTokens;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{Bench, Loaded, warm_session};
-use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::BatchOutput;
+use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::GraphTokens;
 
 /// The kernels of both ways are the same, in the same order; what differs is a fault.

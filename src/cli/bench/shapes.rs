@@ -4,9 +4,9 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::{Bench, Loaded, full_batch, tokens_per_second, warm_session};
-use crate::batch::Bucket;
-use crate::batch::plan::Shapes;
 use crate::engine::StageTimes;
+use scheduling::batch::Bucket;
+use scheduling::batch::plan::Shapes;
 
 /// The least and the most runs of a shape, whatever the time.
 const RUNS_MIN: usize = 5;

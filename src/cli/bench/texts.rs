@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Bench, Loaded, named, tokens_per_second, warm_session};
-use crate::batch::packing::{PackedBatch, pack};
-use crate::batch::plan::Shapes;
-use crate::batch::{Batch, Bucket, TokenIds};
 use crate::engine::{Engine, EngineKind, Session};
+use scheduling::batch::packing::{PackedBatch, pack};
+use scheduling::batch::plan::Shapes;
+use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
 use settings::{Config, EngineChoice, PrecisionChoice, cores};
 

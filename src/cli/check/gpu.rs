@@ -1,12 +1,12 @@
 //! The lines of plans, libraries, driver and GPUs.
 
-use crate::batch::plan::Shapes;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::tensorrt::choose::{Target, fitting, misfit, stale, unfit};
 use crate::engine::tensorrt::ffi::{Library, Version};
 use crate::engine::tensorrt::{NO_GPU, no_plan};
 use crate::package::ModelPackage;
 use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+use scheduling::batch::plan::Shapes;
 use settings::limits::GPU_BATCH_TOKENS;
 use settings::{Config, EngineChoice};
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Chosen;
-use crate::batch::plan::Shapes;
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::metrics::{available_memory, memory};
-use crate::scheduler::Lane;
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Split, choose, splits};
 use clock::Clock;
+use scheduling::batch::plan::Shapes;
+use scheduling::state::Lane;
 use settings::limits::{
     CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
     GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
@@ -267,11 +267,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::batch::Bucket;
     use crate::engine::fake::FakeEngine;
     use crate::engine::{EngineInfo, Session};
     use crate::worker::noting::Noting;
     use clock::{ManualClock, RealClock};
+    use scheduling::batch::Bucket;
 
     /// Says how many of its kind there are.
     struct Counted {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
-use crate::batch::{Batch, Bucket, GraphInputs};
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 use crate::package::manifest::{FloatType, Outputs};
 use clock::Clock;
+use scheduling::batch::{Batch, Bucket, GraphInputs};
 
 /// The tensors of a longer row are made anew for each run: they take megabytes, and the run takes
 /// far longer.

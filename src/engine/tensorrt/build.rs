@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::batch::Bucket;
 use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::package::canary::Comparison;
@@ -14,6 +13,7 @@ use crate::package::edit::{EditError, PackageEditor};
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
 use crate::package::{ModelPackage, PackageError};
 use clock::Clock;
+use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
 use super::choose::{Target, check_fp8, misfit, rtx_capabilities, rtx_knows};

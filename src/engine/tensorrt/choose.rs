@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use crate::batch::Bucket;
 use crate::engine::cuda::CudaDevice;
 use crate::package::manifest::Manifest;
 use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
+use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
 use super::ffi::Version;

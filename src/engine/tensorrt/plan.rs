@@ -1,8 +1,8 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
-use crate::batch::plan::{ROW_TOKENS, SEVERAL_ROWS_TOKENS};
 use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
 use crate::package::manifest::{FloatType, Manifest, Outputs};
+use scheduling::batch::plan::{ROW_TOKENS, SEVERAL_ROWS_TOKENS};
 use settings::PrecisionChoice;
 
 use super::ffi;
@@ -43,7 +43,7 @@ pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static s
 
 /// Profiles for a model of this length: one for a lone row of short texts, one for batches of rows,
 /// and one for a lone row of a long text. They cover all shapes of
-/// [`Shapes::on_gpu`](crate::batch::plan::Shapes::on_gpu).
+/// [`Shapes::on_gpu`](scheduling::batch::plan::Shapes::on_gpu).
 pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
     let tokens = |count: usize| u32::try_from(count.min(max_input_tokens)).unwrap_or(u32::MAX);
     let (shared, several) = (tokens(ROW_TOKENS), tokens(SEVERAL_ROWS_TOKENS));
@@ -116,7 +116,7 @@ impl From<&PlanProfile> for ffi::Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::plan::Shapes;
+    use scheduling::batch::plan::Shapes;
     use settings::limits::MaxBatchTokens;
 
     fn shown(max_input_tokens: usize) -> Vec<String> {

@@ -7,8 +7,8 @@ use half::slice::HalfBitsSliceExt;
 
 use super::ffi::{BridgeError, Element, Elements, PlanSession, RunTimes, StagedInputs};
 use super::{Lease, fault};
-use crate::batch::{Batch, Bucket, GraphInputs, Priority};
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
+use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
 
 /// Fields are dropped in their order: the stream before its place on the device.
 pub(super) struct TensorRtSession {

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::batch::plan::Shapes;
-use crate::batch::{TokenIds, Vectors};
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::scheduler::{ItemRows, Refusal, RunError, SchedulerConfig, Submission, Ticket};
+use crate::scheduler::{ItemRows, RunError, SchedulerConfig, Submission, Ticket};
 use clock::RealClock;
+use scheduling::Refusal;
+use scheduling::batch::plan::Shapes;
+use scheduling::batch::{TokenIds, Vectors};
 use settings::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
 use testing::Seeds;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::batch::Bucket;
-use crate::batch::cost::CostModel;
+use scheduling::batch::Bucket;
+use scheduling::batch::cost::CostModel;
 use settings::OptimizeFor;
 use settings::limits::MaxBatchTokens;
 

@@ -12,18 +12,18 @@ use settings::limits::{COMMON_LENGTH, COMMON_TIME};
 
 /// The shapes of a worker, in the order in which they are run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct WarmUpPlan {
+pub struct WarmUpPlan {
     /// Before the worker is ready.
     pub first: Vec<Bucket>,
     /// Those of `first` that have not begun by then are run later; `None` waits for all.
-    pub(crate) first_time: Option<Duration>,
+    pub first_time: Option<Duration>,
     /// While the worker idles.
     pub later: Vec<Bucket>,
 }
 
 impl WarmUpPlan {
     /// The plan for `buckets`, which ascend by length and rows.
-    pub(crate) fn new(buckets: &[Bucket], choice: WarmUp) -> Self {
+    pub fn new(buckets: &[Bucket], choice: WarmUp) -> Self {
         match choice {
             WarmUp::None => Self::default(),
             WarmUp::All => Self { first: buckets.to_vec(), ..Self::default() },

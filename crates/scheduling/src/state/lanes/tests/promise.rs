@@ -3,7 +3,7 @@
 use super::closed_loop::{ClosedLoop, MEASURED, Seen};
 use super::*;
 use crate::batch::Priority;
-use crate::scheduler::state::PromiseFigures;
+use crate::state::PromiseFigures;
 
 /// Two clients of single texts beside four of bulk requests.
 fn run(cores: usize, promised_ms: Option<u64>) -> Seen {

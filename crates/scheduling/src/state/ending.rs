@@ -23,7 +23,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// A worker's batch runs for so long that it may never end. Ends what it runs and what only it
     /// could run. It is given nothing until its batch ends after all.
-    pub(crate) fn stop_stuck_worker(&mut self, now: Moment, worker: usize) {
+    pub fn stop_stuck_worker(&mut self, now: Moment, worker: usize) {
         let stuck = self.workers[worker].running.is_some();
         self.abandon_worker_items(worker);
         let state = &mut self.workers[worker];

@@ -128,7 +128,7 @@ impl Shapes {
 
     /// The shape of the fewest tokens that holds texts of these lengths, put into it in their
     /// order; `within` when no smaller one does.
-    pub(crate) fn smallest(&self, lengths: &[usize], within: Bucket) -> Bucket {
+    pub fn smallest(&self, lengths: &[usize], within: Bucket) -> Bucket {
         let holds = |shape: &Bucket| {
             let mut rows = Rows::new(*shape);
             lengths.iter().all(|&tokens| rows.put(tokens).is_some())

@@ -9,11 +9,11 @@ use settings::limits::{INTERACTIVE_ITEMS, INTERACTIVE_TOKENS};
 pub use token_ids::TokenIds;
 
 pub mod cost;
-pub(crate) mod packing;
+pub mod packing;
 pub mod plan;
 mod rows;
 mod token_ids;
-pub(crate) mod warm_up;
+pub mod warm_up;
 
 /// Which requests go first. Interactive items do; bulk items have a guaranteed share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ impl Vectors {
     }
 
     /// Whether something belongs to both.
-    pub(crate) const fn overlaps(self, other: Self) -> bool {
+    pub const fn overlaps(self, other: Self) -> bool {
         self.dense() && other.dense() || self.sparse() && other.sparse()
     }
 }
@@ -126,17 +126,16 @@ pub struct Batch {
 }
 
 /// The inputs of a graph, row-major: `[rows, length]` each, and `[rows, spans, length]`.
-#[cfg(any(test, feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 #[derive(Debug)]
-pub(crate) struct GraphInputs<'a> {
+pub struct GraphInputs<'a> {
     /// The padding id where no text is.
-    pub(crate) input_ids: &'a mut [i32],
+    pub input_ids: &'a mut [i32],
     /// Place of a token in its text, from 0; 0 where no text is.
-    pub(crate) positions: &'a mut [i32],
+    pub positions: &'a mut [i32],
     /// Which text of its row a token belongs to, from 0; -1 where no text is.
-    pub(crate) segments: &'a mut [i32],
+    pub segments: &'a mut [i32],
     /// How much each token counts in each dense vector of its row.
-    pub(crate) span_weights: &'a mut [f32],
+    pub span_weights: &'a mut [f32],
 }
 
 impl Batch {
@@ -160,7 +159,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::new`], when the first one does not fit.
-    pub(crate) fn filled(bucket: Bucket, mut items: Vec<TokenIds>) -> Result<Self, BatchError> {
+    pub fn filled(bucket: Bucket, mut items: Vec<TokenIds>) -> Result<Self, BatchError> {
         let mut room = Rows::new(bucket);
         let fitting = items.iter().take_while(|item| room.put_text(item).is_some()).count();
         items.truncate(fitting.max(1));
@@ -168,7 +167,7 @@ impl Batch {
     }
 
     /// The same for requests of which the first in order has that priority.
-    pub(crate) fn with_priority(self, priority: Priority) -> Self {
+    pub fn with_priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }
 
@@ -194,7 +193,7 @@ impl Batch {
     }
 
     /// Whether the item has a row of its own.
-    pub(crate) fn is_alone(&self, item: usize) -> bool {
+    pub fn is_alone(&self, item: usize) -> bool {
         let row = self.places[item].row;
         self.places.iter().filter(|place| place.row == row).count() == 1
     }
@@ -203,8 +202,7 @@ impl Batch {
     ///
     /// # Panics
     /// When a slice has another size than the bucket says: the session allocated it for another.
-    #[cfg(any(test, feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
-    pub(crate) fn fill(&self, pooling: Pooling, pad_token_id: u32, inputs: GraphInputs<'_>) {
+    pub fn fill(&self, pooling: Pooling, pad_token_id: u32, inputs: GraphInputs<'_>) {
         let GraphInputs { input_ids, positions, segments, span_weights } = inputs;
         let (tokens, length, spans) =
             (self.bucket.tokens(), self.bucket.length, self.bucket.spans());

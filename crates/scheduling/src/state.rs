@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::Refusal;
+use crate::Refusal;
 use crate::batch::cost::{Fit, Times};
 use crate::batch::plan::{Sequence, Shapes, WaitingItem, WaitingItems};
 use crate::batch::{Bucket, Priority, Vectors};
@@ -238,7 +238,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Takes over what was measured of a worker, for all lanes of its width.
-    pub(crate) fn measure(&mut self, worker: usize, times: Times) {
+    pub fn measure(&mut self, worker: usize, times: Times) {
         self.lanes.of_mut(worker).cost.measure(times);
         self.plan_with_cost();
     }
@@ -249,13 +249,13 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Predicted time of one run on a worker, once it rests on something that was measured.
-    pub(super) fn predict(&self, worker: usize, bucket: Bucket) -> Option<Duration> {
+    pub fn predict(&self, worker: usize, bucket: Bucket) -> Option<Duration> {
         let cost = &self.lanes.of(worker).cost;
         cost.error().map(|_| Duration::from_secs_f64(cost.predict_us(bucket) / 1e6))
     }
 
     /// Since when no worker runs anything; `None` while one does.
-    pub(super) fn quiet_since(&self) -> Option<Moment> {
+    pub fn quiet_since(&self) -> Option<Moment> {
         let runs = self.workers.iter().any(|worker| worker.running.is_some());
         (!runs).then_some(self.active)
     }
@@ -266,7 +266,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Items of one priority that wait, checks left out.
-    pub(crate) fn queue_depth_of(&self, priority: Priority) -> usize {
+    pub fn queue_depth_of(&self, priority: Priority) -> usize {
         self.waiting.len_of(priority)
     }
 
@@ -276,12 +276,12 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Longest item that can be run.
-    pub(crate) fn max_length(&self) -> usize {
+    pub fn max_length(&self) -> usize {
         self.waiting.shapes().max_length()
     }
 
     /// How many items ended how.
-    pub(crate) const fn counts(&self) -> Counts {
+    pub const fn counts(&self) -> Counts {
         self.counts
     }
 
@@ -291,12 +291,12 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Whether nothing waits, nothing runs, and nothing new is taken.
-    pub(crate) fn is_drained(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.is_empty() && self.phase != QueuePhase::Open
     }
 
     /// Whether nothing is taken or started any more. Batches may still run.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.phase == QueuePhase::Closed
     }
 

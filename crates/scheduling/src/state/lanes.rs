@@ -141,7 +141,7 @@ impl LaneTree {
 
 impl<T: Clone> SchedulerState<T> {
     /// What is known of the lanes of each width, ascending.
-    pub(crate) fn widths(&self) -> Vec<WidthFigures> {
+    pub fn widths(&self) -> Vec<WidthFigures> {
         let figures = |&Width { width, lanes, batches, ref cost }: &Width| WidthFigures {
             width,
             lanes,

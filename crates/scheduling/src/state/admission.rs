@@ -79,19 +79,20 @@ pub struct Announced<'a> {
     pub priority: Priority,
     /// Of each text, about. Of a head they are a guess, which decides only what others who say bulk
     /// are promised.
-    pub(crate) tokens: &'a [usize],
+    pub tokens: &'a [usize],
     /// When its answer must be ready.
     pub deadline: Moment,
     /// Time until its texts are tokenized. The workers run what waits meanwhile.
-    pub(crate) tokenizing: Duration,
+    pub tokenizing: Duration,
     /// Whether its texts are there. Room is reserved for them: what did not come holds nobody up.
-    pub(crate) has_come: bool,
+    pub has_come: bool,
 }
 
 /// Room for a request whose texts are being tokenized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserved {
-    pub(crate) priority: Priority,
+    /// The request's.
+    pub priority: Priority,
     /// Places in the queue.
     items: usize,
     /// Nanoseconds of the workers' time, for all of them together and without a correction.
@@ -130,7 +131,7 @@ impl Admission {
 
 impl<T: Clone> SchedulerState<T> {
     /// Time that a new item would wait before it runs, were it the last of the queue.
-    pub(crate) fn predicted_wait(&self, now: Moment) -> Duration {
+    pub fn predicted_wait(&self, now: Moment) -> Duration {
         if self.is_idle() {
             return Duration::ZERO;
         }
@@ -335,7 +336,7 @@ impl<T: Clone> SchedulerState<T> {
     /// The same on a machine that does nothing else; `None` before anything was measured. What
     /// disturbs the workers of late is left out: it may be over before the request runs. What was
     /// slower when it was measured than it is of late counts as it is of late.
-    pub(in crate::scheduler) fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
+    pub fn least_time(&self, tokens: &[usize]) -> Option<Duration> {
         let single = |&tokens: &usize| self.waiting.shapes().row(tokens);
         let longest = single(tokens.iter().max()?);
         let narrow_us = match self.cost().is_unmeasured(longest) {

@@ -9,7 +9,7 @@ use super::rows::Rows;
 
 /// A batch of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PackedBatch {
+pub struct PackedBatch {
     /// The shape that runs.
     pub bucket: Bucket,
     /// Which of the texts, in the order in which they are put into the rows.
@@ -20,7 +20,7 @@ pub(crate) struct PackedBatch {
 /// no worker ends with a long batch alone. The same lengths and shapes give the same batches.
 ///
 /// `None` when a text is longer than every shape.
-pub(crate) fn pack(lengths: &[usize], shapes: &Shapes) -> Option<Vec<PackedBatch>> {
+pub fn pack(lengths: &[usize], shapes: &Shapes) -> Option<Vec<PackedBatch>> {
     let mut left: Vec<usize> = (0..lengths.len()).collect();
     left.sort_by_key(|&text| std::cmp::Reverse(lengths[text]));
     let mut batches = Vec::new();

@@ -19,7 +19,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// A worker that found nothing to do runs this shape; it is busy until that has ended.
-    pub(crate) fn warm_up(&mut self, now: Moment, worker: usize, bucket: Bucket) {
+    pub fn warm_up(&mut self, now: Moment, worker: usize, bucket: Bucket) {
         let running = self.running_batch(now, worker, bucket, Vec::new());
         let state = &mut self.workers[worker];
         (state.idle, state.told, state.running) = (false, false, Some(running));

@@ -98,17 +98,17 @@ pub fn fit(measured: &[(Bucket, Duration)]) -> Option<Fit> {
 }
 
 /// Buckets with the time of a run.
-pub(crate) type Times = Vec<(Bucket, Duration)>;
+pub type Times = Vec<(Bucket, Duration)>;
 
 /// How often each bucket of the sample is run; the shortest time counts.
-pub(crate) const SAMPLE_RUNS: usize = 2;
+pub const SAMPLE_RUNS: usize = 2;
 /// The sample has one of each group of this many lengths, and the longest length.
 const SAMPLE_STEP: usize = 4;
 
 /// The buckets whose times determine the model: of some lengths the smallest and the largest.
 ///
 /// `buckets` ascend by length and rows, as the engine lists them.
-pub(crate) fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
+pub fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
     let of_length: Vec<&[Bucket]> = buckets.chunk_by(|a, b| a.length == b.length).collect();
     let longest = of_length.len().saturating_sub(1);
     let lengths = of_length.iter().enumerate();
@@ -121,7 +121,7 @@ pub(crate) fn sample(buckets: &[Bucket]) -> Vec<Bucket> {
 }
 
 /// Keeps the shorter of two times of each bucket: other programs only ever make a run slower.
-pub(crate) fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
+pub fn keep_shortest(best: &mut [(Bucket, Duration)], again: &[(Bucket, Duration)]) {
     for ((_, best), (_, again)) in best.iter_mut().zip(again) {
         *best = (*best).min(*again);
     }

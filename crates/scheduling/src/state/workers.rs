@@ -44,7 +44,7 @@ impl WorkerState {
 
 impl<T: Clone> SchedulerState<T> {
     /// Workers with a session, and those of them that run a batch.
-    pub(crate) fn live_and_busy(&self) -> (usize, usize) {
+    pub fn live_and_busy(&self) -> (usize, usize) {
         let live = self.workers.iter().filter(|worker| worker.live);
         let busy = live.clone().filter(|worker| worker.running.is_some());
         (live.count(), busy.count())
@@ -75,7 +75,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Counts no time for batches in which the whole process stood still, up to `now`.
-    pub(crate) fn pass_over(&mut self, now: Moment, pause: Duration) {
+    pub fn pass_over(&mut self, now: Moment, pause: Duration) {
         for running in self.workers.iter_mut().filter_map(|worker| worker.running.as_mut()) {
             running.started = now.min(running.started + pause);
         }
@@ -83,7 +83,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Workers whose batch has run for `limit` or longer, and for several times what it should take
     /// at most, and who are not known to be stuck.
-    pub(crate) fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
+    pub fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
         let is_overdue = |&worker: &usize| {
             self.workers[worker].running.as_ref().is_some_and(|run| {
                 let due =

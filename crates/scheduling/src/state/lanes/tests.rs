@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::batch::plan::Shapes;
-use crate::scheduler::state::{NewRequest, StateConfig};
+use crate::state::{NewRequest, StateConfig};
 use settings::limits::MaxBatchTokens;
 
 mod closed_loop;

@@ -6,12 +6,12 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
 use clock::Moment;
-use duovec::batch::Priority;
-use duovec::batch::cost::{CostModel, Fit};
-use duovec::batch::plan::{Shapes, WaitingItem, WaitingItems};
-use duovec::scheduler::Refusal;
-use duovec::scheduler::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};
 use fastrand::Rng;
+use scheduling::Refusal;
+use scheduling::batch::Priority;
+use scheduling::batch::cost::{CostModel, Fit};
+use scheduling::batch::plan::{Shapes, WaitingItem, WaitingItems};
+use scheduling::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};
 use settings::limits::{BULK_SHARE, MaxBatchTokens};
 
 fn shapes() -> Shapes {
