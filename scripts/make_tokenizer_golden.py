@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the token ids of the hard texts in tests/golden/xlm-r-token-ids.json anew.
+"""Writes the ids of the hard texts in crates/model/tests/golden/xlm-r-token-ids.json anew.
 
     scripts/make_tokenizer_golden.py
 
@@ -14,7 +14,7 @@ import sys
 
 from default_package import command
 
-OUT = command.ROOT / "tests/golden/xlm-r-token-ids.json"
+OUT = command.ROOT / "crates/model/tests/golden/xlm-r-token-ids.json"
 
 
 def main() -> int:

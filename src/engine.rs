@@ -8,8 +8,8 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use crate::package::canary::{Comparison, among_neighbours, compare_all};
-use crate::package::manifest::Manifest;
+use model::package::canary::{Comparison, among_neighbours, compare_all};
+use model::package::manifest::Manifest;
 use scheduling::batch::{Batch, Bucket, Place};
 use vectors::dense::make_unit;
 

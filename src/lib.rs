@@ -8,8 +8,6 @@ pub mod metrics;
 pub mod progress;
 // The model's files, the engines that run it, text to ids.
 pub mod engine;
-pub mod package;
-pub mod tokenize;
 pub mod traces;
 // Items to workers.
 pub mod scheduler;

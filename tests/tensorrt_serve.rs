@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use duovec::engine::fake::{expected_dense, expected_weights};
 use duovec::engine::tensorrt::ffi::Library;
-use duovec::package::ModelPackage;
-use duovec::package::manifest::plan::PlanFlavour;
+use model::package::ModelPackage;
+use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

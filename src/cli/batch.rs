@@ -20,14 +20,14 @@ use crate::corpus::{
     on_all_cores, stream,
 };
 use crate::http::offline::{self, Answered, Asked};
-use crate::package::ModelPackage;
-use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::TextRow;
 use crate::service::EmbeddingService;
 use crate::service::chunking::TextsToRun;
 use crate::telemetry;
-use crate::tokenize::TextTokenizer;
 use clock::RealClock;
+use model::package::ModelPackage;
+use model::package::manifest::{Manifest, PromptName};
+use model::tokenize::TextTokenizer;
 use scheduling::batch::TokenIds;
 use settings::{Config, HttpConfig};
 

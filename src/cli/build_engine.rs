@@ -91,10 +91,10 @@ mod with_tensorrt {
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
     use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
-    use crate::package::ModelPackage;
-    use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
     use crate::telemetry;
     use clock::RealClock;
+    use model::package::ModelPackage;
+    use model::package::manifest::plan::{PlanEntry, PlanFlavour};
     use scheduling::batch::Bucket;
     use settings::Config;
 

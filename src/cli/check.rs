@@ -10,10 +10,10 @@ use std::sync::Arc;
 use anyhow::bail;
 
 use crate::engine::run_canary;
-use crate::package::ModelPackage;
-use crate::package::manifest::PromptName;
 use crate::telemetry;
 use clock::{Clock, RealClock};
+use model::package::ModelPackage;
+use model::package::manifest::PromptName;
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{Config, EngineChoice};
 

@@ -13,10 +13,10 @@ use crate::corpus::{
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
     Windows,
 };
-use crate::package::ModelPackage;
-use crate::package::manifest::Manifest;
 use crate::service::InputType;
 use crate::telemetry;
+use model::package::ModelPackage;
+use model::package::manifest::Manifest;
 use scheduling::batch::Vectors;
 use settings::Config;
 use vectors::sparse::Selection;

@@ -9,11 +9,11 @@ use anyhow::Context;
 
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
-use crate::package::ModelPackage;
 use crate::progress::{Progress, StartStage};
-use crate::tokenize::TextTokenizer;
 use crate::worker::tuning::choice::{Measured, Split};
 use clock::Clock;
+use model::package::ModelPackage;
+use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
 use settings::limits::MaxBatchTokens;
@@ -223,7 +223,7 @@ impl Loader<'_> {
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
     fn tensorrt(&self, kind: EngineKind, shapes: Shapes) -> Result<Opener<'_>, EngineError> {
         use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
-        use crate::package::manifest::plan::PlanFlavour;
+        use model::package::manifest::plan::PlanFlavour;
         let (flavour, built) = match kind {
             EngineKind::TensorRt => (PlanFlavour::TensorRt, cfg!(feature = "tensorrt")),
             _ => (PlanFlavour::TensorRtRtx, cfg!(feature = "tensorrt-rtx")),

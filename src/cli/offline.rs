@@ -8,9 +8,9 @@ use crate::corpus::{
     self, CorpusError, CorpusProgress, Destination, Machine, Maker, OutputTarget, Terms, Totals,
     Window,
 };
-use crate::package::ModelPackage;
-use crate::tokenize::TextTokenizer;
 use clock::{Clock, RealClock};
+use model::package::ModelPackage;
+use model::tokenize::TextTokenizer;
 use settings::{Config, OptimizeFor};
 
 /// An output and the input that it is made from.

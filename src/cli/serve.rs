@@ -14,16 +14,16 @@ use crate::descriptors;
 use crate::health::Phase;
 use crate::http::{self, Entrance};
 use crate::metrics::memory;
-use crate::package::ModelPackage;
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
-use crate::tokenize::OpenAiEncoding;
 use crate::worker::pool::{PoolConfig, WorkerPool};
 use clock::{Clock, RealClock};
+use model::package::ModelPackage;
+use model::tokenize::OpenAiEncoding;
 use settings::Config;
 
 use super::drain::Drain;

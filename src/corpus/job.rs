@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CorpusError;
 use super::terms::Terms;
-use crate::package::digest;
+use model::package::digest;
 
 /// Of `_duovec.json`.
 pub(super) const FORMAT_VERSION: u32 = 3;

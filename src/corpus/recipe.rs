@@ -2,10 +2,10 @@
 
 use super::error::CorpusError;
 use super::terms::Terms;
-use crate::package::manifest::{Manifest, PromptName};
 use crate::service::chunking::{ChunkBy, Chunking, Cutter};
 use crate::service::{EmbedError, InputType, OverLong, prompt};
-use crate::tokenize::{Keep, Offsets, TokenizeOptions};
+use model::package::manifest::{Manifest, PromptName};
+use model::tokenize::{Keep, Offsets, TokenizeOptions};
 use scheduling::batch::Vectors;
 use vectors::sparse::Selection;
 

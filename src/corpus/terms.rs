@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::engine::EngineInfo;
-use crate::package::digest;
-use crate::package::manifest::Manifest;
+use model::package::digest;
+use model::package::manifest::Manifest;
 use settings::{Config, EngineChoice, PrecisionChoice};
 
 /// Names and values. The output says them of itself.

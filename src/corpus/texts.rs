@@ -13,7 +13,7 @@ use super::{Maker, on_all_cores};
 use crate::scheduler::{ItemRows, TextRow};
 use crate::service::chunking::{Cutter, TextsToRun};
 use crate::service::{Assembly, EmbedError, EmbeddedItem, Input};
-use crate::tokenize::{Offsets, TextTokenizer};
+use model::tokenize::{Offsets, TextTokenizer};
 use scheduling::batch::TokenIds;
 
 /// What became of a row: its vectors, or those of each of its chunks; else why it has none.

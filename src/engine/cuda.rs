@@ -10,7 +10,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use crate::package::manifest::plan::ComputeCapability;
+use model::package::manifest::plan::ComputeCapability;
 
 #[allow(
     dead_code,

@@ -15,10 +15,10 @@ use openvino::{
 use parking_lot::Mutex;
 
 use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
-use crate::package::ModelPackage;
-use crate::package::canary::Comparison;
-use crate::package::manifest::{FloatType, Manifest, Outputs};
 use clock::Clock;
+use model::package::ModelPackage;
+use model::package::canary::Comparison;
+use model::package::manifest::{FloatType, Manifest, Outputs};
 use scheduling::batch::Bucket;
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{PrecisionChoice, RescueChoice};
@@ -288,8 +288,8 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     let integers = |name| (name, ElementType::I32, 2);
     let [ids, positions, segments] = ["input_ids", "positions", "segments"].map(integers);
     let wanted_inputs = [ids, positions, segments, ("span_weights", ElementType::F32, 3)];
-    let dense = ("dense", manifest.outputs.dense.into(), 3);
-    let weights = manifest.outputs.token_weights.map(|of| ("token_weights", of.into(), 2));
+    let dense = ("dense", element_type(manifest.outputs.dense), 3);
+    let weights = manifest.outputs.token_weights.map(|of| ("token_weights", element_type(of), 2));
     check_ports("input", &wanted_inputs, &inputs)?;
     check_ports("output", &[dense].into_iter().chain(weights).collect::<Vec<_>>(), &outputs)
 }
@@ -395,12 +395,10 @@ fn one_line(error: &InferenceError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-impl From<FloatType> for ElementType {
-    fn from(element: FloatType) -> Self {
-        match element {
-            FloatType::Float32 => Self::F32,
-            FloatType::Float16 => Self::F16,
-        }
+const fn element_type(element: FloatType) -> ElementType {
+    match element {
+        FloatType::Float32 => ElementType::F32,
+        FloatType::Float16 => ElementType::F16,
     }
 }
 

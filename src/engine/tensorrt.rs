@@ -11,10 +11,10 @@ use crate::engine::places::Places;
 use crate::engine::{
     Engine, EngineError, EngineInfo, EngineKind, GpuFigures, GraphFacts, Session, run_canary,
 };
-use crate::package::ModelPackage;
-use crate::package::canary::Comparison;
-use crate::package::manifest::Manifest;
-use crate::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
+use model::package::ModelPackage;
+use model::package::canary::Comparison;
+use model::package::manifest::Manifest;
+use model::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
 use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
@@ -459,7 +459,7 @@ impl From<Bucket> for Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::package::manifest::plan::ComputeCapability;
+    use model::package::manifest::plan::ComputeCapability;
 
     #[test]
     fn equal_gpus_are_counted() {

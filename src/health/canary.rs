@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::health::{CheckFailure, WorkerCheck};
-use crate::package::canary::{Comparison, compare};
-use crate::package::manifest::Manifest;
 use crate::scheduler::{ItemRows, RunError, Scheduler};
 use clock::Clock;
+use model::package::canary::{Comparison, compare};
+use model::package::manifest::Manifest;
 use scheduling::Refusal;
 use scheduling::batch::TokenIds;
 use vectors::dense::is_finite;

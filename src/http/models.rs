@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::error::{ApiError, OK};
 use super::model_name::{PROMPTS, card, prompt_of, unknown_model};
 use super::state::AppState;
-use crate::package::manifest::PromptName;
 use crate::service::{InputType, ModelCard};
+use model::package::manifest::PromptName;
 use settings::Dialect;
 
 /// The resident model, under each of its names with a prompt too.

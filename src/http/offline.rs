@@ -9,11 +9,11 @@ use super::embed::{EMBEDDING_ROUTES, input_limits};
 use super::error::{ApiError, Code, FieldNames, OK};
 use super::payload::{self, EmbeddingRequest, Question};
 use super::reply::{self, AnswerFormat};
-use crate::package::manifest::Manifest;
 use crate::scheduler::TextRow;
 use crate::service::chunking::TextsToRun;
 use crate::service::{EmbedError, EmbedRequest, EmbeddingService, RequestHead, Vectors, assemble};
-use crate::tokenize::TextTokenizer;
+use model::package::manifest::Manifest;
+use model::tokenize::TextTokenizer;
 use scheduling::batch::Priority;
 use settings::HttpConfig;
 

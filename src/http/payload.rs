@@ -19,7 +19,7 @@ use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
     RequestHead, Vectors,
 };
-use crate::tokenize::Offsets;
+use model::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
 use vectors::sparse::Selection;
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
-use crate::tokenize::Span;
+use model::tokenize::Span;
 use vectors::dense;
 use vectors::sparse::SparseVector;
 

@@ -13,7 +13,7 @@ use super::held;
 use super::payload::{EmbeddingRequest, Question};
 use super::state::AppState;
 use crate::service::{EmbeddingService, Permit, Vectors};
-use crate::tokenize::Tokenized;
+use model::tokenize::Tokenized;
 
 /// Tokens from which writing should leave the connection's thread; about 5 ms of work.
 const MANY_TOKENS: usize = 64 * 1024;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::chunking::{RunPart, TextsToRun};
 use super::occurrences::occurrences;
 use super::{EmbedOptions, EmbedReply, EmbeddedItem, Milestones};
-use crate::package::manifest::Manifest;
 use crate::scheduler::ItemRows;
-use crate::tokenize::{Offsets, Tokenized};
+use model::package::manifest::Manifest;
+use model::tokenize::{Offsets, Tokenized};
 use vectors::dense;
 use vectors::sparse::{self, Selection};
 

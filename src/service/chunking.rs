@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::tokenizing::tokenize_text;
 use super::{EmbedError, Input, OverLong, Vectors};
-use crate::tokenize::{Keep, Offsets, Span, TextTokenizer, TokenizeOptions, Tokenized};
+use model::tokenize::{Keep, Offsets, Span, TextTokenizer, TokenizeOptions, Tokenized};
 use scheduling::batch::{Bucket, TokenIds};
 
 mod cuts;

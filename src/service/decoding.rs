@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::door::Permit;
 use super::tokenizing::{PART_BYTES, split};
 use super::{EmbedError, EmbedOptions, EmbedRequest, EmbeddingService, Input};
-use crate::tokenize::{OpenAiEncoding, SpecialPieces};
+use model::tokenize::{OpenAiEncoding, SpecialPieces};
 use settings::TokenInput;
 
 /// Gives the text of an item's ids. It is told the item's place in the request, for errors.

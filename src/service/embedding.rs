@@ -11,9 +11,9 @@ use super::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input,
     InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
-use crate::package::manifest::{Manifest, PromptName};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
-use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
+use model::package::manifest::{Manifest, PromptName};
+use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 use scheduling::batch::Priority;
 use settings::TokenInput;
 

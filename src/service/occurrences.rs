@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Occurrence;
-use crate::tokenize::Tokenized;
+use model::tokenize::Tokenized;
 use vectors::sparse::SparseVector;
 
 /// Those of `tokens` whose ids are in `kept`, in the text's order. `weights` are those of all
@@ -26,7 +26,7 @@ pub(super) fn occurrences(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenize::Span;
+    use model::tokenize::Span;
     use scheduling::batch::TokenIds;
 
     #[test]

@@ -4,8 +4,8 @@ use super::chunking::TextsToRun;
 use super::embedding::{check_lengths, cutter};
 use super::tokenizing::tokenize_one;
 use super::{EmbedError, EmbedRequest, EmbeddingService};
-use crate::package::manifest::Manifest;
-use crate::tokenize::{Keep, TextTokenizer, TokenizeOptions, Tokenized};
+use model::package::manifest::Manifest;
+use model::tokenize::{Keep, TextTokenizer, TokenizeOptions, Tokenized};
 
 impl EmbeddingService {
     /// Token ids of every input of a request, or of its chunks, in order, on the calling thread.

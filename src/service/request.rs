@@ -4,10 +4,10 @@ use bytestring::ByteString;
 use thiserror::Error;
 
 use super::chunking::{ChunkFault, Chunking, TextChunk};
-use crate::package::manifest::PromptName;
 use crate::scheduler::CacheUse;
-use crate::tokenize::{Offsets, OpenAiEncoding, Span};
 use clock::Moment;
+use model::package::manifest::PromptName;
+use model::tokenize::{Offsets, OpenAiEncoding, Span};
 use scheduling::Refusal;
 use scheduling::batch::{Priority, Vectors};
 use settings::TokenInput;

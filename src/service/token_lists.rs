@@ -3,7 +3,7 @@
 use super::door::Permit;
 use super::tokenizing::{self, INLINE_BYTES, PART_BYTES, split};
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, RequestHead};
-use crate::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
+use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 
 /// Bytes that a token holds until its answer is written: its id and its place.
 const HELD_BYTES: u64 = (size_of::<u32>() + size_of::<Span>()) as u64;

@@ -9,8 +9,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::chunking::{Cutter, TextsToRun};
 use super::compute::ComputePool;
 use super::{EmbedError, Input, ResidentModel};
-use crate::tokenize::{TextTokenizer, TokenizeError, TokenizeOptions, Tokenized};
 use clock::Clock;
+use model::tokenize::{TextTokenizer, TokenizeError, TokenizeOptions, Tokenized};
 
 /// Texts of up to this many bytes together are tokenized where they arrive, about 1 ms; handing
 /// them to another thread would cost more than it spares the other connections.

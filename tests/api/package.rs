@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use duovec::engine::fake::expected_dense;
-use duovec::package::ModelPackage;
+use model::package::ModelPackage;
 use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

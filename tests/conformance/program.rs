@@ -9,9 +9,9 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use duovec::package::ModelPackage;
-use duovec::package::manifest::PromptName;
-use duovec::tokenize::TextTokenizer;
+use model::package::ModelPackage;
+use model::package::manifest::PromptName;
+use model::tokenize::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use settings::{Normalization, SpecialTokenText};

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use duovec::package::manifest::Manifest;
-use duovec::package::{ModelPackage, PackageError};
-use duovec::tokenize::TextTokenizer;
 use fastrand::Rng;
+use model::package::manifest::Manifest;
+use model::package::{ModelPackage, PackageError};
+use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use serde_json::{Map, Value, json};
 use settings::SpecialTokenText;

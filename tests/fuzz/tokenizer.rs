@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use duovec::package::ModelPackage;
-use duovec::tokenize::{Keep, Offsets, TextTokenizer, TokenizeOptions};
 use fastrand::Rng;
+use model::package::ModelPackage;
+use model::tokenize::{Keep, Offsets, TextTokenizer, TokenizeOptions};
 use serde_json::{Value, json};
 use settings::{Normalization, SpecialTokenText};
 use sha2::{Digest, Sha256};

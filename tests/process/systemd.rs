@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use duovec::package::ModelPackage;
+use model::package::ModelPackage;
 
 use super::support::{Server, duovec, limited, tiny};
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use duovec::package::manifest::plan::PlanFlavour;
+use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

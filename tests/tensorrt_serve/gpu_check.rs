@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use duovec::package::manifest::plan::PlanFlavour;
+use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 
 use super::support::{Server, client, run};

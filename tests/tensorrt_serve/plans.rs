@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use duovec::package::edit::PackageEditor;
-use duovec::package::manifest::plan::PlanFlavour;
+use model::package::edit::PackageEditor;
+use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 

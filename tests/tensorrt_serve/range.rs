@@ -1,6 +1,6 @@
 //! TensorRT 10 beside 11, CUDA 12 beside 13.
 
-use duovec::package::manifest::plan::PlanFlavour;
+use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 
 use crate::support::{client, run};

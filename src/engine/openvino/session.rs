@@ -8,8 +8,8 @@ use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
-use crate::package::manifest::{FloatType, Outputs};
 use clock::Clock;
+use model::package::manifest::{FloatType, Outputs};
 use scheduling::batch::{Batch, Bucket, GraphInputs};
 
 /// The tensors of a longer row are made anew for each run: they take megabytes, and the run takes

@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::package::canary::Comparison;
-use crate::package::edit::{EditError, PackageEditor};
-use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
-use crate::package::{ModelPackage, PackageError};
 use clock::Clock;
+use model::package::canary::Comparison;
+use model::package::edit::{EditError, PackageEditor};
+use model::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour, PlanProfile};
+use model::package::{ModelPackage, PackageError};
 use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 

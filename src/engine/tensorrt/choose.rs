@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use crate::engine::cuda::CudaDevice;
-use crate::package::manifest::Manifest;
-use crate::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
+use model::package::manifest::Manifest;
+use model::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
 use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
@@ -250,7 +250,7 @@ fn lacks_fp8(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::package::ModelPackage;
+    use model::package::ModelPackage;
     use serde_json::json;
     use std::path::Path;
 

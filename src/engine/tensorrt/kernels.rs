@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::choose::Target;
 use crate::engine::cuda::{Cuda, CudaDevice};
-use crate::package::digest;
-use crate::package::edit::{kernels_name, write_kernels};
-use crate::package::manifest::plan::{PlanEntry, PlanFlavour};
+use model::package::digest;
+use model::package::edit::{kernels_name, write_kernels};
+use model::package::manifest::plan::{PlanEntry, PlanFlavour};
 
 /// How every file of kernels begins.
 const HEADER: &str = "duovec kernels 1";

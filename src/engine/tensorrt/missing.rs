@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::engine::EngineError;
 use crate::engine::cuda::CudaDevice;
-use crate::package::ModelPackage;
-use crate::package::edit::PackageEditor;
-use crate::package::manifest::plan::PlanFlavour;
 use clock::Clock;
+use model::package::ModelPackage;
+use model::package::edit::PackageEditor;
+use model::package::manifest::plan::PlanFlavour;
 
 use super::build::{BuildError, BuildOptions, build};
 use super::ffi::{Library, Observer};

@@ -1,7 +1,7 @@
 //! Plans: the profiles they are built with, and between manifest and bridge. Pure.
 
-use crate::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
-use crate::package::manifest::{FloatType, Manifest, Outputs};
+use model::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
+use model::package::manifest::{FloatType, Manifest, Outputs};
 use scheduling::batch::plan::{ROW_TOKENS, SEVERAL_ROWS_TOKENS};
 use settings::PrecisionChoice;
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::http::api_page::check_table;
 use crate::service::{EmbedError, InputType};
-use crate::tokenize::OpenAiEncoding;
+use model::tokenize::OpenAiEncoding;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
     let error = ApiError::from_embed(error, Duration::from_secs(3), FieldNames::default());

@@ -11,7 +11,7 @@ use super::input;
 use super::words::{LONGEST_WORD, WHOLE_NUMBER, scalar};
 use crate::http::error::{ApiError, Code};
 use crate::service::chunking::{ChunkBy, Chunking};
-use crate::tokenize::Span;
+use model::tokenize::Span;
 use settings::limits::MaxItems;
 
 /// What the field takes.

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::{Body, EmbeddingRequest, InputLimits, Question};
 use crate::http::error::{ApiError, Code};
-use crate::package::ModelPackage;
 use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, ServiceOptions, Vectors};
 use clock::{Moment, RealClock};
+use model::package::ModelPackage;
 use settings::limits::{MaxItemBytes, MaxItems};
 use settings::{DoorConfig, HttpConfig, TokenInput};
 use testing::{damage, pick, run_for};

@@ -58,7 +58,7 @@ mod tests {
     use crate::http::reply::{Resident, write};
     use crate::service::chunking::TextChunk;
     use crate::service::{Milestones, Occurrence, Vectors};
-    use crate::tokenize::Span;
+    use model::tokenize::Span;
     use proptest::prelude::*;
     use vectors::sparse::SparseVector;
 

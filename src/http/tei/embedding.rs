@@ -10,7 +10,7 @@ use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
     OverLong, RequestHead, Vectors,
 };
-use crate::tokenize::Offsets;
+use model::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
 use vectors::sparse::{Selection, SparseVector};
 

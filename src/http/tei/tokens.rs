@@ -15,7 +15,7 @@ use crate::http::payload::{Body, USE, Use, input, scalar};
 use crate::http::route::post;
 use crate::http::state::AppState;
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
-use crate::tokenize::{SpecialPieces, Tokenized};
+use model::tokenize::{SpecialPieces, Tokenized};
 
 /// The body of a request to `/tokenize`.
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,7 @@ use icu_segmenter::SentenceSegmenter;
 use icu_segmenter::options::SentenceBreakInvariantOptions;
 
 use super::{ChunkBy, ChunkFault};
-use crate::tokenize::Span;
+use model::tokenize::Span;
 
 /// A chunk of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

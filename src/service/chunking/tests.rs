@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::package::ModelPackage;
+use model::package::ModelPackage;
 use settings::SpecialTokenText;
 
 /// Eight tokens for a text, so that windows are short, and one dense vector in a row of 8.

@@ -1,13 +1,13 @@
 //! The real package's tokenizer against sentencepiece's own library.
 //!
-//! `tests/golden/xlm-r-token-ids.json` comes from `scripts/make_tokenizer_golden.py`.
+//! `golden/xlm-r-token-ids.json` comes from `scripts/make_tokenizer_golden.py`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use duovec::package::ModelPackage;
-use duovec::tokenize::TextTokenizer;
+use model::package::ModelPackage;
+use model::tokenize::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use settings::SpecialTokenText;
@@ -37,7 +37,7 @@ fn golden() -> Vec<Row> {
 
 fn package() -> ModelPackage {
     let default =
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("engines/multilingual-e5-small");
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../engines/multilingual-e5-small");
     let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
     ModelPackage::open(&directory).expect("the default package is there: run scripts/test.sh")
 }

@@ -40,7 +40,7 @@ impl Comparison {
 /// for each of the canary's tokens (none for a model without a sparse head).
 ///
 /// Numbers that are not finite never pass.
-pub(crate) fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
+pub fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
     let canary = &manifest.canary;
     let dense_cosine = cosine(dense, &canary.dense);
     let sparse_error = match &manifest.sparse {
@@ -65,7 +65,7 @@ pub(crate) fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Co
 ///
 /// # Errors
 /// When the canary does not fit a row of the bucket.
-pub(crate) fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, BatchError> {
+pub fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, BatchError> {
     let ids = &manifest.canary.token_ids;
     let canary = TokenIds::new(ids);
     // The other text is shorter each time, and in front of the canary every second time: so no two
@@ -82,7 +82,7 @@ pub(crate) fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Ba
 
 /// Compares all canaries of a batch that [`among_neighbours`] made. `rows_of` gives the dense row
 /// and the token weights of an item.
-pub(crate) fn compare_all(
+pub fn compare_all(
     manifest: &Manifest,
     batch: &Batch,
     rows_of: impl Fn(usize) -> (Vec<f32>, Vec<f32>),

@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 /// Bytes read at once.
 const READ_BUFFER_BYTES: usize = 1 << 20;
 
-/// That of a file from its place on, which is never in memory as a whole.
-pub(crate) fn of_file(file: &mut File) -> io::Result<String> {
+/// The digest of a file from its place on, which is never in memory as a whole.
+pub fn of_file(file: &mut File) -> io::Result<String> {
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; READ_BUFFER_BYTES]);
     loop {
         match file.read(&mut buffer)? {
@@ -19,10 +19,12 @@ pub(crate) fn of_file(file: &mut File) -> io::Result<String> {
     }
 }
 
-pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+/// The digest of `bytes`.
+pub fn of_bytes(bytes: &[u8]) -> String {
     in_hexadecimal(Sha256::new_with_prefix(bytes))
 }
 
-pub(crate) fn in_hexadecimal(hasher: Sha256) -> String {
+/// The digest of what `hasher` was given.
+pub fn in_hexadecimal(hasher: Sha256) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -24,6 +24,8 @@ const PLAN_ENDING: &str = ".plan";
 const KERNELS_ENDING: &str = ".kernels";
 /// Hexadecimal digits of the digest in a plan's name.
 const DIGEST_IN_NAME: usize = 16;
+/// The name in the log, which operators filter by: part of the server's, whatever the crate's is.
+const LOG_TARGET: &str = "duovec::package::edit";
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 22;
 
@@ -81,7 +83,9 @@ impl PackageEditor {
     /// Those of reading the directory and of removing files.
     pub fn wait(directory: &Path) -> Result<Self, EditError> {
         match Self::open(directory) {
-            Err(error @ EditError::Locked(_)) => tracing::info!("{error}; waiting for its end"),
+            Err(error @ EditError::Locked(_)) => {
+                tracing::info!(target: LOG_TARGET, "{error}; waiting for its end");
+            }
             opened => return opened,
         }
         let read = |source| EditError::Read { path: directory.to_owned(), source };
@@ -118,7 +122,7 @@ impl PackageEditor {
         };
         if let Err(error) = self.remove_files(unlisted) {
             // The package is complete; the next change tries again.
-            tracing::warn!("an old plan could not be removed: {error}");
+            tracing::warn!(target: LOG_TARGET, "an old plan could not be removed: {error}");
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 use serde_json::json;
 
 fn tiny() -> (PathBuf, Manifest) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
     let package = ModelPackage::open(&directory).expect("the fixture is whole");
     (package.tokenizer_path(), package.manifest().clone())
 }

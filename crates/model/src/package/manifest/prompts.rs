@@ -14,7 +14,7 @@ pub struct Prompts {
 
 impl Prompts {
     /// What is put in front; `None` when the model has no such prompt.
-    pub(crate) fn text(&self, name: PromptName) -> Option<&str> {
+    pub fn text(&self, name: PromptName) -> Option<&str> {
         match name {
             PromptName::Query => self.query.as_deref(),
             PromptName::Passage => self.passage.as_deref(),
@@ -31,10 +31,10 @@ pub enum PromptName {
 }
 
 impl PromptName {
-    pub(crate) const ALL: [Self; 2] = [Self::Query, Self::Passage];
+    pub const ALL: [Self; 2] = [Self::Query, Self::Passage];
 
     /// The word of the setting and of answers.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Query => "query",
             Self::Passage => "passage",

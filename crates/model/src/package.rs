@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 pub mod canary;
-pub(crate) mod digest;
+pub mod digest;
 pub mod edit;
 pub mod manifest;
 

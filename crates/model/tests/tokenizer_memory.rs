@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::env;
 use std::path::PathBuf;
 
-use duovec::package::ModelPackage;
-use duovec::package::manifest::PromptName;
-use duovec::tokenize::{TextTokenizer, TokenizeError};
+use model::package::ModelPackage;
+use model::package::manifest::PromptName;
+use model::tokenize::{TextTokenizer, TokenizeError};
 use settings::{Normalization, SpecialTokenText};
 
 /// Bytes of each text: so many that what a text of any length needs does not count.
@@ -79,7 +79,7 @@ fn text_of(repeated: &str) -> String {
 
 fn tokenizer(normalization: Normalization) -> TextTokenizer {
     let default =
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("engines/multilingual-e5-small");
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../engines/multilingual-e5-small");
     let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
     let package = ModelPackage::open(&directory).expect("it is there: run scripts/test.sh");
     TextTokenizer::open(&package, SpecialTokenText::Special, Some(normalization))

@@ -5,8 +5,10 @@ use super::{META, TextTokenizer, TokenizeError, TokenizerKind};
 
 /// What becomes of special tokens such as `</s>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpecialPieces {
+pub enum SpecialPieces {
+    /// They are no part of the text.
     LeaveOut,
+    /// They stand in the text as they are written.
     Keep,
 }
 
@@ -16,11 +18,7 @@ impl TextTokenizer {
     ///
     /// # Errors
     /// `Text` when the tokenizer itself fails.
-    pub(crate) fn text(
-        &self,
-        ids: &[u32],
-        special: SpecialPieces,
-    ) -> Result<String, TokenizeError> {
+    pub fn text(&self, ids: &[u32], special: SpecialPieces) -> Result<String, TokenizeError> {
         let own = match &self.kind {
             TokenizerKind::XlmR(own) => own,
             TokenizerKind::Library(library) => {
@@ -49,7 +47,7 @@ mod tests {
 
     #[test]
     fn texts_are_those_of_the_crate() {
-        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
         let package = ModelPackage::open(&tiny).expect("the fixture is whole");
         let path = package.tokenizer_path();
         let reference = tokenizers::Tokenizer::from_file(path).expect("the crate reads it");

@@ -6,14 +6,16 @@ use settings::TokenInput;
 
 /// A tokenizer of OpenAI's models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpenAiEncoding {
+pub enum OpenAiEncoding {
+    /// That of GPT-4 and of `text-embedding-3`.
     Cl100kBase,
+    /// That of GPT-4o.
     O200kBase,
 }
 
 impl OpenAiEncoding {
     /// The one that `input` names.
-    pub(crate) const fn of(input: TokenInput) -> Option<Self> {
+    pub const fn of(input: TokenInput) -> Option<Self> {
         match input {
             TokenInput::Reject | TokenInput::Model => None,
             TokenInput::Cl100kBase => Some(Self::Cl100kBase),
@@ -22,7 +24,7 @@ impl OpenAiEncoding {
     }
 
     /// The word for it.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Cl100kBase => TokenInput::Cl100kBase.name(),
             Self::O200kBase => TokenInput::O200kBase.name(),
@@ -30,7 +32,7 @@ impl OpenAiEncoding {
     }
 
     /// Reads the vocabulary, once for the process; else the first request waits for it.
-    pub(crate) fn load(self) {
+    pub fn load(self) {
         let _ = self.vocabulary();
     }
 
@@ -39,7 +41,7 @@ impl OpenAiEncoding {
     ///
     /// # Errors
     /// The position of the first id that it does not have.
-    pub(crate) fn decode(self, ids: &[u32]) -> Result<String, usize> {
+    pub fn decode(self, ids: &[u32]) -> Result<String, usize> {
         match self.vocabulary().decode_bytes(ids) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(unknown) => {

@@ -25,11 +25,11 @@ mod span;
 mod unigram;
 mod xlm_r;
 
-pub(crate) use decode::SpecialPieces;
+pub use decode::SpecialPieces;
 use file::TokenizerFile;
 use found::{FoundIds, WantedPoll};
 use library::LibraryTokenizer;
-pub(crate) use openai::OpenAiEncoding;
+pub use openai::OpenAiEncoding;
 pub use span::Span;
 use xlm_r::XlmR;
 
@@ -100,7 +100,7 @@ pub enum Offsets {
 
 impl Tokenized {
     /// Whether the item had more tokens than the model takes.
-    pub(crate) fn is_truncated(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.full_count > self.ids.len()
     }
 }
@@ -233,7 +233,7 @@ impl TextTokenizer {
     }
 
     /// Takes ids as they are; special tokens are added when absent.
-    pub(crate) fn wrap(&self, ids: &[u32], keep: Keep) -> Tokenized {
+    pub fn wrap(&self, ids: &[u32], keep: Keep) -> Tokenized {
         let [first, last] = self.around;
         let mut wrapped = Vec::with_capacity(ids.len() + 2);
         if ids.first() != Some(&first) {
