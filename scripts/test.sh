@@ -50,7 +50,7 @@ check_style() {
     "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
-# check_lints: of the crate with fewer features than its tests have. Only modules of the crate
+# check_lints: of the server with fewer features than its tests have. Only modules of the server
 # depend on features, so the tests of tests/ were checked already; one of them is here because of
 # the dependencies, which without tests would have other features and be checked once more.
 check_lints() {
@@ -103,7 +103,7 @@ step "fetch TensorRT's headers and libraries" ensure_tensorrt
 beside "python and shell: style" check_style
 beside "python: package scripts" nice -n 10 \
     "$PYTHON" -m pytest -q scripts/tests
-step "rust: format" cargo fmt --check
+step "rust: format" cargo fmt --all --check
 
 if [ -n "$QUICK" ]; then
     step "rust: build the tests" build_tests

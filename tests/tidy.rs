@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/crates.rs"]
+mod crates;
 #[path = "tidy/http_layers.rs"]
 mod http_layers;
 
-/// Modules by layer, lowest first. A module uses modules of lower layers and its own folder only.
+/// Modules of `src` by layer, lowest first. A module uses modules of lower layers and its own
+/// folder only. The compiler holds the layers of `crates`.
 const LAYERS: &[&[&str]] = &[
-    &["config", "clock", "metrics", "locks"],
-    &["limits", "progress"],
-    &["batch", "sparse", "dense"],
-    &["package", "traces"],
-    &["engine", "tokenize"],
+    &["locks", "metrics", "progress"],
+    &["engine", "traces"],
     &["scheduler"],
     &["worker", "health"],
     &["service"],
@@ -23,8 +23,8 @@ const LAYERS: &[&[&str]] = &[
     &["lib", "main"],
 ];
 
-/// Modules that do no I/O, start no thread, read no clock and cannot block.
-const PURE: &[&str] = &["batch", "sparse", "dense", "scheduler/state", "worker/tuning/choice"];
+/// Modules and crates that do no I/O, start no thread, read no clock and cannot block.
+const PURE: &[&str] = &["scheduling", "vectors", "worker/tuning/choice"];
 
 const MAX_FILE_LINES: usize = 500;
 const MAX_LINE_CHARS: usize = 100;
@@ -32,26 +32,29 @@ const MAX_LINE_CHARS: usize = 100;
 struct Source {
     /// Relative to the repository, with `/`.
     path: String,
+    /// `engine/fake` of `src/engine/fake.rs`, `model/package` of `crates/model/src/package.rs`.
+    module: String,
     text: String,
 }
 
 impl Source {
-    /// `src/engine/fake.rs` → `engine/fake`.
-    fn module(&self) -> &str {
-        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
-        path.strip_suffix(".rs").unwrap_or(path)
+    fn new(path: String, text: String) -> Self {
+        let module = path.strip_suffix(".rs").unwrap_or(&path);
+        let module = module.strip_prefix("src/").or(module.strip_prefix("crates/"));
+        let module = module.unwrap_or(&path).replace("/src/", "/");
+        Self { path, module, text }
     }
 
     /// `engine/fake` → `engine`.
     fn top_module(&self) -> &str {
-        self.module().split('/').next().unwrap_or_default()
+        self.module.split('/').next().unwrap_or_default()
     }
 
     /// Modules with files of their own that are compiled for tests only.
     fn test_modules(&self) -> impl Iterator<Item = String> {
-        let folder = match self.module() {
-            "lib" => String::new(),
-            module => format!("{module}/"),
+        let folder = match self.module.strip_suffix("lib") {
+            Some(root) if self.path.ends_with("/lib.rs") => root.to_owned(),
+            _ => format!("{}/", self.module),
         };
         let lines = self.text.lines().zip(self.text.lines().skip(1));
         let declared = lines.filter(|(first, _)| *first == "#[cfg(test)]");
@@ -92,10 +95,8 @@ fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
                 folders.push(path);
             } else if endings.contains(&ending) {
                 let relative = path.strip_prefix(root()).expect("it is below the root");
-                found.push(Source {
-                    path: relative.to_string_lossy().replace('\\', "/"),
-                    text: fs::read_to_string(&path).expect("a source is UTF-8"),
-                });
+                let text = fs::read_to_string(&path).expect("a source is UTF-8");
+                found.push(Source::new(relative.to_string_lossy().replace('\\', "/"), text));
             }
         }
     }
@@ -104,20 +105,29 @@ fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
     found
 }
 
+/// The sources of all crates, with their unit tests.
+fn crate_sources() -> Vec<Source> {
+    let mut all = sources("src", &["rs"]);
+    all.extend(sources("crates", &["rs"]).into_iter().filter(|one| one.path.contains("/src/")));
+    all
+}
+
 /// What the server is made of: files of test modules are left out.
 fn rust_sources() -> Vec<Source> {
-    let mut all = sources("src", &["rs"]);
+    let mut all = crate_sources();
+    all.retain(|source| source.top_module() != "testing");
     let tests: Vec<String> = all.iter().flat_map(Source::test_modules).collect();
     let is_test = |module: &str| {
         let within = |test: &String| module.strip_prefix(test.as_str());
         tests.iter().filter_map(within).any(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    all.retain(|source| !is_test(source.module()));
+    all.retain(|source| !is_test(&source.module));
     all
 }
 
 fn everything() -> Vec<Source> {
     let mut all = sources("src", &["rs"]);
+    all.extend(sources("crates", &["rs"]));
     all.extend(sources("tests", &["rs", "py"]));
     all.extend(sources("scripts", &["py", "sh"]));
     all.extend(sources("cpp", &["h", "cc"]));
@@ -132,7 +142,7 @@ fn assert_none(problems: &[String]) {
 fn uses(words: &[&str], allowed: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for source in rust_sources() {
-        if allowed.iter().any(|module| source.module() == *module) {
+        if allowed.iter().any(|module| source.module == *module) {
             continue;
         }
         for (number, line) in source.code() {
@@ -148,7 +158,7 @@ fn uses(words: &[&str], allowed: &[&str]) -> Vec<String> {
 fn modules_use_lower_layers_only() {
     let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
     let mut problems = Vec::new();
-    for source in rust_sources() {
+    for source in rust_sources().iter().filter(|source| source.path.starts_with("src/")) {
         let own = source.top_module();
         let Some(own_layer) = layer(own) else {
             problems.push(format!("{}: the module has no layer in tests/tidy.rs", source.path));
@@ -202,7 +212,7 @@ fn pure_modules_touch_nothing_outside() {
     let mut problems = Vec::new();
     for source in rust_sources() {
         let pure = PURE.iter().any(|module| {
-            source.module() == *module || source.module().starts_with(&format!("{module}/"))
+            source.module == *module || source.module.starts_with(&format!("{module}/"))
         });
         if !pure {
             continue;
@@ -223,23 +233,23 @@ fn unsafe_code_is_only_where_it_is_allowed() {
 
 #[test]
 fn the_environment_is_read_in_one_place() {
-    assert_none(&uses(&["env::var", "env::vars", "env::set_var"], &["config/raw"]));
+    assert_none(&uses(&["env::var", "env::vars", "env::set_var"], &["settings/raw"]));
 }
 
 #[test]
 fn time_is_read_in_one_place() {
-    assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], &["clock"]));
+    assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], &["clock/lib"]));
 }
 
 /// Nothing is decided by the clock that people set: it may jump. Durations and deadlines are of the
 /// monotonic clock; the other one is told to clients and stamps spans, never compared.
 #[test]
 fn the_clock_on_the_wall_is_only_told() {
-    assert_none(&uses(&["SystemTime", "UNIX_EPOCH"], &["clock", "traces"]));
-    let mut found = uses(&["unix_seconds("], &["clock"]);
+    assert_none(&uses(&["SystemTime", "UNIX_EPOCH"], &["clock/lib", "traces"]));
+    let mut found = uses(&["unix_seconds("], &["clock/lib"]);
     found.retain(|place| !place.starts_with("src/service.rs:"));
     assert_none(&found);
-    let service = rust_sources().into_iter().find(|source| source.module() == "service");
+    let service = rust_sources().into_iter().find(|source| source.module == "service");
     let service = service.expect("it is there");
     let told = service.code().filter(|(_, line)| line.contains("created_unix_s")).count();
     assert_eq!(told, 3, "the field, its value, and where it is handed to clients");
@@ -268,6 +278,7 @@ fn only_the_http_side_names_actix() {
 fn every_promise_has_its_tests() {
     let text = fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
     let mut all = sources("src", &["rs"]);
+    all.extend(sources("crates", &["rs"]));
     all.extend(sources("tests", &["rs", "py"]));
     all.extend(sources("scripts", &["py"]));
     let exists = |name: &str| {
@@ -337,7 +348,7 @@ fn every_source_says_what_it_is_for() {
 #[test]
 fn every_type_has_a_name_of_its_own() {
     let border = ["src/engine/tensorrt/ffi.rs", "src/engine.rs", "src/engine/cuda.rs"];
-    let mut all = sources("src", &["rs"]);
+    let mut all = crate_sources();
     all.extend(sources("cpp", &["h", "cc"]));
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for source in all.iter().filter(|source| !border.contains(&source.path.as_str())) {
@@ -410,27 +421,6 @@ fn nothing_is_left_unfinished_or_ignored() {
             if let Some(word) = words.iter().find(|word| line.contains(word.as_str())) {
                 problems.push(format!("{}:{}: {word}", source.path, index + 1));
             }
-        }
-    }
-    assert_none(&problems);
-}
-
-#[test]
-fn every_dependency_has_its_reason() {
-    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest is there");
-    let mut inside = false;
-    let mut reason = false;
-    let mut problems = Vec::new();
-    for line in text.lines() {
-        if line.starts_with('[') {
-            inside = line.contains("dependencies]");
-            reason = false;
-        } else if inside && line.starts_with('#') {
-            reason = true;
-        } else if line.trim().is_empty() {
-            reason = false;
-        } else if inside && !reason {
-            problems.push(format!("Cargo.toml: no reason for {line}"));
         }
     }
     assert_none(&problems);

@@ -3,12 +3,12 @@
 # How test.sh and test_tensorrt.sh build the tests, so that what the first has built the other finds
 # built. Sourced after steps.sh.
 
-# One set of features for everything that runs: for another set the crate is compiled once more, and
+# One set of features for everything that runs: for another set the server is compiled once more, and
 # with other features of proc-macro2 nearly every dependency.
 FEATURES=(--features "tensorrt,tensorrt-rtx")
 
-# build_tests: all of them, and the binary that they drive, in BINARY; the names and paths of their
-# programs in PROGRAMS. A build of the binary alone would compile most dependencies once more:
+# build_tests: those of all crates, and the binary that they drive, in BINARY; the names and paths of
+# their programs in PROGRAMS, where the unit tests have the name of their crate. A build of the binary alone would compile most dependencies once more:
 # without those of the tests they have other features.
 build_tests() {
     BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/debug/duovec"
@@ -19,9 +19,7 @@ import json, sys
 for line in sys.stdin:
     built = json.loads(line)
     if built.get("executable") and built["profile"]["test"]:
-        target = built["target"]
-        name = target["name"] if target["kind"] == ["test"] else target["kind"][0]
-        print(name, built["executable"])')
+        print(built["target"]["name"], built["executable"])')
 }
 
 # program_of NAME: the path of a test's program.

@@ -31,7 +31,7 @@ LICENCE_FILES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "UNLICENSE*")
 
 
 def crates() -> list[dict[str, Any]]:
-    """What `cargo metadata` says of each crate that is in the binary, the program's own first."""
+    """What `cargo metadata` says of the program, then of each crate of others in the binary."""
     host = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
     [platform] = [line.split()[1] for line in host.splitlines() if line.startswith("host:")]
     command = ["cargo", "metadata", "--locked", "--format-version", "1"]
@@ -42,7 +42,8 @@ def crates() -> list[dict[str, Any]]:
     start = metadata["resolve"]["root"]
     order = list(reached(nodes, start))
     packages = {package["id"]: package for package in metadata["packages"]}
-    return [packages[one] for one in order]
+    # Crates of this repository are parts of the program; they come from no registry.
+    return [packages[one] for one in order if one == start or packages[one]["source"]]
 
 
 def reached(nodes: dict[str, Any], start: str) -> Iterator[str]:

@@ -12,8 +12,8 @@ const COMMANDS: [&str; 6] = ["serve", "check", "bench", "embed", "batch", "build
 /// Flags of programs that are not ours.
 const FOREIGN_FLAGS: [&str; 4] = ["--help", "--lib", "--nocapture", "--test"];
 /// Folders of which the documents name files.
-const FOLDERS: [&str; 7] =
-    ["clients/", "cpp/", "deploy/", "docs/", "examples/", "scripts/", "tests/"];
+const FOLDERS: [&str; 8] =
+    ["clients/", "cpp/", "crates/", "deploy/", "docs/", "examples/", "scripts/", "tests/"];
 
 /// Documents that say what is so now; the others tell what was.
 fn current() -> impl Iterator<Item = Document> {
@@ -109,6 +109,10 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
             let mut sources = files(&folder, &["rs"]);
             sources.extend(Some(folder.with_extension("rs")).filter(|path| path.exists()));
             (sources, name.first().copied())
+        }
+        ["test", "-p", package, name @ ..] => {
+            let folder = package.strip_prefix("duovec-").unwrap_or(package);
+            (files(&root().join("crates").join(folder), &["rs"]), name.last().copied())
         }
         _ => return Err("the test does not know this form".to_owned()),
     };

@@ -20,7 +20,7 @@ const HTTP_LAYERS: &[&[&str]] = &[
 /// The paths of modules that a file of `src/http` uses, relative to that folder.
 fn used_within_http(source: &Source) -> Vec<String> {
     let code: String = source.code().map(|(_, line)| line.trim()).collect();
-    let own: Vec<&str> = source.module().split('/').skip(1).collect();
+    let own: Vec<&str> = source.module.split('/').skip(1).collect();
     let mut used = Vec::new();
     for (at, _) in code.match_indices("super::").chain(code.match_indices("crate::http::")) {
         // `super::super::` is read from its first word.
@@ -60,7 +60,7 @@ fn files_of_http_use_lower_layers_only() {
     };
     let (mut problems, mut uses) = (Vec::new(), 0);
     for source in rust_sources() {
-        let Some(own) = source.module().strip_prefix("http/") else { continue };
+        let Some(own) = source.module.strip_prefix("http/") else { continue };
         let (own_layer, own_entry) = entry(own).unwrap_or_else(|| panic!("{own} has no layer"));
         for used in used_within_http(&source) {
             let Some((layer, used_entry)) = entry(&used) else { continue };

@@ -1,0 +1,139 @@
+//! The crates of the workspace: what `ARCHITECTURE.md` and `Cargo.toml` must say of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use super::{assert_none, root, rust_sources};
+
+/// A crate's `Cargo.toml`.
+struct CrateManifest {
+    /// `model`, or `duovec` for that of `src`.
+    name: String,
+    text: String,
+}
+
+impl CrateManifest {
+    /// Lines with their sections.
+    fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut section = "";
+        self.text.lines().map(move |line| {
+            if line.starts_with('[') {
+                section = line;
+            }
+            (section, line)
+        })
+    }
+
+    /// Crates of this repository that it depends on; what only its tests use is left out.
+    fn uses(&self) -> BTreeSet<&str> {
+        let lines = self.lines().filter(|(section, _)| *section == "[dependencies]");
+        lines.filter_map(|(_, line)| line.strip_prefix("duovec-")?.split('.').next()).collect()
+    }
+}
+
+fn manifests() -> Vec<CrateManifest> {
+    let read = |name: &str, path: &str| CrateManifest {
+        name: name.to_owned(),
+        text: fs::read_to_string(root().join(path)).expect("the manifest is there"),
+    };
+    let mut found = vec![read("duovec", "Cargo.toml")];
+    for entry in fs::read_dir(root().join("crates")).expect("the folder can be listed") {
+        let folder = entry.expect("the folder can be listed").file_name();
+        let name = folder.to_str().expect("names are UTF-8");
+        found.push(read(name, &format!("crates/{name}/Cargo.toml")));
+    }
+    found
+}
+
+#[test]
+fn the_architecture_has_the_crates_and_what_they_use() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let rows = text.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|')).map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        let words = |cell: usize| cells[cell].split('`').skip(1).step_by(2).map(str::to_owned);
+        (words(1).collect::<String>(), words(2).collect::<BTreeSet<String>>())
+    });
+    let told: BTreeMap<String, BTreeSet<String>> = rows.collect();
+    let found = manifests().into_iter().map(|manifest| {
+        let uses = manifest.uses().into_iter().map(str::to_owned).collect();
+        (manifest.name, uses)
+    });
+    assert_eq!(told, found.collect());
+}
+
+#[test]
+fn every_crate_has_a_readme_and_is_built_as_fast_as_the_server() {
+    let all = manifests();
+    let workspace = &all[0].text;
+    let mut problems = Vec::new();
+    for CrateManifest { name, text } in &all[1..] {
+        let command = format!("$ cargo test -p duovec-{name}\n");
+        let readme = fs::read_to_string(root().join(format!("crates/{name}/README.md")));
+        if !readme.is_ok_and(|readme| readme.contains(&command)) {
+            problems.push(format!("crates/{name}/README.md does not say {command}"));
+        }
+        if !workspace.contains(&format!("duovec-{name} = {{ opt-level = ")) {
+            problems.push(format!("Cargo.toml: no profile of duovec-{name}"));
+        }
+        if !text.contains("[lints]\nworkspace = true\n") {
+            problems.push(format!("crates/{name}/Cargo.toml: not the lints of the workspace"));
+        }
+    }
+    assert_none(&problems);
+}
+
+/// What the compiler does not see, since both are modules of one crate.
+#[test]
+fn lower_modules_of_a_crate_do_not_use_higher_ones() {
+    let mut problems = Vec::new();
+    for (lower, higher) in [("scheduling/batch", "state"), ("model/package", "tokenize")] {
+        let sources = rust_sources();
+        let below = sources.iter().filter(|source| source.module.starts_with(lower));
+        assert!(below.clone().count() > 1, "{lower} is found");
+        let words = [format!("crate::{higher}"), format!("super::{higher}")];
+        for source in below {
+            let wrong = source.code().filter(|(_, line)| words.iter().any(|w| line.contains(w)));
+            problems.extend(wrong.map(|(number, _)| format!("{}:{number}", source.path)));
+        }
+    }
+    assert_none(&problems);
+}
+
+/// The reason stands in the workspace when several crates have the dependency.
+#[test]
+fn every_dependency_has_its_reason() {
+    let mut problems = Vec::new();
+    for manifest in manifests() {
+        let mut reason = false;
+        for (section, line) in manifest.lines() {
+            let inside = section.contains("dependencies]") && !line.starts_with('[');
+            if line.starts_with('#') {
+                reason = true;
+            } else if line.trim().is_empty() || line.starts_with('[') {
+                reason = false;
+            } else if inside && !reason && !line.ends_with(".workspace = true") {
+                problems.push(format!("{}: no reason for {line}", manifest.name));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn dependencies_of_the_workspace_are_those_of_several_crates() {
+    let all = manifests();
+    let shared = all[0].lines().filter(|(section, _)| *section == "[workspace.dependencies]");
+    let names = shared.filter_map(|(_, line)| line.split_once(" = ")).map(|(name, _)| name);
+    let names: Vec<&str> = names.filter(|name| !name.starts_with("duovec-")).collect();
+    assert!(names.len() > 5, "they are found");
+    let mut problems = Vec::new();
+    for name in names {
+        let line = format!("\n{name}.workspace = true\n");
+        let users = all.iter().filter(|manifest| manifest.text.contains(&line)).count();
+        if users < 2 {
+            problems.push(format!("Cargo.toml: {name} has {users} users"));
+        }
+    }
+    assert_none(&problems);
+}
