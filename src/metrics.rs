@@ -8,10 +8,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
 use prometheus::{
     CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    TextEncoder,
+    Registry, TextEncoder,
 };
 use serde_json::Value;
 
@@ -74,10 +73,10 @@ pub(crate) struct BatchFigures {
 
 /// Everything that is recorded while it happens; shared by all threads.
 pub(crate) struct Metrics {
-    requests: Series<IntCounterVec>,
-    refusals: Series<IntCounterVec>,
+    requests: Series<IntCounter>,
+    refusals: Series<IntCounter>,
     cancelled: IntCounter,
-    request_seconds: Series<HistogramVec>,
+    request_seconds: Series<Histogram>,
     stages: [Histogram; Stage::ALL.len()],
     truncated: IntCounter,
     batch_seconds: Histogram,
@@ -85,7 +84,7 @@ pub(crate) struct Metrics {
     batch_items: Histogram,
     batch_fill: Histogram,
     /// Those of the fields above, as they are exported.
-    collectors: Vec<Box<dyn Collector>>,
+    registry: Registry,
 }
 
 impl fmt::Debug for Metrics {
@@ -103,40 +102,34 @@ impl Default for Metrics {
 impl Metrics {
     /// All zero.
     pub(crate) fn new() -> Self {
-        let requests = counters(&names::REQUESTS);
-        let refusals = counters(&names::REFUSALS);
-        let cancelled = counters(&names::CANCELLED);
+        let registry = Registry::new();
+        let counters = |metric: &Metric| {
+            let counters = IntCounterVec::new(options(metric), metric.labels).expect(SOUND);
+            registered(&registry, counters)
+        };
+        let histograms = |metric: &Metric| {
+            let options = HistogramOpts::from(options(metric)).buckets(metric.buckets.to_vec());
+            registered(&registry, HistogramVec::new(options, metric.labels).expect(SOUND))
+        };
+        let counter = |metric| counters(metric).with_label_values::<&str>(&[]);
+        let histogram = |metric| histograms(metric).with_label_values::<&str>(&[]);
+        let (requests, refusals) = (counters(&names::REQUESTS), counters(&names::REFUSALS));
         let request_seconds = histograms(&names::REQUEST_SECONDS);
         let stages = histograms(&names::STAGE_SECONDS);
-        let truncated = counters(&names::TRUNCATED);
-        let batch_seconds = histograms(&names::BATCH_SECONDS);
         let batch_stages = histograms(&names::BATCH_STAGE_SECONDS);
-        let batch_items = histograms(&names::BATCH_ITEMS);
-        let batch_fill = histograms(&names::BATCH_FILL);
         Self {
-            cancelled: cancelled.with_label_values::<&str>(&[]),
+            requests: Series::new(move |labels| requests.with_label_values(labels)),
+            refusals: Series::new(move |labels| refusals.with_label_values(labels)),
+            cancelled: counter(&names::CANCELLED),
+            request_seconds: Series::new(move |labels| request_seconds.with_label_values(labels)),
             stages: Stage::ALL.map(|stage| stages.with_label_values(&[stage.name()])),
-            truncated: truncated.with_label_values::<&str>(&[]),
-            batch_seconds: batch_seconds.with_label_values::<&str>(&[]),
+            truncated: counter(&names::TRUNCATED),
+            batch_seconds: histogram(&names::BATCH_SECONDS),
             batch_stages: ["copy_in", "compute", "copy_out"]
                 .map(|stage| batch_stages.with_label_values(&[stage])),
-            batch_items: batch_items.with_label_values::<&str>(&[]),
-            batch_fill: batch_fill.with_label_values::<&str>(&[]),
-            collectors: vec![
-                Box::new(requests.clone()),
-                Box::new(refusals.clone()),
-                Box::new(cancelled),
-                Box::new(request_seconds.clone()),
-                Box::new(stages),
-                Box::new(truncated),
-                Box::new(batch_seconds),
-                Box::new(batch_stages),
-                Box::new(batch_items),
-                Box::new(batch_fill),
-            ],
-            requests: Series::new(requests),
-            refusals: Series::new(refusals),
-            request_seconds: Series::new(request_seconds),
+            batch_items: histogram(&names::BATCH_ITEMS),
+            batch_fill: histogram(&names::BATCH_FILL),
+            registry,
         }
     }
 
@@ -184,68 +177,56 @@ impl Metrics {
 
     /// Everything that was recorded, and what the `facts` of this moment tell, as text.
     pub(crate) fn text(&self, facts: &Value) -> String {
-        let mut readings = Readings::default();
-        METRICS.iter().for_each(|metric| readings.read(metric, facts));
-        readings.0.extend(self.collectors.iter().flat_map(|collector| collector.collect()));
-        readings.text()
+        let read = Registry::new();
+        METRICS.iter().for_each(|metric| put(&read, metric, &series(metric, facts)));
+        let mut families = [self.registry.gather(), read.gather()].concat();
+        families.sort_by(|a, b| a.name().cmp(b.name()));
+        TextEncoder::new().encode_to_string(&families).expect(SOUND)
     }
 }
 
-/// Values that are read at the moment of a scrape.
-#[derive(Debug, Default)]
-struct Readings(Vec<MetricFamily>);
-
-impl Readings {
-    /// Adds a metric whose values are in `facts`. A value that is not there has no series.
-    fn read(&mut self, metric: &Metric, facts: &Value) {
-        let mut series: Vec<(Vec<&str>, f64)> = Vec::new();
-        match metric.source {
-            MetricSource::Recorded => return,
-            MetricSource::At(places) => {
-                series.extend(places.iter().filter_map(|(label, place)| {
-                    let labels = metric.labels.iter().map(|_| *label).collect();
-                    Some((labels, facts.pointer(place)?.as_f64()?))
-                }))
-            }
-            MetricSource::Each(list, value) => {
-                let objects = facts.pointer(list).and_then(Value::as_array).into_iter().flatten();
-                series.extend(objects.filter_map(|object| {
-                    let labels = metric.labels.iter().map(|label| object[label].as_str());
-                    Some((labels.collect::<Option<_>>()?, object[value].as_f64()?))
-                }));
-            }
+/// The values of a metric that are in `facts`, each with those of its labels. A value that is not
+/// there has no series.
+fn series<'a>(metric: &Metric, facts: &'a Value) -> Vec<(Vec<&'a str>, f64)> {
+    match metric.source {
+        MetricSource::Recorded => Vec::new(),
+        MetricSource::At(places) => {
+            let one = |&(label, place): &(&'static str, &str)| {
+                let labels = metric.labels.iter().map(|_| label).collect();
+                Some((labels, facts.pointer(place)?.as_f64()?))
+            };
+            places.iter().filter_map(one).collect()
         }
-        self.put(metric, &series);
+        MetricSource::Each(list, value) => {
+            let objects = facts.pointer(list).and_then(Value::as_array).into_iter().flatten();
+            let one = |object: &'a Value| {
+                let labels = metric.labels.iter().map(|label| object[label].as_str());
+                Some((labels.collect::<Option<_>>()?, object[value].as_f64()?))
+            };
+            objects.filter_map(one).collect()
+        }
     }
+}
 
-    /// Adds a counter or a gauge with one series for each set of label values.
-    fn put(&mut self, metric: &Metric, series: &[(Vec<&str>, f64)]) {
-        let options = options(metric);
-        let families = match metric.kind {
-            MetricKind::Counter => {
-                let counters = CounterVec::new(options, metric.labels).expect(SOUND);
-                for (values, value) in series {
-                    counters.with_label_values(values).inc_by(*value);
-                }
-                counters.collect()
-            }
-            MetricKind::Gauge | MetricKind::Histogram => {
-                let gauges = GaugeVec::new(options, metric.labels).expect(SOUND);
-                for (values, value) in series {
-                    gauges.with_label_values(values).set(*value);
-                }
-                gauges.collect()
-            }
-        };
-        self.0.extend(families);
+/// Adds a counter or a gauge with one series for each set of label values.
+fn put(registry: &Registry, metric: &Metric, series: &[(Vec<&str>, f64)]) {
+    if series.is_empty() {
+        return;
     }
+    let options = options(metric);
+    if metric.kind == MetricKind::Counter {
+        let counters = CounterVec::new(options, metric.labels).expect(SOUND);
+        let counters = registered(registry, counters);
+        series.iter().for_each(|(labels, n)| counters.with_label_values(labels).inc_by(*n));
+    } else {
+        let gauges = registered(registry, GaugeVec::new(options, metric.labels).expect(SOUND));
+        series.iter().for_each(|(labels, value)| gauges.with_label_values(labels).set(*value));
+    }
+}
 
-    fn text(mut self) -> String {
-        // A family without a series is no valid text.
-        self.0.retain(|family| !family.get_metric().is_empty());
-        self.0.sort_by(|a, b| a.name().cmp(b.name()));
-        TextEncoder::new().encode_to_string(&self.0).expect(SOUND)
-    }
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> C {
+    registry.register(Box::new(family.clone())).expect(SOUND);
+    family
 }
 
 /// Memory of the process that is in the machine's, files that are mapped included.
@@ -295,54 +276,26 @@ fn options(metric: &Metric) -> Opts {
     Opts::new(metric.name, metric.help)
 }
 
-fn counters(metric: &Metric) -> IntCounterVec {
-    IntCounterVec::new(options(metric), metric.labels).expect(SOUND)
-}
-
-fn histograms(metric: &Metric) -> HistogramVec {
-    let options = HistogramOpts::from(options(metric)).buckets(metric.buckets.to_vec());
-    HistogramVec::new(options, metric.labels).expect(SOUND)
-}
-
 /// The handles of a family, found by a short walk over those in use rather than by a lookup of
 /// labels. Those that come first, the common ones, are found first.
-struct Series<F: Family> {
-    family: F,
-    slots: [OnceLock<(SeriesKey, F::Handle)>; SLOTS],
+struct Series<H> {
+    look_up: Box<LookUp<H>>,
+    slots: [OnceLock<(SeriesKey, H)>; SLOTS],
 }
 
-/// A metric with labels.
-trait Family {
-    type Handle;
-
-    fn handle(&self, labels: &[&str]) -> Self::Handle;
-}
-
-impl Family for IntCounterVec {
-    type Handle = IntCounter;
-
-    fn handle(&self, labels: &[&str]) -> IntCounter {
-        self.with_label_values(labels)
-    }
-}
-
-impl Family for HistogramVec {
-    type Handle = Histogram;
-
-    fn handle(&self, labels: &[&str]) -> Histogram {
-        self.with_label_values(labels)
-    }
-}
+/// Gives the handle of the series with these labels.
+type LookUp<H> = dyn Fn(&[&str]) -> H + Send + Sync;
 
 /// A name, and a status where the family has one (0 elsewhere).
 type SeriesKey = (&'static str, u16);
 
-impl<F: Family> Series<F> {
-    fn new(family: F) -> Self {
-        Self { family, slots: std::array::from_fn(|_| OnceLock::new()) }
+impl<H> Series<H> {
+    fn new(look_up: impl Fn(&[&str]) -> H + Send + Sync + 'static) -> Self {
+        let slots = std::array::from_fn(|_| OnceLock::new());
+        Self { look_up: Box::new(look_up), slots }
     }
 
-    fn with(&self, key: SeriesKey, record: impl FnOnce(&F::Handle)) {
+    fn with(&self, key: SeriesKey, record: impl FnOnce(&H)) {
         for slot in &self.slots {
             let (taken, handle) = slot.get_or_init(|| (key, self.look_up(key)));
             if *taken == key {
@@ -352,10 +305,10 @@ impl<F: Family> Series<F> {
         record(&self.look_up(key));
     }
 
-    fn look_up(&self, (name, status): SeriesKey) -> F::Handle {
+    fn look_up(&self, (name, status): SeriesKey) -> H {
         match status {
-            0 => self.family.handle(&[name]),
-            status => self.family.handle(&[name, &status.to_string()]),
+            0 => (self.look_up)(&[name]),
+            status => (self.look_up)(&[name, &status.to_string()]),
         }
     }
 }
