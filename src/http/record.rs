@@ -192,10 +192,7 @@ impl<'a> Record<'a> {
                 metrics.staged(stages);
             }
         }
-        self.end_trace(|end| {
-            let status = Some(status);
-            RequestEnd { status, is_fault, error: code, items, tokens, stages, ..end }
-        });
+        self.end_trace(Some(status), is_fault, code);
         let (request_id, ms) = (self.request_id, millis(took));
         let (trace_id, span_id) = self.ids();
         let is_polled =
@@ -231,23 +228,16 @@ impl<'a> Record<'a> {
         (trace.map(|ids| display(ids.trace_id)), trace.map(|ids| display(ids.span_id)))
     }
 
-    fn end_trace(&self, fill: impl FnOnce(RequestEnd) -> RequestEnd) {
+    fn end_trace(&self, status: Option<u16>, is_fault: bool, error: Option<&'static str>) {
         let (Some(traces), Some(entered)) = (&self.state.traces, self.context.entered.get()) else {
             return;
         };
         let Some(trace) = entered.trace else { return };
-        let end = RequestEnd {
-            method: entered.method,
-            route: entered.endpoint.name,
-            took: self.took(),
-            status: None,
-            is_fault: false,
-            error: None,
-            items: 0,
-            tokens: 0,
-            stages: None,
-        };
-        traces.end(trace, fill(end));
+        let Served { items, tokens, stages } = self.context.served.get();
+        let (method, route, took) = (entered.method, entered.endpoint.name, self.took());
+        let end =
+            RequestEnd { method, route, took, status, is_fault, error, items, tokens, stages };
+        traces.end(trace, end);
     }
 
     fn took(&self) -> Duration {
@@ -263,7 +253,7 @@ impl Drop for Record<'_> {
         if let Some(metrics) = self.state.service.metrics() {
             metrics.cancelled();
         }
-        self.end_trace(|end| RequestEnd { error: Some(CLIENT_LEFT), ..end });
+        self.end_trace(None, false, Some(CLIENT_LEFT));
         let (request_id, route) = (self.request_id, self.route(None));
         let ms = millis(self.took());
         let (trace_id, span_id) = self.ids();
