@@ -105,16 +105,6 @@ fn a_kept_field_of_another_type_makes_its_row_wrong() {
 }
 
 #[test]
-fn a_field_that_no_row_has_is_a_mistake_of_the_command() {
-    let error = fault("a.jsonl", "{\"body\": \"one\", \"id\": 1}\n{\"body\": \"two\"}\n", &[]);
-    for word in ["a.jsonl", "`text`", "first 2 rows", "body, id"] {
-        assert!(error.contains(word), "{word}: {error}");
-    }
-    let error = fault("a.jsonl", "{\"text\": \"one\"}\n", &["id"]);
-    assert!(error.contains("`id`"), "{error}");
-}
-
-#[test]
 fn csv_has_quotes_and_names() {
     let content = "\u{feff}id,text\n1,\"a, \"\"b\"\"\nc\"\n2,d\n3\n4,\"e\",f\n";
     let (_folder, files) = file("a.csv", content);
