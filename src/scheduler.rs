@@ -1,7 +1,7 @@
 //! The bounded handle between requests and workers: submit → future, ask for work → job.
 //!
-//! `scheduling::state` decides; this module does what follows. The life of a request of two texts, whose client
-//! waits, and of one whose client leaves:
+//! `scheduling::state` decides; this module does what follows. The life of a request of two texts,
+//! whose client waits, and of one whose client leaves:
 //!
 //! | called by | step of the state machine | its answer and effects | what the caller gets |
 //! |---|---|---|---|

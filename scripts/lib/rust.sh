@@ -3,13 +3,14 @@
 # How test.sh and test_tensorrt.sh build the tests, so that what the first has built the other finds
 # built. Sourced after steps.sh.
 
-# One set of features for everything that runs: for another set the server is compiled once more, and
-# with other features of proc-macro2 nearly every dependency.
+# One set of features for everything that runs: for another set the server is compiled once more,
+# and with other features of proc-macro2 nearly every dependency.
 FEATURES=(--features "tensorrt,tensorrt-rtx")
 
-# build_tests: those of all crates, and the binary that they drive, in BINARY; the names and paths of
-# their programs in PROGRAMS, where the unit tests have the name of their crate. A build of the binary alone would compile most dependencies once more:
-# without those of the tests they have other features.
+# build_tests: those of all crates, and the binary that they drive, in BINARY; the names and paths
+# of their programs in PROGRAMS, where the unit tests have the name of their crate. A build of the
+# binary alone would compile most dependencies once more: without those of the tests they have
+# other features.
 build_tests() {
     BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/debug/duovec"
     PROGRAMS=$(cargo test --locked --quiet --no-run "${FEATURES[@]}" \

@@ -221,7 +221,8 @@ ensure_binary() {
 
 # newer_sources: one that changed since the binary was built, if there is any.
 newer_sources() {
-    (cd "$ROOT" && find src crates cpp build.rs Cargo.* -newer "$BINARY" -print -quit 2>/dev/null) || true
+    (cd "$ROOT" &&
+        find src crates cpp build.rs Cargo.* -newer "$BINARY" -print -quit) 2>/dev/null || true
 }
 
 # check_flags ARGUMENTS OF duovec serve...: refuses one that is no flag, or is left over, before
