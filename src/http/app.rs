@@ -14,6 +14,8 @@
 //!
 //! Actix decodes a path before it looks for the route, all but `%2F`, `%25` and `%2B`.
 
+use std::sync::Arc;
+
 use actix_http::Request;
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
 use actix_web::body::{BoxBody, MessageBody};
@@ -52,6 +54,7 @@ pub(super) fn application(
 > + use<> {
     let app = App::new()
         .app_data(state.clone())
+        .app_data(Data::from(Arc::clone(&state.service)))
         .configure(|app| routes(app, &state.config))
         .default_service(web::to(not_found))
         // Each layer goes around those before it.

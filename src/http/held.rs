@@ -38,14 +38,24 @@ pub(super) fn hold(mut answer: Vec<u8>, mut permit: Permit) -> Bytes {
     Bytes::from_owner(Held { answer, _permit: permit })
 }
 
-/// What a connection of HTTP/1.1 takes at once. Actix copies it.
+/// What a connection of HTTP/1.1 takes at once. Actix copies it, and nobody counts the copy.
 pub(super) const PART_BYTES: usize = 16 * 1024;
 
+/// What a connection takes at once while there is room for a copy that is counted: most answers
+/// then cost two writes.
+const LARGE_PART_BYTES: usize = 256 * 1024;
+
 /// The body of an answer for a connection of HTTP/1.1: a long one comes in parts, so that its bytes
-/// are here, where they are counted, until the client has taken them.
-pub(super) fn in_parts(body: impl MessageBody + 'static) -> BoxBody {
+/// are here, where they are counted, until the client has taken them. `room` counts a copy.
+pub(super) fn in_parts(
+    body: impl MessageBody + 'static,
+    room: impl FnOnce(u64) -> Option<Permit>,
+) -> BoxBody {
     match body.try_into_bytes() {
-        Ok(rest) if rest.len() > PART_BYTES => BoxBody::new(AnswerParts { rest }),
+        Ok(rest) if rest.len() > PART_BYTES => {
+            let copy = room(rest.len().min(LARGE_PART_BYTES) as u64);
+            BoxBody::new(AnswerParts { rest, copy })
+        }
         Ok(short) => BoxBody::new(short),
         Err(body) => BoxBody::new(body),
     }
@@ -54,6 +64,19 @@ pub(super) fn in_parts(body: impl MessageBody + 'static) -> BoxBody {
 /// An answer that is handed on part by part.
 struct AnswerParts {
     rest: Bytes,
+    /// Counts what actix copies; without it the parts are small.
+    copy: Option<Permit>,
+}
+
+impl AnswerParts {
+    /// The last part is small: nothing is counted once it is handed on.
+    fn next_length(&self) -> usize {
+        let rest = self.rest.len();
+        match &self.copy {
+            Some(_) if rest > PART_BYTES => (rest - PART_BYTES).min(LARGE_PART_BYTES),
+            _ => rest.min(PART_BYTES),
+        }
+    }
 }
 
 impl MessageBody for AnswerParts {
@@ -67,7 +90,7 @@ impl MessageBody for AnswerParts {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Infallible>>> {
-        let length = self.rest.len().min(PART_BYTES);
+        let length = self.next_length();
         Poll::Ready((length > 0).then(|| Ok(self.rest.split_to(length))))
     }
 }
@@ -104,7 +127,9 @@ impl Write for Length {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
     use std::sync::Arc;
+    use std::task::Waker;
 
     use super::*;
     use crate::service::{EmbeddingService, ServiceOptions};
@@ -112,9 +137,8 @@ mod tests {
     use settings::limits::{MaxInflightBytes, MaxItemBytes};
     use settings::{DoorConfig, TokenInput};
 
-    #[test]
-    fn an_answer_that_had_to_grow_takes_no_more_than_it_holds() {
-        let max_inflight_bytes = MaxInflightBytes::new(65_536).expect("in range");
+    fn service(max_inflight_bytes: u64) -> EmbeddingService {
+        let max_inflight_bytes = MaxInflightBytes::new(max_inflight_bytes).expect("in range");
         let options = ServiceOptions {
             model_aliases: Vec::new(),
             token_input: TokenInput::Model,
@@ -122,7 +146,34 @@ mod tests {
             door: DoorConfig { max_inflight_bytes, ..DoorConfig::default() },
             metrics: false,
         };
-        let service = EmbeddingService::new(options, Arc::new(RealClock::new()));
+        EmbeddingService::new(options, Arc::new(RealClock::new()))
+    }
+
+    /// The lengths of the parts in which a connection takes an answer of `length` bytes.
+    fn parts(service: &EmbeddingService, length: usize) -> Vec<usize> {
+        let answer = Bytes::from(vec![b'x'; length]);
+        let mut body = in_parts(answer, |bytes| service.room_for(bytes).ok());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut lengths = Vec::new();
+        while let Poll::Ready(Some(part)) = Pin::new(&mut body).poll_next(&mut context) {
+            lengths.push(part.expect("it is in memory").len());
+        }
+        lengths
+    }
+
+    #[test]
+    fn parts_are_large_while_their_copy_can_be_counted_but_for_the_last() {
+        let service = service(1 << 20);
+        assert_eq!(parts(&service, 16_384), [16_384]);
+        assert_eq!(parts(&service, 100_000), [83_616, 16_384]);
+        assert_eq!(parts(&service, 600_000), [262_144, 262_144, 59_328, 16_384]);
+        let _others: Vec<Permit> = iter::from_fn(|| service.room_for(60_000).ok()).collect();
+        assert_eq!(parts(&service, 100_000), [[16_384; 6].as_slice(), &[1_696]].concat());
+    }
+
+    #[test]
+    fn an_answer_that_had_to_grow_takes_no_more_than_it_holds() {
+        let service = service(65_536);
         let permit = service.room_for(60_000).expect("there is room");
         let mut answer = Vec::with_capacity(100_000);
         answer.resize(50_000, b'x');

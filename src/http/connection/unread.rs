@@ -21,11 +21,12 @@ use actix_web::http::ConnectionType;
 use actix_web::http::header::CONTENT_LENGTH;
 use actix_web::middleware::Next;
 use actix_web::rt::time::timeout;
-use actix_web::web::Bytes;
+use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, StreamExt, stream};
 
 use super::activity::{Activity, RunningRequest};
 use crate::http::held;
+use crate::service::EmbeddingService;
 
 /// More is not read: a new connection costs less than that.
 const REST_BYTES: usize = 64 * 1024;
@@ -44,7 +45,9 @@ pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     };
     let body = UnreadBody::watch(&mut request, activity);
     let response = next.call(request).await?;
-    let mut response = response.map_body(|_, body| held::in_parts(body));
+    let service = response.request().app_data::<Data<EmbeddingService>>().cloned();
+    let room = |bytes| service?.room_for(bytes).ok();
+    let mut response = response.map_body(|_, body| held::in_parts(body, room));
     if !body.finish().await {
         // What still comes of it can be no request.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
