@@ -1,4 +1,4 @@
-//! The border to the engines: what a loaded model can do, and how it fails.
+//! The border to the engines: what a loaded model can do, and how it can fail.
 
 use std::fmt;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// What an engine is and what it may be asked; fixed before the first worker has a session.
+/// What an engine is and which shapes it takes. It is fixed before the first worker has a session.
 #[derive(Debug, Clone)]
 pub struct EngineInfo {
     /// Which engine.
@@ -70,15 +70,15 @@ pub struct EngineInfo {
     pub device: String,
     /// Arithmetic of the matrix products: "f32", "bf16" or "f16".
     pub precision: String,
-    /// Processor threads of one session; 0 where the device has no such notion.
+    /// Processor threads of one session; 0 for a GPU.
     pub threads_per_session: usize,
     /// Floats of one dense row.
     pub hidden_size: usize,
-    /// Ranges of shapes that a plan was built for, as they were typed; empty without a plan.
+    /// Ranges of shapes that a plan was built for, as the user typed them; empty without a plan.
     pub profiles: Vec<String>,
 }
 
-/// How an engine fails; the kinds ask for different reactions.
+/// How an engine fails. Each kind asks for its own reaction.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {
     /// The model's files cannot be used; another try cannot help.
@@ -96,13 +96,13 @@ pub enum EngineError {
     /// The session cannot be used again; a new one may work.
     #[error("session lost: {0}")]
     SessionLost(String),
-    /// The whole process cannot use the device again (a CUDA error that sticks): fail health,
-    /// answer what is queued, exit non-zero and let the supervisor restart.
+    /// The whole process cannot use the device again, as after a lasting CUDA error: fail health,
+    /// answer queued requests, exit non-zero and let the supervisor restart.
     #[error("device lost: {0}")]
     ProcessPoisoned(String),
 }
 
-/// Time that a run took, by stage; zero for stages that the engine does not have. All are zero when
+/// Time of a run by stage; zero for stages that the engine does not have. All stages are zero if
 /// the run was not timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StageTimes {
@@ -111,7 +111,7 @@ pub(crate) struct StageTimes {
     pub(crate) copy_out: Duration,
 }
 
-/// Times of the runs that were timed.
+/// Sums over the timed runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StageSums {
     sums: StageTimes,
@@ -127,7 +127,7 @@ impl StageSums {
         self.runs += u32::from(run != StageTimes::default());
     }
 
-    /// Of a run that was timed.
+    /// The mean of the timed runs.
     pub(crate) fn mean(&self) -> StageTimes {
         let runs = self.runs.max(1);
         StageTimes {
@@ -148,7 +148,7 @@ pub enum Floats<'a> {
 }
 
 impl Floats<'_> {
-    /// A copy of these places, in single precision.
+    /// Copies a range, in single precision.
     fn copy(self, places: Range<usize>) -> Vec<f32> {
         match self {
             Self::Single(floats) => floats[places].to_vec(),
@@ -157,7 +157,7 @@ impl Floats<'_> {
     }
 }
 
-/// Rows of one run. They lie in the session's own memory, which the next run uses again.
+/// Rows of one run. They lie in memory of the session, which the next run overwrites.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchOutput<'a> {
     dense: Floats<'a>,
@@ -170,7 +170,8 @@ pub struct BatchOutput<'a> {
 impl<'a> BatchOutput<'a> {
     /// `dense`: `[rows, spans, hidden]`, row-major, L2-normalized as far as the graph's precision
     /// allows: in bf16 a vector's length is off by up to some thousandths. `token_weights`:
-    /// `[rows, length]`; those of no text are not read. `None` for a model without them.
+    /// `[rows, length]`; places without a text are never read. `None` for a model without a sparse
+    /// head.
     pub fn new(
         bucket: Bucket,
         hidden_size: usize,
@@ -180,8 +181,8 @@ impl<'a> BatchOutput<'a> {
         Self { dense, token_weights, hidden_size, bucket, times: StageTimes::default() }
     }
 
-    /// A copy of the dense vectors of a text, one behind the other: `hidden_size` floats each,
-    /// whose length is one. A plain text has one.
+    /// Copies the dense vectors of a text, one behind the other. Each has `hidden_size` floats and
+    /// length one. A plain text has one vector.
     pub fn dense_of(&self, place: Place) -> Vec<f32> {
         let start = (place.row * self.bucket.spans() + place.span) * self.hidden_size;
         let mut dense = self.dense.copy(start..start + place.spans * self.hidden_size);
@@ -189,8 +190,8 @@ impl<'a> BatchOutput<'a> {
         dense
     }
 
-    /// A copy of the token weights of a text: one float for each of its `tokens` tokens, all zero
-    /// for a model without them.
+    /// Copies the token weights of a text: one float for each of its `tokens` tokens, all zero for
+    /// a model without a sparse head.
     pub fn weights_of(&self, place: Place, tokens: usize) -> Vec<f32> {
         let start = place.row * self.bucket.length + place.start;
         let copy = |weights: Floats<'_>| weights.copy(start..start + tokens);
@@ -205,36 +206,36 @@ pub struct GpuFigures {
     pub index: usize,
     /// NVIDIA's own name.
     pub name: String,
-    /// Memory that nobody has taken.
+    /// Memory that no process has taken.
     pub free_bytes: u64,
-    /// All of its memory.
+    /// All memory of the GPU.
     pub total_bytes: u64,
 }
 
-/// A loaded, immutable model on one device. Shared by all workers; called from their threads.
+/// A loaded, immutable model on one device. All workers share it and call it from their threads.
 pub trait Engine: Send + Sync {
-    /// What this engine is; the same while it serves.
+    /// What this engine is. It does not change while the engine serves.
     fn info(&self) -> &EngineInfo;
 
-    /// Those of `buckets` that it can run, in their order: all, unless its shapes were fixed when
-    /// it was built.
+    /// The buckets that the engine can run, in their order: all of them, unless the engine was
+    /// built for fixed shapes.
     fn supported(&self, buckets: &[Bucket]) -> Vec<Bucket> {
         buckets.to_vec()
     }
 
-    /// Whether a session compiles a shape when it first runs it, which takes too long for a
-    /// request. Else a first run takes some milliseconds more than later ones.
+    /// Whether a session compiles a shape at its first run, which takes too long for a request.
+    /// Otherwise a first run takes some milliseconds more than later runs.
     fn compiles_shapes(&self) -> bool {
         true
     }
 
-    /// Opens what one worker needs to run `buckets`, which are supported. A session compiles
-    /// nothing for a shape once it has run it. Called on the worker's own thread, which keeps the
-    /// session.
+    /// Opens a session for a worker to run `buckets`, which must be supported. After its first run
+    /// of a shape the session compiles nothing for it. Called on the worker's own thread, which
+    /// keeps the session.
     fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError>;
 
-    /// Numbers for operators that change while the engine runs; names carry their unit. Called from
-    /// a thread that does nothing else, since it may wait for the device; must not wait for a run.
+    /// Changing numbers for operators; each name ends with its unit. The call may wait for the
+    /// device, so a thread of its own makes it. It must not wait for a run.
     fn figures(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
@@ -245,21 +246,23 @@ pub trait Engine: Send + Sync {
     }
 }
 
-/// What one worker owns to run an engine. Not `Send`: it never leaves the thread that opened it.
+/// What one worker owns to run an engine. It is not `Send`: it never leaves the thread that opened
+/// it.
 pub trait Session {
-    /// Runs one batch, whose bucket the session was opened for, and lends its rows.
+    /// Runs one batch and lends its rows. The session must have been opened for the bucket of the
+    /// batch.
     ///
     /// # Errors
     /// See [`EngineError`].
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError>;
 
-    /// Runs a batch again in a precision that rows overflow less easily in; `None` when there is
-    /// none. Of any shape, slow, for the rare batch with a row that is not finite.
+    /// Runs a batch again in a precision in which rows overflow less easily; `None` if there is
+    /// none. It takes any shape and is slow, since batches with NaN or infinity are rare.
     fn rescue(&mut self, _batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
         None
     }
 
-    /// The worker takes jobs from now on; what it was to run before has run.
+    /// The warm-up is over: the worker takes jobs from now on.
     fn warmed_up(&mut self) {}
 }
 
@@ -280,8 +283,8 @@ impl GraphFacts {
     }
 }
 
-/// Runs the canary among other texts in a batch of this shape; gives the numbers that are the
-/// furthest from the golden ones.
+/// Runs the canary among other texts in a batch of this shape. Returns the comparison with the
+/// golden numbers that is furthest off.
 ///
 /// # Errors
 /// `BadPackage` when the canary does not fit the shape; those of the session.

@@ -1,6 +1,6 @@
 //! The CUDA runtime, opened at run time: devices, memory, versions.
 //!
-//! With `engine/tensorrt/ffi.rs` the only unsafe code. Nothing here runs kernels.
+//! This file and `engine/tensorrt/ffi.rs` have the only unsafe code. Nothing here runs kernels.
 
 #![allow(unsafe_code, reason = "calls into the CUDA runtime")]
 
@@ -35,11 +35,12 @@ use bindings::{
     cudaError_cudaSuccess, cudaError_t,
 };
 
-/// What can be opened, newest first. All that is called is in both and takes the same arguments.
+/// The runtimes that can be opened, newest first. Both have all called functions with equal
+/// arguments.
 const FILES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
 
-/// A device's properties with room for those of other versions, which have more of them. Name and
-/// memory, which alone are read, are at the same place in all.
+/// A device's properties, with room for further properties of other versions. Only name and memory
+/// are read, which are at the same place in all versions.
 #[repr(C)]
 struct Properties {
     known: cudaDeviceProp,
@@ -81,13 +82,13 @@ impl fmt::Display for CudaVersion {
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaDevice {
-    /// What `--devices` counts, from 0.
+    /// The number that `--devices` takes, from 0.
     pub index: usize,
     /// NVIDIA's own name.
     pub name: String,
     /// Its generation.
     pub capability: ComputeCapability,
-    /// All of its memory.
+    /// All memory of the GPU.
     pub memory_bytes: u64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
@@ -96,9 +97,9 @@ pub struct CudaDevice {
 /// Memory of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemoryInfo {
-    /// What nobody has taken.
+    /// Memory that no process has taken.
     pub free_bytes: u64,
-    /// All of it.
+    /// All memory of the device.
     pub total_bytes: u64,
 }
 
@@ -110,11 +111,11 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens the newest runtime in `directory`, or where the system's loader looks, that the
-    /// driver is new enough for: CUDA 13's, else CUDA 12's.
+    /// Opens the newest runtime that the driver can run, CUDA 13 or else CUDA 12, in `directory`,
+    /// or where the system's loader looks.
     ///
     /// # Errors
-    /// When there is none, or it lacks a function. Neither a driver nor a GPU is needed for this.
+    /// If there is no runtime, or it lacks a function. This needs neither a driver nor a GPU.
     pub fn open(directory: Option<&Path>) -> Result<Self, CudaError> {
         let mut problems = Vec::new();
         let mut newest = None;
@@ -138,7 +139,8 @@ impl Cuda {
         Ok(Self { runtime: Box::leak(Box::new(runtime)), file })
     }
 
-    /// A driver takes runtimes of its own major version and earlier ones; without one all suit.
+    /// A driver runs runtimes of its own and of earlier major versions. Without a driver all
+    /// runtimes suit.
     pub fn suits_the_driver(&self) -> bool {
         match (self.driver_version(), self.runtime_version()) {
             (Ok(Some(driver)), Ok(runtime)) => driver.0 / 1000 >= runtime.0 / 1000,
@@ -146,15 +148,15 @@ impl Cuda {
         }
     }
 
-    /// The file that was opened, as the loader was asked for it.
+    /// The opened file, by the name that the loader was given.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// All usable GPUs; empty without one.
+    /// All usable GPUs; empty if there are none.
     ///
     /// # Errors
-    /// Without a driver, or with one that is too old for the runtime.
+    /// Without a driver, or if the driver is too old for the runtime.
     pub fn devices(&self) -> Result<Vec<CudaDevice>, CudaError> {
         let mut count: c_int = 0;
         // SAFETY: `cudaGetDeviceCount` writes one int to the given address.
@@ -200,8 +202,8 @@ impl Cuda {
 
     fn device(&self, index: c_int) -> Result<CudaDevice, CudaError> {
         let mut properties = std::mem::MaybeUninit::<Properties>::zeroed();
-        // SAFETY: `cudaGetDeviceProperties` fills one structure at the given address; there is room
-        // for that of any version.
+        // SAFETY: `cudaGetDeviceProperties` fills one structure at the given address, which has
+        // room for that of any version.
         let status =
             unsafe { self.runtime.cudaGetDeviceProperties(properties.as_mut_ptr().cast(), index) };
         self.check("cudaGetDeviceProperties", status)?;
@@ -252,7 +254,7 @@ impl Cuda {
 }
 
 /// # Safety
-/// `pointer` is null or a C text that is not changed meanwhile.
+/// `pointer` is null, or points to a C string that nobody changes during the call.
 unsafe fn text(pointer: *const std::ffi::c_char) -> String {
     if pointer.is_null() {
         return String::new();

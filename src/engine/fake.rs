@@ -11,17 +11,17 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session};
 use scheduling::batch::{Batch, Bucket, TokenIds};
 
-/// What a scripted run does instead of giving rows.
+/// What a scripted run does instead of returning rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptedFault {
     /// The run panics.
     Panic,
-    /// The run fails so.
+    /// The run fails with this error.
     Fail(EngineError),
-    /// The first text of the batch has a dense vector that is not finite, and so have those in its
-    /// row, as in a real engine. The text itself has none in any later run either.
+    /// The dense vector of the batch's first text is infinite, and so are those of the other texts
+    /// in its row, as in a real engine. The first text stays so in every later run.
     NotFinite,
-    /// The run seems to succeed, but there are no dense rows.
+    /// The run seems to succeed, but returns no dense rows.
     NoRows,
 }
 
@@ -40,7 +40,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// A gate that lets nothing pass.
+    /// A gate that lets no run pass.
     pub fn closed() -> Arc<Self> {
         let gate = Self::default();
         gate.state.lock().permits = Some(0);
@@ -56,7 +56,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Lets everything pass from now on.
+    /// Lets every run pass from now on.
     pub fn open(&self) {
         self.state.lock().permits = None;
         self.changed.notify_all();
@@ -85,10 +85,10 @@ impl Gate {
 pub struct FakeScript {
     /// Time of every run.
     pub run_time: Duration,
-    /// Holds the runs of workers that take jobs.
+    /// Holds the runs of workers that are warmed up.
     pub gate: Option<Arc<Gate>>,
-    /// Faults by the number of the run, counted over all sessions from 0; runs before a worker
-    /// takes jobs are left out.
+    /// Faults by the number of the run, counted over all sessions from 0. Runs of warm-ups do not
+    /// count.
     pub faults: HashMap<u64, ScriptedFault>,
     /// How many of the first sessions cannot be opened.
     pub failing_opens: u64,
@@ -98,8 +98,8 @@ pub struct FakeScript {
     pub rescues: bool,
 }
 
-/// The engine. A dense vector depends on the token ids of its span alone, and a token weight on its
-/// id and position, so that what is mixed up, cut or padded wrongly shows.
+/// The engine. A dense vector depends only on the token ids of its span, and a token weight on its
+/// id and position. So texts that are mixed up, cut or padded wrongly give wrong numbers.
 pub(crate) struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,
@@ -109,7 +109,7 @@ struct FakeShared {
     script: FakeScript,
     runs: AtomicU64,
     opens: AtomicU64,
-    /// Texts whose rows are never finite.
+    /// Texts whose dense vectors are infinite in every run.
     lost: Mutex<Vec<TokenIds>>,
 }
 
@@ -177,13 +177,13 @@ pub struct RowBuffers {
 }
 
 impl RowBuffers {
-    /// For dense rows of so many floats.
+    /// Buffers for dense rows of `hidden_size` floats.
     pub const fn new(hidden_size: usize) -> Self {
         let bucket = Bucket { rows: 0, length: 0 };
         Self { hidden_size, bucket, dense: Vec::new(), token_weights: Vec::new() }
     }
 
-    /// Has room for all rows of `bucket`; what is in it is not defined.
+    /// Makes room for all rows of `bucket`, with undefined content.
     pub fn resize(&mut self, bucket: Bucket) {
         self.bucket = bucket;
         self.dense.resize(bucket.rows * bucket.spans() * self.hidden_size, 0.0);
@@ -201,7 +201,7 @@ impl RowBuffers {
 struct FakeSession {
     rows: RowBuffers,
     shared: Arc<FakeShared>,
-    /// The script is for runs from then on.
+    /// The worker is warmed up, so the script applies.
     takes_jobs: bool,
 }
 
@@ -224,7 +224,7 @@ impl FakeSession {
 }
 
 impl FakeSession {
-    /// What is not finite in one text is not finite in its row.
+    /// Makes all texts in the row of a lost text infinite, as attention would.
     fn spread_lost(&mut self, batch: &Batch) {
         let lost = self.shared.lost.lock();
         let row_floats = batch.bucket().spans() * self.rows.hidden_size;
@@ -239,7 +239,7 @@ impl FakeSession {
     fn compute(&mut self, batch: &Batch) {
         let rows = &mut self.rows;
         rows.resize(batch.bucket());
-        // What a graph would leave where no text is must never be read.
+        // Places without a text are NaN, so that a test fails if somebody reads them.
         rows.dense.fill(f32::NAN);
         rows.token_weights.fill(f32::NAN);
         let bucket = batch.bucket();
@@ -331,7 +331,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A text of so many tokens from an id on, with parts by their first token and length.
+    /// A text of `tokens` ascending ids from `first` on, with parts by their first token and
+    /// length.
     fn text((tokens, first, parts): &(u32, u32, Vec<(usize, usize)>)) -> TokenIds {
         let text = TokenIds::new(&(*first..first + tokens).collect::<Vec<_>>());
         let part = |&(start, length): &(usize, usize)| {

@@ -1,9 +1,10 @@
 //! The CPU engine: OpenVINO's libraries, opened at run time.
 //!
-//! One compiled model with as many streams as there are workers holds the weights once. Each
-//! stream prepares a shape when it first runs it, 5 ms of a run of 9 to 50 ms on one core. A single
-//! stream runs in the worker's own thread; of several, OpenVINO takes one that is free. All workers
-//! warm up side by side, so that each stream has met nearly all of the shapes that are run then.
+//! One compiled model has a stream for each worker and holds the weights once. A stream prepares
+//! each shape at its first run, which takes 5 ms of a run of 9 to 50 ms on one core. A single
+//! stream runs in the worker's own thread. Of several streams OpenVINO takes a free one, so a
+//! worker may get any of them. All workers warm up at the same time, so that each stream has met
+//! nearly all shapes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,23 +28,23 @@ mod session;
 
 use session::OpenVinoSession;
 
-/// How the engine is to run.
+/// How to run the engine.
 #[derive(Debug, Clone)]
 pub struct OpenVinoOptions {
     /// Sessions that run at the same time.
     pub sessions: usize,
-    /// Processor threads of each of them.
+    /// Processor threads of each session.
     pub threads_per_session: usize,
 }
 
-/// A graph that was read and checked; compiled once for each way of running it that is tried.
+/// A graph that was read and checked. It is compiled once for each way of running it that is tried.
 pub struct OpenVinoModel<'a> {
     core: Core,
     model: Model,
     package: &'a ModelPackage,
     clock: Arc<dyn Clock>,
     device: String,
-    /// To be tried in this order; one, when it is known to agree with the canary.
+    /// Precisions to try, in this order. Only one, once it is known to agree with the canary.
     precisions: Vec<Precision>,
     rescue: RescueChoice,
 }
@@ -54,9 +55,9 @@ pub struct OpenVinoEngine {
     facts: GraphFacts,
     output_types: Outputs,
     clock: Arc<dyn Clock>,
-    /// The C API asks for one caller at a time when requests are created.
+    /// The C API allows one caller at a time to create requests.
     compiled: Mutex<CompiledModel>,
-    /// The model in f32, when `compiled` is in half precision and rows are to be rescued.
+    /// The model in f32, if `compiled` is in half precision and `--rescue-precision` asks for f32.
     rescue: Option<Mutex<CompiledModel>>,
 }
 
@@ -66,7 +67,7 @@ enum Precision {
     F32,
     Bf16,
     F16,
-    /// As the graph says for each product; the rest is f32.
+    /// 8 bits where the graph says so; the rest is f32.
     Int8,
 }
 
@@ -80,8 +81,8 @@ impl Precision {
         }
     }
 
-    /// What OpenVINO is told for all that the graph leaves open. Half precision for what is not in
-    /// 8 bits was no faster, and is less exact.
+    /// The precision hint for all operators that the graph leaves open. Beside 8 bits it is f32:
+    /// half precision was no faster there and is less exact.
     const fn hint(self) -> &'static str {
         match self {
             Self::Int8 => Self::F32.name(),
@@ -106,8 +107,8 @@ impl<'a> OpenVinoModel<'a> {
     /// `library_dir` is the folder of `libopenvino_c.so`; `None` searches the system.
     ///
     /// # Errors
-    /// `BadPackage` when graph and manifest do not fit, or the processor has not the precision that
-    /// was named; `NotAvailable` when OpenVINO itself cannot be used.
+    /// `BadPackage` if graph and manifest do not fit, or if the processor lacks the requested
+    /// precision; `NotAvailable` if OpenVINO itself cannot be used.
     pub fn read(
         package: &'a ModelPackage,
         library_dir: Option<&Path>,
@@ -123,10 +124,12 @@ impl<'a> OpenVinoModel<'a> {
         Ok(Self { core, model, package, clock, device, precisions, rescue })
     }
 
-    /// Compiles the graph and runs the canary, in each precision until it agrees. Takes seconds.
+    /// Compiles the graph and runs the canary, in one precision after the other until the canary
+    /// agrees. Takes seconds.
     ///
     /// # Errors
-    /// `BadPackage` when the canary is off; `NotAvailable` when OpenVINO cannot compile the graph.
+    /// `BadPackage` if the canary is off in all precisions; `NotAvailable` if OpenVINO cannot
+    /// compile the graph.
     pub fn compile(&mut self, options: &OpenVinoOptions) -> Result<OpenVinoEngine, EngineError> {
         let manifest = self.package.manifest();
         let mut refused = String::new();
@@ -160,8 +163,8 @@ impl<'a> OpenVinoModel<'a> {
         Err(EngineError::BadPackage(refused))
     }
 
-    /// Compiled while loading although it may never run: a request must not wait for it. One
-    /// stream is enough, and its shapes are not warmed up, for rows that are rarely there.
+    /// Compiles the rescue model at the start, since no request may wait for that. Rows to rescue
+    /// are rare, so one stream is enough and its shapes are not warmed up.
     fn compile_rescue(
         &mut self,
         precision: Precision,
@@ -170,7 +173,7 @@ impl<'a> OpenVinoModel<'a> {
         let options = OpenVinoOptions { sessions: 1, ..options.clone() };
         let own;
         let model = if precision == Precision::Int8 {
-            // A graph in 8 bits stays in 8 bits whatever is asked for.
+            // The graph in 8 bits ignores the hint, so the f32 graph is needed.
             own = read_model(&mut self.core, self.package, &self.package.model_path())?;
             &own
         } else {
@@ -265,7 +268,7 @@ fn read_model(core: &mut Core, package: &ModelPackage, path: &Path) -> Result<Mo
         EngineError::BadPackage(format!("cannot use {}: {reason}", path.display()))
     };
     let text = path.to_str().ok_or_else(|| bad("its path is not UTF-8".to_owned()))?;
-    // The second path is not needed: numbers outside of the graph's file are found beside it.
+    // The second path is empty, since OpenVINO finds external data beside the graph.
     let model = core.read_model_from_file(text, "").map_err(|error| {
         bad(format!("it is not a graph OpenVINO can read ({})", one_line(&error)))
     })?;
@@ -273,7 +276,7 @@ fn read_model(core: &mut Core, package: &ModelPackage, path: &Path) -> Result<Mo
     Ok(model)
 }
 
-/// The tensors of the contract must be in the graph with their type and rank, and no other.
+/// Checks that the graph has exactly the tensors of the contract, with their types and ranks.
 fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     let failed =
         |error: InferenceError| format!("its tensors cannot be listed ({})", one_line(&error));
@@ -294,7 +297,7 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     check_ports("output", &[dense].into_iter().chain(weights).collect::<Vec<_>>(), &outputs)
 }
 
-/// The inputs or the outputs: all that are `wanted`, by name, type and rank, and no other.
+/// Checks that the inputs, or the outputs, are exactly `wanted`, by name, type and rank.
 fn check_ports(
     kind: &str,
     wanted: &[(&str, ElementType, i64)],
@@ -328,8 +331,8 @@ fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError>
     })
 }
 
-/// Precisions to try, in order. Half precision is three to four times as fast where the processor
-/// has it, and slower than f32 where it has not.
+/// Precisions to try, in order. Half precision is three to four times as fast as f32 on a processor
+/// that has it, and slower on others.
 fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precision>, EngineError> {
     let has = |precision: Precision| {
         capabilities.split_whitespace().any(|word| word == precision.capability())
@@ -390,7 +393,7 @@ fn lost(error: InferenceError) -> EngineError {
     EngineError::SessionLost(one_line(&error))
 }
 
-/// OpenVINO's messages have lines of source places; ours are one sentence each.
+/// Makes one line of OpenVINO's messages, which span several lines with places in its source.
 fn one_line(error: &InferenceError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -12,8 +12,8 @@ impl Places {
         Self(Mutex::new(vec![0; devices]))
     }
 
-    /// Counts a session on the device with the fewest; gives its place among the devices. Chosen
-    /// and counted under one lock, since all workers open their sessions at the same time.
+    /// Counts a session on the device with the fewest sessions, and returns the device's place. One
+    /// lock guards choice and count, since all workers open their sessions at the same time.
     pub(super) fn enter_emptiest(&self) -> usize {
         let mut sessions = self.0.lock();
         let place = (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0);

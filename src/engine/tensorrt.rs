@@ -1,6 +1,6 @@
 //! TensorRT and TensorRT-RTX: plans built from ONNX, behind the cxx bridge.
 //!
-//! One plan is put on each GPU once; a session is one CUDA stream on one of them.
+//! Each GPU gets one plan once. A session is a stream with its buffers on one GPU.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use kernels::KernelFile;
 use plan::size;
 use session::TensorRtSession;
 
-/// What to say of a driver without GPUs.
+/// The message for a driver without GPUs.
 pub(crate) const NO_GPU: &str = "the driver shows no GPU: nvidia-smi -L lists those of the \
                                  machine; a container, or CUDA_VISIBLE_DEVICES, may hide them";
 
-/// How the engine is to run.
+/// How to run the engine.
 #[derive(Debug, Clone)]
 pub struct TensorRtOptions {
     /// Which TensorRT.
@@ -48,9 +48,9 @@ pub struct TensorRtOptions {
     pub devices: Vec<usize>,
     /// Buckets of at most so many tokens run from a captured CUDA graph.
     pub graph_tokens: usize,
-    /// A named one must be the plan's own.
+    /// If it names a precision, the plan must have that precision.
     pub precision: PrecisionChoice,
-    /// Shapes that may be asked for; the canary runs in the smallest ones that the plan covers.
+    /// Shapes that batches may have. The canary runs in the smallest of them that the plan covers.
     pub buckets: Vec<Bucket>,
 }
 
@@ -59,16 +59,16 @@ struct Device {
     index: usize,
     name: String,
     engine: PlanEngine,
-    /// Its memory when the weights were there and no session was.
+    /// Free memory after the weights were loaded and before the first session.
     free_bytes: u64,
 }
 
-/// What sessions tell the engine; read by whoever asks for figures.
+/// What sessions tell the engine, for its figures.
 struct Shared {
     places: Places,
     captured_graphs: AtomicU64,
     refused_graphs: AtomicU64,
-    /// By place; none of them for a library that compiles nothing on the device.
+    /// One for each device; empty for a library that compiles nothing on the device.
     kernels: Vec<KernelFile>,
 }
 
@@ -91,12 +91,12 @@ pub struct TensorRtEngine {
 }
 
 impl TensorRtEngine {
-    /// Opens the libraries, finds the plan that fits each GPU, puts it there and runs the canary.
-    /// Takes seconds.
+    /// Opens the libraries, loads the plan that fits onto each GPU, and runs the canary. Takes
+    /// seconds.
     ///
     /// # Errors
-    /// `NotAvailable` without library, driver or GPU, or when no plan fits; `BadPackage` when a
-    /// plan's file is not what the manifest says or its numbers are off; `OutOfMemory`.
+    /// `NotAvailable` without library, driver or GPU, or if no plan fits; `BadPackage` if a plan's
+    /// file differs from the manifest or its numbers are off; `OutOfMemory`.
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
         let GpuMachine { library, cuda, devices: found } = GpuMachine::open(options)?;
         let manifest = package.manifest();
@@ -184,10 +184,10 @@ impl TensorRtEngine {
 
     /// Runs a batch of canaries in each profile's usual shape on the first device.
     ///
-    /// Returns the numbers that are the furthest from the golden ones.
+    /// Returns the comparison with the golden numbers that is furthest off.
     ///
     /// # Errors
-    /// `BadPackage` when a text is off; those of a session.
+    /// `BadPackage` if a canary is off; the errors of a session.
     pub fn try_profiles(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
         let length = manifest.canary.token_ids.len();
         let usual = |profile: &PlanProfile| Bucket {
@@ -204,19 +204,19 @@ impl TensorRtEngine {
         self.run_canary(0, &buckets, manifest)
     }
 
-    /// The layers of the first device's plan, as JSON in the library's own form.
+    /// The layers of the first device's plan, as the library's own JSON.
     ///
     /// # Errors
-    /// `BadPackage` when the library tells none.
+    /// `BadPackage` if the library tells no layers.
     pub fn layers(&self) -> Result<String, EngineError> {
         self.devices[0].engine.layers().map_err(fault)
     }
 
-    /// What each layer of the first device's plan takes, in each profile's usual shape: names and
-    /// microseconds, in their order.
+    /// The time of each layer of the first device's plan, in the usual shape of each profile: names
+    /// and microseconds, in the order of the layers.
     ///
     /// # Errors
-    /// `BadPackage` when the library tells none; those of a session.
+    /// `BadPackage` if the library tells no times; the errors of a session.
     pub fn layer_times(&self) -> Result<Vec<(Bucket, Vec<LayerTime>)>, EngineError> {
         let usual = |profile: &PlanProfile| {
             let rows = profile.rows.opt as usize;
@@ -227,8 +227,8 @@ impl TensorRtEngine {
         self.profiles.iter().map(usual).map(times).collect::<Result<_, _>>().map_err(fault)
     }
 
-    /// Fills each bucket with canaries and other texts. The numbers are those of the worst canary,
-    /// which is right.
+    /// Fills each bucket with canaries and other texts, and returns the comparison of the worst
+    /// canary, which still passed.
     fn run_canary(
         &self,
         place: usize,
@@ -292,7 +292,7 @@ impl Engine for TensorRtEngine {
             ("refused_graphs".to_owned(), graphs(&self.shared.refused_graphs)),
         ];
         for device in &self.devices {
-            // A device that does not answer has no figures; health says elsewhere that it is lost.
+            // A device that does not answer has no figures. Health reports the loss elsewhere.
             if let Ok(memory) = self.cuda.memory(device.index) {
                 let name = |what: &str| format!("device_{}_memory_{what}_bytes", device.index);
                 figures.push((name("free"), memory.free_bytes));
@@ -318,7 +318,7 @@ impl Engine for TensorRtEngine {
     }
 }
 
-/// A session's place on its device, free again when it is dropped.
+/// A session's place on its device. Dropping it frees the place.
 struct Lease {
     shared: Arc<Shared>,
     place: usize,
@@ -392,7 +392,7 @@ fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, Engine
     wanted.iter().map(device).collect()
 }
 
-/// That none of the package's plans fits, why, and how one that fits is built.
+/// The message that no plan of the package fits, with the reason, and the command that builds one.
 pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: &str) -> String {
     let (flavour, directory) = (target.flavour, package.directory().display());
     let precision = match target.precision {
@@ -437,7 +437,7 @@ fn names(devices: &[CudaDevice]) -> String {
     counted.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// What an error of the bridge asks the worker to do.
+/// The kind of an error of the bridge, which tells the worker how to react.
 fn fault(error: BridgeError) -> EngineError {
     let text = error.to_string();
     match error {

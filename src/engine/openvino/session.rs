@@ -12,19 +12,19 @@ use clock::Clock;
 use model::package::manifest::{FloatType, Outputs};
 use scheduling::batch::{Batch, Bucket, GraphInputs};
 
-/// The tensors of a longer row are made anew for each run: they take megabytes, and the run takes
-/// far longer.
+/// Tensors of longer rows are made anew for each run: they take megabytes, and making them is quick
+/// beside the run.
 const KEPT_LENGTH: usize = 512;
 
 /// A port of the graph as OpenVINO tells it.
 pub(super) struct Port {
     pub name: String,
     pub(crate) element: ElementType,
-    /// `None` when it is dynamic.
+    /// `None` if the rank is dynamic.
     pub(crate) rank: Option<i64>,
 }
 
-/// Reads what the check of names, types and ranks needs.
+/// Reads name, type and rank of a port.
 pub(super) fn port(node: &Node) -> Result<Port, String> {
     let failed = |error: InferenceError| format!("a tensor cannot be read ({})", one_line(&error));
     let element = node.get_element_type().map_err(failed)?;
@@ -75,9 +75,8 @@ struct OutputTensors {
     token_weights: Option<Tensor>,
 }
 
-/// One worker's request. Input tensors are made once for each bucket and kept: setting another
-/// shape on a tensor allocates, and the crate's `set_shape` hands out a second owner of the same
-/// tensor.
+/// One worker's request. Input tensors are made once for each bucket and kept. The crate's
+/// `set_shape` would allocate, and hands out a second owner of the tensor.
 pub(super) struct OpenVinoSession {
     request: InferRequest,
     facts: GraphFacts,
@@ -86,7 +85,7 @@ pub(super) struct OpenVinoSession {
     inputs: HashMap<Bucket, BucketInputs>,
     /// Of the last run.
     outputs: Option<OutputTensors>,
-    /// The same model in f32.
+    /// Runs rows with NaN or infinity again, in f32.
     rescue: Option<Box<OpenVinoSession>>,
 }
 
@@ -101,7 +100,7 @@ impl OpenVinoSession {
         Self { request, facts, output_types, clock, inputs, outputs, rescue: None }
     }
 
-    /// Has a session for rows that are not finite.
+    /// Gives the session another one for rows with NaN or infinity.
     pub(super) fn rescue_with(&mut self, session: Self) {
         self.rescue = Some(Box::new(session));
     }
@@ -129,7 +128,7 @@ impl OpenVinoSession {
         Ok(())
     }
 
-    /// The rows where the request has left them.
+    /// The rows, in the memory where the request left them.
     fn output(&mut self, bucket: Bucket) -> Result<BatchOutput<'_>, EngineError> {
         let Self { request, facts, output_types, outputs, .. } = self;
         let read = |name: &str| request.get_tensor(name).map_err(failed);
@@ -173,7 +172,7 @@ fn tensor(element: ElementType, sizes: &[usize]) -> Result<Tensor, EngineError> 
         .map_err(|error| EngineError::OutOfMemory(format!("input tensor: {}", one_line(&error))))
 }
 
-/// The numbers of one output, which must be so many.
+/// The numbers of one output; an error if their count is not `due`.
 fn floats<'a>(
     tensor: &'a Tensor,
     name: &str,
@@ -192,7 +191,7 @@ fn floats<'a>(
     })
 }
 
-/// A run that failed may succeed with other input; OpenVINO's requests stay usable.
+/// A failed run says nothing about other input, and OpenVINO's requests stay usable after it.
 fn failed(error: InferenceError) -> EngineError {
     EngineError::Transient(one_line(&error))
 }

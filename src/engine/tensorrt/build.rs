@@ -32,9 +32,9 @@ pub struct BuildOptions {
     pub library_dir: Option<PathBuf>,
     /// Folder of the CUDA runtime; `None` searches the system.
     pub cuda_library_dir: Option<PathBuf>,
-    /// The package's graph of this precision is taken; the plan's must be the same.
+    /// Chooses the package's graph. The plan must have this precision.
     pub precision: PrecisionChoice,
-    /// `None` takes the default ones for the model's length.
+    /// `None` takes the default profiles for the model's length.
     pub profiles: Option<Vec<PlanProfile>>,
     /// TensorRT-RTX only; empty is its default, 8.0 and later.
     pub compute_capabilities: Vec<ComputeCapability>,
@@ -53,8 +53,7 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
-    /// All as the flavour does it by itself, with libraries where the system has them, on the first
-    /// GPU.
+    /// The flavour's defaults, with the system's libraries, on the first GPU.
     pub const fn new(flavour: PlanFlavour) -> Self {
         Self {
             flavour,
@@ -73,7 +72,7 @@ impl BuildOptions {
     }
 }
 
-/// Why no plan was built; the package is as it was.
+/// Why no plan was built. The package is unchanged.
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum BuildError {
@@ -102,31 +101,31 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Whether the observer asked for it.
+    /// Whether the observer stopped the build.
     pub const fn is_cancelled(&self) -> bool {
         matches!(self, Self::Build { source: BridgeError::Cancelled(_), .. })
     }
 }
 
-/// A plan that is part of the package now.
+/// A plan that is now part of the package.
 #[derive(Debug, Clone)]
 pub struct BuiltPlan {
-    /// As it is in the manifest.
+    /// Its entry in the manifest.
     pub entry: PlanEntry,
-    /// Sentences worth showing; the plan is right nevertheless.
+    /// Warnings as sentences; the plan is usable nevertheless.
     pub warnings: Vec<String>,
-    /// Of all profiles together, when the library told.
+    /// Layers of all profiles together, if the library told.
     pub layers: Option<u32>,
-    /// The GPU that it was tried on, and how far its numbers are from the golden ones.
+    /// The GPU that the plan was tried on, and how far its numbers are from the golden ones.
     pub tried: Option<(String, Comparison)>,
 }
 
-/// Builds a plan and adds it to the package in `directory`, in place of an earlier one for the same
-/// use ([`PlanEntry::replaces`]). Blocks for seconds to minutes.
+/// Builds a plan and adds it to the package in `directory`. It replaces an earlier plan for the
+/// same use ([`PlanEntry::replaces`]). Blocks for seconds to minutes.
 ///
 /// # Errors
-/// See [`BuildError`]. Whatever happens, a kill included, the package has either its old plans or
-/// the new one.
+/// See [`BuildError`]. Whatever happens, even a kill, the package has either its old plans or the
+/// new plan.
 pub fn build_engine(
     directory: &Path,
     options: &BuildOptions,
@@ -138,7 +137,7 @@ pub fn build_engine(
     build(&editor, &package, options, observer, clock)
 }
 
-/// The same with a package that is opened already, and the right to change it.
+/// Builds a plan for a package that is open already, with the right to change it.
 pub(super) fn build(
     editor: &PackageEditor,
     package: &ModelPackage,
@@ -204,8 +203,8 @@ pub(super) fn build(
     Ok(BuiltPlan { entry, warnings, layers, tried })
 }
 
-/// Runs the canary in each profile of the plan on this machine's GPU; `None` where that cannot run
-/// it. The manifest lists the plan after that.
+/// Runs the canary in each profile of the plan on this machine's GPU, before the manifest lists the
+/// plan. `None` if this machine's GPU cannot run the plan.
 fn try_plan(
     package: &ModelPackage,
     options: &BuildOptions,
@@ -230,7 +229,7 @@ fn try_plan(
     Ok(Some(engine.try_profiles(package.manifest())?))
 }
 
-/// Makes a written plan part of the package.
+/// Makes a written plan part of the package, by an entry in the manifest.
 fn list(
     editor: &PackageEditor,
     package: &ModelPackage,
@@ -247,8 +246,8 @@ fn list(
     Ok(editor.replace_plans(&plans)?)
 }
 
-/// The GPU of that number, which is the calling thread's current one from now on. The data-centre
-/// flavour measures on it; RTX compiles for targets by name.
+/// Finds the GPU with that number, and makes it the calling thread's current GPU. The data-centre
+/// flavour measures kernels on it; RTX compiles for targets by name.
 fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError> {
     let opened = Cuda::open(options.cuda_library_dir.as_deref()).or_else(|_| Cuda::open(None));
     let found = opened.and_then(|cuda| Ok((cuda.devices()?, cuda)));
@@ -272,7 +271,7 @@ fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError>
     }
 }
 
-/// Everything of the entry that is known before the build.
+/// The parts of the manifest's entry that are known before the build.
 struct BuildTarget {
     flavour: PlanFlavour,
     version: Version,
@@ -280,7 +279,7 @@ struct BuildTarget {
     profiles: Vec<PlanProfile>,
     compute_capabilities: Vec<ComputeCapability>,
     device: Option<String>,
-    /// Its name in the package, for the flavour that measures.
+    /// Its file name in the package, for the flavour that measures kernels.
     timing_cache: Option<String>,
     hardware_compatible: bool,
     same_compute_capability: bool,
@@ -355,7 +354,8 @@ impl BuildTarget {
             version_compatible: self.version_compatible,
             optimization_level: options.optimization_level.unwrap_or(-1),
             workspace_bytes: options.workspace_bytes.unwrap_or(0),
-            // What an earlier build measured saves time only; without it all is measured anew.
+            // The measurements of an earlier build only save time. Without them all kernels are
+            // measured anew.
             timing_cache: cache.and_then(|path| fs::read(path).ok()).unwrap_or_default(),
         }
     }
@@ -418,7 +418,7 @@ fn check_rtx(options: &BuildOptions) -> Result<(), BuildError> {
     }
 }
 
-/// What of a finished plan is a fault, and what only worth saying.
+/// Decides which properties of a finished plan are faults and which are warnings.
 fn judge(flavour: PlanFlavour, report: &BuildReport) -> Result<Vec<String>, BuildError> {
     let mut warnings = Vec::new();
     let half = ["f16", "bf16", "fp8"].contains(&report.precision.as_str());
@@ -434,8 +434,8 @@ fn judge(flavour: PlanFlavour, report: &BuildReport) -> Result<Vec<String>, Buil
         let error = BuildError::NotFused { scratch_bytes: u64::try_from(largest).unwrap_or(0) };
         match flavour {
             PlanFlavour::TensorRtRtx => return Err(error),
-            // The names of its kernels are known from others only: a right plan must not fail for
-            // them.
+            // We know the names of TensorRT's kernels from others' logs only, so a plan must not
+            // fail for them.
             PlanFlavour::TensorRt => warnings.push(error.to_string()),
         }
     }

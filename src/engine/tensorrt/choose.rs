@@ -11,10 +11,10 @@ use settings::PrecisionChoice;
 use super::ffi::Version;
 use super::plan::serves;
 
-/// From here on plans with TensorRT's hardware compatibility run, and RTX's default ones.
+/// The first GPUs that run TensorRT's hardware-compatible plans, and RTX's default plans.
 const AMPERE: ComputeCapability = capability(8, 0);
 
-/// From here on GPUs multiply numbers of 8 bits in floating point.
+/// The first GPUs that multiply FP8.
 const FP8: ComputeCapability = capability(8, 9);
 
 /// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
@@ -31,25 +31,26 @@ const fn capability(major: u32, minor: u32) -> ComputeCapability {
     ComputeCapability { major, minor }
 }
 
-/// Where a plan is to run, and how.
+/// Where to run a plan, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
-    /// Of the plan.
+    /// The flavour of the plan.
     pub flavour: PlanFlavour,
-    /// Of the library that was opened.
+    /// The version of the opened library.
     pub version: Version,
     /// Its GPU.
     pub device: &'a CudaDevice,
-    /// The plan's own must be the one that is named.
+    /// If it names a precision, the plan must have that precision.
     pub precision: PrecisionChoice,
 }
 
-/// The plans that fit, the best first: one for exactly this GPU comes before one for many, one for
-/// exactly this library before one for later ones, half precision before others, then the one that
-/// covers the most of `buckets`, the latest at last.
+/// The plans that fit, the best first. A plan for exactly this GPU comes before a plan for many
+/// GPUs, a plan for exactly this library version before a version-compatible plan, half precision
+/// before other precisions. Then the plan that covers the most of `buckets` comes first, then the
+/// latest.
 ///
 /// # Errors
-/// One sentence for each plan that does not fit, or that there is none.
+/// One sentence for each plan that does not fit, or one that the package has no plan.
 pub(crate) fn fitting<'a>(
     manifest: &'a Manifest,
     target: &Target<'_>,
@@ -83,11 +84,11 @@ pub(crate) fn fitting<'a>(
     Ok(fits)
 }
 
-/// A plan for each target, the best of those that have the same profiles: buckets and precision
-/// must be the same for all of a server's workers.
+/// The best plan for each target, out of plans with equal profiles. All workers of a server need
+/// equal buckets and precision.
 ///
 /// # Errors
-/// As [`fitting`], or that the plans differ.
+/// Those of [`fitting`], or that the plans differ.
 pub(crate) fn fitting_all<'a>(
     manifest: &'a Manifest,
     targets: &[Target<'_>],
@@ -107,7 +108,7 @@ pub(crate) fn fitting_all<'a>(
     })
 }
 
-/// Why no plan of that flavour and precision ever runs on the GPU, and what does.
+/// Why no plan of that flavour and precision can ever run on the GPU, and which plan can.
 pub(crate) fn unfit(target: &Target<'_>) -> Option<String> {
     let CudaDevice { capability, name, .. } = target.device;
     let fp8 = target.precision == PrecisionChoice::Fp8 && *capability < FP8;
@@ -137,12 +138,12 @@ pub(crate) fn rtx_knows(capability: ComputeCapability) -> bool {
     RTX_CAPABILITIES.contains(&capability)
 }
 
-/// All that TensorRT-RTX knows, for a message.
+/// The compute capabilities that TensorRT-RTX knows, for a message.
 pub(crate) fn rtx_capabilities() -> String {
     RTX_CAPABILITIES.map(|capability| capability.to_string()).join(", ")
 }
 
-/// Why a plan of the target's flavour cannot run there, as it is said behind its name; `None` when
+/// Why a plan of the target's flavour cannot run there, as the second half of a sentence. `None` if
 /// it can.
 pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Option<String> {
     stale(plan, manifest)
@@ -153,7 +154,7 @@ pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>)
         .or_else(|| other_precision(plan, target.precision))
 }
 
-/// Why a plan does not belong to its package any more.
+/// Why a plan no longer belongs to its package.
 pub(crate) fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
     match manifest.files.get(&plan.model_file) {
         Some(graph) if graph.sha256 == plan.model_sha256 => None,
@@ -162,8 +163,8 @@ pub(crate) fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
     }
 }
 
-/// TensorRT-RTX's plans belong to one release of it; TensorRT's to the version that built them,
-/// unless they were built for later ones too.
+/// A plan of TensorRT-RTX belongs to one release. A plan of TensorRT belongs to the version that
+/// built it, unless it was built for later versions too.
 fn other_version(plan: &PlanEntry, version: Version) -> Option<String> {
     let built: Vec<i32> = plan.version.split('.').map_while(|part| part.parse().ok()).collect();
     let built = [0, 1, 2].map(|part| built.get(part).copied().unwrap_or(0));
@@ -199,7 +200,7 @@ fn other_device(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
     })
 }
 
-/// Every text that the model takes must be covered.
+/// A plan must cover every text that the model takes.
 fn too_short(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
     let longest = plan.profiles.iter().map(|profile| profile.length.max as usize).max();
     let needed = manifest.max_input_tokens;
@@ -216,7 +217,7 @@ fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> 
     (!serves(wanted, own)).then(problem)
 }
 
-/// A plan in fp8 for an older GPU would never run.
+/// Refuses a build in fp8 for an older GPU, which could never run the plan.
 ///
 /// # Errors
 /// One sentence that names the GPU.
@@ -235,7 +236,7 @@ pub(crate) fn check_fp8(
     ))
 }
 
-/// Only newer GPUs multiply 8 bits of floating point.
+/// Only newer GPUs multiply FP8.
 fn lacks_fp8(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
     let CudaDevice { capability, name, .. } = device;
     let fp8 = plan.precision == PrecisionChoice::Fp8.name();

@@ -1,6 +1,7 @@
 //! The cxx bridge to `cpp/bridge.h`: plain structs and bytes in, opaque handles and errors out.
 //!
-//! With `engine/cuda.rs` the only unsafe code. Callers use what is defined below the bridge.
+//! This file and `engine/cuda.rs` have the only unsafe code. Callers use the safe types below the
+//! bridge.
 
 #![allow(unsafe_code, reason = "the bridge to C++")]
 #![allow(missing_docs, unreachable_pub, reason = "cxx makes the items; cpp/bridge.h has the words")]
@@ -69,7 +70,7 @@ mod bridge {
         length_max: i32,
     }
 
-    /// What a plan is to be; see `BuildRequest` in `cpp/backend.h`.
+    /// How to build a plan; see `BuildRequest` in `cpp/backend.h`.
     #[derive(Debug, Clone)]
     struct BuildRequest {
         model_path: String,
@@ -126,14 +127,14 @@ mod bridge {
         length: i32,
     }
 
-    /// What a session is to be ready for; see `SessionRequest` in `cpp/backend.h`.
+    /// What a session must be able to run; see `SessionRequest` in `cpp/backend.h`.
     #[derive(Debug, Clone)]
     struct SessionRequest {
         shapes: Vec<Shape>,
         captured_tokens_max: i64,
     }
 
-    /// Pinned memory of the staged shape, row-major `[rows, length]`, and for the last one
+    /// Pinned memory of the staged shape, row-major. Each is `[rows, length]`, but the last one is
     /// `[rows, spans, length]`.
     struct StagedInputs<'a> {
         input_ids: &'a mut [i32],
@@ -142,7 +143,7 @@ mod bridge {
         span_weights: &'a mut [f32],
     }
 
-    /// How a session runs the shapes it has seen.
+    /// How a session runs the shapes that it has seen.
     #[derive(Debug, Clone)]
     struct SessionReport {
         captured: i32,
@@ -150,7 +151,7 @@ mod bridge {
         refused: String,
     }
 
-    /// Nanoseconds on the device; all zero when the run was not timed.
+    /// Nanoseconds on the device; all zero if the run was not timed.
     #[derive(Debug, Clone, Copy)]
     struct RunTimes {
         copy_in: i64,
@@ -158,7 +159,7 @@ mod bridge {
         copy_out: i64,
     }
 
-    /// What a layer takes of a run.
+    /// The time of one layer in a run.
     #[derive(Debug, Clone)]
     struct LayerTime {
         name: String,
@@ -201,7 +202,7 @@ mod bridge {
 
         /// A stream with its buffers and contexts.
         type Session;
-        /// Unsafe for cxx alone, which asks for it where a lifetime is named.
+        /// Marked unsafe only because cxx wants that for a named lifetime.
         unsafe fn stage<'a>(
             self: Pin<&'a mut Session>,
             rows: i32,
@@ -228,23 +229,23 @@ pub enum BridgeError {
     /// A library is missing, of a wrong version, or lacks a function.
     #[error("{0}")]
     Library(String),
-    /// There is no usable driver or GPU.
+    /// No driver or GPU is usable.
     #[error("{0}")]
     Device(String),
     /// The graph or the plan cannot be used.
     #[error("{0}")]
     Model(String),
-    /// What was asked for contradicts itself.
+    /// The request contradicts itself.
     #[error("{0}")]
     Request(String),
     #[error("out of memory: {0}")]
     OutOfMemory(String),
     #[error("{0}")]
     Cancelled(String),
-    /// This run failed, the next may succeed.
+    /// This run failed; the next one may succeed.
     #[error("{0}")]
     Transient(String),
-    /// A CUDA error that sticks: the process must end.
+    /// A lasting CUDA error: the process must end.
     #[error("{0}")]
     Poisoned(String),
     /// A mistake in this program.
@@ -253,7 +254,7 @@ pub enum BridgeError {
 }
 
 impl From<cxx::Exception> for BridgeError {
-    /// Every message has its kind in front: see `trycatch` in `cpp/bridge.h`.
+    /// Every message begins with its kind: see `trycatch` in `cpp/bridge.h`.
     fn from(exception: cxx::Exception) -> Self {
         let what = exception.what();
         let (kind, message) = what.split_once(':').unwrap_or(("internal", what));
@@ -272,11 +273,12 @@ impl From<cxx::Exception> for BridgeError {
     }
 }
 
-/// What hears of a build's progress: thousandths of the whole and the phase's name; `false` asks
-/// the build to stop.
+/// Called with a build's progress: thousandths of the whole, and the phase's name. Returning
+/// `false` stops the build.
 type Listener = Box<dyn Fn(u32, &str) -> bool + Send + Sync>;
 
-/// The listener of one build. Its closure must not panic: a panic on the library's threads aborts.
+/// The listener of one build. Its closure must not panic, since a panic on the library's threads
+/// aborts the process.
 pub struct Observer {
     listener: Listener,
 }
@@ -292,7 +294,7 @@ impl Observer {
     }
 }
 
-/// One opened flavour; the libraries stay open until the process ends.
+/// One opened flavour. The libraries stay open until the process ends.
 #[derive(Clone)]
 pub struct Library {
     handle: SharedPtr<bridge::Library>,
@@ -329,8 +331,8 @@ impl Library {
         Ok(Plan { handle: self.handle.build_plan(request, observer)? })
     }
 
-    /// Puts a plan on its device; makes that the calling thread's current one. Takes seconds.
-    /// `kernels` are those of an earlier process; none if empty.
+    /// Loads a plan onto its device, and makes that the calling thread's current device. Takes
+    /// seconds. `kernels` are compiled kernels of an earlier process, or empty.
     pub fn load(
         &self,
         request: &EngineRequest,
@@ -357,37 +359,39 @@ impl PlanEngine {
         self.handle.elements()
     }
 
-    /// The plan's layers, as JSON in the library's own form.
+    /// The plan's layers, as the library's own JSON.
     pub fn layers(&self) -> Result<String, BridgeError> {
         Ok(self.handle.layers()?)
     }
 
-    /// What each layer takes in a run of the shape, in their order: means of some runs.
+    /// The time of each layer in a run of the shape, in the order of the layers: means of some
+    /// runs.
     pub fn layer_times(&self, shape: Shape) -> Result<Vec<LayerTime>, BridgeError> {
         Ok(self.handle.layer_times(shape.rows, shape.length)?)
     }
 
-    /// On the thread that will run the session: device memory for its largest shape, and a context
-    /// for each profile.
+    /// Opens a session, with device memory for its largest shape and a context for each profile.
+    /// Call it on the thread that will run the session.
     pub fn open_session(&self, request: &SessionRequest) -> Result<PlanSession, BridgeError> {
         Ok(PlanSession { handle: self.handle.open_session(request)? })
     }
 }
 
-/// A stream with its buffers and contexts. Not `Send`: CUDA's current device is the thread's.
+/// A stream with its buffers and contexts. It is not `Send`, since CUDA's current device belongs to
+/// the thread.
 pub struct PlanSession {
     handle: UniquePtr<bridge::Session>,
 }
 
 impl PlanSession {
-    /// Chooses the shape of the next run, which is to be filled.
+    /// Chooses the shape of the next run, and lends its inputs to be filled.
     pub fn stage(&mut self, shape: Shape) -> Result<StagedInputs<'_>, BridgeError> {
         // SAFETY: the slices are parts of the session's pinned memory, which lie behind each other
         // and live as long as the session; it cannot be used while they are borrowed.
         Ok(unsafe { self.handle.pin_mut().stage(shape.rows, shape.length) }?)
     }
 
-    /// Runs what was staged and waits for it. The device begins urgent work first.
+    /// Runs the staged batch and waits for its end. The device begins urgent work first.
     pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
         Ok(self.handle.pin_mut().run(urgent)?)
     }
@@ -416,8 +420,8 @@ impl PlanSession {
         self.handle.report()
     }
 
-    /// What the library has compiled for the plan on this device so far, by all sessions; empty
-    /// where it compiles nothing.
+    /// The kernels that the library has compiled for the plan on this device so far, in all
+    /// sessions. Empty for a library that compiles none.
     pub fn kernels(&self) -> Vec<u8> {
         self.handle.kernels()
     }
@@ -438,7 +442,7 @@ impl Plan {
     }
 }
 
-/// TensorRT is talkative: what it calls info is only of use to who looks for a fault in it.
+/// TensorRT is talkative. Its info lines help only somebody who looks for a fault in TensorRT.
 fn log_line(flavour: Flavour, severity: bridge::Severity, line: &[u8]) {
     let line = String::from_utf8_lossy(line);
     let flavour = flavour.name();

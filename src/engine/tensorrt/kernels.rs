@@ -1,7 +1,8 @@
-//! What TensorRT-RTX compiled for a plan on one GPU, in a file beside the plan for the next start.
+//! The kernels that TensorRT-RTX compiled for a plan on one GPU, in a file beside the plan for the
+//! next start.
 //!
-//! The file begins with what it is for: the library never gets kernels of another plan, GPU, driver
-//! or release, nor those of a file that was cut short. Without the file it compiles all of them.
+//! The file begins with a key, so that the library never gets kernels of another plan, GPU, driver
+//! or release, or of a file that was cut short. Without the file the library compiles all kernels.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,9 @@ use model::package::digest;
 use model::package::edit::{kernels_name, write_kernels};
 use model::package::manifest::plan::{PlanEntry, PlanFlavour};
 
-/// How every file of kernels begins.
+/// The first words of every file of kernels.
 const HEADER: &str = "duovec kernels 1";
-/// Hexadecimal digits of the key's digest in the name.
+/// Hexadecimal digits of the key's digest in the file name.
 const DIGEST_IN_NAME: usize = 16;
 
 /// The file for one plan on one GPU.
@@ -28,12 +29,12 @@ pub(super) struct KernelFile {
     key_digest: String,
     key: String,
     device: usize,
-    /// Digest of what the file holds; empty when it holds nothing of use.
+    /// Digest of the kernels in the file; empty if the file has no usable kernels.
     kept: Mutex<String>,
 }
 
 impl KernelFile {
-    /// `None` for the flavour whose plans have all their kernels.
+    /// `None` for TensorRT, whose plans have all their kernels.
     pub(super) fn of(
         directory: &Path,
         plan: &PlanEntry,
@@ -57,7 +58,8 @@ impl KernelFile {
         Some(Self { directory, plan, key_digest, key, device: *index, kept })
     }
 
-    /// What an earlier start left, empty when that cannot be used; the log says which.
+    /// The kernels of an earlier start; empty if there are none or the file cannot be used. The log
+    /// tells which.
     pub(super) fn read(&self) -> Vec<u8> {
         let path = self.directory.join(self.name());
         let found = match fs::read(&path) {
@@ -101,8 +103,8 @@ impl KernelFile {
         Ok(kernels)
     }
 
-    /// Writes them when they are not what the file holds. A package that cannot be written to is
-    /// told in the log: the next start compiles them again.
+    /// Writes the kernels if the file does not have them yet. If the package cannot be written to,
+    /// the log says so, and the next start compiles the kernels again.
     pub(super) fn keep(&self, kernels: &[u8]) {
         let sha256 = digest::of_bytes(kernels);
         let mut kept = self.kept.lock();

@@ -13,7 +13,7 @@ use super::build::{BuildError, BuildOptions, build};
 use super::ffi::{Library, Observer};
 use super::{GpuMachine, TensorRtOptions, choose, target};
 
-/// The GPUs of the options that no plan of the package fits.
+/// The GPUs of the options for which the package has no fitting plan.
 ///
 /// # Errors
 /// `NotAvailable` without library, driver or GPU.
@@ -36,9 +36,9 @@ fn lacks_plan(
     choose::fitting(package.manifest(), &target, &options.buckets).is_err()
 }
 
-/// Builds a plan for each GPU of `engine` that none of the package's plans fits, and adds it to the
-/// package. Waits for another process that is changing the package: its plans may be those that
-/// lack. Returns the package as it is then. Blocks for seconds to minutes.
+/// Builds a plan for each GPU of `engine` for which the package has none, and adds it to the
+/// package. Waits for another process that is changing the package, since that may add the missing
+/// plans. Returns the package as it is then. Blocks for seconds to minutes.
 ///
 /// # Errors
 /// See [`BuildError`]. The package keeps the plans that were built before.
@@ -54,7 +54,7 @@ pub(crate) fn build_missing(
     let GpuMachine { library, devices, .. } =
         GpuMachine::open(engine).map_err(BuildError::Engine)?;
     for device in &devices {
-        // A plan that was built for one of them may fit the next.
+        // A plan that was built for one GPU may fit the next.
         if lacks_plan(&package, engine, &library, device) {
             let options = for_gpu(engine, device);
             let built = build(&editor, &package, &options, observer, clock)?;
@@ -67,7 +67,7 @@ pub(crate) fn build_missing(
     Ok(package)
 }
 
-/// For that GPU alone, with the libraries that are to run the plan.
+/// Options for that GPU alone, with the libraries that will run the plan.
 fn for_gpu(engine: &TensorRtOptions, device: &CudaDevice) -> BuildOptions {
     let compute_capabilities = match engine.flavour {
         PlanFlavour::TensorRtRtx => vec![device.capability],

@@ -1,4 +1,4 @@
-//! Plans: the profiles they are built with, and between manifest and bridge. Pure.
+//! The profiles that plans are built with, and conversions between manifest and bridge. Pure.
 
 use model::package::manifest::plan::{PlanFlavour, PlanProfile, SizeRange};
 use model::package::manifest::{FloatType, Manifest, Outputs};
@@ -9,22 +9,22 @@ use super::ffi;
 
 /// Tokens of a full batch.
 const BATCH_TOKENS: u32 = 8192;
-/// The shortest row, and the usual length of a lone one that holds short texts.
+/// The shortest row, and the usual length of a lone row with short texts.
 const ROW_MIN: u32 = 8;
 const QUERY_TOKENS: u32 = 48;
 
-/// Graphs that a package may have besides, with what they compute in: TensorRT takes the precision
-/// that a graph has, and half precision is what makes a GPU worth its price.
+/// Graphs that a package may have besides `model.onnx`, with their precisions. TensorRT computes in
+/// the precision of the graph, and a GPU is fast in half precision.
 const OTHER_MODELS: [(&str, PrecisionChoice); 3] = [
     ("model.fp16.onnx", PrecisionChoice::F16),
     ("model.bf16.onnx", PrecisionChoice::Bf16),
     ("model.fp8.onnx", PrecisionChoice::Fp8),
 ];
-/// The graph that every package has, in a precision that only the graph tells.
+/// The graph that every package has. Only the graph itself tells its precision.
 const MODEL: &str = "model.onnx";
 
-/// Whether what computes in `own`, a plan's word, is what was asked for. 8 bits are named or not
-/// had: their vectors differ more from f32 than those in half precision do.
+/// Whether a plan of precision `own` is what was asked for. Plans in 8 bits run only if they are
+/// named, since their vectors differ more from f32 than vectors in half precision do.
 pub fn serves(wanted: PrecisionChoice, own: &str) -> bool {
     match wanted {
         PrecisionChoice::Auto => own != PrecisionChoice::Fp8.name(),
@@ -32,8 +32,8 @@ pub fn serves(wanted: PrecisionChoice, own: &str) -> bool {
     }
 }
 
-/// The name of the graph that plans of this precision are built from: the first one in half
-/// precision when any will do.
+/// The graph to build a plan of this precision from: the first graph in half precision if any
+/// precision will do.
 pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static str {
     let listed = |&(name, own): &(&'static str, PrecisionChoice)| {
         (serves(precision, own.name()) && manifest.files.contains_key(name)).then_some(name)
@@ -65,12 +65,12 @@ pub fn default_profiles(max_input_tokens: usize) -> Vec<PlanProfile> {
     profiles
 }
 
-/// Profiles as they are typed, separated by commas.
+/// Reads profiles that are separated by commas.
 pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
     text.split(',').map(|one| one.trim().parse()).collect()
 }
 
-/// The manifest's types in the bridge's words.
+/// The manifest's types as the bridge's types.
 pub(super) fn elements(outputs: Outputs) -> ffi::Elements {
     let element = |element: FloatType| match element {
         FloatType::Float32 => ffi::Element::Float32,
@@ -84,7 +84,7 @@ pub(super) fn elements(outputs: Outputs) -> ffi::Elements {
     }
 }
 
-/// A count for the bridge; everything that is too large is refused there by name.
+/// A count for the bridge. The bridge refuses counts that are too large, by name.
 pub(super) fn size(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

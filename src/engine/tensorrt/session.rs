@@ -16,7 +16,7 @@ pub(super) struct TensorRtSession {
     elements: Elements,
     facts: GraphFacts,
     lease: Lease,
-    /// Graphs that the engine's figures know of, in the order of `Shared::graphs`.
+    /// Graphs that the engine's figures have counted already, in the order of `Shared::graphs`.
     counted: [u64; 3],
 }
 
@@ -39,7 +39,7 @@ impl TensorRtSession {
         Ok(())
     }
 
-    /// The rows where the device has put them, in pinned memory.
+    /// The rows, in the pinned memory that the device copied them to.
     fn output(&self, bucket: Bucket) -> Result<BatchOutput<'_>, BridgeError> {
         let (session, elements) = (&self.session, &self.elements);
         let dense = match elements.dense {
