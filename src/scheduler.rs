@@ -1,4 +1,5 @@
-//! The bounded handle between requests and workers: submit → future, ask for work → job.
+//! The bounded queue between requests and workers: a request submits items and gets a future, a
+//! worker asks for work and gets a job.
 //!
 //! `scheduling::state` decides; this module does what follows. The life of a request of two texts,
 //! whose client waits, and of one whose client leaves:
@@ -11,8 +12,8 @@
 //! | the service: `submit` | `submit` | items 2..4; the worker is busy | a `Ticket` |
 //! | the ticket's drop | `cancel` 2..4 | | the items have left the queue |
 //!
-//! One lock guards the state machine and is held for microseconds. Workers are woken and requests
-//! answered outside of it.
+//! One lock guards the state machine and is held for microseconds. Waking workers and answering
+//! requests happen outside of it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -51,21 +52,21 @@ pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};
 pub use ticket::{ItemRows, RunError, Ticket};
 
-/// What bounds the queue.
+/// The limits of the queue, and the lanes.
 #[derive(Debug, Clone)]
 pub struct SchedulerConfig {
-    /// Items that wait or run, at most.
+    /// The most items that may wait or run.
     pub queue_capacity: QueueCapacity,
     /// The lane of each worker, narrow ones first; at least one.
     pub lanes: Vec<Lane>,
-    /// Memory for rows of texts that have run; 0 keeps none.
+    /// Memory for rows of texts that ran earlier; 0 keeps none.
     pub cache_bytes: CacheBytes,
     /// Time that interactive items are promised; 0 promises none.
     pub interactive_p99: InteractiveP99Ms,
 }
 
 impl SchedulerConfig {
-    /// Defaults for so many workers that share no core.
+    /// Defaults for workers that share no core.
     pub fn new(workers: Workers) -> Self {
         let (queue_capacity, cache_bytes) = (QueueCapacity::DEFAULT, CacheBytes::DEFAULT);
         let (lanes, interactive_p99) = (Lane::apart(workers.as_usize()), InteractiveP99Ms::DEFAULT);
@@ -93,24 +94,24 @@ pub struct WorkerCounts {
 pub struct Snapshot {
     /// Items that wait.
     pub queue_depth: usize,
-    /// Interactive ones of them.
+    /// Interactive items that wait.
     pub queue_interactive: usize,
-    /// Bulk ones of them.
+    /// Bulk items that wait.
     pub queue_bulk: usize,
-    /// Their tokens, without padding.
+    /// Tokens of the items that wait, without padding.
     pub queue_tokens: usize,
     pub(crate) predicted_wait: Duration,
     /// Workers by state.
     pub workers: WorkerCounts,
     /// Lanes of each width, ascending; at least one.
     pub widths: Vec<WidthFigures>,
-    /// How many items ended how, and what batches were made of.
+    /// How items ended, and what batches were made of.
     pub counts: Counts,
-    /// What became of the time that interactive items are promised.
+    /// How well the promise to interactive items is kept.
     pub promise: PromiseFigures,
-    /// All zero when nothing is kept.
+    /// All zero without a cache.
     pub(crate) cache: CacheFigures,
-    /// Mean of the batches that were timed.
+    /// Mean of the timed batches.
     pub(crate) stages: StageTimes,
 }
 
@@ -118,35 +119,35 @@ pub struct Snapshot {
 pub(crate) enum Work {
     /// Items of requests.
     Run(Job),
-    /// The shape that it asked for; it says when that has ended.
+    /// The shape that the worker wanted to warm up. It reports the end with `warm_up_ended`.
     WarmUp,
 }
 
-/// How often a worker that wants to warm up looks whether it may.
+/// How often a worker checks whether it may warm up a shape.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Inner {
     state: Mutex<SchedulerState<QueuedItem>>,
     shapes: Shapes,
-    /// One for each worker.
+    /// A condition for each worker.
     work: Vec<Condvar>,
     drained: Notify,
     clock: Arc<dyn Clock>,
     digester: Digester,
-    /// Absent when nothing is to be kept.
+    /// Absent without `--cache-bytes`.
     cache: Option<RowCache>,
     incidents: Incidents,
     stages: Mutex<StageSums>,
     metrics: OnceLock<Arc<Metrics>>,
 }
 
-/// Inner by the HTTP side and the workers; cheap to clone.
+/// Shared by the HTTP side and the workers; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Scheduler(Arc<Inner>);
 
 impl Scheduler {
-    /// A scheduler that plans batches of `shapes`, which the engine supports; no worker lives yet.
+    /// A scheduler that plans batches of `shapes`, which the engine supports. No worker lives yet.
     pub fn new(config: SchedulerConfig, shapes: Shapes, clock: Arc<dyn Clock>) -> Self {
         let SchedulerConfig { queue_capacity, lanes, cache_bytes, interactive_p99 } = config;
         let (capacity, workers) = (queue_capacity.as_usize(), lanes.len());
@@ -168,7 +169,7 @@ impl Scheduler {
         }))
     }
 
-    /// What waits, what runs, what has been.
+    /// The queue, the workers, and the counts so far.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.0.clock.now();
         let state = self.0.state.lock();
@@ -190,27 +191,27 @@ impl Scheduler {
         }
     }
 
-    /// Takes over a cost model that is known.
+    /// Replaces the cost model.
     pub fn set_cost(&self, fit: Fit) {
         self.0.state.lock().set_cost(fit);
     }
 
-    /// Takes over what the warm-up of a worker measured, for all lanes of its width.
+    /// Puts the times of a worker's warm-up into the cost model of all lanes of its width.
     pub(crate) fn measure(&self, worker: usize, times: Times) {
         self.0.state.lock().measure(worker, times);
     }
 
-    /// Takes nothing new; what was taken is still run.
+    /// Refuses new requests. Accepted items still run.
     pub fn drain(&self) {
         self.step(|state, _| state.drain());
     }
 
-    /// Resolves when nothing waits, nothing runs, and nothing new is taken.
+    /// Resolves when no item waits or runs and new requests are refused.
     pub(crate) async fn drained(&self) {
         loop {
             let drained = self.0.drained.notified();
             tokio::pin!(drained);
-            // Registered before the look, so that the last item's end cannot be missed.
+            // Registered before the check, so that the end of the last item cannot be missed.
             drained.as_mut().enable();
             if self.0.state.lock().is_drained() {
                 return;
@@ -219,7 +220,7 @@ impl Scheduler {
         }
     }
 
-    /// Answers everything that waits with `NoWorker` and sends the workers home.
+    /// Answers all waiting items with `NoWorker` and ends the workers.
     pub fn close(&self) {
         self.step(|state, _| state.close());
     }
@@ -228,12 +229,12 @@ impl Scheduler {
         self.step(|state, _| state.cancel(&items));
     }
 
-    /// The worker has a session, and what it was to run before jobs has run.
+    /// The worker has a session and is warmed up.
     pub(crate) fn worker_opened(&self, worker: usize) {
         self.step(|state, _| state.open_worker(worker));
     }
 
-    /// The worker has no session any more. Its job is gone already, unless its thread hangs.
+    /// The worker has lost its session. Its job has ended already, unless its thread hangs.
     pub(crate) fn worker_lost(&self, worker: usize) {
         self.step(|state, now| state.lose_worker(now, worker));
     }
@@ -243,14 +244,15 @@ impl Scheduler {
         self.0.incidents.restarts.add(1);
     }
 
-    /// Whether nothing is taken or started any more. Batches may still run.
+    /// Whether the scheduler accepts and starts nothing more. Batches may still run.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.state.lock().is_closed()
     }
 
-    /// Blocks a worker's thread until there is work; `None` when there will be none any more. It
-    /// may warm up the shape `spare` once all workers have idled for as long as that is going to
-    /// take: a request that comes meanwhile waits for no longer than they have waited for one.
+    /// Blocks a worker's thread until there is work; `None` when the scheduler has closed. The
+    /// worker may warm up the shape `spare` once all workers have been idle for as long as that run
+    /// will take. So a request that comes during the run waits no longer than the workers waited
+    /// for a request.
     pub(crate) fn next_work(&self, worker: usize, spare: Option<Bucket>) -> Option<Work> {
         let asked = self.now();
         let mut state = self.0.state.lock();
@@ -273,7 +275,7 @@ impl Scheduler {
                 self.0.work[worker].wait(&mut state);
                 continue;
             };
-            // Before the cost is known other workers are measuring it, undisturbed.
+            // While the cost is unknown, other workers are measuring it and must not be disturbed.
             let span = state.predict(worker, bucket).map(|time| time.min(IDLE_RUN_MAX));
             let left = match (span, state.quiet_since()) {
                 (Some(span), Some(quiet)) => {
@@ -298,7 +300,7 @@ impl Scheduler {
         })
     }
 
-    /// The worker's warm-up of a shape is over; it ran, or it did not.
+    /// The worker's warm-up of a shape is over. `ran` says whether the shape was run.
     pub(crate) fn warm_up_ended(&self, worker: usize, ran: bool) {
         self.step(|state, now| match ran {
             true => state.complete_batch(now, worker, &[], false),
@@ -311,7 +313,7 @@ impl Scheduler {
         self.0.state.lock().predict(worker, bucket)
     }
 
-    /// Whether rows are kept.
+    /// Whether the scheduler has a cache.
     pub(crate) fn has_cache(&self) -> bool {
         self.0.cache.is_some()
     }
@@ -321,12 +323,12 @@ impl Scheduler {
         &self.0.shapes
     }
 
-    /// What went wrong so far.
+    /// Counters of faults so far.
     pub(crate) fn incidents(&self) -> &Incidents {
         &self.0.incidents
     }
 
-    /// One step of the state machine, and what it has to be followed by.
+    /// Runs one step of the state machine, and then the effects that it asks for.
     fn step<R>(&self, step: impl FnOnce(&mut SchedulerState<QueuedItem>, Moment) -> R) -> R {
         let mut state = self.0.state.lock();
         let answer = step(&mut state, self.now());

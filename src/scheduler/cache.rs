@@ -1,10 +1,10 @@
-//! Rows of texts that have run, so that a text which comes again need not run again.
+//! Rows of texts that have run, so that a repeated text need not run again.
 //!
-//! A row is found by a digest of what the model would get: token ids, and the parts of the text
-//! that have a vector each. Neither these nor the text are kept. A digest is 128 bits of the
-//! standard library's keyed hash (SipHash), whose key is random and leaves the process in no way.
-//! So nobody can make two texts of the same digest, and by chance it happens to no one. A scheduler
-//! has one model in one precision, so a digest needs no more.
+//! The key of a row is a digest of what the model would get: token ids, and the spans with a vector
+//! each. Neither these nor the text are kept. A digest is 128 bits of the standard library's keyed
+//! hash (SipHash) under a random key that never leaves the process. So nobody can construct two
+//! texts with one digest, and chance does not produce them. A scheduler has one model in one
+//! precision, so nothing else belongs to the digest.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use scheduling::state::Digest;
 use settings::limits::CacheBytes;
 
 /// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,
-/// what the cache remembers of rows that it had, and what the allocator adds.
+/// the cache's memory of dropped rows, and the allocator's overhead.
 const ENTRY_BYTES: u64 = 256;
 
-/// Bytes of an entry, as a rule; the tables of the cache are planned for it.
+/// The usual bytes of an entry, for which the cache plans its tables.
 const ENTRY_BYTES_LIKELY: u64 = 2048;
 
-/// Makes the digests of token ids.
+/// Makes digests of token ids.
 #[derive(Debug, Default)]
 pub(super) struct Digester(RandomState);
 
 impl Digester {
     pub(super) fn digest(&self, text: &TokenIds) -> Digest {
-        // A keyed hash of two different inputs gives two halves that have nothing in common.
+        // The two halves hash different inputs under one key, so they are independent.
         let half = |number: u8| u128::from(self.0.hash_one((number, text)));
         Digest(half(0) << 64 | half(1))
     }
 }
 
-/// Rows by digests, as many as there is room for.
+/// Rows by their digests, as many as fit.
 #[derive(Debug)]
 pub(super) struct RowCache {
     rows: Cache<Digest, KeptRow, RowWeighter>,
@@ -48,14 +48,14 @@ pub(super) struct RowCache {
 /// The dense vectors, then a weight for each token.
 type KeptRow = Arc<[f32]>;
 
-/// What the cache holds and was asked for.
+/// Contents and use of the cache.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CacheFigures {
-    /// Room, as it was set; 0 when nothing is kept.
+    /// Its room as configured; 0 without a cache.
     pub(crate) limit_bytes: u64,
-    /// Memory of what is held.
+    /// Memory of the entries.
     pub(crate) bytes: u64,
-    /// Texts whose rows are held.
+    /// Texts with rows in the cache.
     pub(crate) entries: u64,
     /// Items whose rows were found.
     pub(crate) hits: u64,
@@ -75,7 +75,7 @@ impl RowCache {
         })
     }
 
-    /// The rows that are wanted of a text with so many tokens; counts whether they are there.
+    /// The wanted rows of a text with `tokens` tokens. Counts a hit or a miss.
     pub(super) fn find(&self, digest: Digest, tokens: usize, wanted: Vectors) -> Option<ItemRows> {
         let found = self.rows.get(&digest);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
@@ -89,7 +89,7 @@ impl RowCache {
         })
     }
 
-    /// Keeps both rows of a text.
+    /// Puts both rows of a text into the cache.
     pub(super) fn keep(&self, digest: Digest, rows: &ItemRows) {
         let ItemRows { dense, weights } = rows;
         self.rows.insert(digest, dense.iter().chain(weights).copied().collect());

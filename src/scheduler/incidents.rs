@@ -1,4 +1,4 @@
-//! Counters of what went wrong and was mended, or not; read by whoever reports them.
+//! Counters of faults, for `/health` and the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts `more` of them.
+    /// Counts `more` incidents.
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// Incidents so far.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What workers met. None of it happens in a run that goes well, so nothing is counted there.
+/// Faults of workers. A run without a fault touches none of these counters.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
     /// Workers that were replaced.
     pub restarts: Counter,
     /// Batches that did not fit memory and were run again in halves.
     pub(crate) batches_split: Counter,
-    /// Items whose row was not finite, rescued ones included.
+    /// Items whose row had NaN or infinity, rescued ones included.
     pub(crate) rows_not_finite: Counter,
     /// Items whose row was finite in the rescue precision.
     pub(crate) rows_rescued: Counter,

@@ -1,4 +1,4 @@
-//! What a worker is given to run, and what it hands back.
+//! What a worker gets to run, and what it returns.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use vectors::dense::is_finite;
 #[derive(Debug, Clone)]
 pub(super) struct QueuedItem {
     pub ids: TokenIds,
-    /// Absent when it is to have a run of its own.
+    /// Absent for an item that must not share a run.
     pub(crate) digest: Option<Digest>,
     pub vectors: Vectors,
     /// Its place in the request.
@@ -28,7 +28,7 @@ pub(super) struct QueuedItem {
 pub(crate) struct JobItem {
     ids: TokenIds,
     digest: Option<Digest>,
-    /// Of its job.
+    /// The priority of its job.
     priority: Priority,
 }
 
@@ -36,23 +36,23 @@ pub(crate) struct JobItem {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TextRow {
     pub(crate) rows: ItemRows,
-    /// Those that are not finite.
+    /// The rows with NaN or infinity.
     pub(crate) lost: Option<Vectors>,
-    /// It was run again, in another precision than other texts.
+    /// The text was run again, in the rescue precision.
     pub(crate) rescued: bool,
 }
 
-/// What a text of a job gave.
+/// The result of one text of a job.
 pub(crate) type RowOrError = Result<TextRow, RunError>;
 
-/// What a worker is to run. It belongs to the worker: when it is dropped without an end, by a panic
+/// The batch that a worker runs. The worker owns it. If it is dropped without an end, by a panic
 /// for instance, its batch ends and its requests are answered with `NoWorker`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub bucket: Bucket,
-    /// In the order of the batch's rows. Empty once the batch has ended.
+    /// Its texts, in the order of the batch's rows. Empty once the batch has ended.
     pub items: Vec<JobItem>,
-    /// It was not run at once.
+    /// The batch was run in parts.
     pub(crate) in_parts: bool,
     pub(super) started: Moment,
     worker: usize,
@@ -76,14 +76,14 @@ impl Job {
         let failed = rows.iter().enumerate().filter_map(|(row, rows)| Some((row, lost(rows)?)));
         let failed: Vec<(usize, Vectors)> = failed.collect();
         let (worker, in_parts) = (self.worker, self.in_parts);
-        // The batch is over before its requests hear of it, so that what they do next finds a
-        // worker.
+        // The state machine ends the batch before its requests are answered, so that their next
+        // requests find an idle worker.
         let answers =
             self.scheduler.step(|state, now| state.complete_batch(now, worker, &failed, in_parts));
         hand_out(rows, answers, span);
     }
 
-    /// Answers the items of a batch that gave nothing.
+    /// Answers the items of a batch that gave no rows.
     pub(crate) fn fail(mut self, reason: &str) {
         self.items.clear();
         self.fail_with(&RunError::EngineFailed(reason.to_owned()));
@@ -104,13 +104,13 @@ impl Drop for Job {
     }
 }
 
-/// Answers items with what became of their rows.
+/// Answers items with their rows or errors.
 fn hand_out(mut rows: Vec<RowOrError>, answers: Vec<ItemAnswer<QueuedItem>>, span: RunSpan) {
     let mut left = vec![0_usize; rows.len()];
     answers.iter().for_each(|answer| left[answer.row] += 1);
     for ItemAnswer { row, content, .. } in answers {
         left[row] -= 1;
-        // The last one need not copy it.
+        // The last item takes the row instead of a copy.
         let row = match left[row] {
             0 => std::mem::replace(&mut rows[row], Err(RunError::NoWorker)),
             _ => rows[row].clone(),
@@ -137,15 +137,15 @@ impl JobItem {
         &self.ids
     }
 
-    /// Of the job that it is a part of: interactive when somebody waits for one of its items.
+    /// The priority of its job: interactive if the job has an interactive item.
     pub(crate) const fn priority(&self) -> Priority {
         self.priority
     }
 }
 
 impl TextRow {
-    /// A text's rows of a run, where it lies in its batch. Both are copied, whatever its request
-    /// wants: a request for the other one may have come meanwhile.
+    /// The rows of a text at its place in a batch. Both kinds are copied, whatever its request
+    /// wants, since a request for the other kind may have joined during the run.
     pub(crate) fn of(output: &BatchOutput<'_>, place: Place, tokens: usize) -> Self {
         let dense = output.dense_of(place);
         let weights = output.weights_of(place, tokens);
@@ -158,7 +158,7 @@ impl TextRow {
         Self { rows: ItemRows { dense, weights }, lost, rescued: false }
     }
 
-    /// Those that are wanted; `None` when they are not finite.
+    /// The wanted rows; `None` if they have NaN or infinity.
     pub(crate) fn wanted(self, vectors: Vectors) -> Option<ItemRows> {
         let is_lost = self.lost.is_some_and(|lost| lost.overlaps(vectors));
         (!is_lost).then(|| self.rows.only(vectors))
@@ -166,7 +166,7 @@ impl TextRow {
 }
 
 impl Scheduler {
-    /// Keeps the rows that a later run would give as well.
+    /// Puts the rows into the cache that a later run would give as well.
     fn keep(&self, items: &[JobItem], rows: &[RowOrError]) {
         let Some(cache) = &self.0.cache else { return };
         for (item, row) in items.iter().zip(rows) {

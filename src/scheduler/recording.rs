@@ -14,7 +14,7 @@ impl Scheduler {
         let _ = self.0.metrics.set(metrics);
     }
 
-    /// Records a run of all of a job's items, or of a part of them.
+    /// Records a run of all items of a job, or of a part of them.
     pub(crate) fn record_run(&self, ran: &Ran<'_>) {
         self.0.stages.lock().add(ran.times);
         if let Some(metrics) = self.0.metrics.get() {
@@ -28,7 +28,7 @@ pub(crate) struct Ran<'a> {
     pub(crate) bucket: Bucket,
     pub(crate) items: &'a [TokenIds],
     pub(crate) times: StageTimes,
-    /// From its start until the worker had the rows.
+    /// Time from the start until the worker had the rows.
     pub(crate) whole: Duration,
 }
 

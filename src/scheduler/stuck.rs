@@ -1,17 +1,17 @@
-//! Batches that run for so long that they may never end: their requests are answered without them.
+//! Batches that run for so long that they may never end. Their requests are answered before that.
 
 use std::time::Duration;
 
 use super::Scheduler;
 
 impl Scheduler {
-    /// Says that the process stood still for so long, up to now: no batch ran meanwhile.
+    /// Says that the whole process was paused for this long, up to now. No batch ran in that time.
     pub(crate) fn pass_over(&self, pause: Duration) {
         self.step(|state, now| state.pass_over(now, pause));
     }
 
-    /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`, and
-    /// gives their workers, which get nothing to run until their batch ends after all.
+    /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`. Returns
+    /// the workers of these batches, which get nothing to run until their batch ends after all.
     pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {
         let stuck = self.step(|state, now| {
             let stuck = state.overdue(now, limit);

@@ -1,5 +1,5 @@
-//! A request on its way to the workers: rows that are known are put in its answer, the items of
-//! the others are queued.
+//! A request on its way to the workers: rows in the cache go into its answer, and all other items
+//! are queued.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use scheduling::state::{Announced, Digest, NewRequest, Reserved};
 /// The items of a request.
 #[derive(Debug)]
 pub struct Submission {
-    /// At least one; none longer than the engine's longest bucket.
+    /// At least one item; no item is longer than the engine's longest bucket.
     pub items: Vec<TokenIds>,
-    /// Which rows of an item are copied out of its batch.
+    /// Which rows of an item the request wants.
     pub vectors: Vectors,
-    /// `None` lets the request's size decide.
+    /// `None` chooses the priority by the request's size.
     pub priority: Option<Priority>,
-    /// Items that wait at this moment are not run any more.
+    /// Items that still wait at this moment are not run.
     pub deadline: Moment,
 }
 
 /// The items of a request that are not in the cache, and where its answer will arrive.
 #[derive(Debug)]
 pub(crate) struct ItemsToRun {
-    /// What each takes of a row.
+    /// The tokens of a row that each item takes.
     tokens: Vec<usize>,
     digests: Vec<Digest>,
     contents: Vec<QueuedItem>,
@@ -36,7 +36,8 @@ pub(crate) struct ItemsToRun {
     cache_use: Option<CacheUse>,
 }
 
-/// Room for a request whose texts are being tokenized. Dropping it gives the room back.
+/// Room in the queue for a request whose texts are being tokenized. Dropping it gives the room
+/// back.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     scheduler: Scheduler,
@@ -44,7 +45,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// That of the request.
+    /// The priority of the request.
     pub(crate) fn priority(&self) -> Option<Priority> {
         self.reserved.map(|reserved| reserved.priority)
     }
@@ -59,20 +60,21 @@ impl Drop for Reservation {
 }
 
 impl Scheduler {
-    /// Whether a request may be read, or tokenized; reserves room for one whose texts are there.
+    /// Decides whether a request may be read, or tokenized. Reserves room for a request whose texts
+    /// have arrived.
     ///
     /// # Errors
-    /// The refusal that the request would get anyway. It counts as one that was refused.
+    /// The refusal that the request would get anyway. It counts as a refused request.
     pub(crate) fn announce(&self, new: Announced<'_>) -> Result<Option<Reservation>, Refusal> {
         let reserved = self.step(|state, now| state.announce(now, new))?;
         Ok(reserved.map(|room| Reservation { scheduler: self.clone(), reserved: Some(room) }))
     }
 
-    /// Takes a request whole or not at all. Dropping the ticket takes its waiting items out. One
-    /// whose rows are all known is always taken.
+    /// Accepts a request whole or not at all. Dropping the ticket takes its waiting items out of
+    /// the queue. A request whose rows are all in the cache is always accepted.
     ///
     /// # Panics
-    /// Without items, or with one longer than every bucket: the caller checks both.
+    /// Without items, or with an item that is longer than every bucket: the caller checks both.
     pub fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
         let Submission { items, vectors, priority, deadline } = submission;
         self.queue(self.look_up(items, vectors), priority, deadline, None)
@@ -103,10 +105,10 @@ impl Scheduler {
         ItemsToRun { tokens, digests, contents, vectors, answer, cache_use }
     }
 
-    /// Takes all of the items or none. Room that was reserved is for their number at most.
+    /// Queues all items or none. The reserved room must be for at least as many items.
     ///
     /// # Panics
-    /// With an item longer than every bucket.
+    /// With an item that is longer than every bucket.
     pub(crate) fn queue(
         &self,
         items: ItemsToRun,
@@ -133,9 +135,9 @@ impl Scheduler {
         Ok(Ticket::new(self.clone(), items, answer, cache_use))
     }
 
-    /// Gives an item to one worker, ahead of what waits; for health checks, which see what the
-    /// worker itself computes: they share no run, and nothing is kept. While other items wait, a
-    /// worker runs one of them in eight batches at most.
+    /// Gives an item of a health check to one worker, ahead of all waiting items. The check must
+    /// see what the worker itself computes, so it shares no run and its rows are not kept. While
+    /// other items wait, at most one in eight of a worker's batches is a check.
     pub(crate) fn submit_check(
         &self,
         worker: usize,
