@@ -1,4 +1,4 @@
-//! What the process says of itself: its phase, its readiness, and what the deep check saw.
+//! The health of the process: its phase, its readiness, and the results of the deep check.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,16 +10,16 @@ pub(crate) mod shared_check;
 
 pub(crate) use crate::scheduler::WorkerCounts;
 
-/// Where the process is in its life; only forward, from top to bottom.
+/// The phase of the process. It only goes forward, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// The port is bound; the model is being loaded or warmed up.
     Loading,
     /// Requests are taken.
     Ready,
-    /// Health says no, so that load balancers turn away; requests are still taken.
+    /// `/health` says 503, so that load balancers turn away. Requests are still taken.
     LameDuck,
-    /// No new request is taken; what was accepted is answered.
+    /// No new request is taken. Accepted requests are answered.
     Draining,
     /// The model cannot be run; the process is about to exit.
     Failed,
@@ -47,7 +47,7 @@ impl CurrentPhase {
         Phase::ALL[usize::from(self.0.load(Ordering::Acquire))]
     }
 
-    /// Goes on to `phase`; does nothing when that is behind.
+    /// Goes on to `phase`. Does nothing if the process is past it.
     pub(crate) fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::AcqRel);
     }
@@ -70,8 +70,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// Ready with every worker is ok, with some degraded, with none failed; failed too with a
-    /// worker that is stuck, since its device may be.
+    /// A ready process is ok with all workers, degraded with some, and failed with none. It is
+    /// failed too while a worker is stuck, since the device may hang.
     pub(crate) const fn of(phase: Phase, workers: WorkerCounts) -> Self {
         match phase {
             Phase::Loading => Self::Loading,
@@ -105,12 +105,12 @@ impl Status {
 pub(crate) struct WorkerCheck {
     pub worker: usize,
     pub latency: Duration,
-    /// Cosine to the golden dense vector; absent when the run gave none.
+    /// Cosine to the golden dense vector; absent if the run gave no vector.
     pub dense_cosine: Option<f64>,
     /// Whether the sparse weights agree with the golden ones within the manifest's tolerance;
-    /// absent when the run gave none.
+    /// absent if the run gave no weights.
     pub sparse_ok: Option<bool>,
-    /// The failing stage and the reason; `None` when all is well.
+    /// The failing stage and the reason; `None` if the check passed.
     pub failure: Option<CheckFailure>,
 }
 

@@ -1,6 +1,7 @@
-//! What a service manager such as systemd is told: readiness, the end, and that the workers live.
+//! Tells a service manager such as systemd when the server is ready, when it ends, and that its
+//! workers live.
 //!
-//! Nothing happens without the variables that the manager sets (`NOTIFY_SOCKET`, `WATCHDOG_USEC`).
+//! Without the manager's variables (`NOTIFY_SOCKET`, `WATCHDOG_USEC`) nothing happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,8 @@ pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }
 
-/// Gives a sign of life twice in each period that the manager asks for, as long as a worker lives
-/// and none is stuck. Never resolves.
+/// Sends a sign of life twice in each period that the manager asks for, as long as a worker lives
+/// and no worker is stuck. Never resolves.
 pub(crate) async fn keep_alive(service: Arc<EmbeddingService>) {
     let Some(period) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;

@@ -9,13 +9,13 @@ use tracing_subscriber::{Layer, fmt};
 
 use settings::{Config, LogFormat};
 
-/// Starts logging, with what is odd in the configuration. A second call in one process keeps the
-/// form and the level of the first.
+/// Starts logging, and logs the warnings of the configuration. A second call in one process keeps
+/// the format and the level of the first.
 pub(crate) fn init(Config { log: config, warnings, .. }: &Config) {
     // The level was checked when the configuration was resolved.
     let mut filter: Targets = config.level.parse().unwrap_or_default();
-    // Lines about their own insides say nothing to an operator who did not ask. Those that `h2`
-    // warns with are written by whoever sends the frames for them, as often as he likes.
+    // Lines about the insides of these libraries do not help an operator who did not ask for them.
+    // Clients can make `h2` write warnings as often as they like, by sending wrong frames.
     let chatty = [
         ("actix_server", LevelFilter::WARN),
         ("openvino_finder", LevelFilter::WARN),
@@ -28,7 +28,7 @@ pub(crate) fn init(Config { log: config, warnings, .. }: &Config) {
     }
     let lines = fmt::layer()
         .with_writer(io::stderr)
-        // Its report of a line that cannot be written would panic when that cannot be written too.
+        // Reporting a failed write would panic, since the report cannot be written either.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());
     let lines = match config.format {

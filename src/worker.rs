@@ -24,12 +24,12 @@ use warm_up::WarmedUp;
 /// After this many failed runs in a row the session is not trusted any more.
 const FAILURES_MAX: u32 = 3;
 
-/// What a worker's thread tells the pool.
+/// What the thread of a worker tells the pool.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
-    /// The worker takes jobs; so many shapes are left for when it idles.
+    /// The worker takes jobs. `left` shapes remain for idle times.
     Ready { worker: usize, measured: Times, left: usize },
-    /// So many of them need no run any more; one was run, or they were passed over.
+    /// `done` of these shapes need no more runs: one was run, or they were passed over.
     Idled { worker: usize, done: usize },
     /// The thread has ended, and whether its session ever ran a batch.
     Ended { worker: usize, has_run: bool, end: WorkerEnd },
@@ -42,13 +42,13 @@ pub(super) enum WorkerEnd {
     Dismissed,
     /// The session could not be opened or warmed up.
     NotOpened(EngineError),
-    /// The session failed; another may work.
+    /// The session failed; a new session may work.
     Failed(String),
     /// No session of this process will work again.
     Poisoned(String),
 }
 
-/// What a worker's thread needs.
+/// What the thread of a worker needs.
 pub(super) struct Worker {
     pub index: usize,
     pub engine: Arc<dyn Engine>,
@@ -60,7 +60,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// The thread's whole life; its end is always reported.
+    /// The thread's whole life. Its end is always reported.
     pub(crate) fn run(self) {
         let mut has_run = false;
         let life = catch_unwind(AssertUnwindSafe(|| self.live(&mut has_run)));
@@ -71,7 +71,7 @@ impl Worker {
         let _ = self.events.send(WorkerEvent::Ended { worker: self.index, has_run, end });
     }
 
-    /// Its life, and in `has_run` whether a batch went well in it.
+    /// The life until its end. `has_run` becomes true once a batch has run.
     fn live(&self, has_run: &mut bool) -> WorkerEnd {
         let shapes = self.scheduler.shapes();
         let mut session = match self.engine.open_session(shapes.prepared()) {
@@ -106,7 +106,7 @@ impl Worker {
         WorkerEnd::Dismissed
     }
 
-    /// Runs a job and answers its requests; the error is that of the session.
+    /// Runs a job and answers its requests. Returns the error of the session.
     fn run_job(&self, runner: &mut Runner<'_>, mut job: Job) -> Option<EngineError> {
         let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids().clone()).collect();
         let priority = job.items.first().map_or(Priority::Bulk, JobItem::priority);
@@ -115,14 +115,14 @@ impl Worker {
             runner.run(job.bucket, priority, &items, &record);
         job.in_parts = in_parts;
         match &error {
-            // A batch that gave nothing says nothing of what a batch costs.
+            // A batch without any row must not count in the cost model.
             Some(error) if rows.iter().all(Result::is_err) => job.fail(&error.to_string()),
             _ => job.complete(rows),
         }
         error
     }
 
-    /// Whether the session is given up after this error, the last of `failures` in a row.
+    /// Whether to give up the session after this error, the last of `failures` in a row.
     fn end_after(&self, error: EngineError, failures: u32) -> Option<WorkerEnd> {
         let reason = error.to_string();
         match error {

@@ -11,7 +11,8 @@ use scheduling::Refusal;
 use scheduling::batch::TokenIds;
 use vectors::dense::is_finite;
 
-/// Runs the canary on one worker, ahead of what waits, and judges what comes back.
+/// Runs the canary on one worker, ahead of all waiting items, and compares the result with the
+/// golden numbers.
 pub(crate) async fn check(
     worker: usize,
     scheduler: &Scheduler,

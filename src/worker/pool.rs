@@ -1,4 +1,4 @@
-//! All workers: started together, replaced when they fail, ended together.
+//! All workers: they start together, are replaced when they fail, and end together.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,33 +21,33 @@ use scheduling::state::Lane;
 use settings::limits::Workers;
 use settings::{OnStuck, WarmUp, WatchdogConfig};
 
-/// How long the first replacement of a worker waits; each further one twice as long.
+/// The wait before the first replacement of a worker. Each further wait is twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// How often the pool looks up when nothing is reported.
+/// How often the pool checks its workers when they report nothing.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the log says how far the warm-up is.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a pool is run.
+/// How to run a pool.
 #[derive(Clone)]
 pub struct PoolConfig {
-    /// The lane of each worker, narrow ones first: one thread with one session for each.
+    /// The lane of each worker, narrow lanes first. Each worker is a thread with a session.
     pub lanes: Vec<Lane>,
     /// The same model for the workers of wider lanes, by width.
     pub wider: BTreeMap<usize, Arc<dyn Engine>>,
-    /// What is done about batches that do not end.
+    /// What to do about batches that do not end.
     pub watchdog: WatchdogConfig,
-    /// What is run before the first job.
+    /// Which shapes to run before the first job.
     pub warm_up: WarmUp,
-    /// Where the pool says how far it is.
+    /// Where the pool reports the progress of the warm-up.
     pub progress: Arc<Progress>,
 }
 
 impl PoolConfig {
-    /// Defaults for so many workers that share no core.
+    /// Defaults for workers that share no core.
     pub fn new(workers: Workers) -> Self {
         let (watchdog, warm_up) = (WatchdogConfig::default(), WarmUp::Common);
         let (lanes, wider) = (Lane::apart(workers.as_usize()), BTreeMap::new());
@@ -55,14 +55,14 @@ impl PoolConfig {
     }
 }
 
-/// What the pool's thread tells the outside.
+/// What the pool's thread tells others.
 struct PoolStatus {
     /// The result of the first opening of all workers.
     start_result: Mutex<Option<Result<(), EngineError>>>,
     start_changed: Condvar,
     /// Why the pool cannot go on.
     failed: watch::Sender<Option<String>>,
-    /// Workers' threads; zero when all have ended.
+    /// Running threads of workers; zero when all have ended.
     threads: watch::Sender<usize>,
 }
 
@@ -82,28 +82,28 @@ struct PoolThread {
     config: PoolConfig,
     plan: WarmUpPlan,
     slots: Vec<Slot>,
-    /// Of the workers of each width, by the width.
+    /// What the warm-ups measured, by the width of lanes.
     measured: BTreeMap<usize, Times>,
     logged: Moment,
-    /// When it last looked for workers that are stuck.
+    /// When the thread last looked for stuck workers.
     looked: Moment,
 }
 
-/// One worker's place.
+/// The state of one worker.
 #[derive(Clone, Default)]
 struct Slot {
     running: bool,
     ready: bool,
-    /// Shapes that it is to run when it idles.
+    /// Shapes that the worker still has to run while it is idle.
     left: usize,
-    /// Replacements since it last ran a batch.
+    /// Replacements since the worker last ran a batch.
     failures: u32,
-    /// When the next thread is to be started.
+    /// When to start the next thread.
     restart: Option<Moment>,
 }
 
 impl WorkerPool {
-    /// Starts one thread for each worker. Those of one width open their sessions at the same time.
+    /// Starts a thread for each worker. Workers of one width open their sessions at the same time.
     pub fn start(
         engine: Arc<dyn Engine>,
         scheduler: Scheduler,
@@ -141,10 +141,10 @@ impl WorkerPool {
         Self { scheduler, status }
     }
 
-    /// Blocks until every worker has warmed up, and gives the cost model to the scheduler.
+    /// Blocks until every worker is warmed up, and gives the cost model to the scheduler.
     ///
     /// # Errors
-    /// The first error or panic of a worker's first opening; the pool is closed then.
+    /// The first error or panic while a worker opens for the first time. The pool is closed then.
     pub fn wait_ready(&self) -> Result<(), EngineError> {
         let mut first = self.status.start_result.lock();
         loop {
@@ -156,14 +156,15 @@ impl WorkerPool {
     }
 
     /// Resolves with the reason when the pool cannot go on: no session of this process will work
-    /// again, one is stuck and the process is to end then, or nobody looks after the workers.
+    /// again, or a worker is stuck and `--exit-on-stuck` is set, or the pool's own thread has
+    /// ended.
     pub async fn failed(&self) -> String {
         let mut failed = self.status.failed.subscribe();
         let reason = failed.wait_for(Option::is_some).await.expect("its sender is in self");
         reason.clone().unwrap_or_default()
     }
 
-    /// Closes the scheduler and waits for the threads; how many have not ended in time.
+    /// Closes the scheduler and waits for the threads. Returns how many have not ended in time.
     pub async fn shutdown(&self, timeout: Duration) -> usize {
         self.scheduler.close();
         let mut threads = self.status.threads.subscribe();
@@ -188,8 +189,8 @@ impl PoolStatus {
 }
 
 impl PoolThread {
-    /// The thread's whole life. Without it nobody would replace a worker or see that one is stuck,
-    /// so the process cannot go on when it panics.
+    /// The thread's whole life. Without the thread nobody would replace a worker or notice a stuck
+    /// one, so the process cannot go on if the thread panics.
     fn run_supervised(self, inbox: &Receiver<WorkerEvent>) {
         let (scheduler, status) = (self.scheduler.clone(), Arc::clone(&self.status));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(inbox))) {
@@ -242,7 +243,7 @@ impl PoolThread {
         let (mut plan, lanes) = (self.plan.clone(), &self.config.lanes);
         let width = lanes[worker].width;
         if worker > 0 && lanes[worker - 1].width == width {
-            // One run of a long shape shows what it costs on lanes of this width.
+            // One worker of this width measures the long shapes for all.
             plan.later.clear();
         }
         let thread = Worker {
@@ -264,8 +265,8 @@ impl PoolThread {
         }
     }
 
-    /// Starts the workers of the narrowest width of which none was started. Wider lanes have the
-    /// same cores, so their workers warm up when those of narrower ones have.
+    /// Starts the workers of the narrowest width that has none yet. Wider lanes share cores with
+    /// narrower lanes, so their workers warm up after those of the narrower lanes.
     fn spawn_next_width(&mut self) {
         let is_new = |slot: &Slot| !slot.running && !slot.ready;
         let Some(first) = self.slots.iter().position(is_new) else { return };
@@ -291,12 +292,12 @@ impl PoolThread {
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
-    /// A thread cannot be ended from outside, so a worker that is stuck is not replaced: its
-    /// session holds the device's memory.
+    /// Gives up stuck workers. A thread cannot be ended from outside and its session holds the
+    /// device's memory, so a stuck worker is not replaced.
     fn give_up_stuck(&mut self) {
         let Some(limit) = self.stuck_after() else { return };
-        // A look that comes late was kept from coming, and so were the workers: by `docker pause`,
-        // a frozen cgroup, or a machine that stood still.
+        // If this check comes late, the whole process was paused, by `docker pause`, a frozen
+        // cgroup, or a stalled machine. The workers were paused too.
         let (now, interval) = (self.clock.now(), self.look_interval());
         let late = now.since(self.looked).saturating_sub(interval);
         self.looked = now;
@@ -331,7 +332,8 @@ impl PoolThread {
         if !self.status.is_starting() {
             return;
         }
-        // Workers warm up side by side, so the last one to be ready measured the least contention.
+        // Workers warm up at the same time, so the last worker to be ready measured the least
+        // contention.
         self.measured.insert(self.config.lanes[worker].width, measured);
         if self.slots.iter().all(|slot| slot.ready || !slot.running) {
             self.spawn_next_width();
@@ -351,7 +353,7 @@ impl PoolThread {
         }
     }
 
-    /// A worker that was idle has run a shape, or passed some over.
+    /// An idle worker has run a shape, or passed shapes over.
     fn worker_idled(&self, done: usize) {
         (0..done).for_each(|_| self.config.progress.advance());
         if self.left() == 0 {
@@ -388,7 +390,7 @@ impl PoolThread {
                 self.status.failed.send_replace(Some(reason));
             }
             WorkerEnd::NotOpened(error) if self.status.is_starting() => self.end_start(error),
-            // What panics at the first try would do so at each one.
+            // A worker that panics at the first try would panic at each try.
             WorkerEnd::Failed(reason) if self.status.is_starting() => {
                 self.end_start(EngineError::SessionLost(reason));
             }
@@ -415,7 +417,7 @@ impl PoolThread {
     }
 }
 
-/// What each worker warms up; all shapes where the engine compiles them.
+/// The shapes that each worker warms up: all of them if the engine compiles shapes.
 fn plan(engine: &dyn Engine, scheduler: &Scheduler, choice: WarmUp) -> WarmUpPlan {
     let choice = match choice {
         WarmUp::Common if engine.compiles_shapes() => WarmUp::All,

@@ -1,5 +1,6 @@
-//! A session, and what is done before it gives up texts: a batch that does not fit memory is run in
-//! halves, and they in theirs; a row that is not finite is run alone in the rescue precision, once.
+//! A session, with second tries before a text fails. A batch that does not fit memory is run in
+//! halves, in quarters and so on. A row with NaN or infinity is run again alone, and then once in
+//! the rescue precision.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,26 +21,26 @@ pub(crate) struct Runner<'a> {
     incidents: &'a Incidents,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub(crate) struct RunOutcome {
-    /// What each item gave, in their order.
+    /// The result of each item, in the order of the items.
     pub(crate) rows: Vec<RowOrError>,
-    /// The last one of the session.
+    /// The last error of the session.
     pub(crate) error: Option<EngineError>,
-    /// The batch did not run at once, or some of its texts ran again, so its time says nothing of
-    /// others.
+    /// The batch ran in parts, or some of its texts ran again. So its time does not fit the cost
+    /// model.
     pub(crate) in_parts: bool,
 }
 
-/// What a batch that ran at once gave.
+/// The result of a batch that ran in one part.
 struct Once {
     rows: Vec<TextRow>,
-    /// Some rows were not finite.
+    /// Some rows had NaN or infinity and ran again.
     ran_again: bool,
 }
 
 impl<'a> Runner<'a> {
-    /// For a session that was opened for `shapes`.
+    /// A runner for a session that was opened for `shapes`.
     pub(crate) fn new(
         session: Box<dyn Session>,
         worker: usize,
@@ -50,8 +51,8 @@ impl<'a> Runner<'a> {
         Self { session, worker, shapes, clock, incidents }
     }
 
-    /// Runs items as one batch. `record` is told of each run that gave rows. The session must not
-    /// be used any more after an error that it does not survive.
+    /// Runs items as one batch. `record` is called for each run that gave rows. After an error that
+    /// the session does not survive, the session must not be used again.
     pub(crate) fn run(
         &mut self,
         bucket: Bucket,
@@ -69,7 +70,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The halves, which may be run in theirs; or the only item once more.
+    /// Runs the halves of a batch, which may be halved again, or the only item once more.
     fn run_halves(
         &mut self,
         whole: Bucket,
@@ -109,7 +110,7 @@ impl<'a> Runner<'a> {
         record(&Ran { bucket, items, times, whole });
         let ran_again = rows.iter().any(|row| row.lost.is_some());
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
-            // A number that is not finite spreads over its row, to the other texts too.
+            // NaN and infinity spread over the row, to its other texts too.
             if !batch.is_alone(item) {
                 *row = self.run_alone(priority, &items[item])?;
                 if row.lost.is_none() {
@@ -133,7 +134,7 @@ impl<'a> Runner<'a> {
         Ok(Once { rows, ran_again })
     }
 
-    /// A text in a row of its own.
+    /// Runs a text in a row of its own.
     fn run_alone(&mut self, priority: Priority, ids: &TokenIds) -> Result<TextRow, EngineError> {
         let batch = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
         let session = &mut *self.session;
@@ -141,7 +142,7 @@ impl<'a> Runner<'a> {
         Ok(TextRow::of(&output, batch.places()[0], ids.len()))
     }
 
-    /// `None` when the engine has no rescue precision.
+    /// Runs a text in the rescue precision; `None` if the engine has none.
     fn rescue(
         &mut self,
         priority: Priority,
@@ -159,7 +160,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// What a run gave to each of its items.
+/// The outcome for each item of one run.
 fn of_all(ran: Result<Once, EngineError>, items: usize) -> RunOutcome {
     match ran {
         Ok(Once { rows, ran_again }) => {
@@ -173,7 +174,7 @@ fn of_all(ran: Result<Once, EngineError>, items: usize) -> RunOutcome {
     }
 }
 
-/// Whether the session may be used after this error.
+/// Whether the session can be used after this error.
 const fn survived(error: &EngineError) -> bool {
     matches!(error, EngineError::OutOfMemory(_) | EngineError::Transient(_))
 }
@@ -184,7 +185,7 @@ fn batch(bucket: Bucket, priority: Priority, items: &[TokenIds]) -> Result<Batch
         .map_err(|error| EngineError::Transient(format!("the plan does not fit: {error}")))
 }
 
-/// A panic of the session is an error of the session.
+/// Turns a panic of the session into an error.
 pub(super) fn catch_panic<T>(
     run: impl FnOnce() -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
@@ -193,7 +194,7 @@ pub(super) fn catch_panic<T>(
     })
 }
 
-/// What a panic was raised with.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
@@ -209,11 +210,11 @@ mod tests {
     use crate::engine::fake::RowBuffers;
     use clock::ManualClock;
 
-    /// Each run takes a second; one of more than two rows finds no memory.
+    /// Each run takes a second. A run of more than two rows finds no memory.
     struct Tight {
         clock: Arc<ManualClock>,
         rows: RowBuffers,
-        /// Of each number in a run of several texts.
+        /// The value of each number in a run of several texts.
         value: f32,
     }
 

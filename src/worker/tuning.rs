@@ -1,7 +1,7 @@
-//! How a model is run best on this machine: measured before it serves.
+//! Measures, before a model serves, how to run it best on this machine.
 //!
-//! All workers of a split run batches side by side, each shape after another one: an engine
-//! prepares itself anew for each change of shape, as it will have to when it serves.
+//! All workers of a split run batches at the same time, and the shapes take turns. An engine
+//! prepares itself anew for each change of shape, as it must do when it serves.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
@@ -19,9 +19,9 @@ pub(crate) mod choice;
 
 use choice::{Measured, Split};
 
-/// Each shape runs so often again at least, after its first run, which prepares it.
+/// Each shape runs at least this often after its first run, which prepares it.
 const ROUNDS_MIN: usize = 3;
-/// Short runs are repeated until they have taken this long together, or so often.
+/// Short runs are repeated until they have taken `SPAN_MIN` together, or `ROUNDS_MAX` times.
 const SPAN_MIN: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: usize = 50;
 
@@ -35,10 +35,10 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Opens a session for each worker on a thread of its own and runs batches on them, of some of
-    /// `shapes`.
+    /// Opens a session for each worker on a thread of its own, and runs batches of some of `shapes`
+    /// on all of them.
     ///
-    /// Larger batches than those that ran are passed over when the engine has no memory for them.
+    /// If the engine has no memory for a batch, larger batches are passed over.
     ///
     /// # Errors
     /// Those of the engine.
@@ -61,7 +61,7 @@ impl Workload {
         })
     }
 
-    /// Time of a short text on one session while nothing else runs.
+    /// The time of a short text on one session while nothing else runs.
     ///
     /// # Errors
     /// Those of the engine.
@@ -87,8 +87,8 @@ impl Workload {
         Ok(times.iter().map(|(_, time)| time).sum::<Duration>() / times.len() as u32)
     }
 
-    /// The shapes that ran for once on all workers, and the tokens of the largest when there was no
-    /// memory for more.
+    /// Runs each shape once on all workers. Returns the times, and the tokens of the largest batch
+    /// if there was no memory for a larger one.
     fn first_runs(
         &self,
         threads: &MeasuringThreads<'_>,
@@ -97,7 +97,7 @@ impl Workload {
         let mut times = Times::new();
         for &batch in [0].iter().chain(&self.batches) {
             let shape = shared_rows(shapes, batch);
-            // A larger batch may be the same where there is no shape between them.
+            // A larger batch may have the shape of the one before, if no shape lies between them.
             let last = times.last().map(|(last, _)| *last);
             if last == Some(shape) {
                 continue;
@@ -115,7 +115,7 @@ impl Workload {
     }
 }
 
-/// The most rows that short texts share within so many tokens, or one of them.
+/// The most shared rows of short texts within `batch_tokens`, at least one row.
 fn shared_rows(shapes: &Shapes, batch_tokens: usize) -> Bucket {
     let one = shapes.row(ROW_TOKENS);
     let alike = shapes.prepared().iter().filter(|shape| shape.length == one.length);
@@ -125,7 +125,8 @@ fn shared_rows(shapes: &Shapes, batch_tokens: usize) -> Bucket {
 /// Opens a session on the thread that calls it.
 type OpenSession<'a> = dyn Fn() -> Result<Box<dyn Session>, EngineError> + Sync + 'a;
 
-/// Threads that run what they are told, each on a session of its own. They end with it.
+/// Threads that run the batches that they are told to, each on a session of its own. They end when
+/// this is dropped.
 struct MeasuringThreads<'a> {
     clock: &'a dyn Clock,
     orders: Vec<Sender<Bucket>>,
@@ -162,8 +163,8 @@ impl<'a> MeasuringThreads<'a> {
         self.orders.len()
     }
 
-    /// Shortest time of each shape, run by `workers` of the threads at once; shapes take turns.
-    /// `best` are the times of their first runs.
+    /// The shortest time of each shape, run by `workers` threads at once; shapes take turns. `best`
+    /// has the times of the first runs.
     fn best(&self, mut best: Times, workers: usize) -> Result<Times, EngineError> {
         let shapes: Vec<Bucket> = best.iter().map(|(shape, _)| *shape).collect();
         let mut spent = Duration::ZERO;
@@ -191,8 +192,8 @@ impl<'a> MeasuringThreads<'a> {
         Ok(times)
     }
 
-    /// Outcomes of all that were told something, also when one of them failed: none may be left
-    /// for the next order.
+    /// Waits for the outcomes of all threads that run, even if one of them fails: no outcome may be
+    /// left for the next order.
     fn wait_for(&self, workers: usize) -> Result<(), EngineError> {
         let mut outcome = Ok(());
         for _ in 0..workers {
@@ -206,7 +207,7 @@ fn thread_lost() -> EngineError {
     EngineError::SessionLost("a measuring thread has ended".to_owned())
 }
 
-/// One thread's life: its first outcome is that of the opening.
+/// The life of one thread. Its first outcome is that of opening the session.
 fn run_orders(
     open: &OpenSession<'_>,
     inbox: &Receiver<Bucket>,
@@ -217,7 +218,7 @@ fn run_orders(
         session = Some(open()?);
         Ok(())
     });
-    // Nobody listens any more when the measuring has failed elsewhere.
+    // Nobody listens if another thread has failed.
     let _ = tell.send(opened);
     let Some(mut session) = session else { return };
     for bucket in inbox {

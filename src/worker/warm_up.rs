@@ -1,4 +1,4 @@
-//! The runs of a worker that no request waits for: before it takes jobs, and while it idles.
+//! The runs of a worker that no request waits for: before it takes jobs, and while it is idle.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use settings::limits::IDLE_RUN_MAX;
 /// Ids of warm-up texts: the special tokens, which every vocabulary has.
 const WARM_UP_IDS: u32 = 4;
 
-/// What a worker's warm-up has given.
+/// The result of a worker's warm-up.
 pub(super) struct WarmedUp {
     /// Times of some of the shapes.
     pub(super) measured: Times,
-    /// Shapes that are left for when the worker idles.
+    /// Shapes that remain for idle times.
     pub(super) left: VecDeque<Bucket>,
 }
 
 impl Worker {
-    /// Runs the first shapes of the plan as far as there is time, then measures some of those.
+    /// Runs the first shapes of the plan, as far as there is time, and measures some of them.
     pub(super) fn warm_up(&self, session: &mut dyn Session) -> Result<WarmedUp, EngineError> {
         let plan = &self.plan;
         let end = plan.first_time.map(|time| self.clock.now() + time);
@@ -36,7 +36,7 @@ impl Worker {
         ran.sort_unstable_by_key(|(bucket, _)| (bucket.length, bucket.rows));
         let buckets: Vec<Bucket> = ran.iter().map(|(bucket, _)| *bucket).collect();
         let sample = sample(&buckets);
-        // First runs count too: on a slow model their extra milliseconds are little.
+        // First runs count too: their extra milliseconds are little on a slow model.
         ran.retain(|(bucket, _)| sample.contains(bucket));
         for _ in 0..SAMPLE_RUNS {
             let mut again = Times::with_capacity(sample.len());
@@ -49,8 +49,8 @@ impl Worker {
         Ok(WarmedUp { measured: ran, left })
     }
 
-    /// Runs the next shape of those that are left. When it would take too long, or there is no
-    /// memory for it, it is passed over, and so are those behind it, which are longer.
+    /// Runs the next remaining shape. A shape that would take too long, or does not fit memory, is
+    /// passed over, and so are all later shapes, which are longer.
     pub(super) fn warm_up_next(
         &self,
         session: &mut dyn Session,
@@ -81,7 +81,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Time of one run; `None` when it cannot begin before `end`, or nobody wants it any more.
+    /// The time of one run; `None` if it cannot begin before `end`, or if the scheduler has closed.
     fn time(
         &self,
         bucket: Bucket,

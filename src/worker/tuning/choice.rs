@@ -1,4 +1,4 @@
-//! The best way of running a model, out of measured ones. Pure.
+//! Chooses the best way of running a model out of the measured ways. Pure.
 
 use std::time::Duration;
 
@@ -7,44 +7,44 @@ use scheduling::batch::cost::CostModel;
 use settings::OptimizeFor;
 use settings::limits::MaxBatchTokens;
 
-/// How processor threads are divided.
+/// How processor threads are divided among workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
     /// Sessions that run at the same time.
     pub workers: usize,
-    /// Processor threads of each of them.
+    /// Processor threads of each session.
     pub threads: usize,
 }
 
-/// A split as it was measured.
+/// The measurements of a split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What was measured.
+    /// The split itself.
     pub split: Split,
-    /// Time of a short text on one worker while the others do nothing.
+    /// The time of a short text on one worker while the others are idle.
     pub alone: Duration,
-    /// Time of a batch while each worker runs one.
+    /// The time of a batch while each worker runs one.
     pub cost: CostModel,
-    /// Tokens of a text in the batches that are compared.
+    /// Tokens of a text in the compared batches.
     pub length: usize,
-    /// Padded tokens of the largest batch that there is memory for, when that was met.
+    /// Padded tokens of the largest batch that fits memory, if the measurement met the limit.
     pub memory_tokens: Option<usize>,
 }
 
-/// The load at which splits are compared for latency, as a part of the best rate of all of them:
-/// a server whose queries cannot wait has most of its time to spare.
+/// The load at which splits are compared for latency, as a part of the best rate of all splits. A
+/// server whose queries cannot wait is idle most of the time.
 const LOAD: f64 = 0.25;
 
-/// Another split must be better by so much than what the goal favours; less is noise, and a server
-/// should run in the same way after each start.
+/// How much better than the goal's favourite another split must be. A smaller gain is noise, and a
+/// server should run in the same way after each start.
 const MARGIN: f64 = 0.1;
 
-/// The smallest batch that reaches this part of the largest one's rate is taken: a smaller one
-/// keeps others waiting for less, and is easier to fill with texts of one length.
+/// The smallest batch that reaches this part of the largest batch's rate is chosen: other texts
+/// wait less for a small batch, and it is easier to fill.
 const RATE_PART: f64 = 0.9;
 
 impl Measured {
-    /// Padded tokens per second of all workers, in batches of so many.
+    /// Padded tokens per second of all workers, in batches of `batch_tokens`.
     pub(crate) fn tokens_per_s(&self, batch_tokens: usize) -> f64 {
         let rows = (batch_tokens / self.length).max(1);
         let bucket = Bucket { rows, length: self.length };
@@ -66,8 +66,9 @@ impl Measured {
         *budgets.iter().filter(fits).find(enough).unwrap_or(least)
     }
 
-    /// For latency: expected time of a short text at `load` tokens per second, waiting included, in
-    /// seconds. For throughput: time of a token. Less is better.
+    /// How bad the split is; less is better. For latency it is the expected time of a short text at
+    /// `load` tokens per second, waiting included, in seconds. For throughput it is the time of a
+    /// token.
     fn badness(&self, rate: f64, goal: OptimizeFor, load: f64) -> f64 {
         match goal {
             OptimizeFor::Throughput => 1.0 / rate,
@@ -82,13 +83,13 @@ impl Measured {
     }
 }
 
-/// Place of the best split; they ascend by workers.
+/// The place of the best split among `measured`, which ascend by workers.
 ///
-/// For latency it is the one whose short texts take the least time at a quarter of the best rate of
-/// all splits, with the waiting time of one queue before several workers (M/M/c, in Sakasegawa's
-/// approximation); the fewest workers are favoured. For throughput it is the one of the best rate,
-/// and the most workers are favoured: threads that do not wait for each other bear disturbances
-/// better than a few quiet rounds show.
+/// For latency it is the split whose short texts take the least time at a quarter of the best rate
+/// of all splits, with the waiting time of one queue before several workers (M/M/c, in Sakasegawa's
+/// approximation). The fewest workers are favoured. For throughput it is the split with the best
+/// rate, and the most workers are favoured: under disturbances, threads that do not wait for each
+/// other do better than a few quiet rounds show.
 pub(crate) fn choose(
     measured: &[Measured],
     budgets: &[MaxBatchTokens],
@@ -109,8 +110,8 @@ pub(crate) fn choose(
     chosen.unwrap_or(0)
 }
 
-/// The splits of `cores` that are worth trying, ascending by workers, each at least twice those
-/// before it.
+/// The splits of `cores` that are worth trying, ascending by workers. Each has at least twice the
+/// workers of the one before.
 pub(crate) fn splits(cores: usize) -> Vec<Split> {
     let mut found: Vec<Split> = Vec::new();
     for threads in (1..=cores).rev() {
@@ -128,7 +129,7 @@ mod tests {
     use OptimizeFor::{Latency, Throughput};
     use settings::limits::CPU_BATCH_TOKENS;
 
-    /// Its workers reach `tokens_per_s` together in very large batches.
+    /// A split whose workers reach `tokens_per_s` together in very large batches.
     fn measured(workers: usize, alone_ms: u64, fixed_us: f64, tokens_per_s: f64) -> Measured {
         let per_token_us = workers as f64 / tokens_per_s * 1e6;
         Measured {
