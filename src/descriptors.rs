@@ -2,10 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to the hard one; gives the limit, `None` without any.
+/// Raises the soft limit of open files to the hard limit. Returns the limit; `None` if there is
+/// none.
 ///
-/// The soft limit is kept at 1024 for the sake of `select`, which this process does not use; each
-/// connection takes a descriptor, so it would be the limit of connections.
+/// Systems keep the soft limit at 1024 for the sake of `select`, which this process does not use.
+/// Each connection takes a descriptor, so that limit would bound the connections.
 pub fn raise_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

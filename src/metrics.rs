@@ -1,7 +1,7 @@
-//! What is counted and timed for `GET /metrics`, in Prometheus' text format.
+//! Counts and times for `GET /metrics`, in Prometheus' text format.
 //!
-//! Recording is atomic additions on handles that are looked up once. What the scheduler counts
-//! anyway is read when somebody asks, and costs nothing before.
+//! Recording adds to atomics through handles that are looked up once. Counts that the scheduler has
+//! anyway are read at a scrape, and cost nothing before.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -18,10 +18,11 @@ use names::{METRICS, Metric, MetricKind, MetricSource};
 
 pub mod names;
 
-/// Keys that have handles of their own; further ones are looked up each time.
+/// Keys with handles of their own. Further keys are looked up each time.
 const SLOTS: usize = 64;
 
-/// The definitions are constants, and a test makes a series of each of them.
+/// Why building a metric cannot fail: the definitions are constants, and a test makes a series of
+/// each.
 const SOUND: &str = "names, labels and buckets of our table are sound";
 
 /// A stage of a request. The stages of one request follow each other without a gap.
@@ -42,7 +43,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// In their order.
+    /// All stages, in their order.
     pub(crate) const ALL: [Self; 6] =
         [Self::Parse, Self::Tokenize, Self::Queue, Self::Compute, Self::Select, Self::Serialize];
 
@@ -59,19 +60,19 @@ impl Stage {
     }
 }
 
-/// What a batch that succeeded was.
+/// A batch that succeeded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchFigures {
     pub items: usize,
     pub(crate) real_tokens: usize,
     pub(crate) padded_tokens: usize,
-    /// From its choice to its rows.
+    /// Time from choosing the batch to its rows.
     pub whole: Duration,
     /// Copy in, compute, copy out; zero for stages that the engine does not measure.
     pub stages: [Duration; 3],
 }
 
-/// Everything that is recorded while it happens; shared by all threads.
+/// Everything that is recorded as it happens. All threads share it.
 pub(crate) struct Metrics {
     requests: Series<IntCounter>,
     refusals: Series<IntCounter>,
@@ -83,7 +84,7 @@ pub(crate) struct Metrics {
     batch_stages: [Histogram; 3],
     batch_items: Histogram,
     batch_fill: Histogram,
-    /// Those of the fields above, as they are exported.
+    /// The fields above, as they are exported.
     registry: Registry,
 }
 
@@ -100,7 +101,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All zero.
+    /// All metrics, at zero.
     pub(crate) fn new() -> Self {
         let registry = Registry::new();
         let counters = |metric: &Metric| {
@@ -144,19 +145,19 @@ impl Metrics {
         self.refusals.with((reason, 0), IntCounter::inc);
     }
 
-    /// A request's client left.
+    /// The client of a request disconnected.
     pub(crate) fn cancelled(&self) {
         self.cancelled.inc();
     }
 
-    /// A request got its vectors; its stages in the order of [`Stage::ALL`].
+    /// A request got its vectors. `stages` are in the order of [`Stage::ALL`].
     pub(crate) fn staged(&self, stages: &[Duration; Stage::ALL.len()]) {
         for (histogram, took) in self.stages.iter().zip(stages) {
             histogram.observe(took.as_secs_f64());
         }
     }
 
-    /// So many items were cut.
+    /// Items were cut at the model's length.
     pub(crate) fn truncated(&self, items: usize) {
         if items > 0 {
             self.truncated.inc_by(items as u64);
@@ -175,7 +176,7 @@ impl Metrics {
         self.batch_fill.observe(batch.real_tokens as f64 / batch.padded_tokens.max(1) as f64);
     }
 
-    /// Everything that was recorded, and what the `facts` of this moment tell, as text.
+    /// All recorded metrics, and those that the `facts` of this moment have, as text.
     pub(crate) fn text(&self, facts: &Value) -> String {
         let read = Registry::new();
         METRICS.iter().for_each(|metric| put(&read, metric, &series(metric, facts)));
@@ -229,15 +230,15 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) ->
     family
 }
 
-/// Memory of the process that is in the machine's, files that are mapped included.
+/// Resident memory of the process, mapped files included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct MemoryFigures {
     pub(crate) resident_bytes: u64,
-    /// The most so far.
+    /// The most resident memory so far.
     pub(crate) peak_bytes: u64,
 }
 
-/// As Linux tells it; `None` elsewhere.
+/// Memory as Linux tells it; `None` on other systems.
 pub(crate) fn memory() -> Option<MemoryFigures> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let bytes = |name: &str| {
@@ -248,8 +249,8 @@ pub(crate) fn memory() -> Option<MemoryFigures> {
     Some(MemoryFigures { resident_bytes: bytes("VmRSS:")?, peak_bytes: bytes("VmHWM:")? })
 }
 
-/// Bytes that this process may still take, by the machine and by its control group; `None` where
-/// nobody says.
+/// Bytes that this process may still take, by the machine and by its control group; `None` if
+/// neither is known.
 pub(crate) fn available_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| {
@@ -259,14 +260,14 @@ pub(crate) fn available_memory() -> Option<u64> {
     });
     let own = read("/proc/self/cgroup").unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned();
-    // In a container the own group is the root.
+    // In a container the process's own group is the root.
     let groups = [format!("/sys/fs/cgroup{own}"), "/sys/fs/cgroup".to_owned()];
     let left = |folder: &String| {
         let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
         let (most, used) = (number("memory.max")?, number("memory.current")?);
         let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
         let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
-        // Files that nobody reads make room when it is needed.
+        // The system drops cached files that nobody reads when memory is needed.
         Some(most.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
     };
     machine.into_iter().chain(groups.iter().filter_map(left)).min()
@@ -276,8 +277,8 @@ fn options(metric: &Metric) -> Opts {
     Opts::new(metric.name, metric.help)
 }
 
-/// The handles of a family, found by a short walk over those in use rather than by a lookup of
-/// labels. Those that come first, the common ones, are found first.
+/// The handles of a family. A short walk over the handles in use replaces a lookup of labels.
+/// Common handles are created early, so they are found first.
 struct Series<H> {
     look_up: Box<LookUp<H>>,
     slots: [OnceLock<(SeriesKey, H)>; SLOTS],
@@ -286,7 +287,7 @@ struct Series<H> {
 /// Gives the handle of the series with these labels.
 type LookUp<H> = dyn Fn(&[&str]) -> H + Send + Sync;
 
-/// A name, and a status where the family has one (0 elsewhere).
+/// A name, and a status if the family has one (else 0).
 type SeriesKey = (&'static str, u16);
 
 impl<H> Series<H> {

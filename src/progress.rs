@@ -1,15 +1,15 @@
-//! What a start is doing and how far it is: told by those who load, read by `/health`.
+//! The stage of a start and how far it is. The loading code writes it, and `/health` reads it.
 
 use parking_lot::Mutex;
 
 use clock::Moment;
 
-/// One thing after the other that a start does.
+/// The stages of a start, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartStage {
     /// The package's files are read and compared with its manifest.
     Verify,
-    /// Plans are built for GPUs that the package has none for.
+    /// Plans are built for GPUs without one.
     BuildPlan,
     /// The engine reads the graph.
     ReadModel,
@@ -19,7 +19,7 @@ pub enum StartStage {
     Measure,
     /// Common shapes are run, before the server is ready.
     WarmUp,
-    /// Other shapes are run whenever a worker idles.
+    /// Other shapes are run whenever a worker is idle.
     WarmUpIdle,
 }
 
@@ -37,7 +37,7 @@ impl StartStage {
         }
     }
 
-    /// What is being done, for people who read the log.
+    /// What the stage does, for people who read the log.
     const fn work(self) -> &'static str {
         match self {
             Self::Verify => "loading: verifying the package",
@@ -54,9 +54,9 @@ impl StartStage {
 /// How far a stage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What is being done.
+    /// The stage.
     pub stage: StartStage,
-    /// Since when.
+    /// When the stage began.
     pub begun: Moment,
     /// Shapes that were run.
     pub done: usize,
@@ -66,12 +66,12 @@ pub struct Step {
     pub permille: u32,
 }
 
-/// Where the start is; shared by all who take part in it.
+/// The progress of the start. All threads that take part share it.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<Option<Step>>);
 
 impl Progress {
-    /// A stage begins, with `total` shapes to run. `engine` is told to the log.
+    /// Begins a stage with `total` shapes to run. The log names `engine`.
     pub fn enter(&self, stage: StartStage, engine: Option<&str>, total: usize, now: Moment) {
         *self.0.lock() = Some(Step { stage, begun: now, done: 0, total, permille: 0 });
         let work = stage.work();
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// A plan is built so far; each tenth of it is told to the log.
+    /// A plan is built to `permille` thousandths. The log says each tenth.
     pub fn build(&self, permille: u32, phase: &str) {
         let mut step = self.0.lock();
         let Some(step) = step.as_mut().filter(|step| step.stage == StartStage::BuildPlan) else {
@@ -99,12 +99,12 @@ impl Progress {
         step.permille = permille;
     }
 
-    /// There is nothing left to do.
+    /// Nothing is left to do.
     pub fn finish(&self) {
         *self.0.lock() = None;
     }
 
-    /// The stage and how far it is; `None` before the first and after the last.
+    /// The stage and its progress; `None` before the first stage and after the last.
     pub(crate) fn step(&self) -> Option<Step> {
         *self.0.lock()
     }

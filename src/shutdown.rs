@@ -1,4 +1,4 @@
-//! Signals: those that ask the process to end, and those that are not to end it.
+//! Signals that ask the process to end, and signals that must not end it.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
-/// How long after a signal another one is that signal still: GNU `timeout` signals its child, and
-/// then the whole group with the child in it.
+/// A second signal within this time is a repetition of the first: GNU `timeout` signals its child,
+/// and then the whole group with the child in it.
 const REPEATED: Duration = Duration::from_millis(500);
 
 /// The signals that ask for a drain: SIGTERM from supervisors, SIGINT from terminals, and SIGHUP
-/// from a terminal that is closed.
+/// from a terminal that was closed.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -20,12 +20,12 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals from now on, and those with which others mean no end.
+    /// Catches these signals from now on, and signals that must not end the process.
     ///
     /// # Errors
-    /// When the operating system refuses the handlers.
+    /// If the operating system refuses the handlers.
     pub(crate) fn catch() -> io::Result<Self> {
-        // They would end the process in the middle of its requests.
+        // By default these signals would end the process in the middle of its requests.
         for meaningless in
             [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()]
         {
@@ -58,7 +58,7 @@ impl Signals {
         }
     }
 
-    /// The same, without repetitions of the signal that came just now.
+    /// Resolves with the next signal that does not repeat the signal that came just now.
     pub(crate) async fn another(&mut self) -> &'static str {
         let repetitions = async {
             loop {

@@ -1,8 +1,8 @@
 //! Traces of requests: ids, sampling, and the queue to the thread that exports them.
 //!
-//! A request under way carries ids only. When it ends, a record of it goes into a bounded queue;
-//! the exporting thread makes spans of it. A full queue loses whole traces and never waits. What
-//! a record can hold is numbers and names of ours: no text, key or vector can get into a span.
+//! A running request carries ids only. When it ends, a record goes into a bounded queue, and the
+//! exporting thread makes spans of the record. A full queue loses whole traces and never waits. A
+//! record has only numbers and our own names: no text, key or vector can get into a span.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub mod traceparent;
 use export::Exporter;
 use traceparent::TraceParent;
 
-/// Requests that wait for their export.
+/// The most requests that may wait for their export.
 const QUEUE_REQUESTS: usize = 4096;
 
 /// How long the end of the process may wait for the last export.
@@ -47,7 +47,7 @@ pub(crate) struct RequestEnd {
     pub method: &'static str,
     pub route: &'static str,
     pub took: Duration,
-    /// Absent when the client left before the answer.
+    /// Absent if the client left before the answer.
     pub status: Option<u16>,
     /// Whether the server is to blame.
     pub(crate) is_fault: bool,
@@ -55,11 +55,12 @@ pub(crate) struct RequestEnd {
     pub error: Option<&'static str>,
     pub items: usize,
     pub tokens: u64,
-    /// How long each took, in the order of [`Stage::ALL`]; only requests with vectors have them.
+    /// The time of each stage, in the order of [`Stage::ALL`]. Only requests with vectors have
+    /// stages.
     pub stages: Option<[Duration; Stage::ALL.len()]>,
 }
 
-/// What the exporting thread makes spans of.
+/// What the exporting thread makes the spans of a request from.
 #[derive(Debug)]
 struct TraceRecord {
     trace: RequestTrace,
@@ -70,11 +71,11 @@ struct TraceRecord {
 #[derive(Debug)]
 enum Message {
     Ended(Box<TraceRecord>),
-    /// Asks to export everything that came before.
+    /// Asks the thread to export all earlier records.
     Flush(oneshot::Sender<()>),
 }
 
-/// Ids for requests, and the way to the exporter; shared by all threads.
+/// Makes ids for requests and hands records to the exporter. All threads share it.
 #[derive(Debug)]
 pub(crate) struct Traces {
     queue: SyncSender<Message>,
@@ -89,7 +90,7 @@ impl Traces {
     /// Starts the exporting thread; `None` without an endpoint.
     ///
     /// # Errors
-    /// When the thread or the client of the endpoint cannot be made.
+    /// If the thread or the client of the endpoint cannot be made.
     pub(crate) fn start(config: &TraceConfig, clock: Arc<dyn Clock>) -> io::Result<Option<Self>> {
         let Some(url) = config.endpoint.url() else { return Ok(None) };
         let (queue, records) = sync_channel(QUEUE_REQUESTS);
@@ -101,7 +102,7 @@ impl Traces {
         Ok(Some(Self { queue, lost, sampled_below, ids: RandomIdGenerator::default() }))
     }
 
-    /// The ids of a request: in its caller's trace, or in one of its own.
+    /// The ids of a request, in its caller's trace or in a new trace.
     pub(crate) fn begin(&self, parent: Option<TraceParent>) -> RequestTrace {
         let span_id = self.ids.new_span_id();
         match parent {
@@ -131,11 +132,11 @@ impl Traces {
         }
     }
 
-    /// Waits until what has ended is exported, for a few seconds at most.
+    /// Waits until all ended requests are exported, for a few seconds at most.
     pub(crate) async fn close(&self) {
         let (done, flushed) = oneshot::channel();
         let queue = self.queue.clone();
-        // A full queue makes this wait, which an async task must not.
+        // Sending into a full queue blocks, which an async task must not do.
         thread::spawn(move || queue.send(Message::Flush(done)));
         if !matches!(tokio::time::timeout(CLOSE_TIME, flushed).await, Ok(Ok(()))) {
             tracing::warn!("the last traces could not be exported in time");
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use clock::RealClock;
 
-    /// Nobody listens there, and nothing is exported in these tests.
+    /// Nobody listens at the endpoint, and these tests export nothing.
     fn traces(ratio: &str) -> Traces {
         let config = TraceConfig {
             endpoint: "http://127.0.0.1:9".parse().expect("it is a URL"),
@@ -185,7 +186,7 @@ mod tests {
         };
         assert_eq!(sampled("0"), 0);
         assert_eq!(sampled("1"), 4000);
-        // Nine standard deviations.
+        // The bounds are nine standard deviations away.
         assert!((750..=1250).contains(&sampled("0.25")));
     }
 

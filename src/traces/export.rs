@@ -20,11 +20,12 @@ use super::{Message, TraceRecord};
 use crate::metrics::Stage;
 use clock::{Clock, Moment};
 
-/// Requests of one export, at most.
+/// The most requests of one export.
 const BATCH_REQUESTS: usize = 512;
 
-/// Least time from the start of one full batch to the next. The spans of a request cost some 20
-/// microseconds; at 2048 requests a second that is 4 % of one core, whatever the load.
+/// The least time from the start of one full batch to the next. The spans of a request cost some 20
+/// microseconds, so tracing takes at most 4 % of one core (2048 requests a second), whatever the
+/// load.
 const FULL_BATCH_TIME: Duration = Duration::from_millis(250);
 
 /// How long a batch gathers after its first request.
@@ -36,7 +37,7 @@ const EXPORT_TIME: Duration = Duration::from_secs(5);
 /// The log says at most this often that the collector cannot be reached.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(60);
 
-/// What the thread owns.
+/// What the exporting thread owns.
 pub(super) struct Exporter {
     client: opentelemetry_otlp::SpanExporter,
     /// Traces that were lost because the queue was full.
@@ -55,7 +56,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Counts lost traces. Gives their number when it is time for a line in the log.
+    /// Counts lost traces. Returns their number when a line in the log is due.
     fn add(&mut self, traces: u64, now: Moment) -> Option<u64> {
         self.untold += traces;
         let due = self.told.is_none_or(|told| now.since(told) >= COMPLAINT_PAUSE);
@@ -79,7 +80,7 @@ impl Exporter {
         Ok(Self { client, lost, clock, ids, scope, losses: Losses::default() })
     }
 
-    /// Exports until nobody can send any more.
+    /// Exports until all senders are gone.
     pub(super) fn run(mut self, records: &Receiver<Message>) {
         while let Ok(first) = records.recv() {
             let begun = self.clock.now();
@@ -99,10 +100,11 @@ impl Exporter {
             };
             self.export(&batch);
             if let Some(done) = flushed {
-                // The receiver is gone when closing took too long.
+                // The receiver is gone if closing took too long.
                 let _ = done.send(());
             }
-            // Requests that end meanwhile wait in the queue; those beyond its capacity are lost.
+            // Requests that end during the pause wait in the queue. Traces beyond its capacity are
+            // lost.
             thread::sleep(pause(batch.len(), self.clock.now().since(begun)));
         }
     }
@@ -130,7 +132,7 @@ impl Exporter {
         }
     }
 
-    /// The request's own span first.
+    /// The spans of a request, its own span first.
     fn spans(&self, record: &TraceRecord) -> Vec<SpanData> {
         let TraceRecord { trace, end, ended } = record;
         let mut begun = *ended - end.took;
@@ -160,7 +162,7 @@ impl Exporter {
         spans
     }
 
-    /// A span within the request's own, as long as that; it has no name yet.
+    /// A span with the request's times, which still lacks its name.
     fn span(&self, record: &TraceRecord, id: SpanId) -> SpanData {
         let TraceRecord { trace, end, ended } = record;
         let flags = TraceFlags::SAMPLED;
@@ -187,7 +189,7 @@ fn pause(requests: usize, took: Duration) -> Duration {
     if requests < BATCH_REQUESTS { Duration::ZERO } else { FULL_BATCH_TIME.saturating_sub(took) }
 }
 
-/// In the words of OpenTelemetry's conventions for HTTP servers.
+/// The attributes, by OpenTelemetry's conventions for HTTP servers.
 fn attributes(record: &TraceRecord) -> Vec<KeyValue> {
     let end = &record.end;
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
