@@ -1,8 +1,8 @@
 //! The bounded queue between requests and workers: a request submits items and gets a future, a
 //! worker asks for work and gets a job.
 //!
-//! `scheduling::state` decides; this module does what follows. The life of a request of two texts,
-//! whose client waits, and of one whose client leaves:
+//! `scheduling::state` decides, and this module carries the decisions out. The table shows a
+//! request of two texts whose client waits, and another one whose client disconnects:
 //!
 //! | called by | step of the state machine | its answer and effects | what the caller gets |
 //! |---|---|---|---|
