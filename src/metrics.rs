@@ -241,23 +241,22 @@ pub(crate) struct MemoryFigures {
 /// Memory as Linux tells it; `None` on other systems.
 pub(crate) fn memory() -> Option<MemoryFigures> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let bytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kibibytes * 1024)
-    };
-    Some(MemoryFigures { resident_bytes: bytes("VmRSS:")?, peak_bytes: bytes("VmHWM:")? })
+    let (resident_bytes, peak_bytes) = (bytes(&status, "VmRSS:")?, bytes(&status, "VmHWM:")?);
+    Some(MemoryFigures { resident_bytes, peak_bytes })
+}
+
+/// What a file of Linux tells in kibibytes behind this name.
+fn bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 /// Bytes that this process may still take, by the machine and by its control group; `None` if
 /// neither is known.
 pub(crate) fn available_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
-    let machine = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kibibytes * 1024)
-    });
+    let machine = read("/proc/meminfo").and_then(|text| bytes(&text, "MemAvailable:"));
     let own = read("/proc/self/cgroup").unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned();
     // In a container the process's own group is the root.
