@@ -20,6 +20,7 @@ mod warm_up;
 pub(crate) use runner::panic_text;
 use runner::{RunOutcome, Runner, catch_panic};
 use warm_up::WarmedUp;
+pub(crate) use warm_up::warm_up_batch;
 
 /// After this many failed runs in a row the session is not trusted any more.
 const FAILURES_MAX: u32 = 3;

@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use crate::engine::{Engine, EngineInfo, Session};
 use crate::telemetry;
+use crate::worker::warm_up_batch;
 use clock::{Clock, RealClock};
-use scheduling::batch::{Batch, Bucket, TokenIds};
+use scheduling::batch::Bucket;
 use settings::Config;
 
 use super::load::{Loaded, Measuring, load};
@@ -24,9 +25,6 @@ mod texts;
 use graphs::GraphReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
-
-/// Ids of measured texts: special tokens, which every vocabulary has.
-const FILLER_IDS: u32 = 4;
 
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
@@ -158,17 +156,11 @@ impl Bench<'_> {
     }
 }
 
-/// A full batch whose texts all have the bucket's length.
-fn full_batch(bucket: Bucket) -> anyhow::Result<Batch> {
-    let ids: Vec<u32> = (0..FILLER_IDS).cycle().take(bucket.length).collect();
-    Ok(Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])?)
-}
-
 /// A session that has run every bucket of `buckets` once.
 fn warm_session(engine: &dyn Engine, buckets: &[Bucket]) -> anyhow::Result<Box<dyn Session>> {
     let mut session = engine.open_session(buckets)?;
     for &bucket in buckets {
-        session.run(&full_batch(bucket)?)?;
+        session.run(&warm_up_batch(bucket)?)?;
     }
     session.warmed_up();
     Ok(session)

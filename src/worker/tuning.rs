@@ -7,8 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use super::catch_panic;
-use super::warm_up::warm_up_batch;
+use super::{catch_panic, warm_up_batch};
 use crate::engine::{Engine, EngineError, Session};
 use clock::Clock;
 use scheduling::batch::Bucket;

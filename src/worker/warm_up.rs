@@ -97,7 +97,8 @@ impl Worker {
     }
 }
 
-pub(super) fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
+/// A full batch whose texts all have the bucket's length.
+pub(crate) fn warm_up_batch(bucket: Bucket) -> Result<Batch, EngineError> {
     let ids: Vec<u32> = (0..WARM_UP_IDS).cycle().take(bucket.length).collect();
     Batch::new(bucket, vec![TokenIds::new(&ids); bucket.rows])
         .map_err(|error| EngineError::BadPackage(format!("a bucket cannot be filled: {error}")))

@@ -3,8 +3,9 @@
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
-use super::{Bench, Loaded, full_batch, tokens_per_second, warm_session};
+use super::{Bench, Loaded, tokens_per_second, warm_session};
 use crate::engine::StageTimes;
+use crate::worker::warm_up_batch;
 use scheduling::batch::Bucket;
 use scheduling::batch::plan::Shapes;
 
@@ -60,7 +61,7 @@ impl Bench<'_> {
         let mut session = warm_session(&*loaded.chosen.engine, wanted)?;
         let mut reports = Vec::with_capacity(wanted.len());
         for &bucket in wanted {
-            let batch = full_batch(bucket)?;
+            let batch = warm_up_batch(bucket)?;
             let begin = self.clock.now();
             let mut runs = Vec::new();
             while runs.len() < RUNS_MIN
