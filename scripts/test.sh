@@ -50,14 +50,12 @@ check_style() {
     "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
-# check_lints: of the server with fewer features than its tests have. Only modules of the server
-# depend on features, so the tests of tests/ were checked already; one of them is here because of
-# the dependencies, which without tests would have other features and be checked once more.
+# check_lints: of the server as users build it. Only modules of the server depend on features, so
+# the tests of tests/ were checked already, with all features; one of them is here because of the
+# dependencies, which without tests would have other features and be checked once more.
 check_lints() {
-    local fewer=(--lib --bins --test tidy)
     give_way
-    step "rust: clippy, default features" run_clippy "${fewer[@]}"
-    step "rust: clippy without engines" run_clippy --no-default-features "${fewer[@]}"
+    run_clippy --lib --bins --test tidy
 }
 
 # run_tests: two programs at a time, since much of their time is waiting.
@@ -132,6 +130,6 @@ beside "programs" test_programs
 beside "clients" test_clients
 beside "package, load and conformance" test_package_and_load
 # With the features of TensorRT it is in test_tensorrt.sh.
-beside "clippy" check_lints
+beside "rust: clippy, default features" check_lints
 settle
 say "all tests passed in $SECONDS s"
