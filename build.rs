@@ -66,12 +66,6 @@ mod native {
     /// Set for the child process that only runs bindgen.
     const BINDGEN_STEP: &str = "DUOVEC_BINDGEN_STEP";
 
-    /// Sources that name no type of TensorRT's, compiled once.
-    const NEUTRAL_SOURCES: &[&str] = &["bridge", "cuda", "fusion", "layout", "profile", "progress"];
-    /// Sources that are compiled for each flavour.
-    const FLAVOUR_SOURCES: &[&str] =
-        &["backend", "builder", "diagnostics", "engine", "library", "network", "session"];
-
     /// All that `src/engine/cuda.rs` calls; a library that lacks one of them is refused.
     const CUDA_FUNCTIONS: &[&str] = &[
         "cudaDeviceGetAttribute",
@@ -231,7 +225,7 @@ mod native {
     fn compile_bridge(cuda: &Path, defines: &[&str]) {
         let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
         build.flags(flags(cuda));
-        build.files(NEUTRAL_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+        build.files(["cpp/bridge.cc", "cpp/neutral.cc"]);
         for define in defines {
             build.define(define, None);
         }
@@ -240,7 +234,7 @@ mod native {
 
     fn compile_flavour(name: &str, headers: &Path, cuda: &Path, defines: &[(&str, String)]) {
         let mut build = cc::Build::new();
-        build.files(FLAVOUR_SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+        build.file("cpp/flavour.cc");
         build.define("DUOVEC_FLAVOUR", name);
         for (macro_name, value) in defines {
             build.define(macro_name, value.as_str());

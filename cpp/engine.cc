@@ -19,7 +19,7 @@ using nvinfer1::TensorIOMode;
 
 constexpr char const* kRebuild = "; build it again with: duovec build-engine";
 
-[[noreturn]] void refuse(std::string const& problem) {
+[[noreturn]] void reject(std::string const& problem) {
     throw Error(ErrorKind::kModel,
                 std::string(kProduct) + " cannot run this plan here: " + problem + kRebuild);
 }
@@ -68,7 +68,7 @@ Element element_of(DataType type, std::string const& name) {
         case DataType::kHALF:
             return Element::kFloat16;
         default:
-            refuse("tensor '" + name + "' has a type that no session can fill or read");
+            reject("tensor '" + name + "' has a type that no session can fill or read");
     }
 }
 
@@ -78,14 +78,14 @@ Element element_of(ICudaEngine const& engine, TensorRule const& rule, TensorIOMo
     std::string const name = rule.name;
     bool const is_input = mode == TensorIOMode::kINPUT;
     if (engine.getTensorIOMode(rule.name) != mode) {
-        refuse(std::string("it has no ") + (is_input ? "input" : "output") + " '" + name + "'");
+        reject(std::string("it has no ") + (is_input ? "input" : "output") + " '" + name + "'");
     }
     if (!same(engine.getTensorShape(rule.name), open_dims(rule, hidden_size))) {
-        refuse("tensor '" + name + "' is not " + shape_text(rule, hidden_size));
+        reject("tensor '" + name + "' is not " + shape_text(rule, hidden_size));
     }
     Element const element = element_of(engine.getTensorDataType(rule.name), name);
     if (is_input ? element != rule.element : element == Element::kInt32) {
-        refuse("tensor '" + name + "' has the wrong type");
+        reject("tensor '" + name + "' has the wrong type");
     }
     return element;
 }
@@ -105,7 +105,7 @@ TensorElements read_tensors(ICudaEngine const& engine, EngineRequest const& requ
     }
     std::size_t const wanted = tensor_rules(elements.has_token_weights).size();
     if (engine.getNbIOTensors() != static_cast<std::int32_t>(wanted)) {
-        refuse("it has " + std::to_string(engine.getNbIOTensors()) + " tensors, not " +
+        reject("it has " + std::to_string(engine.getNbIOTensors()) + " tensors, not " +
                std::to_string(wanted));
     }
     return elements;
@@ -136,17 +136,17 @@ std::optional<Profile> profile_of(ICudaEngine const& engine, std::int32_t index,
 void check_plan_profiles(ICudaEngine const& engine, EngineRequest const& request) {
     auto const count = static_cast<std::int32_t>(request.profiles.size());
     if (engine.getNbOptimizationProfiles() != count) {
-        refuse("it has " + std::to_string(engine.getNbOptimizationProfiles()) +
+        reject("it has " + std::to_string(engine.getNbOptimizationProfiles()) +
                " profiles, the manifest " + std::to_string(count));
     }
     for (std::int32_t index = 0; index < count; ++index) {
         Profile const& wanted = request.profiles[static_cast<std::size_t>(index)];
         auto const found = profile_of(engine, index, wanted.name);
         if (!found) {
-            refuse("its profile '" + wanted.name + "' has other sizes for some of its inputs");
+            reject("its profile '" + wanted.name + "' has other sizes for some of its inputs");
         }
         if (*found != wanted) {
-            refuse("its profile " + to_string(*found) + " is " + to_string(wanted) +
+            reject("its profile " + to_string(*found) + " is " + to_string(wanted) +
                    " in the manifest");
         }
     }
@@ -191,7 +191,7 @@ void LoadedEngine::check_header(std::span<std::uint8_t const> plan) {
         Diagnostics const heard;
         std::string const problem = invalidity(*runtime_, plan, suboptimal);
         if (!problem.empty()) {
-            refuse(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
+            reject(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
         }
     }
     if (suboptimal) {
@@ -215,7 +215,7 @@ void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
     if (recorder_.kind(ErrorKind::kModel) == ErrorKind::kOutOfMemory) {
         throw Error(ErrorKind::kOutOfMemory, "no memory for the plan: " + reason);
     }
-    refuse(reason);
+    reject(reason);
 }
 
 #ifdef DUOVEC_RTX

@@ -2,7 +2,6 @@
 
 #include "session.h"
 
-#include <atomic>
 #include <thread>
 
 #include "testing/session_rig.h"
@@ -13,21 +12,6 @@ using duovec::EngineRequest;
 using duovec::ErrorKind;
 using duovec::Shape;
 using duovec::Urgency;
-
-namespace {
-
-std::atomic<long> allocations = 0;
-
-}  // namespace
-
-extern "C" {
-// The linker's --wrap=_Znwm sends every `new` of our own objects here, and none of the stand-ins'.
-void* __real__Znwm(std::size_t bytes);
-void* __wrap__Znwm(std::size_t bytes) {
-    ++allocations;
-    return __real__Znwm(bytes);
-}
-}
 
 TEST(texts_beside_each_other_give_what_each_gives_alone) {
     auto const engine = load();
@@ -196,9 +180,8 @@ TEST(sessions_run_on_the_device_of_their_engine) {
     std::string const text = PlanText{}.text();
     EngineRequest second = request(text);
     second.device = 1;
-    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
-    LoadedEngine const one(library, second);
-    LoadedEngine const zero(library, request(text));
+    LoadedEngine const one(open_library(), second);
+    LoadedEngine const zero(open_library(), request(text));
     // The thread's current device is now another than that of the first engine.
     auto const session = one.open_session(wanted(128));
     CHECK(run(*session, kLargest, 3) == run_alone(one, kLargest, 3));
@@ -229,7 +212,7 @@ TEST(a_model_without_lexical_weights_gives_none) {
     std::string const text = plan.text();
     EngineRequest dense_only = request(text);
     dense_only.has_token_weights = false;
-    LoadedEngine const engine(std::make_shared<Library const>(DUOVEC_TEST_STANDINS), dense_only);
+    LoadedEngine const engine(open_library(), dense_only);
     auto const session = engine.open_session(wanted(128));
     fill(*session, {2, 8}, 3);
     static_cast<void>(session->run());
@@ -317,7 +300,7 @@ TEST(sessions_side_by_side_compile_each_kernel_once) {
 
 TEST(kernels_of_an_earlier_process_are_used_and_unfit_ones_are_not) {
     std::string const text = PlanText{}.text();
-    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    auto const library = open_library();
     std::vector<std::uint8_t> kernels;
     auto const compiled = [&](std::vector<std::uint8_t> const& earlier) {
         EngineRequest with_kernels = request(text);
@@ -379,7 +362,7 @@ TEST(without_driver_or_device_it_says_so) {
     std::string const text = PlanText{}.text();
     EngineRequest third = request(text);
     third.device = 2;
-    auto const library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
+    auto const library = open_library();
     auto const error = failure([&] { LoadedEngine(library, third); });
     CHECK(failed_with(error, ErrorKind::kDevice, "there is no GPU 2: the driver shows 2"));
     third.cuda_file = "/nonexistent/libcudart.so.13";
@@ -491,5 +474,3 @@ TEST(a_child_tells_of_its_own_failures_alone) {
     CHECK(holds);
     CHECK(!holds_in_child([] { ++duovec::testing::failures(); }));
 }
-
-TEST(nothing_is_left_behind) { CHECK(live() == 0); }

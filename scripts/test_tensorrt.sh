@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every check of the TensorRT side that needs no GPU: style and tests of cpp/ under the sanitizers,
-# both flavours in one binary, real plans built with the TensorRT-RTX library.
+# Every check of the TensorRT side that needs no GPU: style and tests of cpp/, with each sanitizer
+# where it can find something, both flavours in one binary, real plans built with the TensorRT-RTX
+# library.
 #
 #   scripts/test_tensorrt.sh
 set -euo pipefail
@@ -21,98 +22,38 @@ cd "$ROOT"
 WORK=$(mktemp -d)
 trap 'end_beside; rm -rf "$WORK"' EXIT
 
-COMPILE=(c++ -std=c++20 -g1 -O1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden -Icpp
+COMPILE=(c++ -std=c++20 -g1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden -Icpp
     -isystem third_party/cuda/include -pthread)
 FLAVOURS=(tensorrt tensorrt_10 rtx)
-# Sources of a flavour, as build.rs has them, and the neutral ones that tests need: they name no
-# type of TensorRT's, so all flavours' tests are linked with the same objects.
-OF_FLAVOUR=(backend builder diagnostics engine library network session)
-NEUTRAL=(cuda fusion layout profile progress)
 
-# flavour NAME: HEADERS and ARGUMENTS that its sources are compiled with, LIBRARY that it opens,
-# STANDINS as the folder of its stand-ins below that of all.
+# flavour NAME: ARGUMENTS that its sources are compiled with.
 flavour() {
-    STANDINS=.
+    local headers=$1
+    ARGUMENTS=()
     case $1 in
-        tensorrt) HEADERS=tensorrt LIBRARY=libnvinfer.so.11 ARGUMENTS=() ;;
         tensorrt_10)
-            HEADERS=tensorrt-10 LIBRARY=libnvinfer.so.10 STANDINS=10
+            headers=tensorrt-10
             ARGUMENTS=(-Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10)
             ;;
         rtx)
-            HEADERS=tensorrt-rtx LIBRARY=libtensorrt_rtx.so.1
+            headers=tensorrt-rtx
             ARGUMENTS=(-DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx)
             ;;
     esac
-    ARGUMENTS+=("-DDUOVEC_FLAVOUR=$1" -isystem "third_party/headers/$HEADERS")
+    ARGUMENTS+=("-DDUOVEC_FLAVOUR=$1" -isystem "third_party/headers/$headers")
 }
 
-# later COMMAND...: to be run by all_at_once, which runs as many commands side by side as there are
-# cores and fails when one does.
-later() {
-    printf '%q ' "$@" >>"$WORK/commands"
-    printf '\n' >>"$WORK/commands"
-}
-
-all_at_once() {
-    local result=0
-    xargs -d '\n' -n 1 -P "$(nproc)" bash -c <"$WORK/commands" || result=$?
-    rm "$WORK/commands"
-    return "$result"
-}
-
-# optimization SANITIZERS: quick to compile with ASan, which stops more mistakes then; warnings that
-# need an optimizer come with TSan.
-optimization() { if [ "$1" = thread ]; then echo -O1; else echo -O0; fi; }
-
-# objects SANITIZERS FLAVOUR NAMES...: an object of each of cpp/NAME.cc, later. What is neutral has
-# `neutral` as its flavour.
-objects() {
-    local folder="$WORK/$1-$2" name flags=("-fsanitize=$1" -fno-sanitize-recover=all)
-    if [ "$2" != neutral ]; then
-        flavour "$2"
-        flags+=("${ARGUMENTS[@]}" "-DDUOVEC_TEST_STANDINS=\"$WORK/standins-$1/$STANDINS\""
-            "-DDUOVEC_TEST_STUBS=\"$WORK/stubs-$2\"")
-        flags+=("$(optimization "$1")")
-    fi
-    mkdir -p "$folder"
-    for name in "${@:3}"; do
-        later "${COMPILE[@]}" "${flags[@]}" -c "cpp/$name.cc" -o "$folder/${name//\//-}.o"
-    done
-}
-
-# program SANITIZERS FLAVOUR NAME PARTS... -- FLAGS...: links objects, those of no flavour too, and
-# runs the program, later.
-program() {
-    local folder="$WORK/$1-$2" neutral="$WORK/$1-neutral" sanitizers=$1 name=$3 file parts=()
-    shift 3
-    while [ "$1" != -- ]; do
-        file="${1//\//-}.o"
-        if [ -e "$folder/$file" ]; then parts+=("$folder/$file"); else parts+=("$neutral/$file"); fi
-        shift
-    done
-    shift
-    # The inner shell expands them.
-    # shellcheck disable=SC2016
-    later bash -c '"${@:2}" -o "$1" -ldl && "$1"' - "$folder/$name" c++ -pthread \
-        "-fsanitize=$sanitizers" "$@" "${parts[@]}"
-}
-
-# version_number HEADERS: as getInferLibVersion() gives it, without the patch.
-version_number() {
-    awk '/#define TRT_MAJOR_/ { major = $3 } /#define TRT_MINOR_/ { minor = $3 }
-        END { print major * 10000 + minor * 100 }' "$1/NvInferVersion.h"
-}
-
-# make_stubs FOLDER FILE NUMBER: libraries that say they are of versions like NUMBER.
-make_stubs() {
-    local folder=$1 file=$2 number=$3
-    mkdir -p "$folder/same" "$folder/later_major" "$folder/foreign"
-    c++ -shared -fPIC "-DSTUB_VERSION=$number" cpp/testing/stub_library.cc \
-        -o "$folder/same/$file" &&
-        c++ -shared -fPIC "-DSTUB_VERSION=$((number + 10000))" cpp/testing/stub_library.cc \
-            -o "$folder/later_major/$file" &&
-        c++ -shared -fPIC cpp/testing/stub_library.cc -o "$folder/foreign/$file"
+# tests STANDINS FLAVOUR FLAGS FILES...: runs tests on the stand-ins in that folder. The program is
+# one translation unit, the sources of the flavour and the tests', since NVIDIA's headers take most
+# of the time.
+tests() {
+    local flags program="$WORK/tests-$2"
+    read -ra flags <<<"$3"
+    flavour "$2"
+    printf '#include "%s.cc"\n' neutral flavour "${@:4}" >"$program.cc"
+    "${COMPILE[@]}" "${ARGUMENTS[@]}" "${flags[@]}" -fno-sanitize-recover=all "$program.cc" \
+        -Wl,--wrap=_Znwm -Wl,--version-script=cpp/testing/own_symbols.map -ldl -o "$program" &&
+        DUOVEC_TEST_STANDIN_DIR=$1 "$program"
 }
 
 # Our sources against every release whose headers are here; all tables must have grown only. The
@@ -120,7 +61,7 @@ make_stubs() {
 # What cannot be fetched is taken from the folders in DUOVEC_TEST_HEADERS (oldest first, with
 # colons).
 compile_with_all_headers() {
-    local folder name oldest_11=third_party/headers/tensorrt-11.0 previous=()
+    local folder oldest_11=third_party/headers/tensorrt-11.0 previous=()
     if [ -n "${DUOVEC_TEST_HEADERS:-}" ]; then
         mapfile -t -d : previous < <(printf %s "$DUOVEC_TEST_HEADERS")
     else
@@ -131,52 +72,30 @@ compile_with_all_headers() {
         "$PYTHON" tests/tensorrt/class_tables.py "$folder" third_party/headers/tensorrt-10 || return
     done
     for folder in "$oldest_11" "${previous[@]}"; do
-        for name in "${OF_FLAVOUR[@]}"; do
-            later "${COMPILE[@]}" -fsyntax-only -DDUOVEC_FLAVOUR=tensorrt -isystem "$folder" \
-                "cpp/$name.cc"
-        done
+        "${COMPILE[@]}" -fsyntax-only -DDUOVEC_FLAVOUR=tensorrt -isystem "$folder" \
+            cpp/flavour.cc || return
         say "headers: $(basename "$folder")"
     done
-    all_at_once
 }
 
-# What names no type of TensorRT's; the tests of flavours are linked with the same objects.
-pure_tests() {
-    local both=address,undefined name
-    objects $both neutral "${NEUTRAL[@]}" fusion_test layout_test profile_test progress_test
-    all_at_once || return
-    for name in fusion layout profile progress; do
-        program $both neutral ${name}_ $name ${name}_test --
-    done
-    all_at_once
+# What sessions do is the same in all flavours, and TensorRT-RTX has code of its own besides.
+test_memory() {
+    tests "$WORK/standins" rtx "-O0 -fsanitize=address,undefined" fusion_test layout_test \
+        profile_test progress_test diagnostics_test session_test builder_test library_test
 }
 
-# standin_tests SANITIZERS FLAVOURS...: the stand-ins and, on them, what each flavour opens, builds
-# and runs.
-standin_tests() {
-    local sanitizers=$1 name
-    shift
-    make_standins "$WORK/standins-$sanitizers" "$*" "-fsanitize=$sanitizers" \
-        "$(optimization "$sanitizers")" || return
-    [ -e "$WORK/$sanitizers-neutral" ] || objects "$sanitizers" neutral "${NEUTRAL[@]}"
-    for name in "$@"; do
-        flavour "$name"
-        make_stubs "$WORK/stubs-$name" "$LIBRARY" \
-            "$(version_number "third_party/headers/$HEADERS")" || return
-        objects "$sanitizers" "$name" builder diagnostics engine library network session \
-            library_test diagnostics_test session_test builder_test
-    done
-    all_at_once || return
-    for name in "$@"; do
-        program "$sanitizers" "$name" library library diagnostics fusion library_test --
-        program "$sanitizers" "$name" diagnostics_ diagnostics fusion diagnostics_test --
-        program "$sanitizers" "$name" session_ cuda diagnostics engine fusion layout library \
-            profile session session_test -- -Wl,--wrap=_Znwm \
-            -Wl,--version-script=cpp/testing/own_symbols.map
-        program "$sanitizers" "$name" builder_ builder cuda diagnostics engine fusion layout \
-            library network profile progress session builder_test --
-    done
-    all_at_once
+# What the data-centre flavour has of its own: versions, flags and caches of builds. TensorRT 11
+# builds in the tests of the server.
+test_tensorrt_10() {
+    tests "$WORK/standins/10" tensorrt_10 "-O0 -fsanitize=address,undefined" builder_test \
+        library_test
+}
+
+# Threads meet in sessions and in the log. Warnings that need an optimizer come from here.
+test_threads() {
+    make_standins "$WORK/standins-thread" tensorrt -fsanitize=thread &&
+        tests "$WORK/standins-thread" tensorrt "-O1 -fsanitize=thread" diagnostics_test \
+            session_test library_test
 }
 
 planted_mistakes() {
@@ -226,13 +145,11 @@ test_cpp() {
     give_way
     step "tensorrt: c++: format" third_party/clang-format/clang-format --dry-run --Werror \
         cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
-    step "tensorrt: c++: tests of the pure parts" pure_tests
     step "tensorrt: c++: all releases' headers" compile_with_all_headers
+    step "tensorrt: c++: memory, under ASan and UBSan" test_memory
+    step "tensorrt: c++: TensorRT 10, under ASan and UBSan" test_tensorrt_10
+    step "tensorrt: c++: threads, under TSan" test_threads
     step "tensorrt: c++: planted mistakes are caught" planted_mistakes
-    step "tensorrt: c++: every flavour under ASan and UBSan" standin_tests address,undefined \
-        "${FLAVOURS[@]}"
-    # Threads meet in the same places with every major version of TensorRT.
-    step "tensorrt: c++: both flavours under TSan" standin_tests thread tensorrt rtx
 }
 
 # run_programs: of the tests that need the stand-ins or the real library for builds.

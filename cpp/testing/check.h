@@ -1,9 +1,12 @@
-// A test program's few tools: TEST registers, CHECK counts, main runs all and reports.
+// A test program's few tools: TEST registers, CHECK counts, main runs all and reports; and a count
+// of what the program allocates.
 //
-// Thread safety: one thread. Include it in exactly one file of a program; it defines main.
+// Thread safety: one thread. A program is one translation unit, since this defines main.
 
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -25,6 +28,8 @@ inline int& failures() {
     static int count = 0;
     return count;
 }
+
+inline std::atomic<long> allocations = 0;
 
 struct Registration {
     Registration(char const* name, void (*body)()) { cases().push_back({name, body}); }
@@ -53,6 +58,15 @@ inline bool contains(std::string const& text, std::string const& part) {
 }
 
 }  // namespace duovec::testing
+
+extern "C" {
+// The linker's --wrap=_Znwm sends every `new` of the program here, and none of the stand-ins'.
+void* __real__Znwm(std::size_t bytes);
+void* __wrap__Znwm(std::size_t bytes) {
+    ++duovec::testing::allocations;
+    return __real__Znwm(bytes);
+}
+}
 
 #define TEST(name)                                                                   \
     static void name();                                                              \

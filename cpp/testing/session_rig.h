@@ -1,8 +1,7 @@
-// What the tests of engine and session on the stand-ins share: plans, packages of ids, faults.
+// What the tests on the stand-ins share: plans, packages of ids, faults.
 //
 // Thread safety: each thread has its own sessions; faults are the process's. Ownership: none.
-// Preconditions: DUOVEC_TEST_STANDINS names the folder of the stand-in libraries. Include it in
-// one file of a program.
+// Preconditions: the variable DUOVEC_TEST_STANDIN_DIR names the folder of the stand-in libraries.
 
 #pragma once
 
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -33,11 +33,20 @@ constexpr std::int64_t kAllGraphs = 1 << 20;
 
 inline std::vector<Shape> const kShapes = {{1, 8}, {2, 8}, {4, 32}, {8, 16}, {16, 64}};
 
+/// The folder of the stand-in libraries.
+inline std::string standins() {
+    char const* const named = std::getenv("DUOVEC_TEST_STANDIN_DIR");
+    return named == nullptr ? "run scripts/test_tensorrt.sh" : named;
+}
+
+inline std::shared_ptr<Library const> open_library() {
+    return std::make_shared<Library const>(standins());
+}
+
 /// A function that the stand-in offers to tests.
 template <typename Function>
 Function* standin(char const* name) {
-    static void* const library =
-        dlopen((std::string(DUOVEC_TEST_STANDINS) + "/libcudart.so.13").c_str(), RTLD_NOW);
+    static void* const library = dlopen((standins() + "/libcudart.so.13").c_str(), RTLD_NOW);
     auto* const function = reinterpret_cast<Function*>(dlsym(library, name));
     if (function == nullptr) {
         throw std::runtime_error(std::string("the stand-in has no ") + name);
@@ -45,7 +54,9 @@ Function* standin(char const* name) {
     return function;
 }
 
-inline void fault(char const* spec) { standin<void(char const*)>("duovec_standin_fault")(spec); }
+inline void fault(std::string const& spec) {
+    standin<void(char const*)>("duovec_standin_fault")(spec.c_str());
+}
 
 inline long count(char const* what) {
     return standin<long(char const*)>("duovec_standin_count")(what);
@@ -56,7 +67,7 @@ inline long live() { return standin<long()>("duovec_standin_live")(); }
 /// Sets faults, and clears them at its end.
 class ScopedFaults {
  public:
-    explicit ScopedFaults(char const* spec) { fault(spec); }
+    explicit ScopedFaults(std::string const& spec) { fault(spec); }
     ~ScopedFaults() { fault(""); }
     ScopedFaults(ScopedFaults const&) = delete;
     ScopedFaults& operator=(ScopedFaults const&) = delete;
@@ -90,14 +101,13 @@ inline EngineRequest request(std::string const& plan) {
                         {"throughput", {1, 8, 16}, {1, 32, 64}}};
     request.has_token_weights = true;
     request.hidden_size = kHidden;
-    request.cuda_file = std::string(DUOVEC_TEST_STANDINS) + "/libcudart.so.13";
+    request.cuda_file = standins() + "/libcudart.so.13";
     return request;
 }
 
 inline std::unique_ptr<LoadedEngine> load(PlanText const& plan = {}) {
-    auto library = std::make_shared<Library const>(DUOVEC_TEST_STANDINS);
     std::string const text = plan.text();
-    return std::make_unique<LoadedEngine>(std::move(library), request(text));
+    return std::make_unique<LoadedEngine>(open_library(), request(text));
 }
 
 /// On a busy machine any run may look long: only tests of that let the clock decide.

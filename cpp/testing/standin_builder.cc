@@ -1,4 +1,4 @@
-// The builder of the TensorRT stand-ins. Its graphs are text, a line for each part:
+// The builder of the TensorRT stand-ins, and its parser. Graphs are text, a line for each part:
 //
 //     duovec stand-in graph 1
 //     input NAME TYPE DIMENSIONS...
@@ -10,6 +10,8 @@
 #include "testing/standin_builder.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -89,6 +91,41 @@ class LayerOwner final : public Public {
     NetworkLayer implementation_;
 };
 
+class ParserError final : public nvonnxparser_traps::TrapParserError {
+ public:
+    explicit ParserError(std::string text) : text_(std::move(text)) {}
+    char const* desc() const override { return text_.c_str(); }
+    int node() const override { return -1; }
+    char const* nodeName() const override { return ""; }
+    char const* nodeOperator() const override { return ""; }
+
+ private:
+    std::string text_;
+};
+
+class Parser final : public nvonnxparser_traps::TrapParser {
+ public:
+    explicit Parser(Network& network) : network_(network) { add_live(1); }
+    ~Parser() noexcept override { add_live(-1); }
+
+    bool parseFromFile(char const* path, int) noexcept override {
+        std::ifstream file(path, std::ios::binary);
+        try {
+            network_.read({std::istreambuf_iterator<char>(file), {}});
+            return true;
+        } catch (std::runtime_error const& problem) {
+            error_.emplace(problem.what());
+            return false;
+        }
+    }
+    int getNbErrors() const noexcept override { return error_ ? 1 : 0; }
+    nvonnxparser::IParserError const* getError(int) const noexcept override { return &*error_; }
+
+ private:
+    Network& network_;
+    std::optional<ParserError> error_;
+};
+
 template <typename Object>
 Object* at(std::vector<Object*> const& objects, std::int32_t index) {
     auto const place = static_cast<std::size_t>(index);
@@ -158,11 +195,11 @@ bool Network::is_read(ITensor const* tensor) const {
     });
 }
 
-void Network::read(std::string_view text) {
+void Network::read(std::string const& text) {
     if (!text.starts_with(kGraphHeader)) {
         throw std::runtime_error("Failed to parse the ONNX model.");
     }
-    std::istringstream lines{std::string(text.substr(kGraphHeader.size()))};
+    std::istringstream lines(text.substr(kGraphHeader.size()));
     for (std::string line; std::getline(lines, line);) {
         read_line(line);
     }
@@ -423,22 +460,12 @@ TENSORRTAPI void* createInferBuilder_INTERNAL(void* logger, std::int32_t version
     return builder;
 }
 
-/// For the parser's library: reads a graph into a network; what is wrong with it, or an empty text.
-TENSORRTAPI char const* duovec_standin_read_graph(void* network, char const* text,
-                                                  std::size_t size) noexcept {
-    using duovec::standin::Network;
-    using duovec::standin::Owner;
-    static thread_local std::string problem;
-    problem.clear();
-    try {
-        auto& definition = *static_cast<nvinfer1::INetworkDefinition*>(network);
-        static_cast<Owner<nvinfer1::INetworkDefinition, Network>&>(definition)
-            .implementation()
-            .read({text, size});
-    } catch (std::runtime_error const& error) {
-        problem = error.what();
-    }
-    return problem.c_str();
+TENSORRTAPI void* createNvOnnxParser_INTERNAL(void* network, void*, int) noexcept {
+    using duovec::standin::NetworkOwner;
+    auto& definition = *static_cast<nvinfer1::INetworkDefinition*>(network);
+    nvonnxparser::IParser* const parser =
+        new duovec::standin::Parser(static_cast<NetworkOwner&>(definition).implementation());
+    return parser;
 }
 
 }  // extern "C"

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,7 +69,7 @@ class Network final : public TrapNetworkDefinition {
     bool is_read(ITensor const* tensor) const;
 
     /// Adds what the text says; throws std::runtime_error.
-    void read(std::string_view text);
+    void read(std::string const& text);
 
  private:
     ITensor* add_tensor(std::string const& name, DataType type, Dims dims);

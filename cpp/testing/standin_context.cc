@@ -107,27 +107,24 @@ bool StandinContext::setOptimizationProfileAsync(std::int32_t profile,
     return true;
 }
 
-StandinContext::Binding* StandinContext::find(char const* name, bool input, bool output) {
+StandinContext::Binding* StandinContext::find(char const* name) {
     PlanTensor const* const tensor = engine_.find(name);
-    if (tensor == nullptr || !(tensor->input ? input : output)) {
-        return nullptr;
-    }
-    return &bindings_[static_cast<std::size_t>(tensor - plan_->tensors.data())];
+    return tensor == nullptr ? nullptr : &bindings_[tensor - plan_->tensors.data()];
 }
 
 bool StandinContext::setInputShape(char const* name, Dims const& dims) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setInputShape");
-    Binding* const binding = find(name, true, false);
-    if (binding == nullptr) {
+    Binding* const binding = find(name);
+    PlanTensor const* const tensor = engine_.find(name);
+    if (binding == nullptr || !tensor->input) {
         return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
                               std::string("setInputShape: ") + (name == nullptr ? "" : name) +
                                   " is not an input tensor. IExecutionContext::setInputShape can "
                                   "only be called for input tensors.");
     }
     std::vector<std::int64_t> const sizes = sizes_of(dims);
-    PlanTensor const& tensor = plan_->tensors[static_cast<std::size_t>(binding - bindings_.data())];
-    binding->refused = !within(sizes, tensor, plan_->profiles[static_cast<std::size_t>(profile_)]);
+    binding->refused = !within(sizes, *tensor, plan_->profiles[static_cast<std::size_t>(profile_)]);
     if (binding->refused) {
         primed_ = false;
         return reporter_.fail(
@@ -136,15 +133,6 @@ bool StandinContext::setInputShape(char const* name, Dims const& dims) noexcept 
     }
     primed_ = primed_ && binding->sizes == sizes;
     binding->sizes = sizes;
-    return true;
-}
-
-bool StandinContext::all_shapes_set() const {
-    for (std::size_t index = 0; index < bindings_.size(); ++index) {
-        if (plan_->tensors[index].input && !bindings_[index].sizes) {
-            return false;
-        }
-    }
     return true;
 }
 
@@ -158,40 +146,19 @@ std::optional<Shape> StandinContext::shape() const {
     return std::nullopt;
 }
 
-Dims StandinContext::getTensorShape(char const* name) const noexcept {
-    Guard const guard(*this);
-    PlanTensor const* const tensor = engine_.find(name);
-    if (tensor == nullptr) {
-        return no_dims();
-    }
-    auto const& sizes = bindings_[static_cast<std::size_t>(tensor - &plan_->tensors[0])].sizes;
-    if (sizes) {
-        return dims_of(*sizes);
-    }
-    bool const is_known = !tensor->input && all_shapes_set();
-    return dims_of(is_known ? tensor->sizes_of(*shape()) : tensor->dims);
-}
-
-bool StandinContext::bind(char const* name, void const* data, bool input, bool output) {
+bool StandinContext::setTensorAddress(char const* name, void* data) noexcept {
     Guard const guard(*this);
     expect_not_captured(*use_, "setTensorAddress");
-    Binding* const binding = find(name, input, output);
+    Binding* const binding = find(name);
     if (binding == nullptr) {
-        char const* const what = input && output ? " is neither input nor output"
-                                 : input         ? " is not an input tensor"
-                                                 : " is not an output tensor";
-        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, std::string("setTensorAddress: ") +
-                                                                (name == nullptr ? "" : name) +
-                                                                what + ", cannot set address");
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                              std::string("setTensorAddress: ") + (name == nullptr ? "" : name) +
+                                  " is neither input nor output, cannot set address");
     }
     expect_aligned(data, std::string("tensor ") + name);
     primed_ = primed_ && binding->address == data;
     binding->address = data;
     return true;
-}
-
-bool StandinContext::setTensorAddress(char const* name, void* data) noexcept {
-    return bind(name, data, true, true);
 }
 
 // The size is compared with what the profile needs that is selected now, and what is too small is

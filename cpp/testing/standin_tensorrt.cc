@@ -10,8 +10,6 @@
 namespace duovec::standin {
 namespace {
 
-constexpr std::int32_t kLayers = 3;
-
 DataType type_of(Element element) {
     switch (element) {
         case Element::kInt32:
@@ -257,8 +255,6 @@ PlanTensor const* StandinEngine::find(char const* name) const {
         std::ranges::find(plan_->tensors, name == nullptr ? "" : name, &PlanTensor::name);
     return found == plan_->tensors.end() ? nullptr : &*found;
 }
-
-std::int32_t StandinEngine::getNbLayers() const noexcept { return kLayers; }
 
 std::int32_t StandinEngine::getNbIOTensors() const noexcept {
     return static_cast<std::int32_t>(plan_->tensors.size());

@@ -24,6 +24,9 @@
 
 namespace duovec::standin {
 
+using namespace nvinfer1;
+using namespace nvinfer1_traps;
+
 #ifdef DUOVEC_RTX
 constexpr char const* kFlavourName = "tensorrt-rtx";
 #else
@@ -82,7 +85,6 @@ class Runtime final : public TrapRuntime {
     ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept override;
     void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
     void setEngineHostCodeAllowed(bool allowed) noexcept override { host_code_allowed_ = allowed; }
-    bool getEngineHostCodeAllowed() const noexcept override { return host_code_allowed_; }
 #ifdef DUOVEC_RTX
     std::int64_t getEngineHeaderSize() const noexcept override;
     EngineValidity getEngineValidity(void const* blob, std::int64_t size,
@@ -168,7 +170,6 @@ class StandinEngine final : public TrapCudaEngine {
     /// Null when there is none.
     PlanTensor const* find(char const* name) const;
 
-    std::int32_t getNbLayers() const noexcept override;
     std::int32_t getNbIOTensors() const noexcept override;
     TensorIOMode getTensorIOMode(char const* name) const noexcept override;
     DataType getTensorDataType(char const* name) const noexcept override;
@@ -210,7 +211,6 @@ class StandinContext final : public TrapExecutionContext {
     void setProfiler(IProfiler* profiler) noexcept override;
     bool setOptimizationProfileAsync(std::int32_t profile, cudaStream_t stream) noexcept override;
     bool setInputShape(char const* name, Dims const& dims) noexcept override;
-    Dims getTensorShape(char const* name) const noexcept override;
     bool setTensorAddress(char const* name, void* data) noexcept override;
     void setDeviceMemoryV2(void* memory, std::int64_t size) noexcept override;
     bool enqueueV3(cudaStream_t stream) noexcept override;
@@ -226,9 +226,7 @@ class StandinContext final : public TrapExecutionContext {
     /// Aborts when another thread is in the context.
     class Guard;
 
-    Binding* find(char const* name, bool input, bool output);
-    bool bind(char const* name, void const* data, bool input, bool output);
-    bool all_shapes_set() const;
+    Binding* find(char const* name);
     /// Of the batch, by the first input that has sizes.
     std::optional<Shape> shape() const;
     /// Bytes of the profile that is selected.
