@@ -78,8 +78,12 @@ fn eight_bits_without_their_graph_are_refused_and_say_how_to_make_one() {
         let ended = run(duovec()
             .args(["check", "--engine", "fake", "--precision", precision, "--log-level", "error"])
             .arg(tiny()));
-        let script = format!("quantize_package.py --precision {precision}");
-        assert_says(&ended, 1, &["has no graph in 8 bits", &script]);
+        let folder = tiny();
+        let command = format!(
+            "scripts/quantize_package.py --precision {precision} --package {}",
+            folder.display()
+        );
+        assert_says(&ended, 1, &["has no graph in 8 bits", &command]);
     }
 }
 

@@ -36,8 +36,8 @@ pub enum PackageError {
     WrongSize { path: PathBuf, found: u64, expected: u64 },
     #[error(
         "{} has no graph in 8 bits, which --precision {precision} needs: choose another precision, \
-         or add one with scripts/quantize_package.py --precision {precision}",
-        path.display()
+         or add one with scripts/quantize_package.py --precision {precision} --package {}",
+        path.display(), path.display()
     )]
     NotQuantized { path: PathBuf, precision: &'static str },
     #[error(

@@ -1,0 +1,36 @@
+"""What the products of an f32 graph's layers read while texts run through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import openvino
+
+from default_package import rows, texts
+from model_export import half_package
+from model_export.fp8 import product_inputs
+
+from .score import Package
+
+
+def sequences(package: Package) -> list[list[int]]:
+    """Token ids of the sentences of texts.jsonl, as queries and as passages."""
+    sentences = [line.text for line in texts.load()]
+    # Without prompts the two are the same.
+    kinds = {package.prompts.get(kind, ""): kind for kind in ("query", "passage")}
+    return [row for kind in kinds.values() for row in package.encode(sentences, kind)[0]]
+
+
+def inputs(source: Path, sequences: list[list[int]]) -> Iterator[tuple[str, np.ndarray]]:
+    """What each text gives of each tensor that is multiplied with weights: f32
+    `[positions, width]`."""
+    names = sorted(set(product_inputs(half_package.load(source, numbers=False)).values()))
+    core = openvino.Core()
+    model = core.read_model(source)
+    model.add_outputs(names)
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    for sequence in sequences:
+        result = compiled(rows.alone(sequence).inputs)
+        yield from ((name, result[name][0]) for name in names)
