@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_check import golden, libraries, load, machine, standins, tables
+from gpu_check import libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
 from gpu_check.programs import Programs
 from gpu_check.report import SkipSection
@@ -119,9 +119,9 @@ class Checks(Programs):
             self.report.skip(f"golden numbers: there are none for {manifest['model_id']}")
             return
         tolerance = manifest["canary"]["tolerances"]["sparse_max_abs"]
-        lowest, largest, count = golden.compare(server, GOLDEN)
+        lowest, largest, count = load.compare(server, GOLDEN)
         self.report.check(
-            lowest >= golden.COSINE_MIN and largest <= tolerance,
+            lowest >= load.COSINE_MIN and largest <= tolerance,
             f"golden numbers of {count} texts against f32: lowest cosine {lowest:.6f}, largest "
             f"difference of a lexical weight {largest:.4f}",
         )

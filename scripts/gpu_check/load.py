@@ -1,18 +1,27 @@
-"""Closed loops of several shapes, sent by wrk: a program in Python would be what is measured."""
+"""What a server is asked: texts of known vectors, and closed loops of several shapes.
 
+wrk sends the loops: a program in Python would be what is measured.
+"""
+
+import array
+import base64
 import json
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from debian_texts.packages import default_cache
 from default_package.errors import PackageError
 from gpu_check.report import Report, SkipSection
-from gpu_check.server import Server
+from gpu_check.server import Server, request
 from load.wrk import Found, Wrk
 
 #: Different requests of a run.
 BODIES = 256
+#: Half precision against f32 of an independent program.
+COSINE_MIN = 0.9995
 
 
 @dataclass(frozen=True)
@@ -81,3 +90,44 @@ def run_all(report: Report, server: Server, texts: list[str], seconds: float) ->
     report.check(
         errors == 0 and requests > 0, f"{requests} requests in {took:.0f} s, {errors} errors"
     )
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    """Of two vectors of any length."""
+    product = sum(x * y for x, y in zip(a, b, strict=True))
+    return product / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def floats(text: str) -> list[float]:
+    """Little-endian f32 in base64."""
+    return list(array.array("f", base64.b64decode(text)))
+
+
+def weight_difference(seen: dict[str, float], golden: list[Any]) -> float:
+    """The largest difference of a lexical weight; a missing one counts as zero."""
+    expected = dict(zip(map(str, golden[0]), golden[1], strict=True))
+    ids = expected.keys() | seen.keys()
+    return max((abs(expected.get(one, 0.0) - seen.get(one, 0.0)) for one in ids), default=0.0)
+
+
+def compare(server: Server, golden: Path) -> tuple[float, float, int]:
+    """Lowest cosine and largest difference of a weight over all items, and how many there are."""
+    items = json.loads(golden.read_text())["items"]
+    connection = server.connect()
+    lowest, largest = 1.0, 0.0
+    for item in items:
+        body = {
+            "input": item["text"],
+            "input_type": item["input_type"],
+            "encoding_format": "base64",
+            "sparse_format": "dict",
+        }
+        status, answer = request(
+            connection, "POST", "/v1/embeddings:both", json.dumps(body).encode()
+        )
+        if status != 200:
+            raise RuntimeError(f"status {status}: {answer}")
+        seen = answer["data"][0]
+        lowest = min(lowest, cosine(floats(seen["embedding"]), floats(item["dense"])))
+        largest = max(largest, weight_difference(seen["sparse_values"], item["sparse"]))
+    return lowest, largest, len(items)

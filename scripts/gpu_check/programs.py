@@ -7,17 +7,35 @@ import copy
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from gpu_check.limit import Limit
-from gpu_check.report import Report
+from gpu_check.report import Report, SkipSection
 from gpu_check.server import READY_SECONDS_MAX, Server
 
 #: In the order in which they are taken.
 FLAVOURS = ("tensorrt", "tensorrt-rtx")
 #: What the stand-ins for NVIDIA's libraries are told.
 FAULTS = "DUOVEC_STANDIN_FAULTS"
+#: A build of the largest model takes a minute, the check of its files some seconds.
+COMMAND_SECONDS_MAX = 900.0
+
+
+class Limit:
+    """Counts from its making."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def seconds(self, most: float = COMMAND_SECONDS_MAX) -> float:
+        """What a part may take, at most `most`; skips the section when nothing is left."""
+        if self._end is None:
+            return most
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise SkipSection("the time of --limit is over")
+        return min(most, left)
 
 
 class Programs:
