@@ -13,8 +13,6 @@ weights, for builds and benches. The same inputs give the same bytes. The packag
 checked in a folder beside --out, then renamed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

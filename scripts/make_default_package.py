@@ -9,8 +9,6 @@ Nothing is left half-made: the package is built and checked in a folder beside -
 An older package at --out is replaced, its TensorRT plans too.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -10,8 +10,6 @@ Dense vectors are base64 of little-endian f32. Sparse ones leave out the prompt'
 dropped ids and everything that is not above zero, as the server does.
 """
 
-from __future__ import annotations
-
 import sys
 
 from default_package import command

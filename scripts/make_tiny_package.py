@@ -8,8 +8,6 @@ seeded weights, so its vectors mean nothing but react to every token and to orde
 Every ASCII text tokenizes without `<unk>`. The same bytes come out of every run.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

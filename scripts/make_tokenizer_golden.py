@@ -8,8 +8,6 @@ library and the wheel's pieces: nothing of the package or of `tokenizers` has a 
 has `escaped_ids` when the ids differ under `--escape-special-tokens true`.
 """
 
-from __future__ import annotations
-
 import sys
 
 from default_package import command

@@ -5,8 +5,6 @@ XLM-R's model file itself is in no registry, so it is put together again from th
 (sentencepiece_model.proto) and the map `nmt_nfkc` that sentencepiece carries.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

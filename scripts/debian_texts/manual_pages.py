@@ -1,7 +1,5 @@
 """Renders manual pages with mandoc and splits them into sections and blocks of text."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Fetches Debian packages into a cache folder and unpacks them there; nothing is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

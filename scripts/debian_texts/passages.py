@@ -1,7 +1,5 @@
 """Blocks of text -> passages of about one size, without what is no prose in the page's language."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

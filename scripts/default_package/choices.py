@@ -1,7 +1,5 @@
 """What the command line can choose; it must be importable without numpy."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

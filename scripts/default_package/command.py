@@ -1,7 +1,5 @@
 """What the scripts share on the command line: the wheel's options and the one-sentence errors."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import importlib

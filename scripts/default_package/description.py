@@ -1,7 +1,5 @@
 """What no tensor says of a model, and what it is for the default package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

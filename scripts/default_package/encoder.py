@@ -1,7 +1,5 @@
 """What a network is, wherever its weights come from: sizes, tensors by name, lexical head."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The Python environment of the scripts. lib/setup.sh makes it; this starts a command in it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import sys

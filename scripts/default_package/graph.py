@@ -10,8 +10,6 @@ Outputs: `dense`, f32 `[rows, spans, hidden]`, L2-normalized, zeros for a span w
 states never leave the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +19,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from .encoder import Encoder, TensorSource
-from .graph_builder import GraphBuilder
-from .segments import attention_penalty
-from .sparse_graph import token_weights
-from .weight_store import WeightStore
+from .graph_builder import GraphBuilder, WeightStore
+from .segments import attention_penalty, token_weights
 from .weights import Config
 
 OPSET = 20

@@ -1,7 +1,5 @@
 """Reads JSON that others wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

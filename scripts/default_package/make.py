@@ -1,11 +1,9 @@
 """What make_default_package.py does: the steps in their order."""
 
-from __future__ import annotations
-
 import argparse
 import time
 
-from . import command, encoder, manifest, tokenizer, verify, vocabulary, weights, wheel
+from . import checks, command, encoder, manifest, tokenizer, vocabulary, weights, wheel
 from .choices import Precision
 from .command import say
 from .description import DEFAULT_PACKAGE
@@ -27,8 +25,8 @@ def run(options: argparse.Namespace) -> None:
         package.mkdir()
         words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
         plan = manifest.Plan(encoder.of_wheel(model), words, DEFAULT_PACKAGE)
-        expected = verify.expect(plan, manifest.write(plan, package))
-        verify.run_all(package, Precision.FP32, expected)
+        expected = checks.expect(plan, manifest.write(plan, package))
+        checks.run_all(package, Precision.FP32, expected)
         command.put_in_place(package, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {wheel.digest(path)}  {path.stat().st_size:>11}  {path.name}")

@@ -1,7 +1,5 @@
 """Writes a package, with manifest.json: what the server must know of it before it loads it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

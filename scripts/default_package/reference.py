@@ -5,8 +5,6 @@ no padding. f64 makes the rounded f32 results the same on every machine, so file
 be committed.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -116,6 +114,12 @@ class ReferenceEncoder:
                 + t * (slope_low + slope_high - 2.0 * rise)
             )
         )
+
+
+def cosine(left: np.ndarray, right: np.ndarray) -> float:
+    """Of two vectors, in f64."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 def select_sparse(

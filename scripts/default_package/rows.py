@@ -3,8 +3,6 @@
 A batch is `[rows, length]`. A text gives one dense vector, so it has one span.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs a package's model.onnx on this machine's CPU with OpenVINO."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

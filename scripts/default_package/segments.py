@@ -1,8 +1,10 @@
-"""What a graph makes of `segments`: which positions belong to one text."""
+"""What a graph makes of `segments`, which positions belong to one text, and the sparse head."""
 
-from __future__ import annotations
+import numpy as np
+from onnx import TensorProto
 
 from .graph_builder import GraphBuilder
+from .sparse_head import NORM_FLOOR, SparseHead
 
 PENALTY = -10000.0
 """Added to the attention scores of other texts: exp() of it is zero, and even with a large negative
@@ -48,3 +50,56 @@ def as_row(builder: GraphBuilder, source: str) -> str:
 def over_pairs(builder: GraphBuilder, kind: str, pairs: str, output: str) -> str:
     """A sum over the second of each pair: `[rows, length]`."""
     return builder.op(kind, [pairs, COLUMN_AXES], output, keepdims=0)
+
+
+def token_weights(builder: GraphBuilder, hidden: str, head: SparseHead) -> str:
+    """relu(linear(hidden)) for each position, zero for padding: f32 `[rows, length]`.
+
+    With an exponent the weights of a text are divided by their norm.
+    """
+    weight = np.asarray(head.weights, np.float32).reshape(1, -1)
+    if head.piece_biases is None:
+        logits = builder.linear(hidden, "sparse", weight, np.asarray([head.bias], np.float32))
+    else:
+        product = builder.op(
+            "MatMul", [hidden, builder.floats("sparse.weight", weight.T)], "sparse.product"
+        )
+        table = builder.floats("sparse.pieces", head.piece_biases.reshape(-1, 1))
+        bias = builder.op("Gather", [table, "input_ids"], "sparse.bias")
+        logits = builder.op("Add", [product, bias], "sparse")
+    flat = builder.op("Squeeze", [logits, builder.ints("sparse.axis", 2)], "sparse.flat")
+    if head.repeat_weight:
+        flat = _add_repeats(builder, flat, head.repeat_weight)
+    positive = builder.op("Relu", [flat], "sparse.positive")
+    first = builder.constant("sparse.first", np.asarray(0, np.int32))
+    real = builder.op("GreaterOrEqual", ["segments", first], "sparse.real")
+    if head.norm_exponent == 0.0:
+        return builder.op("Where", [real, positive, ZERO], "token_weights")
+    kept = builder.op("Where", [real, positive, ZERO], "sparse.kept")
+    return _divide_by_norm(builder, kept, head.norm_exponent)
+
+
+def _add_repeats(builder: GraphBuilder, flat: str, weight: float) -> str:
+    """Adds weight · log(how often the position's text has its id)."""
+    same_id = equal_pairs(builder, "input_ids", "sparse.repeats.ids")
+    same = builder.op("And", [same_id, SAME_TEXT], "sparse.repeats.same")
+    numbers = builder.op("Cast", [same], "sparse.repeats.numbers", to=TensorProto.FLOAT)
+    count = over_pairs(builder, "ReduceSum", numbers, "sparse.repeats.count")
+    logarithm = builder.op("Log", [count], "sparse.repeats.log")
+    scale = builder.floats("sparse.repeats.weight", weight)
+    scaled = builder.op("Mul", [logarithm, scale], "sparse.repeats")
+    return builder.op("Add", [flat, scaled], "sparse.repeated")
+
+
+def _divide_by_norm(builder: GraphBuilder, kept: str, exponent: float) -> str:
+    """Divides by the norm of the position's text.
+
+    A choice and a sum, no product of matrices: OpenVINO rounds to bf16 what goes into those.
+    """
+    own = builder.op("Where", [SAME_TEXT, as_row(builder, kept), ZERO], "sparse.norm.own")
+    norm = over_pairs(builder, "ReduceL2", own, "sparse.norm")
+    floor = builder.floats("sparse.norm.least", NORM_FLOOR)
+    safe = builder.op("Max", [norm, floor], "sparse.norm.floor")
+    power = builder.floats("sparse.norm.exponent", exponent)
+    divisor = builder.op("Pow", [safe, power], "sparse.norm.power")
+    return builder.op("Div", [kept, divisor], "token_weights")

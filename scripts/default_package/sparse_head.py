@@ -7,8 +7,6 @@ different lengths become comparable, as BM25 makes them by their length. A head 
 these but weights and bias, as BGE-M3's.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sentences in texts.jsonl, written for this project, that all checks run on."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes tokenizer.json: XLM-R's Unigram tokenizer, in the format the `tokenizers` crate reads."""
 
-from __future__ import annotations
-
 import sentencepiece
 import tokenizers
 from sentencepiece.sentencepiece_model_pb2 import ModelProto

@@ -1,7 +1,5 @@
 """What the manifest needs of a tokenizer.json, and the file as the package gets it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads `e5-small-q4.bin`, the model file inside the wheel (layout: the wheel's own `e5.c`)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from pathlib import Path

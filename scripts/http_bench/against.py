@@ -1,27 +1,30 @@
 """Another server and ours in turn, with the same texts and loads; one table with ratios."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os
+import time
 from typing import Any
 
 from default_package.command import say
 from default_package.errors import PackageError
 from load import report, servers
+from load.aside import Signals, aside
 
-from . import neighbour, tables, vectors
-from .compared import HEAD, WORDS, Pair, lines
-from .dialect import BASE64, FLOATS, TEI, Dialect, Target
+from . import tables, vectors
 from .rows import unexpected
 from .scenarios import DEFAULT, Driver, prepared
+from .vectors import BASE64, FLOATS, TEI, Dialect, Target
 
 LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
 """Clients and texts of each request. Other servers take 32 texts of a request by default."""
 NOISY = ((1, 1), (16, 1), (4, 32))
 """Those that run once more beside the neighbour."""
 OTHER = "the other"
+PERIOD_S = 0.1
+"""Of the neighbour: longer than a scheduler's time slice, so that it takes the core away and gives
+it back."""
+SHARE = 0.5
 
 
 def run(typed: argparse.Namespace) -> None:
@@ -49,15 +52,26 @@ def dialects(name: str, model: str | None) -> tuple[Dialect, Dialect]:
     return asked, own
 
 
+async def neighbour(signals: Signals) -> None:
+    """A program that takes the last allowed core for half of the time."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    signals.up()
+    while not signals.stopped:
+        busy_until = time.monotonic() + PERIOD_S * SHARE
+        while time.monotonic() < busy_until:
+            pass
+        await signals.wait(PERIOD_S * (1 - SHARE))
+
+
 class Outcome:
     """Everything that was seen."""
 
     def __init__(self, typed: argparse.Namespace, targets: dict[str, Target]) -> None:
         self._typed, self._targets = typed, targets
         self.heading: list[str] = []
-        self.pairs: list[Pair] = []
+        self.pairs: list[tables.Pair] = []
         self.cores: list[float] = []
-        """What the neighbour had, each time."""
+        """What the neighbour had, each time: less than SHARE where the servers left it less."""
 
     def head(self, health: dict[str, Any], every: list[str]) -> None:
         """What runs where, and whether both servers give the same vectors."""
@@ -82,19 +96,19 @@ class Outcome:
             self._pair(driver, *load, noisy=False)
             if load in NOISY:
                 say("a neighbour takes one core for half of the time")
-                with neighbour.beside() as beside:
+                with aside(neighbour) as beside:
                     self._pair(driver, *load, noisy=True)
                 self.cores.append(beside.cores)
 
     def _pair(self, driver: Driver, clients: int, each: int, *, noisy: bool) -> None:
         own, other = driver.in_turn(self._targets, clients, each, self._typed.rounds)
-        self.pairs.append(Pair(own, other, noisy))
+        self.pairs.append(tables.Pair(own, other, noisy))
 
     def write(self) -> None:
         """Table on stdout and in a file, JSON."""
         cores = " and ".join(f"{cores:.2f}" for cores in self.cores)
         head = [*self.heading, f"the neighbour had {cores} of a core"]
-        rows = report.table(HEAD, lines(self.pairs), WORDS)
+        rows = report.table(tables.PAIR_HEAD, tables.lines(self.pairs), tables.WORDS)
         loads = [pair.stored() for pair in self.pairs]
         report.write(self._typed.out, "against", head, [rows], loads=loads)
 

@@ -1,7 +1,5 @@
 """The whole measurement: servers one after the other, then table and JSON."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math
@@ -13,9 +11,9 @@ from default_package.errors import PackageError
 from load import report, servers
 
 from . import figures, tables, texts
-from .dialect import FLOATS, Target
 from .rows import Row, unexpected
 from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver, prepared
+from .vectors import FLOATS, Target
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
 OPEN_PARTS_SMALL = (0.5, 0.9)

@@ -1,7 +1,5 @@
 """What is wanted of the server, beside what was seen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

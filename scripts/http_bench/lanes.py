@@ -1,8 +1,6 @@
 """Lanes beside one worker a core and one worker over all cores, in turn, from one client to
 saturation. With two cores these are all ways that there are: figures of more cores are welcome."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from typing import Any
@@ -11,9 +9,9 @@ from default_package.errors import PackageError
 from load import report, servers
 
 from . import tables
-from .dialect import Target
 from .rows import Row, unexpected
 from .scenarios import prepared
+from .vectors import Target
 
 LANES, NARROW, WIDE = "lanes", "N x 1", "1 x N"
 

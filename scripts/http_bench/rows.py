@@ -1,7 +1,5 @@
 """One row of results for each kind of load."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What is sent to a server: each kind of load gives rows of results."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import tempfile
@@ -20,8 +18,8 @@ from load.open_loop import Asked, Load, answers_of
 from load.wrk import Found, Wrk, together
 
 from . import single, texts
-from .dialect import Dialect, Target
 from .rows import MIXED_BULK, OVERLOAD, Row, open_row, overload_row, single_row, wrk_row
+from .vectors import Dialect, Target
 
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""

@@ -1,7 +1,5 @@
 """One client on a plain socket, which adds next to nothing to a latency."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import socket

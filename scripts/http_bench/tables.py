@@ -1,16 +1,20 @@
-"""The heading and the table of loads."""
+"""The heading, the table of loads, and that of two servers: what each reached, and the ratio."""
 
-from __future__ import annotations
-
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from load.report import number, table
+from load.report import number, share, table
 
 from .rows import Row
 
 HEAD = ("server", "load", "requests/s", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "errors")
 WORDS = 2
 """Columns of words stand left, those of numbers right."""
+PAIR_HEAD = ("load", "figure", "duovec", "the other", "ratio", "of each round")
+LATENCIES = ("p50", "p99")
+KEPT = "rate kept"
 SMALL = "a small run shows that everything works; its figures say nothing"
 
 
@@ -42,3 +46,66 @@ def _cells(row: Row) -> list[str]:
         errors += f" ({silent:,} silent)"
     spread = [number(row.spread[name]) for name in ("p50", "p90", "p99", "max")]
     return [row.server, row.load, *rates, *spread, errors]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One load of both servers."""
+
+    own: Row
+    other: Row
+    noisy: bool
+    """Whether the neighbour ran beside it."""
+
+    @property
+    def load(self) -> str:
+        """What was sent, in words."""
+        one, texts = self.own.clients, self.own.texts_each
+        clients = f"{one} client{'s' * (one != 1)} x {texts} text{'s' * (texts != 1)}"
+        return f"{clients}, neighbour" if self.noisy else clients
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The same with and without the neighbour."""
+        return self.own.clients, self.own.texts_each
+
+    def stored(self) -> dict[str, Any]:
+        """For JSON."""
+        rows = {"duovec": self.own.stored(), "other": self.other.stored()}
+        return {"load": self.load, "neighbour": self.noisy, **rows}
+
+
+def lines(pairs: list[Pair]) -> list[list[str]]:
+    """The cells of the table. Ratios above 1 are in duovec's favour, whatever the figure."""
+    quiet = {pair.key: pair for pair in pairs if not pair.noisy}
+    found = []
+    for pair in pairs:
+        cells = list(_lines_of(pair, quiet.get(pair.key) if pair.noisy else None))
+        found += [[pair.load if not at else "", *line] for at, line in enumerate(cells)]
+    return found
+
+
+def _lines_of(pair: Pair, quiet: Pair | None) -> Iterable[list[str]]:
+    own, other = pair.own, pair.other
+    rates = own.texts_per_s, other.texts_per_s
+    yield ["texts/s", *map(number, rates), ratio(*rates), rounds(own, other)]
+    for name in LATENCIES:
+        times = own.spread[name], other.spread[name]
+        yield [f"{name} ms", *map(number, times), ratio(times[1], times[0]), ""]
+    if own.errors or other.errors:
+        yield ["failed", f"{own.errors:,}", f"{other.errors:,}", "", ""]
+    if quiet:
+        kept = own.texts_per_s / quiet.own.texts_per_s, rates[1] / quiet.other.texts_per_s
+        yield [KEPT, *map(share, kept), ratio(*kept), ""]
+
+
+def ratio(one: float, other: float) -> str:
+    """How many times as much; a dash where it cannot be told."""
+    return f"{one / other:.2f}" if other and math.isfinite(one / other) else "-"
+
+
+def rounds(own: Row, other: Row) -> str:
+    """The least and the largest ratio of rounds that followed each other: how far to trust it."""
+    pairs = zip(own.more["rounds_texts_per_s"], other.more["rounds_texts_per_s"], strict=True)
+    found = [one / two for one, two in pairs if two and math.isfinite(one / two)]
+    return f"{min(found):.2f} to {max(found):.2f}" if len(found) > 1 else ""

@@ -1,7 +1,5 @@
 """Texts in ten languages from Debian's manual pages, cached and the same on every machine."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -17,7 +15,7 @@ from debian_texts.passages import share
 from default_package.command import say
 from default_package.errors import PackageError
 
-from .dialect import Dialect
+from .vectors import Dialect
 
 PACKAGES = {"en": "manpages", "pt": "manpages-pt-br"}
 """Where a language's pages are, if not in `manpages-` and its own code."""

@@ -1,18 +1,18 @@
-"""What a server answers, so that only servers that do the same work are compared."""
+"""How a server is asked for dense vectors: the route, the form of a body, and what is answered.
 
-from __future__ import annotations
+Only servers that do the same work are compared.
+"""
 
 import base64
-import math
-from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import numpy as np
 
 from default_package.errors import PackageError
-
-from .dialect import Target
+from default_package.reference import cosine
 
 LOOKED_AT = 8
 """So many texts are looked at."""
@@ -22,10 +22,44 @@ SHOWN_CHARS = 300
 SAME_COSINE = 0.99
 """Half precision changes less."""
 
-Vector = Sequence[float]
+
+@dataclass(frozen=True)
+class Dialect:
+    """One form of requests."""
+
+    name: str
+    route: str
+    input: str
+    """The field with the texts."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What stands beside it."""
+
+    def body(self, texts: str | list[str]) -> dict[str, Any]:
+        """One request, for one text or several."""
+        return {self.input: texts, **self.fields}
 
 
-def ask(target: Target, texts: list[str]) -> list[Vector]:
+ROUTE = "/v1/embeddings"
+BASE64 = Dialect("base64", ROUTE, "input", {"encoding_format": "base64"})
+FLOATS = Dialect("float", ROUTE, "input", {"encoding_format": "float"})
+TEI = Dialect("tei", "/embed", "inputs", {"truncate": True})
+"""text-embeddings-inference; it knows no base64 here."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and how it is asked."""
+
+    url: str
+    dialect: Dialect = BASE64
+
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        return self.url + self.dialect.route
+
+
+def ask(target: Target, texts: list[str]) -> list[np.ndarray]:
     """One vector for each text. Raises PackageError when the answer is something else."""
     advice = "is the address right, and --dialect?"
     try:
@@ -46,32 +80,26 @@ def ask(target: Target, texts: list[str]) -> list[Vector]:
     return found
 
 
-def _read(answer: Any) -> list[Vector]:
+def _read(answer: Any) -> list[np.ndarray]:
     """OpenAI's form, or a plain list of vectors."""
     if isinstance(answer, dict):
         answer = [item["embedding"] for item in answer["data"]]
     return [_vector(written) for written in answer]
 
 
-def _vector(written: Any) -> Vector:
+def _vector(written: Any) -> np.ndarray:
     if isinstance(written, str):
-        return array("f", base64.b64decode(written, validate=True))
-    return [float(value) for value in written]
+        return np.frombuffer(base64.b64decode(written, validate=True), "<f4")
+    return np.asarray(written, np.float64)
 
 
-def likeness(own: list[Vector], other: list[Vector]) -> str:
+def likeness(own: list[np.ndarray], other: list[np.ndarray]) -> str:
     """Whether both servers seem to run the same model, in words."""
     sizes = len(own[0]), len(other[0])
     if sizes[0] != sizes[1]:
         return f"ANOTHER MODEL: vectors of {sizes[1]} numbers, ours have {sizes[0]}"
-    least = min(cosine(one, two) for one, two in zip(own, other, strict=True))
-    if least < SAME_COSINE:
+    # A vector without a direction gives no number, and neither does the least of all then.
+    least = float(np.min([cosine(one, two) for one, two in zip(own, other, strict=True)]))
+    if not least >= SAME_COSINE:
         return f"OTHER VECTORS than ours, cosine {least:.3f}: another model, or another prompt"
     return f"the same vectors as ours, cosine at least {least:.4f}"
-
-
-def cosine(one: Vector, other: Vector) -> float:
-    """Of two vectors of any length; 0 when one of them has no direction."""
-    product = sum(x * y for x, y in zip(one, other, strict=True))
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return product / lengths if lengths else 0.0

@@ -1,7 +1,5 @@
 """Load from a process of its own, so that one load's work is not in another's latencies."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing
@@ -16,6 +14,7 @@ from default_package.errors import PackageError
 
 UP_TIMEOUT_S = 120
 END_TIMEOUT_S = 60
+GONE_TIMEOUT_S = 5
 
 
 class Signals:
@@ -25,7 +24,7 @@ class Signals:
         """In the child: notice when the parent wants it to stop, or is gone."""
         self._pipe = pipe
         self._stop = asyncio.Event()
-        self.began = time.process_time(), time.monotonic()
+        self.began = processor_time(), time.monotonic()
         asyncio.get_running_loop().add_reader(pipe.fileno(), self._told)
 
     def _told(self) -> None:
@@ -34,7 +33,7 @@ class Signals:
 
     def up(self) -> None:
         """The load has begun; what was done before is not counted as its work."""
-        self.began = time.process_time(), time.monotonic()
+        self.began = processor_time(), time.monotonic()
         self._pipe.send(("up", None))
 
     @property
@@ -48,6 +47,11 @@ class Signals:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
 
+def processor_time() -> float:
+    """Seconds of this process and its children, their own work and the kernel's for it."""
+    return sum(os.times()[:4])
+
+
 Work = Callable[..., Awaitable[Any]]
 """Takes `Signals`, calls `up`, and runs until it is stopped; its result must be picklable."""
 
@@ -58,7 +62,7 @@ class Ended:
 
     found: Any = None
     cores: float = 0.0
-    """How much of one core the process took, its own work and the kernel's for it."""
+    """How much of one core the process took, with programs that it ran and ended."""
 
 
 @contextlib.contextmanager
@@ -79,6 +83,9 @@ def aside(work: Work, *arguments: Any) -> Iterator[Ended]:
         ended.found, ended.cores = _receive(ours, "ended", END_TIMEOUT_S)
         process.join(END_TIMEOUT_S)
     finally:
+        # A load that was not told to stop ends with the pipe, and what it started with it.
+        ours.close()
+        process.join(GONE_TIMEOUT_S)
         process.kill()
         process.join()
 
@@ -113,7 +120,7 @@ def _child(pipe: Connection, work: Work, arguments: tuple[Any, ...]) -> None:
         found = await work(signals, *arguments)
         processor, clock = signals.began
         took = max(time.monotonic() - clock, 1e-3)
-        return found, (time.process_time() - processor) / took
+        return found, (processor_time() - processor) / took
 
     try:
         pipe.send(("ended", asyncio.run(whole())))

@@ -4,8 +4,6 @@ No HTTP library stands between: it would repair what is wrong on purpose, and it
 a part of each latency.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Percentiles of latencies, and when requests of an open loop are due."""
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """What is wanted beside what was seen, and tables that read well as they are and as Markdown."""
 
-from __future__ import annotations
-
 import json
 import math
 import platform

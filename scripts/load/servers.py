@@ -1,7 +1,5 @@
 """The programs under load: duovec, and duovec's own engine bench."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

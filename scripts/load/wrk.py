@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 from collections import Counter
 from contextlib import closing
@@ -17,6 +18,7 @@ from debian_texts import packages
 from default_package.errors import PackageError
 
 from . import latency
+from .aside import Signals
 
 SCRIPT = Path(__file__).with_name("post.lua")
 PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
@@ -25,6 +27,7 @@ ANSWER_TIMEOUT_S = 60
 """After that an answer counts as broken."""
 END_TIMEOUT_S = 120
 """How much longer than asked for a run may take."""
+LONGEST_S = 3600
 MARK = "wrk: "
 
 
@@ -140,6 +143,11 @@ class Running:
             self._process.kill()
         self._process.communicate()
 
+    def stop(self) -> Found:
+        """Ends it before its time; what it found until now."""
+        self._process.send_signal(signal.SIGINT)
+        return self.result()
+
     def result(self) -> Found:
         """Waits for the end."""
         try:
@@ -147,6 +155,16 @@ class Running:
         except subprocess.TimeoutExpired:
             raise PackageError(f"wrk did not end within {self._timeout_s:.0f} s") from None
         return parse(printed, self._clients)
+
+
+async def looping(signals: Signals, wrk: Wrk, url: str, clients: int) -> dict[str, int]:
+    """A load beside others: gets the URL until it is stopped. What became of the requests."""
+    with closing(wrk.start(url, clients, LONGEST_S, None)) as running:
+        signals.up()
+        await signals.wait()
+        found = running.stop()
+    good = found.requests - found.refused
+    return {"good": good, "refused": found.refused, "broken": found.broken}
 
 
 def parse(printed: str, clients: int) -> Found:

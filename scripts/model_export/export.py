@@ -1,14 +1,12 @@
 """What export_onnx.py does: a plan from what was typed, the files, the checks."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from default_package import command, manifest, verify, vocabulary
+from default_package import checks, command, manifest, vocabulary
 from default_package.choices import SHAPES, Family, Pooling, Precision
 from default_package.command import say
 from default_package.description import DEFAULT_PACKAGE, Description
@@ -52,12 +50,12 @@ def export(options: argparse.Namespace) -> None:
         folder = work / "package"
         folder.mkdir()
         # The reference is large: it is gone before the package is loaded.
-        expected = verify.expect(plan, manifest.write(plan, folder, BUILDERS[precision]))
+        expected = checks.expect(plan, manifest.write(plan, folder, BUILDERS[precision]))
         say(f"written after {time.monotonic() - started:.0f} s")
         if options.skip_verify:
             say("not verified")
         else:
-            verify.run_all(folder, precision, expected)
+            checks.run_all(folder, precision, expected)
         command.put_in_place(folder, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")

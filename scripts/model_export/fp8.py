@@ -7,9 +7,7 @@ query, key and value TensorRT-RTX computes that product in f16, and the vectors 
 else is as in f16: attention's own products stay there, so that they remain one kernel.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +16,9 @@ import numpy as np
 import onnx
 
 from default_package.errors import PackageError
-from default_package.weight_store import WeightStore
+from default_package.graph_builder import WeightStore
 from default_package.weights import Config
 
-from .compensation import compensated
 from .half import HalfBuilder
 
 FP8 = ml_dtypes.float8_e4m3fn
@@ -108,3 +105,27 @@ class EightBuilder(HalfBuilder):
         self.constant(name, rounded.astype(FP8))
         self.floats(f"{name}.scale", scale)
         return self.op("DequantizeLinear", [name, f"{name}.scale"], f"{name}.rounded")
+
+
+DAMPING = 0.01
+"""Of the mean square of the inputs, added to each: inputs that never occur divide nothing."""
+Nearest = Callable[[np.ndarray], np.ndarray]
+"""Numbers -> what they are stored as, in f32."""
+
+
+def compensated(weight: np.ndarray, moments: np.ndarray, nearest: Nearest) -> np.ndarray:
+    """f32 `[in, out]`, every number one of `nearest`.
+
+    `moments` `[in, in]` has the sums of products of two inputs, over all calibrated positions.
+    """
+    squares = moments.astype(np.float64)
+    squares[np.diag_indices_from(squares)] += DAMPING * np.diag(squares).mean() + 1e-12
+    # Row i: how the rows from i on make up for what row i loses.
+    shares = np.linalg.cholesky(np.linalg.inv(squares)).T.astype(np.float32)
+    left = weight.astype(np.float32)
+    found = np.empty_like(left)
+    for row in range(len(left)):
+        found[row] = nearest(left[row])
+        lost = (left[row] - found[row]) / shares[row, row]
+        left[row + 1 :] -= np.outer(shares[row, row + 1 :], lost)
+    return found

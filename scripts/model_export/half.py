@@ -5,8 +5,6 @@ bits and puts the casts between: TensorRT runs a graph in the types it is writte
 value are one product there: one kernel for three, and the widest that the layer's input allows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes
@@ -14,8 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from default_package.choices import Precision
-from default_package.graph_builder import GraphBuilder, Linear
-from default_package.weight_store import WeightStore
+from default_package.graph_builder import GraphBuilder, Linear, WeightStore
 from default_package.weights import Config
 
 

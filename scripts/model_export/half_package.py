@@ -5,8 +5,6 @@ types as they are written. The nodes of model.onnx are replayed through the buil
 precision, so that all files are one network.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable
@@ -17,13 +15,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from default_package import command, manifest, verify
+from default_package import checks, command, manifest
 from default_package import graph as parts
 from default_package.choices import Precision
 from default_package.errors import PackageError
-from default_package.graph_builder import GraphBuilder
+from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.runtime import Runtime
-from default_package.weight_store import WeightStore
 from default_package.weights import Config
 
 from .half import BUILDERS
@@ -63,7 +60,7 @@ def add(package: Path, precision: Precision) -> None:
         added = {path.name: manifest.entry(path) for path in twin.glob(f"{name}*")}
         content["files"] = dict(sorted((known | added).items()))
         runtime = Runtime(twin / name, "f32")
-        verify.check_canary(runtime, content, verify.LIMITS[precision])
+        checks.check_canary(runtime, content, checks.LIMITS[precision])
         manifest.save(content, twin / manifest.NAME)
         command.put_in_place(twin, package, work)
 

@@ -4,8 +4,6 @@ Vectors of such a model mean nothing, but every token, its place and every weigh
 that a mistake in a graph shows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

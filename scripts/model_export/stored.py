@@ -1,14 +1,20 @@
-"""A tensor as it lies in a file: read, and made f32, only when it is asked for."""
+"""Tensors as they lie in files: read, and made f32, only when they are asked for.
 
-from __future__ import annotations
+Files in safetensors are read with the library of that name; ml_dtypes has numpy's type for bf16.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
-from typing import Protocol
+from typing import Any, Protocol
 
+import ml_dtypes  # noqa: F401
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
+from default_package.errors import PackageError
+
+FLOATS = ("F64", "F32", "F16", "BF16")
 Rows = np.ndarray | slice | EllipsisType
 
 
@@ -35,3 +41,26 @@ class MappedTensor:
         """The file is mapped for as long as it takes: what stays mapped counts as memory in use."""
         mapped = np.memmap(self.path, self.dtype, "r", self.start, self.shape)
         return np.array(np.asarray(mapped)[rows], np.float32, order="C")
+
+
+class Slices:
+    """A tensor of which the library reads what is asked for."""
+
+    def __init__(self, part: Any) -> None:
+        self._part, self.shape = part, tuple(part.get_shape())
+
+    def read(self, rows: Rows = ...) -> np.ndarray:
+        """These rows as f32; all of them by default."""
+        if isinstance(rows, np.ndarray):
+            return np.concatenate([self.read(slice(row, row + 1)) for row in rows.tolist()])
+        return np.asarray(self._part[rows], np.float32)
+
+
+def read_safetensors(path: Path) -> dict[str, Slices]:
+    """All float tensors by name; others (position ids and the like) are left out."""
+    try:
+        file = safe_open(path, "numpy")
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise PackageError(f"{path} is cut short or not a safetensors file: {error}") from error
+    return {name: Slices(part) for name, part in parts.items() if part.get_dtype() in FLOATS}

@@ -3,8 +3,6 @@
 Such a file holds `data.pkl`, which `torch_pickle` reads, and one member for each storage.
 """
 
-from __future__ import annotations
-
 import struct
 import zipfile
 from pathlib import Path

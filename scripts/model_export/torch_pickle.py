@@ -5,8 +5,6 @@ for two functions of PyTorch, and types of storages; and it can use only the opc
 tensors needs. All else is refused by name.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

@@ -5,8 +5,6 @@
 FOLDER gets sbom.cdx.json (CycloneDX 1.6) and licences/, with the licence texts of the parts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What scripts/soak.sh runs."""
 
-from __future__ import annotations
-
 import argparse
 import time
 

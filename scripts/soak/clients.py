@@ -1,7 +1,5 @@
 """What clients do: ask well, ask for too much, ask badly, ask slowly, read slowly, leave."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -11,8 +9,26 @@ from typing import Any
 
 from load.connection import Answer, Broken, Connection, request
 
-from . import bodies
 from .tally import Tally
+
+START, END = b'{"input":"a","user":"', b'"}'
+BAD = (
+    b"",
+    b"{",
+    b"[1]",
+    b'{"input":1}',
+    b'{"input":["a",1]}',
+    b'{"input":"\xff"}',
+    b'{"input":"a","input":"b"}',
+    b'{"input":' + b"[" * 5000,
+    b'{"input":[4294967296]}',
+)
+
+
+def _body_of(size: int) -> bytes:
+    """A good body of so many bytes, of which one field takes everything."""
+    return START + b"b" * (size - len(START) - len(END)) + END
+
 
 ROUTES = ("/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both")
 PAGES = ("/health", "/health/live", "/metrics", "/openapi.json", "/v1/models")
@@ -133,7 +149,7 @@ class Client:
 
     async def _fill(self, size: int) -> int:
         try:
-            answer = await self._connection.ask(self._post(ROUTES[0], bodies.of_size(size)))
+            answer = await self._connection.ask(self._post(ROUTES[0], _body_of(size)))
         except Broken:
             if size <= BODY_BYTES:
                 raise
@@ -142,7 +158,7 @@ class Client:
 
     async def ask_badly(self) -> int:
         """A request that is wrong."""
-        body = self.chance.choice(bodies.BAD)
+        body = self.chance.choice(BAD)
         answer = await self._connection.ask(self._post(self.chance.choice(ROUTES), body))
         return self._expect(answer, 400, 429)
 

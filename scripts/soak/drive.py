@@ -1,7 +1,5 @@
 """One run: clients and faults beside each other, checks behind, a report."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
@@ -9,6 +7,7 @@ import os
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from default_package.command import say
 from default_package.errors import PackageError
 from load import servers
 
-from .clients import Client
+from .clients import BODY_BYTES, Client
 from .faults import Faults
-from .memory import MemorySeries, growth, spread
-from .peaks import reach
-from .tally import Tally
+from .tally import MemorySeries, Tally, growth, spread
 
 KEY = "soak-key"
 QUIET_S = 8.0
@@ -30,6 +27,12 @@ LOOKS = 5
 """At the descriptors, a second apart."""
 STUCK_MS = 1000
 FAKE = ("--engine", "fake", "--fake-run-ms", "3")
+INFLIGHT_BYTES = 256 << 20
+"""The default of --max-inflight-bytes."""
+BODIES = INFLIGHT_BYTES // BODY_BYTES
+"""Large bodies that fill what may be in flight."""
+HELD_S = 0.8
+"""So long the workers stand still while the queue fills up: less than --worker-stuck-ms."""
 COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
 
 
@@ -130,7 +133,7 @@ class Soak:
     async def _reach_peaks(self) -> None:
         clock = asyncio.get_running_loop().time
         start = clock()
-        await reach(self._clients, self._faults)
+        await _reach(self._clients, self._faults)
         self._peaks_s = clock() - start
 
     async def _load(self, seconds: float) -> None:
@@ -194,3 +197,19 @@ class Soak:
         print("\n".join(self._lines), flush=True)
         if self._failed:
             raise PackageError("; ".join(self._failed))
+
+
+async def _reach(clients: Sequence[Client], faults: Faults) -> None:
+    """Brings the server to the most memory that its settings allow, one peak after the other.
+
+    What it keeps behind that is all that it keeps for a reason: whatever grows later is a leak.
+    """
+    few = clients[:BODIES]
+    await asyncio.gather(*(client.do(client.send_the_largest_body) for client in few))
+    await asyncio.gather(*(client.do(client.ask_for_largest_texts) for client in few))
+    await asyncio.gather(*(client.do(client.ask_for_largest_text) for client in clients))
+    await asyncio.gather(*(client.do(client.read_slowly) for client in clients))
+    await asyncio.gather(
+        faults.hold_workers(HELD_S),
+        *(client.do(client.ask_for_most_texts) for client in clients),
+    )

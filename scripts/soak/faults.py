@@ -1,7 +1,5 @@
 """What is done to the server from outside: stops, a worker that hangs, keys that change."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

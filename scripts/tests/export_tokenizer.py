@@ -1,7 +1,5 @@
 """A tokenizer.json of BERT's kind, as published models have it."""
 
-from __future__ import annotations
-
 import json
 import string
 from typing import Any

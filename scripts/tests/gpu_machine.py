@@ -1,7 +1,5 @@
 """A machine with a GPU for tests of scripts: stand-ins for driver, wheels, cargo and binary."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Programs in tests: those that stand in for others, and scripts that are run to their end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which TensorRT scripts/build_engine.sh builds with."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

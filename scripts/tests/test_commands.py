@@ -1,7 +1,5 @@
 """Every command of scripts/ helps on a bare machine and is in the table."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -1,7 +1,5 @@
 """The parts of scripts/edge_bench.sh and scripts/soak.sh that need no server of ours."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import multiprocessing
@@ -10,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from edge_bench import clients, material, measured, storms
+from edge_bench import clients, measured
 from load import aside
 from load.connection import Broken, Connection
 from load.open_loop import Asked
@@ -118,8 +116,8 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
         ours, theirs = multiprocessing.Pipe()
         signals = aside.Signals(theirs)
         async with serving(handler) as url:
-            storm = storms.Storm(2, 0, 1000)
-            blowing = asyncio.create_task(storms.blow(signals, url, storm))
+            storm = clients.Storm(2, 0, 1000)
+            blowing = asyncio.create_task(clients.blow(signals, url, storm))
             while len(came) < 4:
                 await asyncio.sleep(0.01)
             ours.send("stop")
@@ -130,17 +128,17 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
 
 
 def test_a_storm_of_http_2_announces_and_sends_each_body_on_a_stream_of_its_own() -> None:
-    wire = storms.Storm(1, 3, 4, b"body").wire("https://host")
-    assert wire.startswith(storms.PREFACE)
-    at, frames = len(storms.PREFACE), []
+    wire = clients.Storm(1, 3, 4, b"body").wire("https://host")
+    assert wire.startswith(clients.PREFACE)
+    at, frames = len(clients.PREFACE), []
     while at < len(wire):
         size, kind = int.from_bytes(wire[at : at + 3]), wire[at + 3]
         frames.append((kind, int.from_bytes(wire[at + 5 : at + 9])))
-        assert kind != storms.HEADERS or b"\x0econtent-length\x014" in wire[at : at + 9 + size]
-        assert kind != storms.DATA or wire[at + 9 : at + 9 + size] == b"body"
+        assert kind != clients.HEADERS or b"\x0econtent-length\x014" in wire[at : at + 9 + size]
+        assert kind != clients.DATA or wire[at + 9 : at + 9 + size] == b"body"
         at += 9 + size
-    streams = [(kind, stream) for stream in (1, 3, 5) for kind in (storms.HEADERS, storms.DATA)]
-    assert frames == [(storms.SETTINGS, 0), *streams]
+    streams = [(kind, stream) for stream in (1, 3, 5) for kind in (clients.HEADERS, clients.DATA)]
+    assert frames == [(clients.SETTINGS, 0), *streams]
 
 
 def test_a_load_runs_in_another_process_until_it_is_stopped() -> None:
@@ -163,8 +161,8 @@ def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
 
 
 def test_documents_differ_and_have_their_size() -> None:
-    found = material.documents(["One sentence.", "Ein Satz für alle."])
+    found = measured.documents(["One sentence.", "Ein Satz für alle."])
     # What a server reads of them differs too, whatever follows.
-    assert len({text[:16] for text in found}) == material.DOCUMENTS
+    assert len({text[:16] for text in found}) == measured.DOCUMENTS
     sizes = {len(text.encode()) for text in found}
-    assert max(sizes) <= material.DOCUMENT_BYTES < min(sizes) + 8
+    assert max(sizes) <= measured.DOCUMENT_BYTES < min(sizes) + 8

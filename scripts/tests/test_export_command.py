@@ -11,11 +11,10 @@ import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_tokenizer import wordpiece
 
-from default_package import graph, verify, weight_store
-from default_package.checks import cosine
+from default_package import checks, graph, graph_builder
 from default_package.choices import Family, Pooling
-from default_package.reference import ReferenceEncoder
-from default_package.weight_store import TENSOR_BYTES_MIN
+from default_package.graph_builder import TENSOR_BYTES_MIN
+from default_package.reference import ReferenceEncoder, cosine
 from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
@@ -92,7 +91,7 @@ def test_the_manifest_has_the_fields_the_server_reads(
 def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for i, tensor_bytes_min in enumerate([TENSOR_BYTES_MIN, TENSOR_BYTES_MIN, 1024]):
-        monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", tensor_bytes_min)
+        monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", tensor_bytes_min)
         out = tmp_path / str(i) / "same"
         assert run(monkeypatch, *RANDOM, "--out", out) == 0
         check_files(out)
@@ -130,7 +129,7 @@ def test_an_interrupted_export_leaves_the_old_package(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify, "run_all", interrupted)
+    monkeypatch.setattr(checks, "run_all", interrupted)
     assert run(monkeypatch, *RANDOM, "--out", out, "--seed", "5") == 130
     assert digests(out) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -8,14 +8,20 @@ import pytest
 from export_graphs import BATCH, encoder_of, packed, written
 from onnx import TensorProto, numpy_helper
 
-from default_package.checks import cosine
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
+from default_package.reference import cosine
 from default_package.runtime import Runtime
 from model_export import half_package
-from model_export.compensation import compensated
-from model_export.fp8 import LARGEST, SCALE_MIN, Calibrated, EightBuilder, product_inputs
+from model_export.fp8 import (
+    LARGEST,
+    SCALE_MIN,
+    Calibrated,
+    EightBuilder,
+    compensated,
+    product_inputs,
+)
 
 
 def rounded(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path:

@@ -18,7 +18,7 @@ from export_graphs import (
 )
 from onnx import TensorProto
 
-from default_package import weight_store
+from default_package import graph_builder
 from default_package.checks import Shape, check_neighbours, check_word_table, unfused
 from default_package.choices import Family, Pooling, Precision
 from default_package.errors import PackageError
@@ -127,7 +127,7 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
 ) -> None:
     encoder = encoder_of()
     inline = written(encoder, precision, tmp_path / "inline")
-    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", 1024)
+    monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", 1024)
     beside = written(encoder, precision, tmp_path / "beside")
     assert [path.name for path in inline.parent.iterdir()] == ["model.onnx"]
     names = sorted(path.name for path in beside.parent.iterdir())

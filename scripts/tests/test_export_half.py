@@ -7,12 +7,11 @@ import onnx
 import pytest
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 
-from default_package import weight_store
-from default_package.checks import cosine
+from default_package import graph_builder
+from default_package.checks import LIMITS, cosine
 from default_package.choices import Precision
+from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.runtime import Runtime
-from default_package.verify import LIMITS
-from default_package.weight_store import TENSOR_BYTES_MIN
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -49,7 +48,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "mine"
-    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", 512)
+    monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", 512)
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
     for _ in range(2):
         assert run(monkeypatch, "--fp16-of-package", out) == 0
@@ -57,7 +56,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
     assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer.json"} | {
         name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
     }
-    monkeypatch.setattr(weight_store, "TENSOR_BYTES_MIN", TENSOR_BYTES_MIN)
+    monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", TENSOR_BYTES_MIN)
     assert run(monkeypatch, "--fp16-of-package", out) == 0
     check_files(out)
     assert "model.fp16.onnx.data" not in manifest_of(out)["files"]

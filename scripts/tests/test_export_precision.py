@@ -18,12 +18,11 @@ from export_graphs import (
 )
 from onnx import TensorProto
 
-from default_package.checks import cosine
+from default_package.checks import LIMITS, cosine
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.verify import LIMITS
 from model_export import half_package
 
 HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}

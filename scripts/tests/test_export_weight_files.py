@@ -10,7 +10,8 @@ import pytest
 from export_snapshots import Pickle
 
 from default_package.errors import PackageError
-from model_export import safetensors_file, torch_file, torch_pickle
+from model_export import torch_file, torch_pickle
+from model_export.stored import read_safetensors
 
 VALUES = {
     "a.weight": np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 8,
@@ -20,7 +21,7 @@ VALUES = {
 
 
 FILES = {
-    ".safetensors": (snapshots.write_safetensors, safetensors_file.read),
+    ".safetensors": (snapshots.write_safetensors, read_safetensors),
     ".bin": (snapshots.write_torch, torch_file.read),
 }
 

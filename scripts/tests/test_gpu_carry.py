@@ -1,7 +1,5 @@
 """What a machine with a GPU needs for its check is carried there in parts, and found there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

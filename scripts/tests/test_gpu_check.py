@@ -1,7 +1,5 @@
 """The check of a machine with a GPU leaves a report whatever happens, and can be carried there."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

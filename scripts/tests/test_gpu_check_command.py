@@ -1,7 +1,5 @@
 """What scripts/gpu_check.sh refuses at once, and which libraries it takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

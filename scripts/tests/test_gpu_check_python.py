@@ -1,7 +1,5 @@
 """scripts/gpu_check.sh runs with the Python of machines with GPUs, which is often 3.10."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The parts of scripts/bench_http.sh that touch no server."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from http_bench import (
-    dialect,
     figures,
     lanes,
     scenarios,
@@ -17,8 +14,8 @@ from http_bench import (
     tables,
     texts,
 )
-from http_bench.dialect import BASE64, FLOATS, Target
 from http_bench.rows import Row, overload_row, single_row, unexpected
+from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
 from load import latency, report, servers, wrk
 from load.open_loop import Asked
 
@@ -39,7 +36,7 @@ class StandIn:
         self.urls: list[str] = []
 
     def run(self, url: str, clients: int, seconds: float, bodies: Path) -> wrk.Found:
-        self.urls.append(url.removesuffix(dialect.ROUTE))
+        self.urls.append(url.removesuffix(ROUTE))
         requests = len(self.urls)
         return wrk.Found(requests, seconds, 0, 0, {1000 * requests: requests})
 

@@ -1,20 +1,20 @@
 """The parts of scripts/bench_http.sh --against that touch no server."""
 
-from __future__ import annotations
-
 import argparse
 import base64
 import math
 import time
 from array import array
 
+import numpy as np
 import pytest
 
-from http_bench import against, compared, neighbour, texts, vectors
+from http_bench import against, tables, texts, vectors
 from http_bench.__main__ import address
-from http_bench.compared import Pair
-from http_bench.dialect import Target
 from http_bench.rows import Row
+from http_bench.tables import Pair
+from http_bench.vectors import Target
+from load.aside import aside
 
 
 def row(server: str, clients: int, each: int, requests: int, ms: float = 10.0) -> Row:
@@ -49,7 +49,7 @@ def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
 def test_ratios_above_one_are_in_our_favour() -> None:
     quiet = Pair(row("duovec", 4, 32, 300), row("other", 4, 32, 100, ms=40.0), noisy=False)
     noisy = Pair(row("duovec", 4, 32, 240), row("other", 4, 32, 50, ms=80.0), noisy=True)
-    found = compared.lines([quiet, noisy])
+    found = tables.lines([quiet, noisy])
     assert [line[:2] for line in found] == [
         ["4 clients x 32 texts", "texts/s"],
         ["", "p50 ms"],
@@ -68,12 +68,12 @@ def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
     silent = row("other", 1, 1, 0)
     silent.spread = dict.fromkeys(silent.spread, math.nan)
     silent.more["rounds_texts_per_s"] = [math.nan, math.nan]
-    found = compared.lines([Pair(row("duovec", 1, 1, 10), silent, noisy=False)])
+    found = tables.lines([Pair(row("duovec", 1, 1, 10), silent, noisy=False)])
     assert [line[3:] for line in found] == [["-", "-", ""]] * 3
     assert found[0][0] == "1 client x 1 text"
     refused = row("other", 64, 1, 100)
     refused.errors = refused.refused = 40
-    found = compared.lines([Pair(row("duovec", 64, 1, 100), refused, noisy=False)])
+    found = tables.lines([Pair(row("duovec", 64, 1, 100), refused, noisy=False)])
     assert found[-1] == ["", "failed", "0", "40", "", ""]
     assert found[0][4] == "1.67", "only good answers count"
 
@@ -82,20 +82,21 @@ def test_vectors_are_read_in_every_form() -> None:
     written = base64.b64encode(array("f", [1.0, 0.5]).tobytes()).decode()
     as_openai = {"data": [{"index": 0, "embedding": written}, {"index": 1, "embedding": [2, 3]}]}
     assert [list(vector) for vector in vectors._read(as_openai)] == [[1.0, 0.5], [2.0, 3.0]]
-    assert vectors._read([[1, 2], [3, 4]]) == [[1.0, 2.0], [3.0, 4.0]]
+    assert [list(one) for one in vectors._read([[1, 2], [3, 4]])] == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_another_model_is_told_from_ours() -> None:
-    own = [[1.0, 0.0], [0.6, 0.8]]
-    assert vectors.likeness(own, [[2.0, 0.0], [0.6, 0.8]]).startswith("the same vectors")
-    assert vectors.likeness(own, [[1.0, 0.0], [0.8, -0.6]]).startswith("OTHER VECTORS")
-    assert vectors.likeness(own, [[1.0, 0.0], [0.0, 0.0]]).startswith("OTHER VECTORS")
-    assert vectors.likeness(own, [[1.0], [1.0]]).startswith("ANOTHER MODEL")
+    own = np.asarray([[1.0, 0.0], [0.6, 0.8]])
+    for other, told in [
+        ([[2.0, 0.0], [0.6, 0.8]], "the same vectors"),
+        ([[1.0, 0.0], [0.8, -0.6]], "OTHER VECTORS"),
+        ([[1.0, 0.0], [0.0, 0.0]], "OTHER VECTORS"),
+        ([[1.0], [1.0]], "ANOTHER MODEL"),
+    ]:
+        assert vectors.likeness(list(own), list(np.asarray(other))).startswith(told)
 
 
 def test_the_neighbour_takes_a_core_half_of_the_time_at_most_and_ends() -> None:
-    start = time.monotonic()
-    with neighbour.beside() as beside:
+    with aside(against.neighbour) as beside:
         time.sleep(3)
     assert 0 < beside.cores < 0.7
-    assert time.monotonic() - start < neighbour.END_TIMEOUT_S

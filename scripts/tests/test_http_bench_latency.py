@@ -1,7 +1,5 @@
 """Latencies of scripts/bench_http.sh: when they begin, how they are read, counted and summed up."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

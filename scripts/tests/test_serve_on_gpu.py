@@ -1,7 +1,5 @@
 """scripts/serve.sh on a machine with a GPU: stand-ins for driver, wheels, cargo and binary."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import zipfile

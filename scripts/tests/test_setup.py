@@ -1,7 +1,5 @@
 """scripts/lib/setup.sh: when the default package is made."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,13 +1,10 @@
 """How scripts/soak.sh judges memory, and what it tells of wrong answers."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 
 from load.connection import Answer
-from soak.memory import MemorySeries, growth, spread
-from soak.tally import Tally, machine_load
+from soak.tally import MemorySeries, Tally, growth, machine_load, spread
 
 ALLOWED = 0.03
 """The default of --growth."""
