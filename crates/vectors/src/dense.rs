@@ -13,8 +13,8 @@ const UNIT_ERROR: f64 = 1e-6;
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
 pub fn is_finite(row: &[f32]) -> bool {
-    // A sum over x * 0 is NaN as soon as one x is not finite, and vectorizes.
-    row.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
+    // Without an early end, so that it vectorizes.
+    row.iter().fold(true, |so_far, value| so_far & value.is_finite())
 }
 
 /// Keeps the first `dimensions` floats and makes their length one again (Matryoshka).
@@ -32,12 +32,26 @@ pub fn cut(mut row: Vec<f32>, dimensions: usize) -> Vec<f32> {
 /// Makes a row's length one. A row that has that length already keeps its bits, and one that is all
 /// zero or not finite stays so.
 pub fn make_unit(row: &mut [f32]) {
-    let length = row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+    let length = sum_of_squares(row).sqrt();
     if length > 0.0 && (length - 1.0).abs() > UNIT_ERROR {
         for value in row {
             *value = (f64::from(*value) / length) as f32;
         }
     }
+}
+
+/// In as many sums side by side as vectorize: each float of a single one would wait for the one
+/// before.
+fn sum_of_squares(row: &[f32]) -> f64 {
+    let square = |value: f32| f64::from(value).powi(2);
+    let (chunks, rest) = row.as_chunks::<16>();
+    let mut sums = [0.0; 16];
+    for chunk in chunks {
+        for (sum, &value) in sums.iter_mut().zip(chunk) {
+            *sum += square(value);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|&value| square(value)).sum::<f64>()
 }
 
 /// Writes little-endian f32 in base64, the form of OpenAI's clients, behind what `out` has.
@@ -103,8 +117,8 @@ mod tests {
 
         #[test]
         fn a_cut_row_has_length_one_and_the_same_direction(
-            row in prop::collection::vec(0.01_f32..1.0, 8..64),
-            dimensions in 1_usize..8,
+            row in prop::collection::vec(0.01_f32..1.0, 64..400),
+            dimensions in 1_usize..64,
         ) {
             let kept = cut(row.clone(), dimensions);
             prop_assert_eq!(kept.len(), dimensions);
