@@ -241,6 +241,38 @@ fn cost() -> impl Strategy<Value = CostModel> {
     floor_us.prop_map(|floor_us| CostModel { floor_us, ..CostModel::default() })
 }
 
+/// The best shape for items in their order, found by filling every shape that holds the first one.
+fn best_of_all(
+    shapes: &Shapes,
+    cost: &CostModel,
+    items: &[&WaitingItem],
+    wants_room: bool,
+) -> Bucket {
+    let (lead, all) = (items[0].tokens, items.iter().map(|item| item.tokens).sum::<usize>());
+    let mut by_cost = shapes.prepared().to_vec();
+    by_cost.retain(|shape| shape.length >= lead && shape.tokens() <= shapes.max_tokens());
+    let us = |shape: &Bucket| cost.predict_us(*shape);
+    by_cost.sort_by(|a, b| us(a).total_cmp(&us(b)).then(a.tokens().cmp(&b.tokens())));
+    let rows = [lead, all.min(shapes.max_tokens()).max(lead)].map(|tokens| shapes.row(tokens));
+    let rows = rows.into_iter().take(if shapes.any_length { 2 } else { 1 });
+    let token_us = |shape: Bucket| {
+        let (mut rows, mut passed, mut tokens) = (Rows::new(shape), 0, 0);
+        for item in items {
+            match rows.put(item.tokens) {
+                Some(_) if passed <= waiting::PASSED_MAX => tokens += item.tokens,
+                _ => passed += 1,
+            }
+        }
+        us(&shape) / tokens as f64
+    };
+    let filled = rows.chain(by_cost).map(|shape| (token_us(shape), shape));
+    let better = |best: (f64, Bucket), next: (f64, Bucket)| {
+        let has_more_room = wants_room && next.1.tokens() > best.1.tokens();
+        if next.0 < best.0 || next.0 == best.0 && has_more_room { next } else { best }
+    };
+    filled.reduce(better).expect("a text has a row").1
+}
+
 fn machine() -> impl Strategy<Value = Shapes> {
     prop_oneof![Just(shapes()), Just(Shapes::on_gpu(512, tokens(1024)))]
 }
@@ -266,8 +298,11 @@ proptest! {
             prop_assert!(prepared || shapes.any_length && plan.bucket.rows == 1);
             // Within a priority the earliest turn leads, exactly.
             let of_priority = left.iter().filter(|item| item.priority == lead.priority);
-            let first = of_priority.min_by_key(|item| (item.turn, item.sequence));
-            prop_assert_eq!(first, Some(&lead));
+            let mut in_order: Vec<&WaitingItem> = of_priority.collect();
+            in_order.sort_unstable_by_key(|item| (item.turn, item.sequence));
+            prop_assert_eq!(in_order[0], &lead);
+            let wants_room = in_order.len() < left.len();
+            prop_assert_eq!(plan.bucket, best_of_all(&shapes, &cost, &in_order, wants_room));
             // Between the priorities: neither waits for more than its share of the other.
             let (own, other) = (lead.priority as usize, lead.priority.other() as usize);
             passed_us[own] = 0.0;

@@ -30,7 +30,7 @@ use clock::Moment;
 use settings::limits::BULK_SHARE;
 
 /// So many items that do not fit a batch are passed over to fill it.
-const PASSED_MAX: usize = 32;
+pub(super) const PASSED_MAX: usize = 32;
 
 /// Arrival number of an item: smaller is older, unique.
 pub type Sequence = u64;
@@ -316,40 +316,24 @@ impl WaitingItems {
         }
         let most_us = if is_bulk { bulk_us } else { f64::INFINITY };
         let limit_us = self.limit_us(tokens).min(most_us).max(own_us);
-        let mut best: Option<Candidate> = None;
-        let mut consider = |bucket: Bucket, cost_us: f64| {
-            if cost_us > limit_us {
-                return;
-            }
-            let most = queue.tokens.min(bucket.tokens()) as f64;
-            if best.as_ref().is_some_and(|best| cost_us / most > best.token_us) {
-                return;
-            }
-            let mut rows = Rows::new(bucket);
-            let items = queue.draw(&mut rows);
-            let tokens: usize = items.iter().map(|(_, tokens)| tokens).sum();
-            let token_us = cost_us / tokens as f64;
-            // Rows that cost nothing are for the other priority.
-            let is_better = best.as_ref().is_none_or(|best| {
-                token_us < best.token_us
-                    || token_us == best.token_us
-                        && wants_room
-                        && bucket.tokens() > best.bucket.tokens()
-            });
-            if is_better {
-                best = Some(Candidate { bucket, cost_us, rows, items, token_us });
-            }
-        };
-        consider(own, own_us);
+        let mut best = Candidate::of(queue, own, own_us);
         if self.shapes.any_length {
             let all = queue.tokens.min(tokens).min(self.shapes.max_tokens()).max(lead);
             let long = self.shapes.row(all);
-            consider(long, self.cost.predict_us(long));
+            let long_us = self.cost.predict_us(long);
+            if long_us <= limit_us {
+                best.consider(queue, (long, long_us), wants_room);
+            }
         }
-        for &(bucket, cost_us) in self.by_cost.iter().filter(|(shape, _)| shape.length >= lead) {
-            consider(bucket, cost_us);
+        for &shape in self.by_cost.iter().filter(|(shape, _)| shape.length >= lead) {
+            let (_, cost_us) = shape;
+            // Those that follow take longer still, and hold no more than all that waits.
+            if cost_us > limit_us || cost_us / queue.tokens as f64 > best.token_us {
+                break;
+            }
+            best.consider(queue, shape, wants_room);
         }
-        best
+        Some(best)
     }
 
     const fn queue(&self, priority: Priority) -> &Queue {
@@ -363,6 +347,32 @@ impl WaitingItems {
         match priority {
             Priority::Interactive => &mut self.interactive,
             Priority::Bulk => &mut self.bulk,
+        }
+    }
+}
+
+impl Candidate {
+    /// The items of `queue` that fit a shape, at least one.
+    fn of(queue: &Queue, bucket: Bucket, cost_us: f64) -> Self {
+        let mut rows = Rows::new(bucket);
+        let items = queue.draw(&mut rows);
+        let tokens: usize = items.iter().map(|(_, tokens)| tokens).sum();
+        Self { bucket, cost_us, rows, items, token_us: cost_us / tokens as f64 }
+    }
+
+    /// Becomes the batch of this shape if that is better.
+    fn consider(&mut self, queue: &Queue, (bucket, cost_us): (Bucket, f64), wants_room: bool) {
+        // Rows that cost nothing are for the other priority.
+        let has_more_room = wants_room && bucket.tokens() > self.bucket.tokens();
+        let is_better =
+            |token_us| token_us < self.token_us || token_us == self.token_us && has_more_room;
+        // Were all of its rows full.
+        let most = queue.tokens.min(bucket.tokens());
+        if is_better(cost_us / most as f64) {
+            let found = Self::of(queue, bucket, cost_us);
+            if is_better(found.token_us) {
+                *self = found;
+            }
         }
     }
 }
