@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use settings::HttpConfig;
 use settings::limits::MaxItems;
 
-use crate::support::{BOTH, DENSE, HIDDEN, MAX_TOKENS, SPARSE, Server, floats};
+use crate::support::{BOTH, DENSE, HIDDEN, MAX_TOKENS, SPARSE, Server, floats, number};
 
 /// Nine tokens, of ids from 100 to 105.
 const TEXT: &str = "one two three words here text one two three";
@@ -105,7 +105,7 @@ fn a_text_beyond_the_model_runs_in_windows_and_each_chunk_says_its_own() {
     assert_eq!(long[0]["chunk"]["tokens"], MAX_TOKENS - 2);
     let refused =
         server.post(DENSE, &json!({"input": words.join(" "), "chunking": by, "truncate": false}));
-    refused.error().is(400, "invalid_request_error", "context_length_exceeded", Some("chunking"));
+    refused.refused("context_length_exceeded", "chunking");
 }
 
 #[test]
@@ -153,26 +153,12 @@ fn jinas_late_chunking_gives_each_item_a_vector_of_the_whole() {
     let absent = json!({"input": ["one two", "three"]});
     assert_eq!(server.post(DENSE, &plain).ok(), server.post(DENSE, &absent).ok());
     let blank = server.post(DENSE, &json!({"input": ["one", " "], "late_chunking": true}));
-    let refused = blank.error();
-    refused.is(400, "invalid_request_error", "invalid_input", Some("input"));
-    assert!(refused.message.starts_with("item 1 "), "{}", refused.message);
-}
-
-#[test]
-fn a_text_without_tokens_is_one_chunk() {
-    let server = Server::ready();
-    for late in [false, true] {
-        let by = json!({"by": "sentences", "size": 3, "late": late});
-        let data = ask(&server, BOTH, &json!(["", "one"]), &by);
-        assert_eq!(data[0]["chunk"], chunk(0, 0, 0, 0));
-        assert_eq!(floats(&data[0]["embedding"]), expected_dense(&[0, 2], HIDDEN));
-        assert_eq!(data.len(), 2);
-    }
+    blank.refused("invalid_input", "input").says("item 1 ");
 }
 
 #[test]
 fn kept_rows_of_chunks_are_those_of_the_same_chunks_only() {
-    let server = Server::with_cache();
+    let server = Server::set(|set| set.cache_bytes = number(1 << 20));
     let ask = |chunking: &Value| {
         let answer = server.post(BOTH, &json!({"input": "one two three", "chunking": chunking}));
         let timing = answer.header("server-timing").expect("it is told").to_owned();
@@ -190,100 +176,86 @@ fn kept_rows_of_chunks_are_those_of_the_same_chunks_only() {
     assert!(ask(&by(3, false)).1);
 }
 
-/// Each with a word of its message.
+/// Each with the begin of its message, or a word of it.
 #[test]
-fn chunks_that_cannot_be_are_refused_with_item_and_field() {
+fn chunks_that_cannot_be_are_refused_with_item_span_and_key() {
     let server = Server::ready();
-    let texts = json!([TEXT, "one two"]);
-    let refusals = [
-        (json!({"by": "tokens"}), "chunking.size is missing"),
-        (json!({"by": "tokens", "size": 0}), "chunking.size must be"),
-        (json!({"by": "tokens", "size": 4, "overlap": 4}), "chunking.overlap is 4"),
-        (json!({"by": "tokens", "size": 4, "overlap": -1}), "chunking.overlap must be"),
-        (json!({"by": "tokens", "size": 4, "late": 1}), "chunking.late must be"),
-        (json!({"by": "tokens", "size": 4, "spans": [[0, 1]]}), "chunking.spans does not go"),
-        (json!({"by": "sentences", "size": 4, "overlap": 0}), "chunking.overlap does not go"),
-        (json!({"by": "words", "size": 4}), "chunking.by must be"),
-        (json!({"size": 4}), "chunking.by is missing"),
-        (json!({"by": "tokens", "size": 4, "step": 2}), "and nothing else"),
-        (json!([1]), "chunking must be"),
-        (json!({"by": "spans"}), "chunking.spans is missing"),
-        (json!({"by": "spans", "spans": [[0, 1]]}), "input has 2 items"),
-        (json!({"by": "spans", "spans": [[[0, 1]]]}), "chunking.spans has 1 lists"),
-        (json!({"by": "spans", "spans": [[[0, 1]], []]}), "no span for item 1"),
-        (json!({"by": "spans", "spans": [[[0, 1]], [[0, 1, 2]]]}), "chunking.spans"),
-        (json!({"by": "spans", "spans": [[[0, 1]], [[5, 8]]]}), "span 0 of item 1 is [5, 8]"),
-        (json!({"by": "spans", "spans": [[[0, 1], [3, 3]], [[0, 1]]]}), "span 1 of item 0"),
-        (json!({"by": "spans", "spans": [[[0, 1], [3, 2]], [[0, 1]]]}), "span 1 of item 0"),
-        (
-            json!({"by": "spans", "spans": [[[3, 4]], [[0, 1]]], "late": true}),
-            "span 0 of item 0, [3, 4], has no token",
-        ),
-    ];
-    for (chunking, word) in refusals {
-        let body = json!({"input": texts, "chunking": chunking});
-        let refused = server.post(DENSE, &body).error();
-        refused.is(400, "invalid_request_error", "invalid_value", Some("chunking"));
-        assert!(refused.message.contains(word), "{chunking}: {}", refused.message);
-    }
-    let by = json!({"by": "tokens", "size": 4});
-    let ids = json!({"input": [5, 6, 7], "chunking": by, "token_encoding": "model"});
-    let refused = server.post(DENSE, &ids).error();
-    refused.is(400, "invalid_request_error", "invalid_value", Some("chunking"));
-    assert!(refused.message.contains("send texts"), "{}", refused.message);
-    let ids = json!({"input": [[0, 5]], "late_chunking": true, "token_encoding": "model"});
-    let refused = server.post(DENSE, &ids).error();
-    refused.is(400, "invalid_request_error", "invalid_value", Some("late_chunking"));
-    assert!(refused.message.contains("leave late_chunking out"), "{}", refused.message);
-    let empty = json!({"input": ["", "a"], "late_chunking": true});
-    let refused = server.post(DENSE, &empty).error();
-    refused.is(400, "invalid_request_error", "invalid_value", Some("late_chunking"));
-    assert_eq!(refused.message, "item 0 of late_chunking is empty; leave it out");
-    let both = json!({"input": texts, "chunking": by, "late_chunking": true});
-    let placed = json!({"input": texts, "offsets": true, "late_chunking": true});
-    for body in [both, placed] {
-        let refused = server.post(SPARSE, &body).error();
-        refused.is(400, "invalid_request_error", "invalid_value", Some("late_chunking"));
+    for (chunking, word) in [
+        (r#"{"by": "tokens"}"#, "chunking.size is missing"),
+        (r#"{"by": "tokens", "size": 0}"#, "chunking.size must be"),
+        (r#"{"by": "tokens", "size": 4, "overlap": 4}"#, "chunking.overlap is 4"),
+        (r#"{"by": "tokens", "size": 4, "overlap": -1}"#, "chunking.overlap must be"),
+        (r#"{"by": "tokens", "size": 4, "late": 1}"#, "chunking.late must be"),
+        (r#"{"by": "tokens", "size": 4, "spans": [[0, 1]]}"#, "chunking.spans does not go"),
+        (r#"{"by": "sentences", "size": 4, "overlap": 0}"#, "chunking.overlap does not go"),
+        (r#"{"by": "words", "size": 4}"#, "chunking.by must be"),
+        (r#"{"size": 4}"#, "chunking.by is missing"),
+        (r#"{"by": "tokens", "size": 4, "step": 2}"#, "and nothing else"),
+        (r#"{"by": "tokens", "size": 4, "lat": true}"#, "chunking has no field lat; chunking must"),
+        (r#"{"by": "tokens", "size": 4, "by": "tokens"}"#, "chunking.by comes twice; send it once"),
+        (&format!(r#"{{"size": 4, "{}": 1}}"#, "a".repeat(65)), "chunking must be an object"),
+        ("[1]", "chunking must be"),
+        (r#"{"by": "spans"}"#, "chunking.spans is missing"),
+        ("[[0, 1]]", "input has 2 items"),
+        ("[[[0, 1]]]", "chunking.spans has 1 lists"),
+        ("[[[0, 1]], []]", "no span for item 1"),
+        ("[[[0, 1]], [[0, 1, 2]]]", "chunking.spans"),
+        ("[[[0, 1]], [[5, 8]]]", "span 0 of item 1 is [5, 8]"),
+        ("[[[0, 1], [3, 3]], [[0, 1]]]", "span 1 of item 0"),
+        ("[[[0, 1], [3, 2]], [[0, 1]]]", "span 1 of item 0"),
+        ("[[[3, 4]], [[0, 1]]], \"late\": true", "span 0 of item 0, [3, 4], has no token"),
+        ("[[-1, 2]]", "chunking.spans[0][0] is below zero"),
+        ("[[0, 2], [0, 18446744073709551616]]", "chunking.spans[1][1] has a fraction"),
+        ("[[0.0, 2]]", "chunking.spans[0][0] has a fraction"),
+        ("[[0, 2], [0]]", "chunking.spans[1] is no span of two numbers"),
+        ("[[[0, 2]], [[0, 1], [1]]]", "chunking.spans[1][1] is no span of two numbers"),
+        ("[[0, 2], \"a\"]", "chunking.spans[1] is neither a number nor a list"),
+        ("[[0, 2], [[0, 2]]]", "chunking.spans mixes numbers, spans and lists"),
+        ("[0, 2]", "chunking.spans must be a list of spans"),
+        ("\"a\"", "chunking.spans must be a list of spans"),
+    ] {
+        let is_spans = !chunking.starts_with('{') && chunking != "[1]";
+        let spans = format!(r#"{{"by": "spans", "spans": {chunking}}}"#);
+        let chunking = if is_spans { &spans } else { chunking };
+        let body = format!(r#"{{"input": ["{TEXT}", "one two"], "chunking": {chunking}}}"#);
+        let code = if word.contains("twice") { "duplicate_field" } else { "invalid_value" };
+        let said = server.post_bytes(DENSE, body).refused(code, "chunking");
+        let begins = word.starts_with("chunking");
+        assert!(!begins || said.0.starts_with(word), "{chunking}: {}", said.0);
+        said.says(word);
     }
 }
 
 #[test]
-fn a_refusal_of_chunking_names_the_span_or_the_key() {
+fn fields_that_do_not_go_with_chunks_are_refused() {
     let server = Server::ready();
-    for (spans, message) in [
-        ("[[-1,2]]", "chunking.spans[0][0] is below zero"),
-        ("[[0,2],[0,18446744073709551616]]", "chunking.spans[1][1] has a fraction"),
-        ("[[0.0,2]]", "chunking.spans[0][0] has a fraction"),
-        ("[[0,2],[0]]", "chunking.spans[1] is no span of two numbers"),
-        ("[[[0,2]],[[0,1],[1]]]", "chunking.spans[1][1] is no span of two numbers"),
-        ("[[0,2],\"a\"]", "chunking.spans[1] is neither a number nor a list"),
-        ("[[0,2],[[0,2]]]", "chunking.spans mixes numbers, spans and lists"),
-        ("[0,2]", "chunking.spans must be a list of spans"),
-        ("\"a\"", "chunking.spans must be a list of spans"),
+    let by = json!({"by": "tokens", "size": 4});
+    for (body, field, word) in [
+        (
+            json!({"input": [5], "chunking": by, "token_encoding": "model"}),
+            "chunking",
+            "send texts",
+        ),
+        (
+            json!({"input": [[0, 5]], "late_chunking": true, "token_encoding": "model"}),
+            "late_chunking",
+            "leave late_chunking out",
+        ),
+        (
+            json!({"input": ["", "a"], "late_chunking": true}),
+            "late_chunking",
+            "item 0 of late_chunking is empty; leave it out",
+        ),
+        (json!({"input": "a", "chunking": by, "late_chunking": true}), "late_chunking", ""),
+        (json!({"input": "a", "offsets": true, "late_chunking": true}), "late_chunking", ""),
     ] {
-        let body = format!(r#"{{"input":"text","chunking":{{"by":"spans","spans":{spans}}}}}"#);
-        let refused = server.post_bytes(DENSE, body).error();
-        refused.is(400, "invalid_request_error", "invalid_value", Some("chunking"));
-        assert!(refused.message.starts_with(message), "{spans}: {}", refused.message);
-    }
-    let long = "a".repeat(65);
-    for (fields, code, message) in [
-        (r#""lat":true"#, "invalid_value", "chunking has no field lat; chunking must be"),
-        (&format!(r#""{long}":1"#), "invalid_value", "chunking must be an object"),
-        (r#""by":"tokens""#, "duplicate_field", "chunking.by comes twice; send it once"),
-    ] {
-        let body = format!(r#"{{"input":"text","chunking":{{"by":"tokens","size":4,{fields}}}}}"#);
-        let refused = server.post_bytes(DENSE, body).error();
-        refused.is(400, "invalid_request_error", code, Some("chunking"));
-        assert!(refused.message.starts_with(message), "{fields}: {}", refused.message);
+        server.post(SPARSE, &body).refused("invalid_value", field).says(word);
     }
 }
 
 #[test]
 fn a_request_has_no_more_chunks_than_it_may_have_items() {
-    let config =
-        HttpConfig { max_items: MaxItems::new(4).expect("in range"), ..HttpConfig::default() };
-    let server = Server::with(config);
+    let server = Server::set(|set| set.http.max_items = number(4));
     let by = |size: usize| json!({"by": "tokens", "size": size, "late": true});
     assert_eq!(ask(&server, DENSE, &json!([TEXT, "one"]), &by(3)).len(), 4);
     let spans = json!({"by": "spans", "spans": [[0, 1], [0, 1], [0, 1], [0, 1], [0, 1]]});
@@ -294,8 +266,6 @@ fn a_request_has_no_more_chunks_than_it_may_have_items() {
         (json!([TEXT]), spans, "chunking.spans has more than 4 spans"),
     ] {
         let body = json!({"input": input, "chunking": chunking});
-        let refused = server.post(DENSE, &body).error();
-        refused.is(400, "invalid_request_error", "too_many_items", Some("chunking"));
-        assert!(refused.message.contains(word), "{}", refused.message);
+        server.post(DENSE, &body).refused("too_many_items", "chunking").says(word);
     }
 }

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use settings::TraceConfig;
 use settings::{HttpConfig, TraceConfig};
 
 /// One thread that serves one connection after the other.
@@ -36,11 +37,10 @@ impl Collector {
         Self { address, bodies, ending, thread: Some(thread) }
     }
 
-    /// A server's configuration that exports so large a part of its new traces to here.
-    pub(crate) fn config(&self, ratio: &str) -> HttpConfig {
+    /// The setting of a server that exports so large a part of its new traces to here.
+    pub(crate) fn traces(&self, ratio: &str) -> TraceConfig {
         let endpoint = format!("http://{}", self.address).parse().expect("it is a URL");
-        let sample_ratio = ratio.parse().expect("it is a ratio");
-        HttpConfig { traces: TraceConfig { endpoint, sample_ratio }, ..HttpConfig::default() }
+        TraceConfig { endpoint, sample_ratio: ratio.parse().expect("it is a ratio") }
     }
 
     /// The bytes of everything that was posted.

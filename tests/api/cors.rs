@@ -3,6 +3,7 @@
 use reqwest::Method;
 use settings::HttpConfig;
 use settings::secret::ApiKey;
+use settings::secret::ApiKey;
 
 use crate::log;
 use crate::support::{Answer, DENSE, Server};
@@ -11,10 +12,9 @@ const TEXT: &str = r#"{"input":"text"}"#;
 const OURS: &str = "https://app.example.org";
 
 fn server(origins: &[&str]) -> Server {
-    Server::with(HttpConfig {
-        cors_origins: origins.iter().map(|&origin| origin.to_owned()).collect(),
-        api_keys: vec![ApiKey::new("key")],
-        ..HttpConfig::default()
+    Server::set(|set| {
+        set.http.cors_origins = origins.iter().map(|&origin| origin.to_owned()).collect();
+        set.http.api_keys = vec![ApiKey::new("key")];
     })
 }
 
@@ -117,32 +117,20 @@ fn a_preflight_is_counted_logged_and_named_like_every_answer() {
         let answer = server.send_unchecked(Method::OPTIONS, DENSE, &headers, Vec::new());
         assert_eq!(answer.status, status);
         assert_eq!(answer.header("x-request-id"), Some(id));
-        let lines = log::lines(id);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert_eq!(lines[0]["fields"]["status"], status);
-        let count = format!("duovec_requests_total{{route=\"preflight\",status=\"{status}\"}} 1\n");
-        let metrics = String::from_utf8(server.get("/metrics").body).expect("UTF-8");
-        assert!(metrics.contains(&count), "{count} is not in {metrics}");
+        assert_eq!(log::line(id)["fields"]["status"], status);
+        let count = format!("duovec_requests_total{{route=\"preflight\",status=\"{status}\"}}");
+        assert_eq!(server.metric(&count), 1.0);
     }
 }
 
 #[test]
-fn a_preflight_is_refused_in_json() {
-    let error = preflight(&server(&[OURS]), "https://evil.example").error();
-    error.is(400, "invalid_request_error", "preflight_refused", Some("origin"));
-}
-
-#[test]
-fn a_preflight_closes_its_connection_while_the_server_drains() {
+fn a_preflight_and_a_wrong_method_are_refused_in_json() {
     let server = server(&[OURS]);
+    preflight(&server, "https://evil.example").refused("preflight_refused", "origin");
+    let answer = server.send(Method::OPTIONS, DENSE, &[("origin", OURS)], Vec::new());
+    answer.refused("method_not_allowed", "");
+    // While the server drains a preflight closes its connection.
     assert_eq!(preflight(&server, OURS).header("connection"), None);
     server.drain();
     assert_eq!(preflight(&server, OURS).header("connection"), Some("close"));
-}
-
-#[test]
-fn a_wrong_method_is_still_refused_in_json() {
-    let headers = [("origin", OURS)];
-    let answer = server(&[OURS]).send(Method::OPTIONS, DENSE, &headers, Vec::new());
-    answer.error().is(405, "not_found_error", "method_not_allowed", None);
 }

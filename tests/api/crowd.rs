@@ -1,15 +1,13 @@
 //! Slow clients of every kind at once, beside one that is not slow.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, MaxConnections, WriteTimeoutMs};
-use settings::{HttpConfig, UnixSocket};
+use settings::UnixSocket;
 
-use crate::support::{DENSE, PATIENCE};
+use crate::support::{DENSE, PATIENCE, Talk, number};
 use crate::tls::{Secure, embed};
 
 const IDLE: usize = 2000;
@@ -31,38 +29,23 @@ fn drip(streams: &mut [UnixStream], byte: u8) {
     }
 }
 
-/// All that the server says until it closes the connection.
-fn last_words(stream: &mut impl Read) -> String {
-    let mut words = Vec::new();
-    let ended = stream.read_to_end(&mut words);
-    let silent = ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-    assert!(!silent, "the connection is still open");
-    String::from_utf8_lossy(&words).into_owned()
-}
-
 #[test]
 fn single_texts_are_answered_beside_slow_clients_of_every_kind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("duovec.sock");
-    let secure = Secure::with(HttpConfig {
-        unix_socket: Some(UnixSocket { path: path.clone(), mode: 0o600 }),
-        max_connections: MaxConnections::new(IDLE as u64 * 2).expect("in range"),
-        head_timeout: HeadTimeoutMs::new(LIMIT_MS).expect("in range"),
-        body_timeout: BodyTimeoutMs::new(LIMIT_MS).expect("in range"),
-        write_timeout: WriteTimeoutMs::new(LIMIT_MS).expect("in range"),
-        ..HttpConfig::default()
+    let secure = Secure::set(|set| {
+        set.http.unix_socket = Some(UnixSocket { path: path.clone(), mode: 0o600 });
+        set.http.max_connections = number(IDLE as u64 * 2);
+        set.http.head_timeout = number(LIMIT_MS);
+        set.http.body_timeout = number(LIMIT_MS);
+        set.http.write_timeout = number(LIMIT_MS);
     });
     duovec::descriptors::raise_limit().expect("there is a limit");
     let send = secure.http_2();
     let mut idle: Vec<_> = (0..IDLE).map(|_| connect(&path)).collect();
-    let handshakes = (0..OF_EACH_KIND).map(|_| {
-        let mut stream = TcpStream::connect(secure.server.address).expect("it is listened on");
-        stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
-        // The begin of a record that is never whole.
-        stream.write_all(b"\x16\x03\x01\x02").expect("it is open");
-        stream
-    });
-    let mut handshakes: Vec<_> = handshakes.collect();
+    // The begin of a record that is never whole.
+    let record = b"\x16\x03\x01\x02";
+    let mut handshakes: Vec<_> = (0..OF_EACH_KIND).map(|_| secure.server.open(record)).collect();
     let begin = |count: usize, text: String| -> Vec<UnixStream> {
         let opened = (0..count).map(|_| {
             let mut stream = connect(&path);
@@ -94,21 +77,21 @@ fn single_texts_are_answered_beside_slow_clients_of_every_kind() {
         stream.set_nonblocking(false).expect("it is a socket");
     }
     for stream in &mut heads {
-        assert!(last_words(stream).contains("head_timeout"));
+        assert!(stream.rest().contains("head_timeout"));
     }
     for stream in &mut bodies {
-        assert!(last_words(stream).contains("body_timeout"));
+        assert!(stream.rest().contains("body_timeout"));
     }
     for stream in &mut refused {
-        let words = last_words(stream);
+        let words = stream.rest();
         assert!(words.contains("unsupported_media_type"), "{words}");
         assert_eq!(words.matches("HTTP/1.1").count(), 1, "{words}");
     }
     for stream in &mut readers {
-        assert!(last_words(stream).matches("HTTP/1.1 200").count() < 100, "it was cut");
+        assert!(stream.rest().matches("HTTP/1.1 200").count() < 100, "it was cut");
     }
     for stream in &mut handshakes {
-        last_words(stream);
+        stream.rest();
     }
     for stream in &mut idle {
         let open = stream.read(&mut [0]).expect_err("it is open, and nothing was said");

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use settings::HttpConfig;
 use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, KeepAliveS, MaxBodyBytes, WriteTimeoutMs};
 
-use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, gzip};
+use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, Talk, gzip, number};
 use testing::{damage, pick, run_for};
 
 const SHORT_MS: u64 = 100;
@@ -18,40 +18,26 @@ const GOOD: &[u8] = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nconnection: clo
                       content-length: 22\r\n\r\n{\"input\":[\"text\",\"a\"]}";
 
 /// Headers that decide where a message ends, or what becomes of the request.
+#[rustfmt::skip]
 const HEADERS: [&str; 22] = [
-    "content-length: 22",
-    "content-length: 0",
-    "content-length: +22",
-    "content-length: 22, 22",
-    "content-length: 99999999999999999999",
-    "content-length: -1",
-    "transfer-encoding: chunked",
-    "transfer-encoding: gzip, chunked",
-    "transfer-encoding : chunked",
-    "transfer-encoding: identity",
-    "content-encoding: gzip",
-    "content-encoding: br",
-    "content-type: text/plain",
-    "connection: close",
-    "connection: keep-alive, upgrade",
-    "upgrade: h2c",
-    "expect: 100-continue",
-    "x-request-timeout-ms: 1",
-    "x-priority: bulk",
-    "x-request-id: \u{e9}",
-    "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "content-length: 22", "content-length: 0", "content-length: +22", "content-length: 22, 22",
+    "content-length: 99999999999999999999", "content-length: -1", "transfer-encoding: chunked",
+    "transfer-encoding: gzip, chunked", "transfer-encoding : chunked",
+    "transfer-encoding: identity", "content-encoding: gzip", "content-encoding: br",
+    "content-type: text/plain", "connection: close", "connection: keep-alive, upgrade",
+    "upgrade: h2c", "expect: 100-continue", "x-request-timeout-ms: 1", "x-priority: bulk",
+    "x-request-id: \u{e9}", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     " folded",
 ];
 
 #[test]
 fn whatever_bytes_come_the_answers_are_http_and_the_server_lives() {
-    let server = Server::with(HttpConfig {
-        head_timeout: HeadTimeoutMs::new(SHORT_MS).expect("in range"),
-        body_timeout: BodyTimeoutMs::new(SHORT_MS).expect("in range"),
-        write_timeout: WriteTimeoutMs::new(SHORT_MS).expect("in range"),
-        keep_alive: KeepAliveS::new(1).expect("in range"),
-        max_body_bytes: MaxBodyBytes::new(4096).expect("in range"),
-        ..HttpConfig::default()
+    let server = Server::set(|set| {
+        set.http.head_timeout = number(SHORT_MS);
+        set.http.body_timeout = number(SHORT_MS);
+        set.http.write_timeout = number(SHORT_MS);
+        set.http.keep_alive = number(1);
+        set.http.max_body_bytes = number(4096);
     });
     let mut statuses = BTreeMap::<u16, u64>::new();
     run_for("http", |rng| {
@@ -80,10 +66,7 @@ fn whatever_bytes_come_the_answers_are_http_and_the_server_lives() {
                 *statuses.entry(status).or_default() += 1;
             }
         }
-        let mut next = server.connect();
-        next.write_all(GOOD).expect("it is open");
-        let answer = read_all(&mut next, GOOD);
-        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        server.open(GOOD).answer().ok();
     });
     println!("http: answers by status: {statuses:?}");
     assert!(!statuses.contains_key(&500), "a bug was met: run again with --no-capture");
@@ -136,7 +119,6 @@ fn chunked(rng: &mut Rng, body: &[u8]) -> Vec<u8> {
 
 /// Sends the bytes in pieces; whether the server took them all.
 fn send(rng: &mut Rng, stream: &mut TcpStream, bytes: &[u8]) -> bool {
-    stream.set_nodelay(true).expect("it is a socket");
     let mut left = bytes;
     while !left.is_empty() {
         let most = pick(rng, &[&1, &20, &1000, &100_000]);

@@ -11,7 +11,7 @@ use settings::HttpConfig;
 use settings::limits::MaxItems;
 
 use crate::log;
-use crate::support::{BOTH, DENSE, PATIENCE};
+use crate::support::{BOTH, DENSE, PATIENCE, number};
 use crate::tls::{Secure, embed};
 
 const TEXT: &[u8] = br#"{"input":"text"}"#;
@@ -35,9 +35,7 @@ fn many_requests_share_one_http_2_connection() {
     secure.server.hold();
     secure.runtime.block_on(async {
         let release = async {
-            while secure.server.waiting() < 20 {
-                tokio::task::yield_now().await;
-            }
+            secure.wait("all wait", || secure.server.waiting() == 20).await;
             secure.server.release();
         };
         let requests = join_all((0..20).map(|_| embed(&send)));
@@ -58,15 +56,12 @@ fn the_streams_of_a_connection_are_capped_and_more_are_refused_by_the_protocol()
         let (mut send, connection) = builder.handshake::<_, Bytes>(stream).await.expect("HTTP/2");
         let begun: Vec<_> = (0..STREAMS_MAX + 50).map(|_| begin(&mut send, "many")).collect();
         tokio::spawn(connection);
-        while secure.server.waiting() < STREAMS_MAX {
-            tokio::task::yield_now().await;
-        }
+        secure.wait("the cap is reached", || secure.server.waiting() >= STREAMS_MAX).await;
         let answers: Vec<_> = begun.into_iter().map(|(answer, _)| tokio::spawn(answer)).collect();
         // They come before any answer.
-        while answers.iter().filter(|answer| answer.is_finished()).count() < 50 {
-            assert!(secure.server.waiting() <= STREAMS_MAX, "{}", secure.server.waiting());
-            tokio::task::yield_now().await;
-        }
+        let refused = || answers.iter().filter(|answer| answer.is_finished()).count() >= 50;
+        secure.wait("others are refused", refused).await;
+        assert!(secure.server.waiting() <= STREAMS_MAX, "{}", secure.server.waiting());
         secure.server.release();
         join_all(answers).await
     });
@@ -88,22 +83,15 @@ fn a_stream_that_is_reset_leaves_the_queue_and_the_log_says_so() {
         let (_answer, mut taken_back) = begin(&mut send, "http-2-reset");
         let stays = embed(&send);
         let reset = async {
-            while secure.server.waiting() < 2 {
-                tokio::task::yield_now().await;
-            }
+            secure.wait("both wait", || secure.server.waiting() == 2).await;
             taken_back.send_reset(Reason::CANCEL);
-            let end = Instant::now() + PATIENCE;
-            while secure.server.waiting() > 1 {
-                assert!(Instant::now() < end, "what was taken back still waits");
-                tokio::task::yield_now().await;
-            }
+            secure.wait("one is gone", || secure.server.waiting() == 1).await;
             secure.server.release();
         };
         assert_eq!(tokio::join!(stays, reset).0, 200, "others of the connection are answered");
     });
-    let lines = log::lines("http-2-reset");
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0]["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
+    let line = log::line("http-2-reset");
+    assert!(line["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
 }
 
 #[test]
@@ -111,36 +99,26 @@ fn rapid_resets_run_no_more_than_the_cap_at_once() {
     let secure = Secure::new();
     secure.server.hold();
     let mut send = secure.http_2();
-    let most = secure.runtime.block_on(async {
-        let (mut most, before) = (0, secure.server.accepted());
+    let most = std::cell::Cell::new(0);
+    secure.runtime.block_on(async {
+        let before = secure.server.accepted();
         for round in 1..=20 {
             let begun: Vec<_> = (0..50).map(|_| begin(&mut send, "rapid")).collect();
-            let end = Instant::now() + PATIENCE;
-            while secure.server.accepted() < before + round * 50 {
-                assert!(Instant::now() < end, "requests of round {round} do not come");
-                most = most.max(secure.server.waiting());
-                tokio::task::yield_now().await;
-            }
+            let come = || {
+                most.set(most.get().max(secure.server.waiting()));
+                secure.server.accepted() >= before + round * 50
+            };
+            secure.wait("the requests of a round come", come).await;
             // These resets and the next requests leave together.
             for (_, mut stream) in begun {
                 stream.send_reset(Reason::CANCEL);
             }
         }
-        let end = Instant::now() + PATIENCE;
-        while secure.server.waiting() > 0 {
-            assert!(Instant::now() < end, "what was taken back still waits");
-            tokio::task::yield_now().await;
-        }
-        most
+        secure.wait("what was taken back is gone", || secure.server.waiting() == 0).await;
+        secure.server.release();
+        assert_eq!(embed(&send).await, 200);
     });
-    assert!(most <= STREAMS_MAX, "{most} requests waited at once");
-    assert_eq!(
-        secure.runtime.block_on(async {
-            secure.server.release();
-            embed(&send).await
-        }),
-        200
-    );
+    assert!(most.get() <= STREAMS_MAX, "{} requests waited at once", most.get());
 }
 
 #[test]
@@ -164,9 +142,7 @@ fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
         tokio::select! {
             _ = request => panic!("it is held"),
             () = async {
-                while secure.server.waiting() < 1 {
-                    tokio::task::yield_now().await;
-                }
+                secure.wait("the request waits", || secure.server.waiting() == 1).await;
             } => {}
         }
     });
@@ -178,10 +154,7 @@ fn an_http_2_client_that_leaves_takes_its_items_out_of_the_queue() {
 
 #[test]
 fn bodies_and_answers_larger_than_every_window_come_whole() {
-    let secure = Secure::with(HttpConfig {
-        max_items: MaxItems::new(8192).expect("in range"),
-        ..HttpConfig::default()
-    });
+    let secure = Secure::set(|set| set.http.max_items = number(8192));
     let mut send = secure.http_2();
     let items = r#""x","#.repeat(8000);
     let padding = " ".repeat(5_000_000);

@@ -1,58 +1,48 @@
 //! How `serve` ends: what is in flight is answered, within its time.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use settings::HttpConfig;
-use settings::limits::HttpThreads;
+use crate::support::{DENSE, PATIENCE, Server, Talk, number, post};
 
-use crate::support::{DENSE, Server};
+fn text() -> String {
+    post(DENSE, "", r#"{"input":"text"}"#)
+}
 
-const REQUEST: &str =
-    "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{\"input\":\"text\"}";
-
+/// All that comes until the connection ends or is cut.
 fn read_all(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
-    // A connection that is cut gives an error or nothing.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[test]
-fn what_is_in_flight_is_answered_before_serve_returns() {
+fn what_is_in_flight_is_answered_before_serve_returns_and_idle_connections_do_not_delay_it() {
     let mut server = Server::ready();
     server.hold();
-    let mut stream = server.connect();
-    stream.write_all(REQUEST.as_bytes()).expect("it is open");
+    let (stream, idle) = (server.open(text()), server.connect());
     server.wait_waiting(1);
+    let begin = Instant::now();
     server.begin_stop();
     // New connections are refused as soon as the listener is closed.
     while TcpStream::connect(server.address).is_ok() {
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     server.release();
     let answer = read_all(stream);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     server.join();
-}
-
-#[test]
-fn idle_connections_do_not_delay_the_end() {
-    let mut server = Server::ready();
-    let idle = server.connect();
-    server.post_bytes(DENSE, r#"{"input":"text"}"#).ok();
-    server.begin_stop();
-    server.join();
+    assert!(begin.elapsed() < PATIENCE / 2, "it waited for the whole drain");
     assert_eq!(read_all(idle), "");
 }
 
 #[test]
 fn without_drain_time_requests_in_flight_are_cut() {
-    let mut server = Server::without_patience();
+    let mut server = Server::set(|set| set.drain_timeout = Duration::ZERO);
     server.hold();
-    let mut stream = server.connect();
-    stream.write_all(REQUEST.as_bytes()).expect("it is open");
+    let stream = server.open(text());
     server.wait_waiting(1);
     server.begin_stop();
     server.join();
@@ -62,18 +52,12 @@ fn without_drain_time_requests_in_flight_are_cut() {
 
 #[test]
 fn several_threads_serve_one_port() {
-    let threads = HttpThreads::new(4).expect("in range");
-    let server = Server::with(HttpConfig { threads, ..HttpConfig::default() });
+    let server = Server::set(|set| set.http.threads = number(4));
     server.hold();
-    let mut streams: Vec<_> = (0..16).map(|_| server.connect()).collect();
-    for stream in &mut streams {
-        stream
-            .write_all(REQUEST.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes())
-            .expect("it is open");
-    }
+    let streams = [(); 16].map(|()| server.open(text()));
     server.wait_waiting(16);
     server.release();
-    for stream in streams {
-        assert!(read_all(stream).starts_with("HTTP/1.1 200"));
+    for mut stream in streams {
+        stream.answer().ok();
     }
 }

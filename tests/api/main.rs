@@ -23,6 +23,7 @@ mod nim;
 mod package;
 mod pipelined;
 mod requests;
+mod routes;
 mod slow;
 mod sparse;
 mod sparse_rules;

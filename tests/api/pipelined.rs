@@ -3,22 +3,19 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use fastrand::Rng;
-use serde_json::Value;
-use settings::HttpConfig;
-use settings::limits::{HeadTimeoutMs, MaxBodyBytes};
 use settings::secret::ApiKey;
 
-use crate::support::{DENSE, SPARSE, Server};
+use crate::support::{DENSE, PATIENCE, SPARSE, Server, Talk, number};
 use testing::{pick, run_for};
 
 const TEXT: &str = r#"{"input":"text"}"#;
 const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 
 fn post(headers: &str) -> String {
-    let length = TEXT.len();
-    format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n{TEXT}")
+    crate::support::post(DENSE, headers, TEXT)
 }
 
 /// One answer, without what differs between two answers to the same request.
@@ -43,43 +40,19 @@ impl Reply {
         assert!(self.status_line.contains(&format!(" {status} ")), "{self:?}");
         self
     }
-
-    /// The code of an error, its form checked.
-    #[track_caller]
-    fn code(&self) -> String {
-        let body: Value = serde_json::from_str(&self.body).expect("the body is JSON");
-        assert!(body["error"]["message"].is_string(), "{body}");
-        body["error"]["code"].as_str().expect("a code").to_owned()
-    }
 }
 
 /// Reads one answer; `None` when the server has closed the connection instead.
-fn read_reply(stream: &mut TcpStream, is_head: bool) -> Option<Reply> {
-    let mut bytes = Vec::new();
-    let mut byte = [0];
-    while !bytes.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => bytes.push(byte[0]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer comes"),
-            _ => {
-                assert!(bytes.is_empty(), "half a head: {}", String::from_utf8_lossy(&bytes));
-                return None;
-            }
-        }
-    }
-    let head = String::from_utf8(bytes).expect("a head is ASCII");
+fn read_reply(stream: &mut TcpStream, to_head: bool) -> Option<Reply> {
+    let (head, body) = stream.message(to_head)?;
+    let head = String::from_utf8(head).expect("a head is ASCII");
     let mut lines = head.trim_end().split("\r\n").map(str::to_owned);
     let status_line = lines.next().expect("a status line");
     assert!(status_line.starts_with("HTTP/1."), "{status_line}");
-    let mut headers: Vec<String> = lines.collect();
-    headers.sort_unstable();
-    let length = headers.iter().find_map(|header| header.strip_prefix("content-length: "));
-    let length = length.filter(|_| !is_head).map_or(0, |length| length.parse().expect("a number"));
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).expect("the body is whole");
     let changes = ["date: ", "x-request-id: ", "server-timing: "];
     let is_same = |header: &String| !changes.iter().any(|name| header.starts_with(name));
-    let headers = headers.into_iter().filter(is_same).collect();
+    let mut headers: Vec<String> = lines.filter(is_same).collect();
+    headers.sort_unstable();
     Some(Reply { status_line, headers, body: String::from_utf8(body).expect("UTF-8") })
 }
 
@@ -90,7 +63,6 @@ fn send_ahead(
     mut piece: impl FnMut() -> usize,
 ) -> Vec<Reply> {
     let mut stream = server.connect();
-    stream.set_nodelay(true).expect("it is a socket");
     let bytes = requests.concat().into_bytes();
     let mut left = bytes.as_slice();
     while !left.is_empty() {
@@ -123,7 +95,7 @@ fn send_in_turn(server: &Server, requests: &[String]) -> Vec<Reply> {
     let mut stream = server.connect();
     let mut replies = Vec::new();
     for request in requests {
-        stream.write_all(request.as_bytes()).expect("it is open");
+        stream.say(request);
         let mut reply = read_replies(&mut stream, std::slice::from_ref(request));
         replies.append(&mut reply);
         if replies.last().is_none_or(Reply::is_last) {
@@ -170,14 +142,13 @@ fn each_answer_has_the_version_of_its_own_request() {
 fn garbage_behind_a_request_does_not_take_its_answer_away() {
     let server = Server::ready();
     server.hold();
-    let mut stream = server.connect();
-    stream.write_all((post("") + "no http at all\r\n\r\n").as_bytes()).expect("it is open");
+    let mut stream = server.open(post("") + "no http at all\r\n\r\n");
     server.wait_waiting(1);
     server.release();
-    read_reply(&mut stream, false).expect("an answer").is(200);
-    let refused = read_reply(&mut stream, false).expect("an answer to the garbage");
-    assert_eq!(refused.is(400).code(), "malformed_head");
-    assert!(refused.is_last(), "{refused:?}");
+    stream.answer().ok();
+    let refused = stream.answer();
+    refused.refused("malformed_head", "");
+    assert_eq!(refused.header("connection"), Some("close"));
     assert_eq!(read_reply(&mut stream, false), None);
 }
 
@@ -197,14 +168,12 @@ fn heads_above_64_kib_and_of_too_many_headers_are_431_in_json() {
         let request = format!("GET /health HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
         // The server does not wait for the end of what it refuses.
         let _ = stream.write_all(request.as_bytes());
-        let reply = read_reply(&mut stream, false).expect("an answer");
-        assert_eq!(reply.is(431).code(), "head_too_large");
-        assert!(reply.is_last(), "{reply:?}");
+        let answer = stream.answer();
+        answer.refused("head_too_large", "");
+        assert_eq!(answer.header("connection"), Some("close"));
     }
     let large = LIVE.replace("host: x", &format!("host: x\r\na: {}", "b".repeat(60_000)));
-    let mut stream = server.connect();
-    stream.write_all(large.as_bytes()).expect("it is open");
-    read_reply(&mut stream, false).expect("an answer").is(200);
+    server.open(large).answer().ok();
 }
 
 #[test]
@@ -226,10 +195,9 @@ fn an_upgrade_that_is_asked_for_is_ignored() {
 
 #[test]
 fn a_refusal_that_the_head_alone_decides_comes_without_100_continue() {
-    let server = Server::with(HttpConfig {
-        api_keys: vec![ApiKey::new("key")],
-        max_body_bytes: MaxBodyBytes::new(1024).expect("in range"),
-        ..HttpConfig::default()
+    let server = Server::set(|set| {
+        set.http.api_keys = vec![ApiKey::new("key")];
+        set.http.max_body_bytes = number(1024);
     });
     let expect = "host: x\r\nexpect: 100-continue\r\n";
     for (path, headers, status) in [
@@ -240,9 +208,7 @@ fn a_refusal_that_the_head_alone_decides_comes_without_100_continue() {
         ("/nothing", "transfer-encoding: chunked\r\n", 404),
         ("/health", "content-length: 16\r\n", 405),
     ] {
-        let mut stream = server.connect();
-        let head = format!("POST {path} HTTP/1.1\r\n{expect}{headers}\r\n");
-        stream.write_all(head.as_bytes()).expect("it is open");
+        let mut stream = server.open(format!("POST {path} HTTP/1.1\r\n{expect}{headers}\r\n"));
         let reply = read_reply(&mut stream, false).expect("an answer");
         assert!(reply.is(status).is_last(), "no body will come: {reply:?}");
         assert_eq!(read_reply(&mut stream, false), None);
@@ -251,17 +217,15 @@ fn a_refusal_that_the_head_alone_decides_comes_without_100_continue() {
 
 #[test]
 fn empty_lines_before_a_request_begin_no_head() {
-    let head_timeout = HeadTimeoutMs::new(100).expect("in range");
-    let server = Server::with(HttpConfig { head_timeout, ..HttpConfig::default() });
-    let mut stream = server.connect();
-    stream.write_all(b"\r\n").expect("it is open");
+    let server = Server::set(|set| set.http.head_timeout = number(100));
+    let mut stream = server.open("\r\n");
     for _ in 0..2 {
-        stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
         let silent = stream.read(&mut [0; 1]).expect_err("nothing was asked");
         assert_eq!(silent.kind(), ErrorKind::WouldBlock);
-        stream.set_read_timeout(Some(crate::support::PATIENCE)).expect("it is a socket");
-        stream.write_all(format!("\r\n\r\n{LIVE}\r\n").as_bytes()).expect("it is open");
-        read_reply(&mut stream, false).expect("an answer").is(200);
+        stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        stream.say(format!("\r\n\r\n{LIVE}\r\n"));
+        stream.answer().ok();
     }
 }
 

@@ -4,196 +4,58 @@
 //! an id, the dropped ids leave, only weights above zero stay, then the least weight and the top k,
 //! ascending by id.
 
+use std::fmt::Debug;
+use std::str::FromStr;
+
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, piece};
 
-/// A rule, the ids and the weight at each position, the request's options, what is kept.
-type Case = (&'static str, &'static [u32], &'static [f32], Value, &'static [(u32, f64)]);
+/// A rule; the ids and the weight at each position; the request's options; what is kept.
+const CASES: &str = "
+one position | 0:0.9 5:0.5 2:0.9 | {} | 5:0.5
+ids ascend, whatever their order in the text | 0:0 300:0.1 20:0.2 7:0.3 2:0 | {} | 7:0.3 20:0.2 300:0.1
+the heaviest of three positions, the second | 0:0 7:0.25 7:0.75 7:0.5 2:0 | {} | 7:0.75
+equal repeats count once | 0:0 7:0.25 7:0.25 2:0 | {} | 7:0.25
+a repeat not above zero takes nothing away | 0:0 7:-1 7:0.5 8:0.5 8:0 2:0 | {} | 7:0.5 8:0.5
+the four dropped ids leave | 0:9 5:0.5 1:9 3:9 0:9 2:9 6:0.25 2:9 | {} | 5:0.5 6:0.25
+<mask> stays | 0:0 999:0.5 2:0 | {} | 999:0.5
+4 is no special id | 0:0 4:0.5 2:0 | {} | 4:0.5
+no token of its own | 0:0.5 2:0.5 | {} |
+all dropped | 0:0.5 1:0.5 3:0.5 3:0.5 2:0.5 | {} |
+only weights above zero stay | 0:0 5:0 6:-0 7:-0.5 8:0.5 2:0 | {} | 8:0.5
+nothing is above zero | 0:0.5 5:0 6:-0.5 2:0.5 | {} |
+the smallest and the largest float stay | 0:0 5:1e-45 6:3.4028235e38 2:0 | {} | 5:1e-45 6:3.4028235e38
+a least weight of zero keeps no zero | 0:0 5:0 6:1e-45 2:0 | {'sparse_min_weight': 0} | 6:1e-45
+negative zero as a least weight | 0:0 5:0 6:-0 7:0.5 2:0 | {'sparse_min_weight': -0.0} | 7:0.5
+the float below the least weight leaves | 0:0 5:0.099999994 2:0 | {'sparse_min_weight': 0.1} |
+the least weight itself stays | 0:0 6:0.1 7:0.10000001 2:0 | {'sparse_min_weight': 0.1} | 6:0.1 7:0.10000001
+it is compared with the heaviest | 0:0 5:0.25 5:0.5 6:0.25 6:0.375 2:0 | {'sparse_min_weight': 0.5} | 5:0.5
+a least weight above all keeps nothing | 0:0 5:0.5 2:0 | {'sparse_min_weight': 0.5000001} |
+what f32 cannot hold | 0:0 5:0.5 6:3.4028235e38 2:0 | {'sparse_min_weight': 1e300} | 6:3.4028235e38
+of equal weights the smaller id stays | TIES | {'sparse_top_k': 1} | 20:0.5
+both of the heaviest | TIES | {'sparse_top_k': 2} | 20:0.5 40:0.5
+a tie behind the heaviest | TIES | {'sparse_top_k': 3} | 10:0.25 20:0.5 40:0.5
+as many as there are | TIES | {'sparse_top_k': 4} | 10:0.25 20:0.5 30:0.25 40:0.5
+more than there are | TIES | {'sparse_top_k': 18446744073709551615} | 10:0.25 20:0.5 30:0.25 40:0.5
+an id counts once | 0:0 7:0.5 7:0.75 7:0.75 8:0.25 2:0 | {'sparse_top_k': 2} | 7:0.75 8:0.25
+dropped ids take no place | 0:0.9 3:0.9 8:0.25 1:0.9 9:0.5 2:0.9 | {'sparse_top_k': 1} | 9:0.5
+no place is filled with zeros | 0:0 7:0.5 8:0 2:0 | {'sparse_top_k': 2} | 7:0.5
+fewer than k | TIES | {'sparse_top_k': 3, 'sparse_min_weight': 0.5} | 20:0.5 40:0.5
+more than k | TIES | {'sparse_top_k': 3, 'sparse_min_weight': 0.25} | 10:0.25 20:0.5 40:0.5
+";
+const TIES: &str = "0:0 40:0.5 30:0.25 20:0.5 10:0.25 2:0";
 
 const FORMATS: [&str; 4] = ["indices", "dict", "tokens", "pgvector"];
 
-/// The next f32 above 0.1 and the next below it.
-const ABOVE_TENTH: f32 = 0.100_000_01;
-const BELOW_TENTH: f32 = 0.099_999_994;
-
-fn positions() -> Vec<Case> {
-    vec![
-        ("one position", &[0, 5, 2], &[0.9, 0.5, 0.9], json!({}), &[(5, 0.5)]),
-        (
-            "ids ascend, whatever their order in the text",
-            &[0, 300, 20, 7, 2],
-            &[0.0, 0.1, 0.2, 0.3, 0.0],
-            json!({}),
-            &[(7, 0.3), (20, 0.2), (300, 0.1)],
-        ),
-        (
-            "the heaviest of three positions, which is the second",
-            &[0, 7, 7, 7, 2],
-            &[0.0, 0.25, 0.75, 0.5, 0.0],
-            json!({}),
-            &[(7, 0.75)],
-        ),
-        (
-            "equal repeats count once",
-            &[0, 7, 7, 2],
-            &[0.0, 0.25, 0.25, 0.0],
-            json!({}),
-            &[(7, 0.25)],
-        ),
-        (
-            "a repeat that is not above zero takes nothing away",
-            &[0, 7, 7, 8, 8, 2],
-            &[0.0, -1.0, 0.5, 0.5, 0.0, 0.0],
-            json!({}),
-            &[(7, 0.5), (8, 0.5)],
-        ),
-        (
-            "the four dropped ids leave, in the middle of the text too",
-            &[0, 5, 1, 3, 0, 2, 6, 2],
-            &[9.0, 0.5, 9.0, 9.0, 9.0, 9.0, 0.25, 9.0],
-            json!({}),
-            &[(5, 0.5), (6, 0.25)],
-        ),
-        ("<mask> stays", &[0, MASK, 2], &[0.0, 0.5, 0.0], json!({}), &[(MASK, 0.5)]),
-        ("4 is no special id", &[0, 4, 2], &[0.0, 0.5, 0.0], json!({}), &[(4, 0.5)]),
-        ("no token of its own", &[0, 2], &[0.5, 0.5], json!({}), &[]),
-        ("all dropped", &[0, 1, 3, 3, 2], &[0.5; 5], json!({}), &[]),
-    ]
-}
-
-fn weights() -> Vec<Case> {
-    vec![
-        (
-            "zero, negative zero and negative weights leave",
-            &[0, 5, 6, 7, 8, 2],
-            &[0.0, 0.0, -0.0, -0.5, 0.5, 0.0],
-            json!({}),
-            &[(8, 0.5)],
-        ),
-        ("nothing is above zero", &[0, 5, 6, 2], &[0.5, 0.0, -0.5, 0.5], json!({}), &[]),
-        (
-            "the smallest and the largest float stay",
-            &[0, 5, 6, 2],
-            &[0.0, 1e-45, f32::MAX, 0.0],
-            json!({}),
-            &[(5, 1e-45), (6, 3.402_823_5e38)],
-        ),
-        (
-            "a least weight of zero keeps no zero",
-            &[0, 5, 6, 2],
-            &[0.0, 0.0, 1e-45, 0.0],
-            json!({"sparse_min_weight": 0}),
-            &[(6, 1e-45)],
-        ),
-        (
-            "negative zero is zero as a least weight",
-            &[0, 5, 6, 7, 2],
-            &[0.0, 0.0, -0.0, 0.5, 0.0],
-            json!({"sparse_min_weight": -0.0}),
-            &[(7, 0.5)],
-        ),
-        (
-            "the least weight itself stays, the next float below leaves",
-            &[0, 5, 6, 7, 2],
-            &[0.0, BELOW_TENTH, 0.1, ABOVE_TENTH, 0.0],
-            json!({"sparse_min_weight": 0.1}),
-            &[(6, 0.1), (7, 0.100_000_01)],
-        ),
-        (
-            "the least weight is compared with the heaviest position",
-            &[0, 5, 5, 6, 6, 2],
-            &[0.0, 0.25, 0.5, 0.25, 0.375, 0.0],
-            json!({"sparse_min_weight": 0.5}),
-            &[(5, 0.5)],
-        ),
-        (
-            "a least weight above all keeps nothing",
-            &[0, 5, 2],
-            &[0.0, 0.5, 0.0],
-            json!({"sparse_min_weight": 0.500_000_1}),
-            &[],
-        ),
-        (
-            "no finite weight reaches what f32 cannot hold, but for the largest",
-            &[0, 5, 6, 2],
-            &[0.0, 0.5, f32::MAX, 0.0],
-            json!({"sparse_min_weight": 1e300}),
-            &[(6, 3.402_823_5e38)],
-        ),
-    ]
-}
-
-fn heaviest() -> Vec<Case> {
-    const IDS: &[u32] = &[0, 40, 30, 20, 10, 2];
-    const TIES: &[f32] = &[0.0, 0.5, 0.25, 0.5, 0.25, 0.0];
-    vec![
-        (
-            "of equal weights the smaller id stays",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 1}),
-            &[(20, 0.5)],
-        ),
-        ("both of the heaviest", IDS, TIES, json!({"sparse_top_k": 2}), &[(20, 0.5), (40, 0.5)]),
-        (
-            "a tie behind the heaviest",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 3}),
-            &[(10, 0.25), (20, 0.5), (40, 0.5)],
-        ),
-        (
-            "as many as there are",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 4}),
-            &[(10, 0.25), (20, 0.5), (30, 0.25), (40, 0.5)],
-        ),
-        (
-            "more than there are",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 5}),
-            &[(10, 0.25), (20, 0.5), (30, 0.25), (40, 0.5)],
-        ),
-        (
-            "an id counts once however often it stands",
-            &[0, 7, 7, 7, 8, 2],
-            &[0.0, 0.5, 0.75, 0.75, 0.25, 0.0],
-            json!({"sparse_top_k": 2}),
-            &[(7, 0.75), (8, 0.25)],
-        ),
-        (
-            "dropped ids take no place among the k",
-            &[0, 3, 8, 1, 9, 2],
-            &[0.9, 0.9, 0.25, 0.9, 0.5, 0.9],
-            json!({"sparse_top_k": 1}),
-            &[(9, 0.5)],
-        ),
-        (
-            "no place is filled with zeros",
-            &[0, 7, 8, 2],
-            &[0.0, 0.5, 0.0, 0.0],
-            json!({"sparse_top_k": 2}),
-            &[(7, 0.5)],
-        ),
-        (
-            "fewer than k reach the least weight",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 3, "sparse_min_weight": 0.5}),
-            &[(20, 0.5), (40, 0.5)],
-        ),
-        (
-            "more than k reach the least weight",
-            IDS,
-            TIES,
-            json!({"sparse_top_k": 3, "sparse_min_weight": 0.25}),
-            &[(10, 0.25), (20, 0.5), (40, 0.5)],
-        ),
-    ]
+/// Ids and weights of a part of a case.
+fn pairs<W: FromStr<Err: Debug>>(part: &str) -> Vec<(u32, W)> {
+    let pair = |word: &str| {
+        let (id, weight) = word.split_once(':').expect("id:weight");
+        (id.parse().expect("an id"), weight.parse().expect("a weight"))
+    };
+    part.replace("TIES", TIES).split_whitespace().map(pair).collect()
 }
 
 fn expected(format: &str, kept: &[(u32, f64)]) -> Value {
@@ -234,16 +96,19 @@ fn ask(server: &Server, path: &str, ids: &[u32], options: &Value, format: &str) 
 #[test]
 fn every_case_worked_out_by_hand_is_answered_in_every_format() {
     let server = Server::ready();
-    for (rule, ids, weights, options, kept) in
-        [positions(), weights(), heaviest()].into_iter().flatten()
-    {
-        server.set_weights(weights);
-        for format in FORMATS {
-            let answer = ask(&server, SPARSE, ids, &options, format);
-            assert_eq!(answer, expected(format, kept), "{rule}, {format}");
+    for case in CASES.trim().lines() {
+        println!("{case}");
+        let parts: Vec<&str> = case.split('|').collect();
+        let (ids, weights): (Vec<u32>, Vec<f32>) = pairs::<f32>(parts[1]).into_iter().unzip();
+        let options = serde_json::from_str(&parts[2].replace('\'', "\"")).expect("JSON");
+        let kept = pairs::<f64>(parts[3]);
+        server.set_weights(&weights);
+        for (path, format) in
+            FORMATS.map(|format| (SPARSE, format)).into_iter().chain([(BOTH, "indices")])
+        {
+            let answer = ask(&server, path, &ids, &options, format);
+            assert_eq!(answer, expected(format, &kept), "{case}, {path}, {format}");
         }
-        let paired = ask(&server, BOTH, ids, &options, "indices");
-        assert_eq!(paired, expected("indices", kept), "{rule}, paired");
     }
 }
 
@@ -274,8 +139,7 @@ fn a_weight_that_is_not_finite_is_refused_wherever_it_is_wanted() {
             server.set_weights(&weights);
             let body = json!({"input": [[0, 5, 6, 2]], "sparse_top_k": 1});
             for path in [SPARSE, BOTH] {
-                let error = server.post(path, &body).error();
-                error.is(500, "server_error", "non_finite_output", Some("input"));
+                server.post(path, &body).refused("non_finite_output", "input");
             }
             server.post(DENSE, &body).ok();
         }

@@ -2,13 +2,12 @@
 //! request gets one whole answer, and everything that was accepted ends.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 
 use fastrand::Rng;
 
-use crate::support::{BOTH, DENSE, PATIENCE, SPARSE, Server};
+use crate::support::{BOTH, DENSE, PATIENCE, SPARSE, Server, Talk, post};
 use testing::{pick, run_for};
 
 const CLIENTS: usize = 4;
@@ -46,26 +45,16 @@ fn ask(rng: &mut Rng, address: SocketAddr) -> Option<u16> {
     let words = ["one", "two", "three four", "", "a text of several words"];
     let items: Vec<_> = (0..rng.usize(1..20)).map(|_| format!("{:?}", pick(rng, &words))).collect();
     let body = format!("{{\"input\":[{}]}}", items.join(","));
-    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
-    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let mut stream = TcpStream::connect(address).expect("the port is bound");
     stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
-    stream.write_all(request.as_bytes()).expect("the server reads");
+    stream.say(post(path, "connection: close\r\n", &body));
     if rng.u8(..8) == 0 {
         let _ = stream.shutdown(Shutdown::Both);
         return None;
     }
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the answer ends with the connection");
-    let mut headers = [httparse::EMPTY_HEADER; 32];
-    let mut response = httparse::Response::new(&mut headers);
-    let length = response.parse(&answer).expect("it is HTTP").unwrap();
-    let announced = response.headers.iter().find(|header| header.name == "content-length");
-    let announced = announced.expect("every answer has a length").value;
-    let announced: usize = std::str::from_utf8(announced).ok()?.parse().expect("it is a number");
-    assert_eq!(answer.len(), length + announced, "{}", String::from_utf8_lossy(&answer));
-    let body: serde_json::Value = serde_json::from_slice(&answer[length..]).expect("it is JSON");
-    let status = response.code.expect("it was parsed");
+    let answer = stream.answer();
+    assert_eq!(stream.rest(), "", "one whole answer");
+    let (status, body) = (answer.status, answer.json());
     match status {
         200 => assert_eq!(body["data"].as_array().map(Vec::len), Some(items.len()), "{body}"),
         _ => assert!(body["error"]["code"].is_string(), "{body}"),

@@ -2,6 +2,7 @@
 //!
 //! Only this file knows which service stands behind the server.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use scheduling::batch::cost::{CostModel, Fit};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{TokenIds, Vectors};
 use serde_json::Value;
+use settings::limits::{
+    Bounded, CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers,
+};
 use settings::limits::{CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers};
 use settings::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use tempfile::TempDir;
@@ -39,7 +43,8 @@ pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
 pub(crate) use answer::Answer;
-pub(crate) use values::{Refusal, decode, floats};
+pub(crate) use bare::{Talk, get, post};
+pub(crate) use values::{decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
 pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";
@@ -48,15 +53,14 @@ pub(crate) const LONG_TOKENS: usize = 22;
 
 /// Two, so that one can be lost.
 pub(crate) const WORKERS: u64 = 2;
-/// Room for the largest request of the tests.
-const QUEUE_CAPACITY: u64 = 65_536;
 
 pub(crate) const DENSE: &str = "/v1/embeddings";
 pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
 pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const METRICS: &str = "/metrics";
 
-/// No answer takes this long; a test that waits longer fails instead of hanging.
+/// No answer takes this long, however busy the machine is; a test that waits longer fails instead of
+/// hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the next request ends.
@@ -102,9 +106,8 @@ impl Model {
         let (folder, package) = package(has_sparse);
         let controls = Arc::new(Controls::default());
         let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
-        let workers = Workers::new(WORKERS).expect("in range");
+        let workers: Workers = number(WORKERS);
         let config = SchedulerConfig {
-            queue_capacity: QueueCapacity::new(QUEUE_CAPACITY).expect("in range"),
             cache_bytes,
             interactive_p99: InteractiveP99Ms::DEFAULT,
             ..SchedulerConfig::new(workers)
@@ -151,103 +154,79 @@ impl Model {
     }
 }
 
-/// What a server of these tests is told: token ids are those of its own model.
-fn service_options(config: &HttpConfig) -> ServiceOptions {
-    ServiceOptions {
-        model_aliases: Vec::new(),
-        token_input: TokenInput::Model,
-        max_item_bytes: config.max_item_bytes,
-        door: DoorConfig::default(),
-        metrics: config.metrics,
+/// What a server is told and given before it starts.
+pub(crate) struct Setup {
+    pub(crate) http: HttpConfig,
+    pub(crate) door: DoorConfig,
+    pub(crate) token_input: TokenInput,
+    /// No rows are kept without it.
+    pub(crate) cache_bytes: CacheBytes,
+    /// Whether the model gives lexical weights too.
+    pub(crate) has_sparse: bool,
+    /// What requests in flight have when the server stops.
+    pub(crate) drain_timeout: Duration,
+}
+
+impl Setup {
+    /// No time is short, since the machine may be busy, and token ids are those of the model.
+    fn new() -> Self {
+        let http = HttpConfig {
+            request_timeout: number(PATIENCE.as_secs() * 1000),
+            deep_health_timeout: number(PATIENCE.as_secs() * 1000),
+            ..HttpConfig::default()
+        };
+        Self {
+            http,
+            door: DoorConfig::default(),
+            token_input: TokenInput::Model,
+            cache_bytes: CacheBytes::DEFAULT,
+            has_sparse: true,
+            drain_timeout: PATIENCE,
+        }
     }
+}
+
+/// A setting's value, whatever its range.
+pub(crate) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
+    value: u64,
+) -> Bounded<MIN, MAX, DEFAULT> {
+    Bounded::new(value).expect("in range")
 }
 
 impl Server {
     /// A server that is ready.
     pub(crate) fn ready() -> Self {
-        Self::with(HttpConfig::default())
+        Self::set(|_| {})
     }
 
-    /// A server that is ready and runs with `config`.
-    pub(crate) fn with(config: HttpConfig) -> Self {
-        let server = Self::loading(config);
+    /// A server that is ready and was told what `change` says.
+    pub(crate) fn set(change: impl FnOnce(&mut Setup)) -> Self {
+        let server = Self::start(change);
         server.become_ready();
         server
     }
 
     /// A server whose model is being loaded.
-    pub(crate) fn loading(config: HttpConfig) -> Self {
-        Self::start(true, config, PATIENCE)
+    pub(crate) fn loading() -> Self {
+        Self::start(|_| {})
     }
 
-    /// A server whose model gives dense vectors only.
-    pub(crate) fn without_sparse() -> Self {
-        let server = Self::start(false, HttpConfig::default(), PATIENCE);
-        server.become_ready();
-        server
-    }
-
-    /// A server that is ready and gives requests in flight no time when it stops.
-    pub(crate) fn without_patience() -> Self {
-        let server = Self::start(true, HttpConfig::default(), Duration::ZERO);
-        server.become_ready();
-        server
-    }
-
-    /// A server that is ready and lets requests in by `door`.
-    pub(crate) fn with_door(door: DoorConfig) -> Self {
-        let config = HttpConfig::default();
-        let options = ServiceOptions { door, ..service_options(&config) };
-        let server = Self::start_with(true, config, options, PATIENCE);
-        server.become_ready();
-        server
-    }
-
-    /// A server that is ready and keeps rows.
-    pub(crate) fn with_cache() -> Self {
-        let config = HttpConfig::default();
-        let (clock, options) = (Arc::new(RealClock::new()), service_options(&config));
-        let model = Model::new(true, CacheBytes::nearest(1 << 20), &(clock.clone() as _));
-        let server = Self::start_model(model, clock, config, options, PATIENCE);
-        server.become_ready();
-        server
-    }
-
-    /// A server that is ready and treats token ids as `token_input` says.
-    pub(crate) fn with_token_input(token_input: TokenInput) -> Self {
-        let config = HttpConfig::default();
-        let options = ServiceOptions { token_input, ..service_options(&config) };
-        let server = Self::start_with(true, config, options, PATIENCE);
-        server.become_ready();
-        server
-    }
-
-    fn start(has_sparse: bool, config: HttpConfig, drain_timeout: Duration) -> Self {
-        let options = service_options(&config);
-        Self::start_with(has_sparse, config, options, drain_timeout)
-    }
-
-    fn start_with(
-        has_sparse: bool,
-        config: HttpConfig,
-        options: ServiceOptions,
-        drain_timeout: Duration,
-    ) -> Self {
+    fn start(change: impl FnOnce(&mut Setup)) -> Self {
+        let mut setup = Setup::new();
+        change(&mut setup);
+        let config = setup.http;
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let model = Model::new(has_sparse, CacheBytes::DEFAULT, &clock);
-        Self::start_model(model, clock, config, options, drain_timeout)
-    }
-
-    fn start_model(
-        model: Model,
-        clock: Arc<dyn Clock>,
-        config: HttpConfig,
-        options: ServiceOptions,
-        drain_timeout: Duration,
-    ) -> Self {
+        let model = Model::new(setup.has_sparse, setup.cache_bytes, &clock);
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
+        let options = ServiceOptions {
+            model_aliases: Vec::new(),
+            token_input: setup.token_input,
+            max_item_bytes: config.max_item_bytes,
+            door: setup.door,
+            metrics: config.metrics,
+        };
         let service = Arc::new(EmbeddingService::new(options, clock));
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&service);
@@ -255,7 +234,7 @@ impl Server {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            let serving = http::serve(entrance, served, config, drain_timeout, shutdown);
+            let serving = http::serve(entrance, served, config, setup.drain_timeout, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })
                 .expect("serve does not panic")
@@ -266,10 +245,7 @@ impl Server {
             model,
             stop: Some(stop),
             thread: Some(thread),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime"),
+            runtime: runtime(),
             client: reqwest::Client::builder().timeout(PATIENCE).build().expect("a client"),
         }
     }
@@ -342,7 +318,7 @@ impl Server {
         match trouble {
             Trouble::QueueFull => {
                 self.model.controls.hold();
-                self.model.plug(QUEUE_CAPACITY as usize);
+                self.model.plug(QueueCapacity::DEFAULT.as_usize());
             }
             Trouble::Engine => self.model.controls.fail_next(Fault::Fail),
             Trouble::NonFinite => self.model.controls.fail_next(Fault::NotFinite),
@@ -403,10 +379,11 @@ impl Server {
     }
 
     pub(crate) fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let (end, mut pause) = (Instant::now() + PATIENCE, Duration::from_millis(1));
         while !reached(self) {
             assert!(Instant::now() < end, "it never happened that {what}");
-            thread::yield_now();
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
 
@@ -421,6 +398,24 @@ impl Server {
     pub(crate) fn join(&mut self) {
         let thread = self.thread.take().expect("it is joined once");
         thread.join().expect("serve does not panic").expect("serve does not fail");
+    }
+
+    /// The series (name with labels) of /metrics and their values.
+    pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
+        let answer = self.get(METRICS);
+        assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")));
+        let text = answer.text();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let series = lines.map(|line| {
+            let (series, value) = line.rsplit_once(' ').expect("a series and its value");
+            (series.to_owned(), value.parse().expect("a number"))
+        });
+        series.collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        *self.metrics().get(series).expect("the series is there")
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -465,16 +460,16 @@ impl Server {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Answer {
+        // A failed test shows what it asked last: the case.
+        let shown = String::from_utf8_lossy(&body[..body.len().min(300)]);
+        println!("{method} {path} {headers:?} {shown}");
         let mut request = self.client.request(method, format!("http://{}{path}", self.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         self.runtime.block_on(async {
             let response = request.body(body).send().await.expect("there is an answer");
-            let status = response.status().as_u16();
-            let headers = response.headers().clone();
-            let body = response.bytes().await.expect("the answer is whole").to_vec();
-            Answer { status, headers, body }
+            Answer::read(response).await
         })
     }
 }
@@ -485,6 +480,11 @@ impl Drop for Server {
         self.model.scheduler.close();
         self.begin_stop();
     }
+}
+
+/// One that runs on the thread that blocks on it.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -1,14 +1,16 @@
 //! What clients of text-embeddings-inference (TEI) send and read.
 
-use reqwest::Method;
 use serde_json::{Value, json};
+use settings::limits::MaxItems;
 use settings::limits::{MaxItemBytes, MaxItems};
 use settings::secret::ApiKey;
+use settings::{Config, Dialect};
 use settings::{Dialect, HttpConfig};
 
+use crate::fields::each;
 use crate::support::{
     Answer, CUT, DENSE, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble, VOCAB,
-    floats,
+    floats, number,
 };
 
 const EMBED: &str = "/embed";
@@ -57,22 +59,13 @@ fn every_field_of_an_embed_request_is_obeyed() {
     let server = Server::ready();
     let ask = |key: &str, value: Value| json!({"inputs": ["two words"], key: value});
     let plain = server.post(EMBED, &json!({"inputs": ["two words"]})).ok();
-    for (key, value) in [
-        ("normalize", json!(true)),
-        ("normalize", json!(false)),
-        ("truncate", json!(true)),
-        ("truncation_direction", json!("Right")),
-        ("truncation_direction", json!("right")),
-        ("prompt_name", Value::Null),
-        ("dimensions", json!(HIDDEN)),
-        ("parameters", json!({"wait_for_model": true})),
-        ("truncate", json!("END")),
-        ("truncation", json!(true)),
-        ("output_dtype", json!("float")),
-        ("embedding_types", json!(["float"])),
-        ("encoding_format", json!("float")),
-        ("prompt", Value::Null),
-    ] {
+    let usual = json!({
+        "normalize": [true, false], "truncate": [true, "END"], "prompt_name": [null],
+        "truncation_direction": ["Right", "right"], "dimensions": [HIDDEN], "prompt": [null],
+        "parameters": [{"wait_for_model": true}], "truncation": [true], "output_dtype": ["float"],
+        "embedding_types": [["float"]], "encoding_format": ["float"],
+    });
+    for (key, value) in each(&usual) {
         assert_eq!(server.post(EMBED, &ask(key, value.clone())).ok(), plain, "{key} {value}");
     }
     for (name, input_type) in [("query", "query"), ("passage", "passage"), ("document", "passage")]
@@ -93,8 +86,8 @@ fn every_field_of_an_embed_request_is_obeyed() {
     });
     let expected = json!({"input": ["two words"], "input_type": "query", "dimensions": CUT});
     assert_eq!(server.post(EMBED, &same).ok(), dense(&server, &expected));
-    for (field, whole) in [("truncate", json!(false)), ("truncate", json!("NONE"))] {
-        let whole = json!({"inputs": LONG_TEXT, field: whole});
+    for whole in [json!(false), json!("NONE")] {
+        let whole = json!({"inputs": LONG_TEXT, "truncate": whole});
         is_refused(&server.post(EMBED, &whole), 400, "Validation", "truncate");
     }
 }
@@ -133,30 +126,25 @@ fn similarity_is_the_cosine_of_the_source_with_each_sentence() {
 
 #[test]
 fn a_wrong_comparison_is_refused_with_a_cure() {
-    let config =
-        HttpConfig { max_items: MaxItems::new(3).expect("in range"), ..Default::default() };
-    let server = Server::with(config);
+    let with_parameters = |parameters: &str| {
+        let inputs = r#"{"source_sentence": "a", "sentences": ["b"]}"#;
+        format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#)
+    };
+    let server = Server::set(|set| set.http.max_items = number(3));
     for (body, cure) in [
-        (json!({}), "inputs is missing; send"),
-        (json!({"inputs": "a"}), "source_sentence"),
-        (json!({"inputs": {"sentences": ["a"]}}), "source_sentence"),
-        (json!({"inputs": {"source_sentence": "a"}}), "sentences"),
-        (json!({"inputs": {"source_sentence": "a", "sentences": []}}), "empty list"),
-        (json!({"inputs": {"source_sentence": "a", "sentences": [1]}}), "sentences"),
-        (json!({"inputs": {"source_sentence": ["a", "b"], "sentences": ["c"]}}), "source_sentence"),
-        (json!({"inputs": {"source_sentence": "a", "sentences": ["b", "c", "d"]}}), "3 items"),
-        (
-            json!({"inputs": {"source_sentence": "a", "sentences": ["b"]},
-            "parameters": {"prompt_name": "x"}}),
-            "parameters",
-        ),
-        (
-            json!({"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": [null]}),
-            "parameters",
-        ),
-        (json!({"inputs": ["a", ["b"]]}), "inputs"),
+        ("{}", "inputs is missing; send"),
+        (r#"{"inputs": "a"}"#, "source_sentence"),
+        (r#"{"inputs": {"sentences": ["a"]}}"#, "source_sentence"),
+        (r#"{"inputs": {"source_sentence": "a"}}"#, "sentences"),
+        (r#"{"inputs": {"source_sentence": "a", "sentences": []}}"#, "empty list"),
+        (r#"{"inputs": {"source_sentence": "a", "sentences": [1]}}"#, "sentences"),
+        (r#"{"inputs": {"source_sentence": ["a", "b"], "sentences": ["c"]}}"#, "source_sentence"),
+        (r#"{"inputs": {"source_sentence": "a", "sentences": ["b", "c", "d"]}}"#, "3 items"),
+        (&with_parameters(r#"{"prompt_name": "x"}"#), "parameters"),
+        (&with_parameters("[null]"), "parameters"),
+        (r#"{"inputs": ["a", ["b"]]}"#, "inputs"),
     ] {
-        is_refused(&server.post("/similarity", &body), 400, "Validation", cure);
+        is_refused(&server.post_bytes("/similarity", body), 400, "Validation", cure);
     }
     // Some clients send it to the root.
     let pair = json!({"inputs": {"source_sentence": "a", "sentences": ["b"]}});
@@ -181,7 +169,7 @@ fn embed_sparse_lists_an_index_and_a_value_for_each_weight() {
 
 #[test]
 fn token_ids_are_those_of_the_model() {
-    let server = Server::with_token_input(settings::Config::default().token_input);
+    let server = Server::set(|set| set.token_input = Config::default().token_input);
     let answer = server.post(EMBED, &json!({"inputs": [[100, 101], [102]]})).ok();
     let ids = json!({"input": [[100, 101], [102]], "token_encoding": "model"});
     assert_eq!(answer, dense(&server, &ids));
@@ -191,10 +179,10 @@ fn token_ids_are_those_of_the_model() {
 
 #[test]
 fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
-    let item_bytes = MaxItemBytes::new(64).expect("in range");
-    let max_items = MaxItems::new(3).expect("in range");
-    let config = HttpConfig { max_items, max_item_bytes: item_bytes, ..HttpConfig::default() };
-    let server = Server::with(config);
+    let server = Server::set(|set| {
+        set.http.max_items = number(3);
+        set.http.max_item_bytes = number(64);
+    });
     let long = "x".repeat(65);
     let rows = [
         ("", "the body is empty"),
@@ -252,20 +240,19 @@ fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
     for (path, body, message) in rows {
         is_refused(&server.post(path, body), 424, "Backend", message);
     }
-    let dense_only = Server::without_sparse();
+    let dense_only = Server::set(|set| set.has_sparse = false);
     let answer = dense_only.post(EMBED_SPARSE, &json!({"inputs": "a"}));
     is_refused(&answer, 424, "Backend", "no lexical weights");
 }
 
 #[test]
 fn faults_of_the_server_have_teis_form_too() {
-    let server = Server::loading(HttpConfig::default());
+    let server = Server::loading();
     for path in [EMBED, "/", "/rerank"] {
         let answer = server.post(path, &json!({"inputs": "a"}));
         is_refused(&answer, 503, "Unhealthy", "being loaded");
         assert!(answer.header("retry-after").is_some());
     }
-    is_refused(&server.get("/info"), 503, "Unhealthy", "being loaded");
     is_refused(&server.get("/ping"), 503, "Unhealthy", "loading");
     server.become_ready();
     server.prepare(Trouble::Engine);
@@ -278,61 +265,30 @@ fn faults_of_the_server_have_teis_form_too() {
 }
 
 #[test]
-fn keys_and_methods_are_asked_for_as_elsewhere() {
-    let api_keys = vec![ApiKey::new("key")];
-    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
-    let body = json!({"inputs": "a"});
-    for path in [EMBED, "/", EMBED_SPARSE, "/rerank", "/predict", "/embed_all"] {
-        let answer = server.post(path, &body);
-        is_refused(&answer, 401, "Validation", "Authorization: Bearer");
-        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
-    }
-    is_refused(&server.get("/info"), 401, "Validation", "Authorization: Bearer");
-    server.get("/ping").ok();
-    let key = [("authorization", "Bearer key")];
-    server.post_with(EMBED, &key, body.to_string()).ok();
-    let wrong = server.send(Method::GET, EMBED, &key, Vec::new());
-    is_refused(&wrong, 405, "Validation", "use POST");
-    assert_eq!(wrong.header("allow"), Some("POST"));
-}
-
-#[test]
 fn info_tells_of_the_model_and_the_limits() {
     let info = Server::ready().get("/info").ok();
-    assert_eq!(info["model_id"], MODEL);
-    assert_eq!(info["model_type"], json!({"embedding": {"pooling": "mean"}}));
-    assert_eq!(info["max_input_length"], MAX_TOKENS);
-    assert_eq!(info["max_client_batch_size"], MaxItems::DEFAULT.get());
-    assert_eq!(info["auto_truncate"], true);
-    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
-}
-
-#[test]
-fn its_requests_are_counted_by_their_routes() {
-    let server = Server::ready();
-    server.post(EMBED, &json!({"inputs": ["a", "b"]})).ok();
-    let metrics = server.get("/metrics").body;
-    let metrics = String::from_utf8(metrics).expect("it is text");
-    let line = r#"duovec_requests_total{route="/embed",status="200"} 1"#;
-    assert!(metrics.contains(line), "{metrics}");
+    let expected = json!({
+        "model_id": MODEL, "model_type": {"embedding": {"pooling": "mean"}},
+        "max_input_length": MAX_TOKENS, "max_client_batch_size": MaxItems::DEFAULT.get(),
+        "auto_truncate": true, "version": env!("CARGO_PKG_VERSION"),
+    });
+    for (field, value) in expected.as_object().expect("an object") {
+        assert_eq!(info[field], *value, "{field}");
+    }
 }
 
 #[test]
 fn turned_off_its_routes_are_unknown() {
-    let dialects = vec![Dialect::OpenAi, Dialect::Nim];
-    let server = Server::with(HttpConfig { dialects, ..HttpConfig::default() });
+    let server = Server::set(|set| set.http.dialects = vec![Dialect::OpenAi, Dialect::Nim]);
     for path in [EMBED, EMBED_SPARSE, "/rerank", "/predict", "/embed_all"] {
-        let error = server.post(path, &json!({"inputs": "a"})).error();
-        error.is(404, "not_found_error", "not_found", None);
+        server.post(path, &json!({"inputs": "a"})).refused("not_found", "");
     }
-    let root = server.post("/", &json!({"inputs": "a"})).error();
+    let root = server.post("/", &json!({"inputs": "a"}));
     assert!(matches!(root.status, 404 | 405), "{root:?}");
-    let alone = HttpConfig { dialects: vec![Dialect::Tei], ..HttpConfig::default() };
-    let server = Server::with(alone);
+    let server = Server::set(|set| set.http.dialects = vec![Dialect::Tei]);
     server.post(EMBED, &json!({"inputs": "a"})).ok();
     for path in [DENSE, SPARSE] {
-        let error = server.post(path, &json!({"input": "a"})).error();
-        error.is(404, "not_found_error", "not_found", None);
+        server.post(path, &json!({"input": "a"})).refused("not_found", "");
     }
 }
 
@@ -388,12 +344,4 @@ fn tokens_and_ids_of_a_wrong_form_are_refused_with_a_cure() {
     ] {
         is_refused(&server.post(path, &body), 400, "Validation", cure);
     }
-}
-
-#[test]
-fn tokens_are_told_while_every_worker_is_busy() {
-    let server = Server::ready();
-    server.prepare(Trouble::QueueFull);
-    server.post("/tokenize", &json!({"inputs": "one"})).ok();
-    server.post("/decode", &json!({"ids": [100]})).ok();
 }

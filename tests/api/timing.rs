@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Answer, BOTH, DENSE, LONG_TEXT, MAX_TOKENS, SPARSE, Server};
+use crate::support::{Answer, BOTH, DENSE, LONG_TEXT, MAX_TOKENS, SPARSE, Server, Talk, post};
 
 const STAGES: [&str; 6] = ["parse", "tokenize", "queue", "compute", "select", "serialize"];
 
@@ -40,23 +40,11 @@ fn waiting_is_in_the_queue_and_nowhere_else() {
     let wait = Duration::from_millis(500);
     let server = Server::ready();
     server.hold();
-    let answer = thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            let url = format!("http://{}{DENSE}", server.address);
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async {
-                let body = r#"{"input":"text"}"#;
-                let request = reqwest::Client::new().post(url).body(body).send();
-                let response = request.await.expect("there is an answer");
-                let (status, headers) = (response.status().as_u16(), response.headers().clone());
-                Answer { status, headers, body: Vec::new() }
-            })
-        });
-        server.wait_waiting(1);
-        thread::sleep(wait);
-        server.release();
-        client.join().expect("the client does not panic")
-    });
+    let mut stream = server.open(post(DENSE, "", r#"{"input":"text"}"#));
+    server.wait_waiting(1);
+    thread::sleep(wait);
+    server.release();
+    let answer = stream.answer();
     assert_eq!(answer.status, 200);
     let timing = timing(&answer);
     let queue = timing[2];

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use h2::client::SendRequest;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reqwest::Method;
+use settings::TlsFiles;
 use settings::{HttpConfig, TlsFiles};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,11 +24,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-use crate::support::{DENSE, PATIENCE, Server};
+use crate::support::{DENSE, PATIENCE, Server, Setup, post, runtime};
 
 const TEXT: &[u8] = br#"{"input":"text"}"#;
-const REQUEST: &[u8] =
-    b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{\"input\":\"text\"}";
 
 /// A server with a certificate of its own.
 pub(crate) struct Secure {
@@ -57,17 +55,35 @@ fn replace(path: &Path, text: &str) {
 
 impl Secure {
     pub(crate) fn new() -> Self {
-        Self::with(HttpConfig::default())
+        Self::set(|_| {})
     }
 
-    pub(crate) fn with(config: HttpConfig) -> Self {
+    pub(crate) fn set(change: impl FnOnce(&mut Setup)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name| folder.path().join(name);
         let files = TlsFiles { cert: path("cert.pem"), key: path("key.pem") };
         let cert = write_pair(&files);
-        let server = Server::with(HttpConfig { tls: Some(files.clone()), ..config });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Self { server, files, cert, runtime: runtime.expect("a runtime"), _folder: folder }
+        let server = Server::set(|set| {
+            set.http.tls = Some(files.clone());
+            change(set);
+        });
+        Self { server, files, cert, runtime: runtime(), _folder: folder }
+    }
+
+    /// Waits for something while the connections of the runtime go on.
+    pub(crate) async fn wait(&self, what: &str, reached: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !reached() {
+            assert!(Instant::now() < end, "it never happened that {what}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until a client that trusts `cert` alone can connect.
+    fn wait_for_certificate(&self, cert: &CertificateDer<'static>) {
+        self.server.wait_until("the new certificate is used", |_| {
+            self.connect(cert, Offer::default()).is_ok()
+        });
     }
 
     /// A connection of a client that trusts `cert` alone.
@@ -146,7 +162,8 @@ pub(crate) async fn embed_within(send: &SendRequest<bytes::Bytes>, timeout_ms: &
 
 /// An answer over HTTP/1.1.
 async fn exchange(stream: &mut Connection) -> String {
-    stream.write_all(REQUEST).await.expect("it is open");
+    let request = post(DENSE, "", r#"{"input":"text"}"#);
+    stream.write_all(request.as_bytes()).await.expect("it is open");
     let mut answer = vec![0; 4096];
     let length = stream.read(&mut answer).await.expect("an answer");
     String::from_utf8_lossy(&answer[..length]).into_owned()
@@ -191,11 +208,7 @@ fn a_new_certificate_is_taken_without_cutting_connections() {
     let send = secure.http_2();
     assert_eq!(secure.runtime.block_on(embed(&send)), 200);
     let cert = write_pair(&secure.files);
-    let end = Instant::now() + PATIENCE;
-    while secure.connect(&cert, Offer::default()).is_err() {
-        assert!(Instant::now() < end, "the new certificate never came");
-        thread::sleep(Duration::from_millis(20));
-    }
+    secure.wait_for_certificate(&cert);
     assert!(secure.connect(&secure.cert, Offer::default()).is_err(), "the old one is gone");
     assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
 }
@@ -206,17 +219,11 @@ fn a_key_file_that_hangs_does_not_stop_a_new_certificate() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("keys");
     fs::write(&path, "key\n").expect("it is written");
-    let secure =
-        Secure::with(HttpConfig { api_key_file: Some(path.clone()), ..HttpConfig::default() });
+    let secure = Secure::set(|set| set.http.api_key_file = Some(path.clone()));
     fs::remove_file(&path).expect("it was there");
     let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo is there");
     assert!(made.success());
     // Returns once the server has opened the other end; dropped before the server, so that it ends.
     let _pipe = fs::File::options().write(true).open(&path).expect("it is read");
-    let new = write_pair(&secure.files);
-    let end = Instant::now() + PATIENCE;
-    while secure.connect(&new, Offer::default()).is_err() {
-        assert!(Instant::now() < end, "the new certificate never came");
-        thread::sleep(Duration::from_millis(20));
-    }
+    secure.wait_for_certificate(&write_pair(&secure.files));
 }

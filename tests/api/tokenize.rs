@@ -1,15 +1,12 @@
 //! POST /v1/tokenize: ids, pieces and offsets of the text as sent.
 
-use std::io::Write;
-
-use reqwest::Method;
 use serde_json::{Value, json};
 use settings::limits::MaxInflightBytes;
 use settings::secret::ApiKey;
 use settings::{DoorConfig, HttpConfig};
 use tiktoken_rs::cl100k_base_singleton;
 
-use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, Trouble};
+use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, Trouble, number, post};
 
 const TOKENIZE: &str = "/v1/tokenize";
 
@@ -40,33 +37,54 @@ fn tokens_have_ids_pieces_and_offsets_in_code_points() {
     assert_eq!(answer, expected);
 }
 
+/// Those of a prompt that the request names have no place in the text, and those of ids none at all:
+/// the client does not have the text that ids of another vocabulary stand for.
 #[test]
-fn tokens_of_a_prompt_have_no_offsets() {
-    let tokens = ask(&Server::ready(), &json!({"input": "one", "input_type": "query"}));
-    assert_eq!(tokens[0]["pieces"], json!(["<s>", "query:", "one", "</s>"]));
-    assert_eq!(tokens[0]["offsets"], json!([null, null, [0, 3], null]));
-}
-
-#[test]
-fn a_prompt_in_the_text_itself_is_the_only_one() {
+fn tokens_have_pieces_and_those_of_the_text_have_their_places_in_it() {
     let server = Server::ready();
-    for input_type in [json!(null), json!("query"), json!("passage")] {
-        let body = json!({"input": "passage: one", "input_type": input_type});
-        let tokens = ask(&server, &body);
-        assert_eq!(tokens[0]["pieces"], json!(["<s>", "passage:", "one", "</s>"]));
-        // Places are those of the text as sent.
-        assert_eq!(tokens[0]["offsets"], json!([null, null, [9, 12], null]));
+    let ids = cl100k_base_singleton().encode_ordinary("one two");
+    let cases = json!([
+        [{"input": "one", "input_type": "query"}, "<s> query: one </s>", [null, null, [0, 3], null]],
+        [{"input": "passage: one"}, "<s> passage: one </s>", [null, null, [9, 12], null]],
+        [
+            {"input": "passage: one", "input_type": "query"},
+            "<s> passage: one </s>", [null, null, [9, 12], null],
+        ],
+        [
+            {"input": "passage: one", "input_type": "passage"},
+            "<s> passage: one </s>", [null, null, [9, 12], null],
+        ],
+        [{"input": [100, 101]}, "<s> one two </s>", [null, null, null, null]],
+        [{"input": [[]]}, "<s> </s>", [null, null]],
+        [
+            {"input": ids, "token_encoding": "cl100k_base"},
+            "<s> one two </s>", [null, null, null, null],
+        ],
+    ]);
+    for case in cases.as_array().expect("a list") {
+        let tokens = ask(&server, &case[0]);
+        let pieces: Vec<&str> = case[1].as_str().expect("a text").split(' ').collect();
+        assert_eq!((&tokens[0]["pieces"], &tokens[0]["offsets"]), (&json!(pieces), &case[2]));
     }
 }
 
 #[test]
 fn no_token_is_cut() {
     let server = Server::ready();
-    let words = vec!["one"; 3 * MAX_TOKENS];
-    for truncate in [true, false] {
-        let tokens = ask(&server, &json!({"input": words.join(" "), "truncate": truncate}));
-        assert_eq!(tokens[0]["ids"].as_array().map(Vec::len), Some(words.len() + 2));
-        assert_eq!(tokens[0]["offsets"][words.len()], json!([188, 191]));
+    let words = 3 * MAX_TOKENS;
+    let (text, ids) = (json!(vec!["one"; words].join(" ")), json!(vec![100; words]));
+    for (input, truncate, last) in [
+        (&text, true, json!([188, 191])),
+        (&text, false, json!([188, 191])),
+        // The text of ids is not known.
+        (&ids, true, Value::Null),
+    ] {
+        let tokens = ask(&server, &json!({"input": input, "truncate": truncate}));
+        let found = tokens[0]["ids"].as_array().expect("a list");
+        assert_eq!(found.len(), words + 2);
+        assert_eq!((&found[0], &found[words + 1]), (&json!(0), &json!(2)));
+        assert_eq!(tokens[0]["offsets"].as_array().map(Vec::len), Some(words + 2));
+        assert_eq!(tokens[0]["offsets"][words], last);
     }
 }
 
@@ -81,82 +99,36 @@ fn tokens_are_those_that_are_run() {
 }
 
 #[test]
-fn token_ids_have_pieces_and_no_offsets() {
-    let server = Server::ready();
-    let tokens = ask(&server, &json!({"input": [[100, 101], []]}));
-    assert_eq!(tokens[0]["pieces"], json!(["<s>", "one", "two", "</s>"]));
-    assert_eq!(tokens[0]["offsets"], json!([null, null, null, null]));
-    assert_eq!(tokens[1]["ids"], json!([0, 2]));
-    // The client does not have the text that these stand for.
-    let ids = cl100k_base_singleton().encode_ordinary("one two");
-    let tokens = ask(&server, &json!({"input": ids, "token_encoding": "cl100k_base"}));
-    assert_eq!(tokens[0]["ids"], json!([0, 100, 101, 2]));
-    assert_eq!(tokens[0]["offsets"], json!([null, null, null, null]));
-}
-
-#[test]
-fn no_token_id_of_a_list_is_cut() {
-    let ids = vec![100; 3 * MAX_TOKENS];
-    let tokens = ask(&Server::ready(), &json!({"input": ids}));
-    let found = tokens[0]["ids"].as_array().expect("a list");
-    assert_eq!(found.len(), ids.len() + 2);
-    assert_eq!((&found[0], &found[ids.len() + 1]), (&json!(0), &json!(2)));
-    assert_eq!(tokens[0]["offsets"].as_array().map(Vec::len), Some(ids.len() + 2));
-}
-
-#[test]
 fn tokenizing_waits_for_no_worker() {
     let server = Server::ready();
     server.prepare(Trouble::QueueFull);
     assert_eq!(server.post(DENSE, &json!({"input": "one"})).status, 429);
     assert_eq!(ask(&server, &json!({"input": "one"}))[0]["ids"], json!([0, 100, 2]));
-    server.recover();
+    server.post("/tokenize", &json!({"inputs": "one"})).ok();
+    server.post("/decode", &json!({"ids": [100]})).ok();
 }
 
 #[test]
 fn bad_requests_to_tokenize_are_refused() {
     let server = Server::ready();
-    let invalid = "invalid_request_error";
     for (body, code, param) in [
-        (json!({}), "invalid_input", Some("input")),
-        (json!({"input": []}), "invalid_input", Some("input")),
-        (json!({"input": [1, "one"]}), "invalid_input", Some("input")),
-        (json!({"input": [1_000_000]}), "token_id_out_of_range", Some("input")),
-        (json!({"input": "one", "input_type": "x"}), "invalid_value", Some("input_type")),
-        (json!([]), "invalid_json", None),
+        (json!({}), "invalid_input", "input"),
+        (json!({"input": []}), "invalid_input", "input"),
+        (json!({"input": [1, "one"]}), "invalid_input", "input"),
+        (json!({"input": [1_000_000]}), "token_id_out_of_range", "input"),
+        (json!({"input": "one", "input_type": "x"}), "invalid_value", "input_type"),
+        (json!([]), "invalid_json", ""),
     ] {
-        server.post(TOKENIZE, &body).error().is(400, invalid, code, param);
+        server.post(TOKENIZE, &body).refused(code, param);
     }
-    let error = server.post(TOKENIZE, &json!({"input": "one", "model": "other"})).error();
-    error.is(404, "not_found_error", "model_not_found", Some("model"));
-    let error = server.get(TOKENIZE);
-    assert_eq!(error.header("allow"), Some("POST"));
-    error.error().is(405, "not_found_error", "method_not_allowed", None);
-}
-
-#[test]
-fn tokenizing_needs_a_key_and_a_model() {
-    let api_keys = vec![ApiKey::new("key".to_owned())];
-    let server = Server::with(HttpConfig { api_keys, ..HttpConfig::default() });
-    let body = json!({"input": "one"}).to_string();
-    let send = |headers: &[(&str, &str)]| {
-        server.send(Method::POST, TOKENIZE, headers, body.clone().into_bytes())
-    };
-    send(&[]).error().is(401, "authentication_error", "invalid_api_key", None);
-    send(&[("authorization", "Bearer key")]).ok();
-    let loading = Server::loading(HttpConfig::default());
-    loading.post(TOKENIZE, &json!({"input": "one"})).error().is(
-        503,
-        "server_error",
-        "loading",
-        None,
-    );
+    server
+        .post(TOKENIZE, &json!({"input": "one", "model": "other"}))
+        .refused("model_not_found", "model");
 }
 
 #[test]
 fn tokens_count_among_the_bytes_in_flight() {
-    let max_inflight_bytes = MaxInflightBytes::new(1 << 20).expect("in range");
-    let server = Server::with_door(DoorConfig { max_inflight_bytes, ..DoorConfig::default() });
+    let server = Server::set(|set| set.door.max_inflight_bytes = number(1 << 20));
     let fits = json!({"input": vec!["a ".repeat(1000); 2]});
     assert_eq!(ask(&server, &fits).as_array().map(Vec::len), Some(2));
     // Far fewer bytes of text than there is room for, and more tokens. No retry would help.
@@ -170,13 +142,11 @@ fn tokens_count_among_the_bytes_in_flight() {
     }
     server.post(TOKENIZE, &fits).ok();
     // One that fits an idle server waits for others.
-    let mut other = server.connect();
-    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: 800000\r\n\r\n");
-    other.write_all(head.as_bytes()).expect("it is open");
-    other.write_all(&[b' '; 400_000]).expect("half of it");
+    let whole = post(DENSE, "", &" ".repeat(800_000));
+    let _other = server.open(&whole[..whole.len() - 400_000]);
     server.wait_until("the other is let in", |server| {
-        String::from_utf8_lossy(&server.get("/metrics").body).contains("inflight_bytes 800000")
+        server.metric("duovec_inflight_bytes") == 800_000.0
     });
-    let error = server.post(TOKENIZE, &json!({"input": vec!["a ".repeat(1000); 6]})).error();
-    error.is(429, "overloaded_error", "inflight_bytes_exceeded", None);
+    let large = json!({"input": vec!["a ".repeat(1000); 6]});
+    server.post(TOKENIZE, &large).refused("inflight_bytes_exceeded", "");
 }

@@ -1,23 +1,59 @@
-//! What every answer has in common.
+//! What every answer has in common, and the rules of errors.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use reqwest::header::HeaderMap;
 use serde_json::Value;
-
-use super::Refusal;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Status and type of each error by its code, as the table of the document tells them.
+static ERRORS: LazyLock<BTreeMap<&str, (&str, &str)>> = LazyLock::new(|| {
+    let lines = include_str!("../../../docs/api.md").lines();
+    let rows = lines.skip_while(|line| !line.starts_with("| code |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cells = |row: &'static str| -> Vec<&str> {
+        row.split('|').map(|cell| cell.trim().trim_matches('`')).collect()
+    };
+    rows.map(cells).map(|cells| (cells[1], (cells[2], cells[3]))).collect()
+});
 
 /// An answer as a client sees it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
+/// What the message of an error says.
+#[derive(Debug)]
+pub(crate) struct Said(pub(crate) String);
+
+impl Said {
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) -> &Self {
+        assert!(self.0.contains(words), "'{words}' is not in: {}", self.0);
+        self
+    }
+}
+
 impl Answer {
+    pub(crate) async fn read(response: reqwest::Response) -> Self {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let body = response.bytes().await.expect("the answer is whole").to_vec();
+        Self { status, headers, body }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("our headers are ASCII"))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("it is UTF-8")
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -49,22 +85,20 @@ impl Answer {
         self.json()
     }
 
-    /// An error as `(status, type, code, param)`, its form checked.
+    /// Checks that this is an error of this code in OpenAI's form, with the status and the type that
+    /// the document tells, about this field or header (about none: ""). Gives its message.
     #[track_caller]
-    pub(crate) fn error(&self) -> Refusal {
+    pub(crate) fn refused(&self, code: &str, param: &str) -> Said {
         let body = self.json();
         let error = body["error"].as_object().expect("an error object");
         assert_eq!(body.as_object().map(|body| body.len()), Some(1), "{body}");
         let mut keys: Vec<_> = error.keys().map(String::as_str).collect();
         keys.sort_unstable();
         assert_eq!(keys, ["code", "message", "param", "type"]);
-        let text = |key: &str| error[key].as_str().map(str::to_owned);
-        Refusal {
-            status: self.status,
-            kind: text("type").expect("a type"),
-            code: text("code").expect("a code"),
-            param: text("param"),
-            message: text("message").expect("a message"),
-        }
+        let (status, kind) = ERRORS.get(code).expect("the document has this code");
+        let param = if param.is_empty() { Value::Null } else { param.into() };
+        assert_eq!((&error["code"], &error["param"]), (&code.into(), &param), "{body}");
+        assert_eq!((self.status.to_string().as_str(), &error["type"]), (*status, &(*kind).into()));
+        Said(error["message"].as_str().expect("a message").to_owned())
     }
 }

@@ -3,7 +3,17 @@
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use super::{PATIENCE, Server};
+use super::{Answer, PATIENCE, Server};
+
+/// A request with a body; `headers` are lines with their ends.
+pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+}
+
+pub(crate) fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n")
+}
 
 impl Server {
     /// A bare connection.
@@ -11,6 +21,14 @@ impl Server {
         let stream = TcpStream::connect(self.address).expect("the port is bound");
         stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("it is a socket");
+        stream.set_nodelay(true).expect("it is a socket");
+        stream
+    }
+
+    /// A connection on which these bytes were sent.
+    pub(crate) fn open(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = self.connect();
+        stream.say(bytes);
         stream
     }
 
@@ -19,11 +37,75 @@ impl Server {
         let mut stream = self.connect();
         // The server may answer and close before it has read everything.
         let _ = stream.write_all(bytes);
-        let mut answer = Vec::new();
-        let ended = stream.read_to_end(&mut answer);
-        // A reset ends a connection as well as an orderly close; only silence does not.
-        let silent = |error: &Error| matches!(error.kind(), ErrorKind::WouldBlock);
-        assert!(!ended.as_ref().is_err_and(silent), "the server does not close the connection");
-        String::from_utf8_lossy(&answer).into_owned()
+        stream.rest()
     }
+}
+
+/// What both sides say on a connection.
+pub(crate) trait Talk: Read + Write {
+    /// Sends all of it.
+    #[track_caller]
+    fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        self.write_all(bytes.as_ref()).expect("it is open");
+    }
+
+    /// The next answer.
+    #[track_caller]
+    fn answer(&mut self) -> Answer {
+        let (head, body) = self.message(false).expect("the connection is open");
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut parsed = httparse::Response::new(&mut headers);
+        assert!(parsed.parse(&head).expect("it is HTTP").is_complete());
+        let pair = |header: &httparse::Header<'_>| {
+            let value = header.value.try_into().expect("a value");
+            (header.name.parse().expect("a name"), value)
+        };
+        let headers = parsed.headers.iter().map(pair).collect();
+        let answer = Answer { status: parsed.code.expect("it is there"), headers, body };
+        if answer.status >= 200 {
+            answer.check_common(false);
+        }
+        answer
+    }
+
+    /// Head and body of the next answer, that to HEAD without one; `None` when the server has closed
+    /// the connection instead.
+    #[track_caller]
+    fn message(&mut self, to_head: bool) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            match self.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                Err(error) if is_silence(&error) => panic!("no answer comes"),
+                _ => {
+                    assert!(head.is_empty(), "half a head: {}", String::from_utf8_lossy(&head));
+                    return None;
+                }
+            }
+        }
+        let text = String::from_utf8_lossy(&head);
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.filter(|_| !to_head).map_or(0, |length| length.parse().expect("int"));
+        let mut body = vec![0; length];
+        self.read_exact(&mut body).expect("the body is whole");
+        Some((head, body))
+    }
+
+    /// All that the server says until it closes the connection.
+    #[track_caller]
+    fn rest(&mut self) -> String {
+        let mut words = Vec::new();
+        let ended = self.read_to_end(&mut words);
+        // A reset ends a connection as well as an orderly close; only silence does not.
+        let silent = ended.as_ref().is_err_and(is_silence);
+        let words = String::from_utf8_lossy(&words).into_owned();
+        assert!(!silent, "the server does not close the connection, and said: {words}");
+        words
+    }
+}
+
+impl<S: Read + Write> Talk for S {}
+
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -27,6 +27,15 @@ const OTHER_CODES: [&str; 6] = [
     "unfit_model",
 ];
 
+/// Path, method and description of every operation.
+pub(crate) fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+    let paths = DESCRIPTION["paths"].as_object().expect("an object").iter();
+    paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().expect("an object").iter();
+        methods.map(move |(method, operation)| (&**path, &**method, operation))
+    })
+}
+
 /// The described operation of a route.
 fn operation<'a>(method: &str, path: &str) -> Option<&'a Value> {
     let path = path.split('?').next().unwrap_or_default();

@@ -2,24 +2,6 @@
 
 use serde_json::Value;
 
-/// The parts of an error body.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) kind: String,
-    pub(crate) code: String,
-    pub(crate) param: Option<String>,
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    #[track_caller]
-    pub(crate) fn is(&self, status: u16, kind: &str, code: &str, param: Option<&str>) {
-        let found = (self.status, self.kind.as_str(), self.code.as_str(), self.param.as_deref());
-        assert_eq!(found, (status, kind, code, param), "{}", self.message);
-    }
-}
-
 /// The floats of a JSON list, read as f32.
 pub(crate) fn floats(value: &Value) -> Vec<f32> {
     let list = value.as_array().expect("a list");
