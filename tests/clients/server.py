@@ -22,6 +22,8 @@ TINY = str(ROOT / "tests/fixtures/tiny")
 FAKE = ["--package", TINY, "--engine", "fake"]
 """Arguments of a server whose vectors depend on nothing but the texts."""
 START_TIMEOUT_S = 180
+END_TIMEOUT_S = 600
+"""Of programs that end by themselves: the machine may be busy."""
 
 
 class Server:
@@ -67,12 +69,17 @@ class Server:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024 / 1e6
 
+    def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
+        """The items of an answer."""
+        answer = httpx.post(self.url + path, json=body, timeout=60).raise_for_status()
+        return answer.json()["data"]
+
     def stop(self) -> int:
         """End the server with SIGTERM; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout=60)
+            return self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -101,6 +108,22 @@ def end_process(process: subprocess.Popen[Any], timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def ran(
+    *command: str | Path, code: int | None = 0, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """A program at its end with what it printed; its exit code must be `code`, unless None is."""
+    done = subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        check=False,
+        **{"timeout": END_TIMEOUT_S, **more},
+    )
+    told = f"{command[0]} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert code in (None, done.returncode), told
+    return done
 
 
 @contextlib.contextmanager

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import schemathesis
 
-from server import Server, default_package, running
+from server import Server, default_package, ran, running
 
 HERE = Path(__file__).resolve().parent
 # Requests for each route and phase; about half a minute on two cores.
 EXAMPLES = 150
-TIMEOUT_S = 600
 
 ROUTES = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"]
 INPUTS = ["The cat sleeps on the sofa.", ["", "Die Katze schläft."], [0, 5, 2], [[], [7, 8]]]
@@ -92,16 +90,9 @@ def test_generated_requests_are_answered_as_described(tmp_path: Path) -> None:
         command += ["--config-file", str(HERE / "schemathesis.toml"), "--no-color"]
         command += ["run", server.url + "/openapi.json", "--checks", "all"]
         command += ["--max-examples", str(EXAMPLES), "--continue-on-failure"]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            # It leaves a folder of its own where it runs.
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONUTF8": "1"},
-        )
+        # It leaves a folder of its own where it runs.
+        utf_8 = {**os.environ, "PYTHONUTF8": "1"}
+        done = ran(*command, code=None, cwd=tmp_path, env=utf_8)
     lines = [line[:500] for line in (done.stdout + done.stderr).splitlines()]
     assert done.returncode == 0, "\n".join(lines[-150:])
     print(next((line.strip() for line in lines if "generated" in line), "no summary"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import tiktoken.load
 import tiktoken_ext.openai_public
 from langchain_openai import OpenAIEmbeddings
 
-from server import ROOT, Server, default_package, running, texts
+from server import ROOT, Server, default_package, ran, running, texts
 
 MODEL = "multilingual-e5-small"
 # Half precision rounds differently in batches of another shape.
@@ -28,8 +27,7 @@ def assets() -> Path:
     command = ["cargo", "metadata", "--offline", "--locked", "--format-version", "1"]
     # Crates of other platforms may never have been fetched.
     command += ["--filter-platform", "host-tuple"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    packages = json.loads(done.stdout)["packages"]
+    packages = json.loads(ran(*command, cwd=ROOT).stdout)["packages"]
     [manifest] = [one["manifest_path"] for one in packages if one["name"] == "tiktoken-rs"]
     return Path(manifest).parent / "assets"
 

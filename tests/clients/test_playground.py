@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -14,6 +13,7 @@ from browser import Watch
 from server import Server, default_package, running
 
 KEY = "a-key-of-the-tests"
+BOTH = "/v1/embeddings/both"
 SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
 
 # The words of a text with their shades.
@@ -53,17 +53,11 @@ def scores_of(page: Page) -> list[float]:
     return [float(score) for score in page.locator("#nearest .score").all_text_contents()]
 
 
-def both(server: Server, **body: Any) -> list[dict[str, Any]]:
-    """The items of the server's own answer."""
-    answer = httpx.post(server.url + "/v1/embeddings/both", json=body).raise_for_status()
-    return answer.json()["data"]
-
-
 def test_words_are_shaded_where_the_answer_says(server: Server, page: Page, watch: Watch) -> None:
     """The shades are those of the weights, in every script, and repeated words have their own."""
     open_page(page, server)
     texts = texts_of(page)
-    items = both(server, input=texts, offsets=True)
+    items = server.items(BOTH, input=texts, offsets=True)
     for number, (text, answer) in enumerate(zip(texts, items, strict=True), 1):
         marks = item(page, number).locator(".shades mark").evaluate_all(MARKS)
         shown, done = [], 0
@@ -84,7 +78,7 @@ def test_the_page_shows_what_the_server_computes(server: Server, page: Page, wat
     """Matrices, ranks, tokens, times and code are those of the server's own answers."""
     open_page(page, server)
     texts = texts_of(page)
-    one, other = both(server, input=texts)[:2]
+    one, other = server.items(BOTH, input=texts)[:2]
     dense = sum(a * b for a, b in zip(one["embedding"], other["embedding"], strict=True))
     values = [dict(zip(*answer["sparse_values"].values(), strict=True)) for answer in (one, other)]
     lexical = sum(weight * values[1].get(id, 0) for id, weight in values[0].items())

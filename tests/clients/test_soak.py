@@ -8,34 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from server import ROOT, default_package
-
-TIMEOUT_S = 600
+from server import ROOT, default_package, ran
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the scripts' programs to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        cwd=ROOT,
-        # As scripts/soak.sh and scripts/edge_bench.sh set it.
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "scripts"),
-            "DUOVEC_PACKAGE": default_package(),
-        },
-    )
+    """Run one of the scripts' programs to its end, as scripts/soak.sh and the like do."""
+    paths = {"PYTHONPATH": str(ROOT / "scripts"), "DUOVEC_PACKAGE": default_package()}
+    return ran(sys.executable, "-m", module, *arguments, cwd=ROOT, env={**os.environ, **paths})
 
 
 def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
     """Everything of the hour in a third of a minute; so soon memory has not settled."""
     short = ["--minutes", "0.35", "--fault-seconds", "1.5", "--peaks", "0", "--growth", "10"]
     done = run("soak", *short)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "hangs of a worker" in done.stdout and "exchanges of a key" in done.stdout
     print(done.stdout)
 
@@ -45,8 +30,7 @@ def test_edge_bench_measures_every_section(tmp_path: Path) -> None:
     short = ["--seconds", "1", "--slow-seconds", "2", "--idle", "50", "--slow", "4"]
     short += ["--unread", "20", "--rest-seconds", "1"]
     fake = ["--engine", "fake", "--fake-run-ms", "2"]
-    done = run("edge_bench", *short, "--out", str(tmp_path), "--", *fake)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("edge_bench", *short, "--out", str(tmp_path), "--", *fake)
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     names = {"flood", "bodies, 2048 texts each", "bodies, one text each", "deep", "slow"}
     storms = {name.partition(",")[0] for name in set(results["seen"]) - names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import huggingface_hub
 import numpy as np
 import pytest
@@ -20,8 +19,7 @@ def client(server: Server) -> huggingface_hub.InferenceClient:
 
 def vectors(server: Server, **fields: object) -> np.ndarray:
     """What the OpenAI route gives."""
-    answer = httpx.post(server.url + "/v1/embeddings", json=fields).raise_for_status().json()
-    return np.array([item["embedding"] for item in answer["data"]], dtype=np.float32)
+    return np.array([item["embedding"] for item in server.items(**fields)], dtype=np.float32)
 
 
 def test_features_are_the_vectors_of_the_other_routes(

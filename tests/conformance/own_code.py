@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from server import ran
 
 DEFAULT = Path(__file__).resolve().parents[2] / "target/debug/examples/conformance"
 
@@ -22,9 +23,8 @@ def asking(package: Path, *normalization: str) -> Ask:
 
     def ask(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines = "".join(json.dumps(question) + "\n" for question in questions)
-        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        printed = ran(*command, input=lines, timeout=None).stdout
+        answers = [json.loads(line) for line in printed.splitlines()]
         assert len(answers) == len(questions)
         return answers
 

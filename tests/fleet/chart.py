@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 import yaml
 
 import programs
-from server import ROOT
+from server import ROOT, ran
 
 CHART = ROOT / "deploy/helm/duovec"
 RELEASE, NAMESPACE = "duovec", "search"
@@ -44,11 +43,5 @@ def validate_custom(objects: list[Object]) -> list[str]:
     modules = programs.TOOLS / "schemas/node_modules"
     if not modules.is_dir():
         pytest.skip("npm could not get the schemas of KEDA and the Prometheus operator")
-    ran = subprocess.run(
-        [programs.find("node"), ROOT / "tests/fleet/validate_custom.mjs", modules],
-        input=json.dumps(objects),
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    words = [programs.find("node"), ROOT / "tests/fleet/validate_custom.mjs", modules]
+    return json.loads(ran(*words, input=json.dumps(objects)).stdout)

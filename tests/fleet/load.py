@@ -15,8 +15,8 @@ import httpx
 
 BODY = {"input": "one short text"}
 """Of a request that is alone."""
-ANSWER_TIMEOUT_S = 20
-END_TIMEOUT_S = 30
+ANSWER_TIMEOUT_S = 60
+END_TIMEOUT_S = 90
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from server import end_process
+from server import end_process, ran
 
 TOOLS = Path(os.environ.get("DUOVEC_FLEET_TOOLS", "/nonexistent"))
 UNPACKED = TOOLS / "debian"
 BARE = TOOLS / "bare"
 """The root of a Debian with nothing but its essential packages."""
 START_TIMEOUT_S = 120
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 120
 
 
 def find(name: str) -> Path:
@@ -46,11 +46,7 @@ def environment() -> dict[str, str]:
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """What a program that ends by itself prints; an error of the test when it fails."""
-    ran = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True
-    )
-    assert ran.returncode == 0, f"{command[0]} failed:\n{ran.stdout}\n{ran.stderr}"
-    return ran.stdout
+    return ran(*command, cwd=cwd, env=environment(), timeout=None).stdout
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 import programs
 from dockerfile import Container, stages
-from server import ROOT
+from server import ROOT, ran
 
 CPU, GPU = ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.tensorrt"
 QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
@@ -128,17 +128,12 @@ def start(folder: Path, *words: str, plans: Path) -> subprocess.CompletedProcess
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     program.chmod(0o755)
-    return subprocess.run(
-        ["sh", ROOT / "deploy/container/start.sh", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            "PATH": f"{program.parent}:{os.environ['PATH']}",
-            "DUOVEC_PACKAGE": str(package),
-            "PLANS": str(plans),
-        },
-    )
+    variables = {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "DUOVEC_PACKAGE": str(package),
+        "PLANS": str(plans),
+    }
+    return ran("sh", ROOT / "deploy/container/start.sh", *words, code=None, env=variables)
 
 
 def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:

@@ -176,11 +176,11 @@ def sessions(host: str, port: int, fleet: Fleet) -> list[bool]:
     session, reused = None, []
     for _ in range(3):
         with (
-            socket.create_connection((host, port), timeout=10) as plain,
+            socket.create_connection((host, port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname=host, session=session) as tls,
         ):
             assert tls.selected_alpn_protocol() == "h2"
-            tls.settimeout(10)
+            tls.settimeout(60)
             # The preface of HTTP/2 with empty settings; with TLS 1.3 the session comes behind it.
             tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
             assert tls.recv(9)
@@ -235,7 +235,7 @@ def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fle
             httpx.Client(verify=fleet.trusted(), timeout=60) as http,
             ThreadPoolExecutor(6) as pool,
         ):
-            wait_for("a full weight", lambda: weight(fleet, "one") == 100, timeout_s=10)
+            wait_for("a full weight", lambda: weight(fleet, "one") == 100, timeout_s=60)
             askers = [pool.submit(keep_asking, http) for _ in range(6)]
             least = 100
             while least == 100 and not all(asker.done() for asker in askers):
@@ -244,7 +244,7 @@ def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fle
             seen.set()
             assert [asker.result() for asker in askers] == [{200}] * 6
             assert 1 <= least < 100
-            wait_for("a full weight", lambda: weight(fleet, "one") == 100, timeout_s=10)
+            wait_for("a full weight", lambda: weight(fleet, "one") == 100, timeout_s=60)
             assert weight(fleet, "two") == 100
     finally:
         fleet.restart(0)

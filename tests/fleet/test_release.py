@@ -7,14 +7,13 @@ import contextlib
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 
 import programs
-from server import ROOT
+from server import ROOT, ran
 
 RELEASE = ROOT / "scripts/release.sh"
 QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
@@ -26,22 +25,15 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def test_a_tag_that_is_not_the_version_is_refused() -> None:
-    ran = subprocess.run([RELEASE, "--tag", "v99.0.0"], capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert "the tag is v99.0.0, but Cargo.toml has version" in ran.stderr
+    refused = ran(RELEASE, "--tag", "v99.0.0", code=1).stderr
+    assert "the tag is v99.0.0, but Cargo.toml has version" in refused
 
 
 def test_the_archive_runs_where_it_is_unpacked(release: Path, tmp_path: Path) -> None:
     programs.run("tar", "-xzf", only(release, "*.tar.gz"), "-C", tmp_path)
     [tree] = tmp_path.iterdir()
     moved = tree.rename(tmp_path / "moved here")
-    ran = subprocess.run(
-        [moved / "bin/duovec", "check"],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ran(moved / "bin/duovec", "check", env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     # A file of settings need not name what came with the program, and may name something else.
     settings = tmp_path / "my.toml"
     for written, package in [
@@ -51,12 +43,8 @@ def test_the_archive_runs_where_it_is_unpacked(release: Path, tmp_path: Path) ->
         settings.write_text(written + "\n")
         command = [moved / "bin/duovec", "check", "--config"]
         for given in [{"DUOVEC_CONFIG": str(settings)}, {}]:
-            told = subprocess.run(
-                command if given else [*command, settings],
-                env={"PATH": "/usr/bin:/bin", **given},
-                capture_output=True,
-                text=True,
-            )
+            typed = command if given else [*command, settings]
+            told = ran(*typed, env={"PATH": "/usr/bin:/bin", **given})
             lines = told.stdout.splitlines()
             assert any(line.startswith(f'package = "{package}') for line in lines), told
     guide = (moved / "share/doc/duovec/README.md").read_text()

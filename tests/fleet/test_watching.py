@@ -76,7 +76,7 @@ class Prometheus:
     """A running one."""
 
     def __init__(self, port: int) -> None:
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
         answer = self.http.get("/api/v1/query", params={"query": expression})
@@ -122,7 +122,7 @@ def post(url: str, count: int) -> list[int]:
         body = {"input": [f"text {number}", "and another"]}
         return http.post("/v1/embeddings:both", json=body).status_code
 
-    with httpx.Client(base_url=url, timeout=30) as http, ThreadPoolExecutor(8) as pool:
+    with httpx.Client(base_url=url, timeout=120) as http, ThreadPoolExecutor(8) as pool:
         http.post("/v1/embeddings", json={"input": 1})
         return list(pool.map(one, range(count)))
 

@@ -17,7 +17,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from duovec import Client
-from server import BINARY, FAKE, ROOT, TINY, running, wait_for
+from server import BINARY, FAKE, ROOT, TINY, ran, running, wait_for
 
 SCRIPT = ROOT / "examples/ray/embed_corpus.py"
 # One worker that takes 10 ms for each text: a part takes a quarter of a second.
@@ -130,10 +130,7 @@ def test_a_node_that_is_killed_loses_no_row_and_doubles_none(
     before = {path: path.stat().st_mtime_ns for path in parts}
     bytes_before = parts[3].read_bytes()
     parts[3].unlink()
-    done = subprocess.run(
-        command(corpus, out, cluster.address), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran(*command(corpus, out, cluster.address))
     assert done.stdout.startswith(f"1 of {PARTS} parts are to be made\n")
     assert parts[3].read_bytes() == bytes_before
     after = {path: path.stat().st_mtime_ns for path in parts}
@@ -166,8 +163,7 @@ def test_a_server_that_does_not_start_ends_with_its_reason(
 ) -> None:
     typed = command(corpus, tmp_path / "out", cluster.address)
     typed[typed.index(TINY)] = "/nonexistent"
-    done = subprocess.run(typed, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    done = ran(*typed, code=1)
     assert "/nonexistent is not a package" in done.stderr.splitlines()[-2]
     assert done.stderr.splitlines()[-1].startswith("finished parts are kept")
 
@@ -184,24 +180,14 @@ def test_bad_input_is_one_sentence(
     corpus: list[str], tmp_path: Path, more: list[str], said: str
 ) -> None:
     (tmp_path / "job.json").write_text('{"text": "text", "input_type": "passage"}')
-    done = subprocess.run(
-        command(corpus, tmp_path, "nowhere", *more), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    [line] = ran(*command(corpus, tmp_path, "nowhere", *more), code=1).stderr.splitlines()
     assert said in line
 
 
 def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 this is no Parquet")
-    done = subprocess.run(
-        command([str(path)], tmp_path / "out", "nowhere"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
+    done = ran(*command([str(path)], tmp_path / "out", "nowhere"), code=1)
     [line] = done.stderr.splitlines()
     assert line.startswith(f"{path} cannot be read as Parquet:")
     assert not (tmp_path / "out").exists()
