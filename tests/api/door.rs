@@ -96,23 +96,22 @@ fn nobody_may_wait_longer_than_the_operator_allows() {
 
 #[test]
 fn a_priority_is_lowered_freely_and_not_raised() {
-    let server = Server::ready();
-    server.hold();
     let large = json!({"input": NINE_TEXTS});
-    for (priority, body, expected) in [
-        ("interactive", &large, (0, 9)),
-        ("bulk", &large, (0, 9)),
-        ("bulk", &json!({"input": "a"}), (0, 1)),
-        ("interactive", &json!({"input": "a"}), (1, 0)),
+    let small = json!({"input": "a"});
+    for (raised_priority, priority, body, expected) in [
+        (RaisedPriority::Ignore, "interactive", &large, (0, 9)),
+        (RaisedPriority::Ignore, "bulk", &large, (0, 9)),
+        (RaisedPriority::Ignore, "bulk", &small, (0, 1)),
+        (RaisedPriority::Ignore, "interactive", &small, (1, 0)),
+        // Only where the operator allows it.
+        (RaisedPriority::Obey, "interactive", &large, (9, 0)),
     ] {
-        let items = expected.0 + expected.1;
+        let server = Server::set(|set| set.door.raised_priority = raised_priority);
+        server.hold();
         let headers = format!("x-priority: {priority}\r\n");
-        let stream = server.open(post(DENSE, &headers, &body.to_string()));
-        server.wait_waiting(items as usize);
-        assert_eq!(waiting_by_priority(&server), expected, "{priority} {items}");
-        // The request is held; leaving takes it out of the queue again.
-        drop(stream);
-        server.wait_waiting(0);
+        let _stream = server.open(post(DENSE, &headers, &body.to_string()));
+        server.wait_waiting((expected.0 + expected.1) as usize);
+        assert_eq!(waiting_by_priority(&server), expected, "{priority}");
     }
 }
 
@@ -215,16 +214,6 @@ fn a_small_packed_body_waits_behind_no_large_one() {
     server.post_with(DENSE, &[("content-encoding", "gzip")], packed).ok();
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     holder.answer().refused("invalid_body", "content-encoding");
-}
-
-#[test]
-fn a_priority_is_raised_where_the_operator_allows_it() {
-    let server = Server::set(|set| set.door.raised_priority = RaisedPriority::Obey);
-    server.hold();
-    let body = json!({"input": NINE_TEXTS}).to_string();
-    let _stream = server.open(post(DENSE, "x-priority: interactive\r\n", &body));
-    server.wait_waiting(9);
-    assert_eq!(waiting_by_priority(&server), (9, 0));
 }
 
 #[test]

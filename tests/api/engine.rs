@@ -29,20 +29,22 @@ pub(crate) enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct Behaviour {
-    held: bool,
-    /// Runs that wait to be released.
+pub(crate) struct Behaviour {
+    /// Whether runs wait to be released.
+    pub(crate) held: bool,
     waiting: usize,
     /// Whether the device does not answer when it is asked for its figures.
-    silent: bool,
+    pub(crate) silent: bool,
     /// Threads that have asked a silent device and wait.
     asking: usize,
-    fault: Option<Fault>,
-    /// Draws the faults of runs for which none is set.
-    random: Option<Rng>,
-    distorted: bool,
+    /// What the next run does.
+    pub(crate) fault: Option<Fault>,
+    /// Draws the faults of runs for which none is set: 2 of 100 panic, fail or are not finite.
+    pub(crate) random: Option<Rng>,
+    /// Whether all numbers are wrong.
+    pub(crate) distorted: bool,
     /// Token weights by position, in place of those by id.
-    weights: Option<Vec<f32>>,
+    pub(crate) weights: Option<Vec<f32>>,
     closed_for_new_sessions: bool,
     /// The first row of every run so far, in the order in which the runs began.
     runs: Vec<TokenIds>,
@@ -56,28 +58,26 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    pub(crate) fn hold(&self) {
-        self.behaviour.lock().held = true;
-    }
-
-    pub(crate) fn release(&self) {
-        let mut behaviour = self.behaviour.lock();
-        (behaviour.held, behaviour.silent) = (false, false);
+    /// From now on the engine behaves so.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Behaviour)) {
+        change(&mut self.behaviour.lock());
         self.changed.notify_all();
-    }
-
-    /// From now on whoever asks for the device's figures waits until `release`.
-    pub(crate) fn silence(&self) {
-        self.behaviour.lock().silent = true;
     }
 
     /// Blocks until somebody waits for the figures of a silent device.
     pub(crate) fn wait_asked(&self) {
-        let mut behaviour = self.behaviour.lock();
+        self.wait_while("nobody asks for the figures", |behaviour| behaviour.asking == 0);
+    }
+
+    /// Blocks until `runs` runs are held.
+    pub(crate) fn wait_held(&self, runs: usize) {
+        self.wait_while("the workers take nothing", |behaviour| behaviour.waiting < runs);
+    }
+
+    fn wait_while(&self, problem: &str, condition: impl Fn(&mut Behaviour) -> bool) {
         let end = Instant::now() + PATIENCE;
-        let nobody = |behaviour: &mut Behaviour| behaviour.asking == 0;
-        let waited = self.changed.wait_while_until(&mut behaviour, nobody, end);
-        assert!(!waited.timed_out(), "nobody asks for the figures");
+        let waited = self.changed.wait_while_until(&mut self.behaviour.lock(), condition, end);
+        assert!(!waited.timed_out(), "{problem}");
     }
 
     /// Waits while the device is silent.
@@ -87,33 +87,6 @@ impl Controls {
         self.changed.notify_all();
         self.changed.wait_while(&mut behaviour, |behaviour| behaviour.silent);
         behaviour.asking -= 1;
-    }
-
-    /// Blocks until `runs` runs are held.
-    pub(crate) fn wait_held(&self, runs: usize) {
-        let mut behaviour = self.behaviour.lock();
-        let end = Instant::now() + PATIENCE;
-        let held = |behaviour: &mut Behaviour| behaviour.waiting < runs;
-        let waited = self.changed.wait_while_until(&mut behaviour, held, end);
-        assert!(!waited.timed_out(), "the workers take nothing");
-    }
-
-    pub(crate) fn fail_next(&self, fault: Fault) {
-        self.behaviour.lock().fault = Some(fault);
-    }
-
-    pub(crate) fn distort(&self) {
-        self.behaviour.lock().distorted = true;
-    }
-
-    /// From now on 2 of 100 runs panic, fail or give numbers that are not finite.
-    pub(crate) fn fail_at_random(&self, seed: u64) {
-        self.behaviour.lock().random = Some(Rng::with_seed(seed));
-    }
-
-    /// From now on every row has these token weights, one for each of its positions.
-    pub(crate) fn set_weights(&self, weights: &[f32]) {
-        self.behaviour.lock().weights = Some(weights.to_vec());
     }
 
     fn weights(&self, ids: &TokenIds) -> Vec<f32> {

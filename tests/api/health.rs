@@ -89,7 +89,7 @@ fn live_is_200_in_every_phase() {
 #[test]
 fn a_device_that_does_not_answer_holds_no_answer_up() {
     let server = Server::ready();
-    server.engine().silence();
+    server.engine().set(|engine| engine.silent = true);
     let mut polling = server.open(get("/health", ""));
     server.engine().wait_asked();
     assert_eq!(status(&server.get("/health/live")), (200, json!("live")));

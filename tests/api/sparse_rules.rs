@@ -12,10 +12,11 @@ use serde_json::{Map, Value, json};
 
 use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, piece};
 
-/// A rule; the ids and the weight at each position; the request's options; what is kept.
+/// A rule; the ids and the weight at each position; the options `sparse_min_weight` (MIN) and
+/// `sparse_top_k` (TOP); what is kept.
 const CASES: &str = "
 one position | 0:0.9 5:0.5 2:0.9 | {} | 5:0.5
-ids ascend, whatever their order in the text | 0:0 300:0.1 20:0.2 7:0.3 2:0 | {} | 7:0.3 20:0.2 300:0.1
+ids ascend, whatever their order | 0:0 300:0.1 20:0.2 7:0.3 2:0 | {} | 7:0.3 20:0.2 300:0.1
 the heaviest of three positions, the second | 0:0 7:0.25 7:0.75 7:0.5 2:0 | {} | 7:0.75
 equal repeats count once | 0:0 7:0.25 7:0.25 2:0 | {} | 7:0.25
 a repeat not above zero takes nothing away | 0:0 7:-1 7:0.5 8:0.5 8:0 2:0 | {} | 7:0.5 8:0.5
@@ -26,24 +27,24 @@ no token of its own | 0:0.5 2:0.5 | {} |
 all dropped | 0:0.5 1:0.5 3:0.5 3:0.5 2:0.5 | {} |
 only weights above zero stay | 0:0 5:0 6:-0 7:-0.5 8:0.5 2:0 | {} | 8:0.5
 nothing is above zero | 0:0.5 5:0 6:-0.5 2:0.5 | {} |
-the smallest and the largest float stay | 0:0 5:1e-45 6:3.4028235e38 2:0 | {} | 5:1e-45 6:3.4028235e38
-a least weight of zero keeps no zero | 0:0 5:0 6:1e-45 2:0 | {'sparse_min_weight': 0} | 6:1e-45
-negative zero as a least weight | 0:0 5:0 6:-0 7:0.5 2:0 | {'sparse_min_weight': -0.0} | 7:0.5
-the float below the least weight leaves | 0:0 5:0.099999994 2:0 | {'sparse_min_weight': 0.1} |
-the least weight itself stays | 0:0 6:0.1 7:0.10000001 2:0 | {'sparse_min_weight': 0.1} | 6:0.1 7:0.10000001
-it is compared with the heaviest | 0:0 5:0.25 5:0.5 6:0.25 6:0.375 2:0 | {'sparse_min_weight': 0.5} | 5:0.5
-a least weight above all keeps nothing | 0:0 5:0.5 2:0 | {'sparse_min_weight': 0.5000001} |
-what f32 cannot hold | 0:0 5:0.5 6:3.4028235e38 2:0 | {'sparse_min_weight': 1e300} | 6:3.4028235e38
-of equal weights the smaller id stays | TIES | {'sparse_top_k': 1} | 20:0.5
-both of the heaviest | TIES | {'sparse_top_k': 2} | 20:0.5 40:0.5
-a tie behind the heaviest | TIES | {'sparse_top_k': 3} | 10:0.25 20:0.5 40:0.5
-as many as there are | TIES | {'sparse_top_k': 4} | 10:0.25 20:0.5 30:0.25 40:0.5
-more than there are | TIES | {'sparse_top_k': 18446744073709551615} | 10:0.25 20:0.5 30:0.25 40:0.5
-an id counts once | 0:0 7:0.5 7:0.75 7:0.75 8:0.25 2:0 | {'sparse_top_k': 2} | 7:0.75 8:0.25
-dropped ids take no place | 0:0.9 3:0.9 8:0.25 1:0.9 9:0.5 2:0.9 | {'sparse_top_k': 1} | 9:0.5
-no place is filled with zeros | 0:0 7:0.5 8:0 2:0 | {'sparse_top_k': 2} | 7:0.5
-fewer than k | TIES | {'sparse_top_k': 3, 'sparse_min_weight': 0.5} | 20:0.5 40:0.5
-more than k | TIES | {'sparse_top_k': 3, 'sparse_min_weight': 0.25} | 10:0.25 20:0.5 40:0.5
+the least and the largest float | 0:0 5:1e-45 6:3.4028235e38 2:0 | {} | 5:1e-45 6:3.4028235e38
+a least weight of zero keeps no zero | 0:0 5:0 6:1e-45 2:0 | {MIN: 0} | 6:1e-45
+negative zero as a least weight | 0:0 5:0 6:-0 7:0.5 2:0 | {MIN: -0.0} | 7:0.5
+the float below the least weight leaves | 0:0 5:0.099999994 2:0 | {MIN: 0.1} |
+the least weight itself stays | 0:0 6:0.1 7:0.10000001 2:0 | {MIN: 0.1} | 6:0.1 7:0.10000001
+it is compared with the heaviest | 0:0 5:0.25 5:0.5 6:0.25 6:0.375 2:0 | {MIN: 0.5} | 5:0.5
+a least weight above all keeps nothing | 0:0 5:0.5 2:0 | {MIN: 0.5000001} |
+what f32 cannot hold | 0:0 5:0.5 6:3.4028235e38 2:0 | {MIN: 1e300} | 6:3.4028235e38
+of equal weights the smaller id stays | TIES | {TOP: 1} | 20:0.5
+both of the heaviest | TIES | {TOP: 2} | 20:0.5 40:0.5
+a tie behind the heaviest | TIES | {TOP: 3} | 10:0.25 20:0.5 40:0.5
+as many as there are | TIES | {TOP: 4} | 10:0.25 20:0.5 30:0.25 40:0.5
+more than there are | TIES | {TOP: 18446744073709551615} | 10:0.25 20:0.5 30:0.25 40:0.5
+an id counts once | 0:0 7:0.5 7:0.75 7:0.75 8:0.25 2:0 | {TOP: 2} | 7:0.75 8:0.25
+dropped ids take no place | 0:0.9 3:0.9 8:0.25 1:0.9 9:0.5 2:0.9 | {TOP: 1} | 9:0.5
+no place is filled with zeros | 0:0 7:0.5 8:0 2:0 | {TOP: 2} | 7:0.5
+fewer than k | TIES | {TOP: 3, MIN: 0.5} | 20:0.5 40:0.5
+more than k | TIES | {TOP: 3, MIN: 0.25} | 10:0.25 20:0.5 40:0.5
 ";
 const TIES: &str = "0:0 40:0.5 30:0.25 20:0.5 10:0.25 2:0";
 
@@ -100,7 +101,10 @@ fn every_case_worked_out_by_hand_is_answered_in_every_format() {
         println!("{case}");
         let parts: Vec<&str> = case.split('|').collect();
         let (ids, weights): (Vec<u32>, Vec<f32>) = pairs::<f32>(parts[1]).into_iter().unzip();
-        let options = serde_json::from_str(&parts[2].replace('\'', "\"")).expect("JSON");
+        let options = serde_json::from_str(
+            &parts[2].replace("MIN", "\"sparse_min_weight\"").replace("TOP", "\"sparse_top_k\""),
+        )
+        .expect("JSON");
         let kept = pairs::<f64>(parts[3]);
         server.set_weights(&weights);
         for (path, format) in

@@ -16,7 +16,7 @@ use duovec::http::{self, Entrance};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::worker::pool::{PoolConfig, WorkerPool};
-use model::tokenize::TextTokenizer;
+use fastrand::Rng;
 use parking_lot::Mutex;
 use reqwest::Method;
 use scheduling::batch::cost::{CostModel, Fit};
@@ -59,8 +59,7 @@ pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
 pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const METRICS: &str = "/metrics";
 
-/// No answer takes this long, however busy the machine is; a test that waits longer fails instead of
-/// hanging.
+/// No answer takes this long, however busy the machine is: a test that waits longer fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the next request ends.
@@ -267,7 +266,7 @@ impl Server {
 
     /// One of the two workers is lost and does not come back.
     pub(crate) fn lose_worker(&self) {
-        self.model.controls.fail_next(Fault::LoseSession);
+        self.engine().set(|engine| engine.fault = Some(Fault::LoseSession));
         let answer = self.post_bytes(DENSE, r#"{"input":"text"}"#);
         assert_eq!(answer.status, 500);
         self.wait_until("a worker is lost", |server| {
@@ -295,17 +294,17 @@ impl Server {
 
     /// From now on the model gives other numbers.
     pub(crate) fn break_numbers(&self) {
-        self.model.controls.distort();
+        self.engine().set(|engine| engine.distorted = true);
     }
 
     /// From now on every item has these token weights, one for each of its positions.
     pub(crate) fn set_weights(&self, weights: &[f32]) {
-        self.model.controls.set_weights(weights);
+        self.engine().set(|engine| engine.weights = Some(weights.to_vec()));
     }
 
     /// From now on runs end in trouble of any kind now and then.
     pub(crate) fn fail_at_random(&self, seed: u64) {
-        self.model.controls.fail_at_random(seed);
+        self.engine().set(|engine| engine.random = Some(Rng::with_seed(seed)));
     }
 
     /// How many workers were replaced.
@@ -317,11 +316,11 @@ impl Server {
     pub(crate) fn prepare(&self, trouble: Trouble) {
         match trouble {
             Trouble::QueueFull => {
-                self.model.controls.hold();
+                self.engine().set(|engine| engine.held = true);
                 self.model.plug(QueueCapacity::DEFAULT.as_usize());
             }
-            Trouble::Engine => self.model.controls.fail_next(Fault::Fail),
-            Trouble::NonFinite => self.model.controls.fail_next(Fault::NotFinite),
+            Trouble::Engine => self.engine().set(|engine| engine.fault = Some(Fault::Fail)),
+            Trouble::NonFinite => self.engine().set(|engine| engine.fault = Some(Fault::NotFinite)),
             Trouble::NoWorker => self.model.scheduler.close(),
         }
     }
@@ -337,7 +336,7 @@ impl Server {
 
     /// From now on requests wait until `release`.
     pub(crate) fn hold(&self) {
-        self.model.controls.hold();
+        self.engine().set(|engine| engine.held = true);
         for held in 1..=WORKERS as usize {
             self.model.plug(1);
             self.model.controls.wait_held(held);
@@ -348,7 +347,7 @@ impl Server {
     pub(crate) fn release(&self) {
         self.model.plugs.lock().clear();
         self.model.held.store(0, Ordering::Relaxed);
-        self.model.controls.release();
+        self.engine().set(|engine| (engine.held, engine.silent) = (false, false));
     }
 
     /// The tests' hand on the engine.

@@ -37,14 +37,17 @@ fn tokens_have_ids_pieces_and_offsets_in_code_points() {
     assert_eq!(answer, expected);
 }
 
-/// Those of a prompt that the request names have no place in the text, and those of ids none at all:
+/// Tokens of a prompt that the request names have no place in the text, and those of ids have none:
 /// the client does not have the text that ids of another vocabulary stand for.
 #[test]
 fn tokens_have_pieces_and_those_of_the_text_have_their_places_in_it() {
     let server = Server::ready();
     let ids = cl100k_base_singleton().encode_ordinary("one two");
     let cases = json!([
-        [{"input": "one", "input_type": "query"}, "<s> query: one </s>", [null, null, [0, 3], null]],
+        [
+            {"input": "one", "input_type": "query"},
+            "<s> query: one </s>", [null, null, [0, 3], null],
+        ],
         [{"input": "passage: one"}, "<s> passage: one </s>", [null, null, [9, 12], null]],
         [
             {"input": "passage: one", "input_type": "query"},

@@ -85,8 +85,8 @@ impl Answer {
         self.json()
     }
 
-    /// Checks that this is an error of this code in OpenAI's form, with the status and the type that
-    /// the document tells, about this field or header (about none: ""). Gives its message.
+    /// Checks that this is an error in OpenAI's form with this code, with the status and the type
+    /// that the document tells, about this field or header (about none: ""). Gives its message.
     #[track_caller]
     pub(crate) fn refused(&self, code: &str, param: &str) -> Said {
         let body = self.json();

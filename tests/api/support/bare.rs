@@ -68,8 +68,8 @@ pub(crate) trait Talk: Read + Write {
         answer
     }
 
-    /// Head and body of the next answer, that to HEAD without one; `None` when the server has closed
-    /// the connection instead.
+    /// Head and body of the next answer, without one to HEAD; `None` when the server has closed the
+    /// connection instead.
     #[track_caller]
     fn message(&mut self, to_head: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let (mut head, mut byte) = (Vec::new(), [0]);
