@@ -20,21 +20,10 @@ const OUTSIDE: &[u8] = b"nobody listed this file\n";
 const OUTSIDE_SHA256: &str = "611e11e6404bd19891ce2c4eaaf985f62353e39f4a4beb7bf9174c58d9f57a0a";
 
 /// Names that lead out of a folder, or might.
+#[rustfmt::skip]
 const NAMES: [&str; 14] = [
-    "model.onnx",
-    "manifest.json",
-    "../outside",
-    "..",
-    ".",
-    "",
-    "/etc/passwd",
-    "/proc/self/mem",
-    "sub/../../outside",
-    "..\\outside",
-    "\0",
-    "a\0../outside",
-    ".\u{2024}/outside",
-    "model.onnx/",
+    "model.onnx", "manifest.json", "../outside", "..", ".", "", "/etc/passwd", "/proc/self/mem",
+    "sub/../../outside", "..\\outside", "\0", "a\0../outside", ".\u{2024}/outside", "model.onnx/",
 ];
 
 #[test]

@@ -2,14 +2,12 @@
 
 use serde_json::Value;
 
-use super::support::{assert_says, duovec, run, tiny};
+use super::support::{assert_says, quick, run, tiny};
 
 #[test]
 fn the_table_of_shapes_is_one_json_object() {
-    let mut command = duovec();
-    command.args(["bench", "--engine", "fake", "--fake-run-ms", "10", "--max-batch-tokens", "8"]);
-    command.args(["--shapes", "1x8,1x64", "--ms-per-shape", "100", "--json"]).arg(tiny());
-    let ended = run(command.args(["--log-level", "error"]));
+    let mut command = quick("bench", tiny(), &["--fake-run-ms", "10", "--max-batch-tokens", "8"]);
+    let ended = run(command.args(["--shapes", "1x8,1x64", "--ms-per-shape", "100", "--json"]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     assert_eq!(report["engine"], "fake");
@@ -22,9 +20,8 @@ fn the_table_of_shapes_is_one_json_object() {
 
 #[test]
 fn captured_graphs_are_compared_on_a_gpu_only() {
-    let mut command = duovec();
-    command.args(["bench", "--engine", "fake", "--log-level", "off", "--compare-graphs"]);
-    let ended = run(command.arg(tiny()));
+    let more = ["--log-level", "off", "--compare-graphs"];
+    let ended = run(&mut quick("bench", tiny(), &more));
     assert_says(&ended, 1, &["--compare-graphs needs TensorRT on a GPU"]);
     assert_eq!(ended.stdout, "", "nothing is measured before");
 }

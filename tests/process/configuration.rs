@@ -63,16 +63,6 @@ fn secrets_are_not_shown() {
     assert!(said(&none, "# api_keys is not set (default)"), "{}", none.stdout);
 }
 
-#[test]
-fn all_problems_are_reported_and_nothing_is_printed() {
-    let ended = run(duovec().args(["check", "--config", "--port", "http", "--workers", "0"]));
-    assert_eq!(ended.code, Some(2));
-    assert_eq!(ended.stdout, "");
-    for word in ["--port", "--workers"] {
-        assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
-    }
-}
-
 /// As with `| head`.
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
@@ -89,13 +79,6 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{arguments:?}");
     }
-}
-
-#[test]
-fn flags_of_serve_alone_are_refused_without_it() {
-    let ended = run(duovec().args(["check", "--port", "8080"]));
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("--config"), "{}", ended.stderr);
 }
 
 /// With a variable of the shell that is not set, nothing else would say that the server is open.

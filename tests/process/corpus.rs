@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::lifecycle::ready;
-use super::support::{Broken, Ended, assert_says, client, duovec, kill_and_repeat, run, tiny};
+use super::support::{Broken, Ended, assert_says, kill_and_repeat, kill_at, quick, run, tiny};
 
 mod chunks;
 mod damage;
@@ -53,7 +53,7 @@ fn read_parquet(path: &Path) -> RecordBatch {
     concat_batches(&schema, &batches).expect("one schema")
 }
 
-fn read_jsonl(path: &Path) -> Vec<Value> {
+pub(super) fn read_jsonl(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).expect("it is there");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
@@ -61,14 +61,6 @@ fn read_jsonl(path: &Path) -> Vec<Value> {
 /// Floats of a list in JSON.
 fn numbers(list: &Value) -> Vec<f32> {
     serde_json::from_value(list.clone()).expect("a list of numbers")
-}
-
-/// A command with the fake engine and a package of a few kilobytes.
-fn command(arguments: &[&str]) -> Command {
-    let mut command = duovec();
-    command.args(["embed", "--engine", "fake", "--log-level", "error", "--package"]).arg(tiny());
-    command.args(arguments);
-    command
 }
 
 struct Corpus {
@@ -96,7 +88,11 @@ impl Corpus {
     }
 
     fn command(&self, input: &str, out: &str, more: &[&str]) -> Command {
-        let mut command = command(more);
+        self.command_with(&tiny(), input, out, more)
+    }
+
+    fn command_with(&self, package: &Path, input: &str, out: &str, more: &[&str]) -> Command {
+        let mut command = quick("embed", package, more);
         command.arg(self.path(input)).arg("--out").arg(self.path(out));
         command
     }
@@ -133,8 +129,8 @@ fn every_form_of_input_gives_the_same_vectors() {
     assert_eq!(all[0].len(), 70);
     assert!(all.iter().all(|rows| *rows == all[0]), "they are equal");
     let stdin = File::open(corpus.path("in.jsonl")).expect("it is there");
-    let mut piped = command(&["-", "--input-format", "jsonl", "--part-rows", "32", "--out"]);
-    assert_done(&run(piped.arg(corpus.path("piped.jsonl")).stdin(stdin)));
+    let mut piped = quick("embed", tiny(), &["--input-format", "jsonl", "--part-rows", "32"]);
+    assert_done(&run(piped.args(["-", "--out"]).arg(corpus.path("piped.jsonl")).stdin(stdin)));
     assert_eq!(read_jsonl(&corpus.path("piped.jsonl")), all[0]);
 }
 
@@ -206,15 +202,11 @@ fn parquet_says_what_its_vectors_are() {
 #[tokio::test]
 async fn the_engine_gives_what_the_server_gives() {
     let corpus = Corpus::with_rows(40);
-    let mut real = duovec();
-    real.args(["embed", "--log-level", "error", "--package"]).arg(tiny());
-    real.arg(corpus.path("in.jsonl")).arg("--out").arg(corpus.path("out.jsonl"));
-    assert_done(&run(&mut real));
+    assert_done(&corpus.embed("in.jsonl", "out.jsonl", &["--engine", "openvino"]));
     let rows = read_jsonl(&corpus.path("out.jsonl"));
     let server = ready(&[]);
     let body = json!({"input": texts(40), "input_type": "passage"});
-    let answer = client().post(server.url("/v1/embeddings:both")).json(&body).send().await;
-    let answer: Value = answer.expect("an answer").json().await.expect("JSON");
+    let (_, answer) = server.ask("/v1/embeddings:both", Some(&body)).await;
     let served = answer["data"].as_array().expect("a list");
     assert_eq!((rows.len(), served.len()), (40, 40));
     let near = |a: &[f32], b: &[f32]| {
@@ -234,11 +226,9 @@ async fn the_engine_gives_what_the_server_gives() {
 fn the_number_of_workers_does_not_change_the_bytes() {
     let corpus = Corpus::with_rows(300);
     for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
-        let mut real = duovec();
-        real.args(["embed", "--log-level", "error", "--part-rows", "100", "--package"]).arg(tiny());
-        real.args(["--workers", workers, "--threads-per-worker", threads]);
-        real.arg(corpus.path("in.jsonl")).arg("--out").arg(corpus.path(out));
-        assert_done(&run(&mut real));
+        let more = ["--engine", "openvino", "--part-rows", "100", "--workers", workers];
+        let more = [&more[..], &["--threads-per-worker", threads]].concat();
+        assert_done(&corpus.embed("in.jsonl", out, &more));
     }
     assert!(bytes(&corpus.path("few")) == bytes(&corpus.path("many")), "the bytes differ");
 }
@@ -337,14 +327,20 @@ fn columns_that_are_missing_or_no_texts_are_named() {
         assert_says(&ended, 1, &[file, "`body`", "id, text"]);
         let _ = fs::remove_dir_all(corpus.path("out"));
     }
-    let ended = corpus.embed("in.parquet", "out", &["--text-column", "id"]);
-    assert_says(&ended, 1, &["in.parquet", "`id`", "Int64", "not of text"]);
-    let ended = corpus.embed("in.jsonl", "out.npy", &["--vectors", "dense", "--keep", "id"]);
-    assert_says(&ended, 2, &["npy", "--keep"]);
-    let ended = corpus.embed("in.jsonl", "out.npy", &["--vectors", "both"]);
-    assert_says(&ended, 2, &["npy", "--vectors dense"]);
-    let ended = corpus.embed("in.jsonl", "out2", &["--dimensions", "5"]);
-    assert_says(&ended, 2, &["dimensions 5", "4 or 8"]);
+    for (file, out, more, code, words) in [
+        (
+            "in.parquet",
+            "out",
+            &["--text-column", "id"][..],
+            1,
+            &["`id`", "Int64", "not of text"][..],
+        ),
+        ("in.jsonl", "out.npy", &["--vectors", "dense", "--keep", "id"], 2, &["npy", "--keep"]),
+        ("in.jsonl", "out.npy", &["--vectors", "both"], 2, &["npy", "--vectors dense"]),
+        ("in.jsonl", "out2", &["--dimensions", "5"], 2, &["dimensions 5", "4 or 8"]),
+    ] {
+        assert_says(&corpus.embed(file, out, more), code, words);
+    }
 }
 
 #[test]
@@ -363,11 +359,8 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     let other = |input_type, change: &dyn Fn(&mut Value)| {
         let other = Broken::new();
         other.manifest(change);
-        let mut command = duovec();
-        command.args(["embed", "--engine", "fake", "--log-level", "error", "--part-rows", "20"]);
-        command.arg("--package").arg(other.path()).arg(corpus.path("in.jsonl"));
-        command.args(["--input-type", input_type]);
-        run(command.arg("--out").arg(corpus.path("out")))
+        let more = ["--part-rows", "20", "--input-type", input_type];
+        run(&mut corpus.command_with(other.path(), "in.jsonl", "out", &more))
     };
     let ended = other("passage", &|manifest| {
         manifest["model_id"] = "another".into();
@@ -395,13 +388,8 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
         format!("{}{{\"text\": 1}}", fs::read_to_string(corpus.path("in.jsonl")).expect("there"));
     fs::write(corpus.path("in.jsonl"), &broken).expect("written");
     let more = ["--part-rows", "20", "--fake-run-ms", "300"];
-    let mut child = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
-    while !corpus.path("out/part-00000.parquet").exists() {
-        assert!(child.try_wait().expect("a child").is_none(), "it runs");
-        thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    let part = corpus.path("out/part-00000.parquet");
+    kill_at(corpus.command("in.jsonl", "out", &more), &part, || {});
     write_jsonl(&corpus.path("in.jsonl"), &texts(60)[10..]);
     let ended = corpus.embed("in.jsonl", "out", &more);
     assert_says(&ended, 1, &["part 0 was made from other rows", "name another output"]);
@@ -412,15 +400,11 @@ fn two_processes_do_not_write_to_one_output() {
     // More than the first has made when the second looks.
     let corpus = Corpus::with_rows(20_000);
     let more = ["--part-rows", "20", "--fake-run-ms", "100"];
-    let mut first = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
-    while !corpus.path("out/part-00000.parquet").exists() {
-        assert!(first.try_wait().expect("a child").is_none(), "it runs");
-        thread::sleep(Duration::from_millis(5));
-    }
-    let ended = corpus.embed("in.jsonl", "out", &more);
-    first.kill().expect("it runs");
-    first.wait().expect("it ends");
-    assert_says(&ended, 1, &["another process is writing to it"]);
+    let part = corpus.path("out/part-00000.parquet");
+    kill_at(corpus.command("in.jsonl", "out", &more), &part, || {
+        let ended = corpus.embed("in.jsonl", "out", &more);
+        assert_says(&ended, 1, &["another process is writing to it"]);
+    });
 }
 
 /// A limit on the size of files stands for a disk without room.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::lifecycle::ready;
-use super::support::{Server, client};
+use super::support::{PATIENCE, client};
 
 const CLIENTS: usize = 64;
 
@@ -81,10 +81,8 @@ async fn health_says_no_before_requests_are_refused() {
 #[tokio::test]
 async fn a_signal_that_is_repeated_at_once_is_one_signal() {
     let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "600"]);
-    for signal in ["TERM", "INT", "TERM"] {
-        server.signal(signal);
-    }
-    assert_eq!(server.wait_within(Duration::from_secs(30)).and_then(|end| end.code()), Some(0));
+    server.signals(&["TERM", "INT", "TERM"]);
+    assert_eq!(server.wait_within(PATIENCE).and_then(|end| end.code()), Some(0));
 }
 
 /// None of these asks for an end, but each of them ends a process that does not expect it.
@@ -94,11 +92,9 @@ async fn signals_that_mean_nothing_here_end_nothing() {
     let socket = folder.path().join("duovec.sock");
     let path = socket.to_str().expect("it is UTF-8");
     let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "0", "--unix-socket", path]);
-    for signal in ["HUP", "USR1", "USR2", "ALRM"] {
-        server.signal(signal);
-    }
+    server.signals(&["HUP", "USR1", "USR2", "ALRM"]);
     server.wait_for("SIGHUP");
-    assert_eq!(health(&client(), &server).await["status"], "ok");
+    assert_eq!(server.ask("/health", None).await.1["status"], "ok");
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     assert!(!socket.exists(), "the socket's file is left");
@@ -116,9 +112,9 @@ async fn the_drain_has_a_deadline() {
         tokio::spawn(client.post(server.url("/v1/embeddings")).json(&body).send())
     };
     let running = ask("a".to_owned());
-    super::lifecycle::wait_for_busy(&client, &server).await;
+    server.wait_for_busy().await;
     let waiting = ask("a ".repeat(20));
-    while health(&client, &server).await["queue_depth"] != 1 {}
+    server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
     let begin = Instant::now();
     server.signal("TERM");
     let answer = waiting.await.expect("it did not panic").expect("an answer");
@@ -126,11 +122,6 @@ async fn the_drain_has_a_deadline() {
     assert!(running.await.expect("it did not panic").is_err(), "it is cut");
     assert_eq!(server.wait().code(), Some(0));
     assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
-}
-
-async fn health(client: &reqwest::Client, server: &Server) -> Value {
-    let answer = client.get(server.url("/health")).send().await.expect("an answer");
-    answer.json().await.expect("JSON")
 }
 
 /// A batch that hangs while the process ends is as bad as one before: the process says so.
@@ -142,7 +133,7 @@ async fn a_worker_lost_during_the_drain_ends_with_a_failure() {
     let client = client();
     let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
     let asked = tokio::spawn(request.send());
-    super::lifecycle::wait_for_busy(&client, &server).await;
+    server.wait_for_busy().await;
     server.signal("TERM");
     server.wait_for("draining");
     let answer = asked.await.expect("it did not panic").expect("an answer");

@@ -1,42 +1,35 @@
 //! From the start to the drain: what health says, what is still answered, how the process ends.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::drain::REPEAT;
-use super::support::{Server, client, tiny};
+use super::support::{Server, client, duovec, tiny};
 
-fn arguments(more: &[&str]) -> Vec<String> {
-    let package = tiny().to_string_lossy().into_owned();
-    let mut all = vec!["--package".to_owned(), package];
-    all.extend(more.iter().map(|&argument| argument.to_owned()));
-    all
+/// A server with the tiny package that is ready.
+pub(crate) fn ready(more: &[&str]) -> Server {
+    let mut server = start(more);
+    server.wait_for("ready");
+    server
 }
 
-pub(crate) fn ready(more: &[&str]) -> Server {
-    let all = arguments(more);
-    Server::ready(&all.iter().map(String::as_str).collect::<Vec<_>>())
+fn start(more: &[&str]) -> Server {
+    Server::spawn(duovec().arg("serve").arg("--package").arg(tiny()).args(more))
 }
 
 #[tokio::test]
 async fn the_tiny_package_is_served_by_openvino() {
     let server = ready(&[]);
     let body = json!({"input": ["hello", "hello world"], "sparse_format": "tokens"});
-    let request = client().post(server.url("/v1/embeddings%3Aboth")).json(&body);
-    let answer = request.send().await.expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK);
-    let answer: Value = answer.json().await.expect("JSON");
+    let (status, answer) = server.ask("/v1/embeddings%3Aboth", Some(&body)).await;
+    assert_eq!(status, 200);
     assert_eq!(answer["data"][0]["embedding"].as_array().map(Vec::len), Some(8));
     assert_eq!(answer["data"][1]["object"], "paired_embedding");
-    let deep = client().get(server.url("/health/deep")).send().await.expect("an answer");
-    assert_eq!(deep.status(), StatusCode::OK);
-    let deep: Value = deep.json().await.expect("JSON");
-    assert_eq!(deep["checks"][0]["sparse_ok"], true);
-    let health: Value =
-        client().get(server.url("/health")).send().await.expect("one").json().await.expect("JSON");
+    let (status, deep) = server.ask("/health/deep", None).await;
+    assert_eq!((status, &deep["checks"][0]["sparse_ok"]), (200, &json!(true)));
+    let (_, health) = server.ask("/health", None).await;
     assert_eq!(health["engine"], "openvino");
     // Nobody builds it again for a GPU that is not there.
     let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
@@ -52,9 +45,8 @@ async fn the_tiny_package_is_served_by_openvino() {
 async fn what_the_engine_does_not_use_and_what_the_machine_does_not_have_is_said() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = (cores + 1).to_string();
-    let arguments = arguments(&["--devices", "0,1", "--workers", &workers]);
-    let mut server = Server::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    wait_until(&client(), &server, "/health", |health| health.contains("\"ok\"")).await;
+    let mut server = start(&["--devices", "0,1", "--workers", &workers]);
+    server.wait_until("/health", |health| health.contains("\"ok\"")).await;
     server.signal("TERM");
     let log = server.rest();
     for warning in ["--devices names GPUs", "processor threads"] {
@@ -74,12 +66,13 @@ async fn sigterm_drains_and_exits_with_zero() {
             tokio::spawn(request.send())
         })
         .collect();
-    wait_for_accepted(&client, &server, accepted.len()).await;
+    // On a busy machine some requests come later.
+    let all = format!("duovec_items_total{{outcome=\"accepted\"}} {}\n", accepted.len());
+    server.wait_until("/metrics", |metrics| metrics.contains(&all)).await;
     server.signal("TERM");
     server.wait_for("draining");
-    let health = client.get(server.url("/health")).send().await.expect("an answer");
-    assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
+    let (status, health) = server.ask("/health", None).await;
+    assert_eq!((status, &health["status"]), (503, &json!("draining")));
     let refused = client.post(server.url("/v1/embeddings")).json(&json!({"input": "b"}));
     let refused = refused.send().await.expect("an answer");
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -98,43 +91,13 @@ async fn a_second_signal_ends_the_drain() {
     let client = client();
     let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
     let pending = tokio::spawn(request.send());
-    wait_for_busy(&client, &server).await;
+    server.wait_for_busy().await;
     server.signal("INT");
     server.wait_for("draining");
     tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1));
     assert!(pending.await.expect("it did not panic").is_err(), "it was not answered");
-}
-
-/// Asks until a worker runs, so that the next signal meets a request in flight.
-pub(crate) async fn wait_for_busy(client: &reqwest::Client, server: &Server) {
-    let is_busy =
-        |health: &str| serde_json::from_str::<Value>(health).expect("JSON")["workers"]["busy"] == 1;
-    wait_until(client, server, "/health", is_busy).await;
-}
-
-/// Asks until this many items were accepted: on a busy machine some requests come later.
-async fn wait_for_accepted(client: &reqwest::Client, server: &Server, items: usize) {
-    let line = format!("duovec_items_total{{outcome=\"accepted\"}} {items}\n");
-    wait_until(client, server, "/metrics", |metrics| metrics.contains(&line)).await;
-}
-
-/// Asks this path until the answer is as wanted.
-async fn wait_until(
-    client: &reqwest::Client,
-    server: &Server,
-    path: &str,
-    wanted: impl Fn(&str) -> bool,
-) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        let answer = client.get(server.url(path)).send().await.expect("an answer");
-        if wanted(&answer.text().await.expect("text")) {
-            return;
-        }
-    }
-    panic!("{path} never had what was waited for");
 }
 
 async fn status_with(server: &Server, key: &str) -> u16 {
@@ -159,8 +122,7 @@ async fn keys_of_flags_open_the_routes_and_are_nowhere_shown() {
     for (key, expected) in [("kept-1", 200), ("kept-2", 200), ("other", 401)] {
         assert_eq!(status_with(&server, key).await, expected);
     }
-    let health = client().get(server.url("/health")).send().await.expect("an answer");
-    let health = health.text().await.expect("a text");
+    let health = server.ask("/health", None).await.1.to_string();
     server.signal("TERM");
     let log = server.rest();
     assert!(log.contains("draining"), "{log}");

@@ -29,6 +29,23 @@ pub(crate) fn duovec() -> Command {
     command
 }
 
+/// A command with a package, the fake engine, and a log of errors only; `more` may say otherwise.
+pub(crate) fn quick(command: &str, package: impl AsRef<Path>, more: &[&str]) -> Command {
+    let mut quick = duovec();
+    quick.arg(command);
+    for usual in [["--engine", "fake"], ["--log-level", "error"]] {
+        if !more.contains(&usual[0]) {
+            quick.args(usual);
+        }
+    }
+    quick.args(more);
+    if !matches!(command, "check" | "bench") {
+        quick.arg("--package");
+    }
+    quick.arg(package.as_ref());
+    quick
+}
+
 /// What a start that ended by itself left behind.
 pub(crate) struct Ended {
     pub code: Option<i32>,
@@ -100,12 +117,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `duovec serve` and waits until it says where it listens.
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::spawn(duovec().args(["serve"]).args(arguments))
-    }
-
-    /// The same with a command that may have variables.
+    /// Starts a command that serves, and waits until it says where it listens.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command
             .args(["--port", "0", "--log-format", "json"])
@@ -116,13 +128,6 @@ impl Server {
         let line = next_with(&mut stderr, "address");
         let address = line["address"].as_str().expect("a text").parse().expect("an address");
         Self { address, child, stderr }
-    }
-
-    /// Starts and waits until it is ready.
-    pub(crate) fn ready(arguments: &[&str]) -> Self {
-        let mut server = Self::start(arguments);
-        server.wait_for("ready");
-        server
     }
 
     /// Reads the log up to the line with this message.
@@ -148,8 +153,14 @@ impl Server {
 
     /// Sends a signal by its name, as a supervisor would.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is there");
+        self.signals(&[name]);
+    }
+
+    /// Sends signals by one process, so that no time passes between them on a busy machine either.
+    pub(crate) fn signals(&self, names: &[&str]) {
+        let pid = self.child.id();
+        let kills: String = names.iter().map(|name| format!("kill -s {name} {pid}; ")).collect();
+        let sent = Command::new("sh").args(["-ec", &kills]).status().expect("a shell is there");
         assert!(sent.success());
     }
 
@@ -161,6 +172,38 @@ impl Server {
     /// Waits for the end.
     pub(crate) fn wait(mut self) -> ExitStatus {
         self.child.wait().expect("the child ends")
+    }
+
+    /// Asks this path until the answer is as wanted.
+    pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(&str) -> bool) {
+        let (client, end) = (client(), Instant::now() + PATIENCE);
+        while Instant::now() < end {
+            let answer = client.get(self.url(path)).send().await.expect("an answer");
+            if wanted(&answer.text().await.expect("text")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{path} never had what was waited for");
+    }
+
+    /// Asks until a worker runs, so that the next signal meets a request in flight.
+    pub(crate) async fn wait_for_busy(&self) {
+        let is_busy = |health: &str| {
+            serde_json::from_str::<Value>(health).expect("JSON")["workers"]["busy"] == 1
+        };
+        self.wait_until("/health", is_busy).await;
+    }
+
+    /// Waits for the answer to a GET or, with a body, to a POST.
+    pub(crate) async fn ask(&self, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let client = client();
+        let request = match body {
+            None => client.get(self.url(path)),
+            Some(body) => client.post(self.url(path)).json(body),
+        };
+        let answer = request.send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json().await.expect("JSON"))
     }
 
     /// Waits for the end; `None` when the process is still there after `time`.
@@ -198,6 +241,18 @@ fn next_with(stderr: &mut BufReader<ChildStderr>, field: &str) -> Value {
             return value;
         }
     }
+}
+
+/// Ends a command by SIGKILL as soon as it has made this file; what is done `before` that.
+pub(crate) fn kill_at(mut command: Command, file: &Path, before: impl FnOnce()) {
+    let mut child = command.spawn().expect("it starts");
+    while !file.exists() {
+        assert!(child.try_wait().expect("a child").is_none(), "it runs");
+        thread::sleep(Duration::from_millis(5));
+    }
+    before();
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
 }
 
 /// A copy of the tiny package that can be broken.
@@ -244,7 +299,10 @@ impl Broken {
     }
 }
 
+/// No answer takes this long, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A client that gives up instead of hanging.
 pub(crate) fn client() -> reqwest::Client {
-    reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client")
+    reqwest::Client::builder().timeout(PATIENCE).build().expect("a client")
 }

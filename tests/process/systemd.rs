@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use model::package::ModelPackage;
 
-use super::support::{Server, duovec, limited, tiny};
+use super::support::{PATIENCE, Server, duovec, limited, tiny};
 
 /// A service manager's end of the protocol.
 struct Manager {
@@ -23,7 +23,7 @@ impl Manager {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a new name");
-        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         Self { folder, socket }
     }
 
@@ -102,7 +102,7 @@ fn a_worker_that_is_stuck_gives_no_sign_of_life() {
 fn a_server_whose_http_side_cannot_start_ends_with_a_failure_and_is_never_ready() {
     let manager = Manager::new();
     let mut server = manager.start_as(limited("-n 64"), PERIOD, &["--http-threads", "100"]);
-    let ended = server.wait_within(Duration::from_secs(20));
+    let ended = server.wait_within(PATIENCE);
     let said = manager.said();
     assert!(ended.is_some(), "the process stays without a listener and said {said:?}");
     assert_eq!((ended.and_then(|status| status.code()), said.len()), (Some(1), 0), "{said:?}");

@@ -47,7 +47,7 @@ impl Server {
 
     /// Sends what a `curl` asks for; the answer's body.
     async fn ask(&self, words: &[String]) -> String {
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(20)).build();
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(120)).build();
         let client = client.expect("a client");
         let url = words.iter().find_map(|word| word.strip_prefix(SHOWN)).expect("it asks this");
         let behind = |flag: &'static str| {

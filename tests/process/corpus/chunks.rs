@@ -69,19 +69,20 @@ fn another_way_of_cutting_does_not_go_on_with_an_output() {
     ] {
         assert_says(&corpus.embed("in.jsonl", "out", more), 1, &[name]);
     }
-    for (more, word) in [
-        (&["--late"][..], "add --chunk-tokens"),
-        (&["--chunk-overlap", "2"], "add --chunk-tokens"),
-        (&["--chunk-tokens", "4", "--chunk-overlap", "4"], "--chunk-overlap below it"),
-        (&["--chunk-tokens", "0"], "above zero"),
-    ] {
-        assert_says(&corpus.embed("in.jsonl", "other", more), 2, &[word]);
-    }
-    let npy = corpus.embed("in.jsonl", "out.npy", &["--chunk-tokens", "4", "--vectors", "dense"]);
-    let words = ["npy cannot say where chunks are; end the name in .parquet or .jsonl"];
-    assert_says(&npy, 2, &words);
     let npy = ["--chunk-tokens", "4", "--vectors", "dense", "--format", "npy"];
-    assert_says(&corpus.embed("in.jsonl", "folder", &npy), 2, &["use --format parquet"]);
-    let named = corpus.embed("in.jsonl", "out.npy", &["--format", "parquet"]);
-    assert_says(&named, 2, &["leave --format out, or end the name in .parquet"]);
+    for (out, more, word) in [
+        ("other", &["--late"][..], "add --chunk-tokens"),
+        ("other", &["--chunk-overlap", "2"], "add --chunk-tokens"),
+        ("other", &["--chunk-tokens", "4", "--chunk-overlap", "4"], "--chunk-overlap below it"),
+        ("other", &["--chunk-tokens", "0"], "above zero"),
+        (
+            "out.npy",
+            &npy[..4],
+            "npy cannot say where chunks are; end the name in .parquet or .jsonl",
+        ),
+        ("folder", &npy, "use --format parquet"),
+        ("out.npy", &["--format", "parquet"], "leave --format out, or end the name in .parquet"),
+    ] {
+        assert_says(&corpus.embed("in.jsonl", out, more), 2, &[word]);
+    }
 }

@@ -71,13 +71,8 @@ fn a_part_of_an_interrupted_run_that_was_changed_is_made_again() {
     let corpus = corpus();
     assert_eq!(embed(&corpus, "whole").code, Some(3));
     let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
-    let mut child = corpus.command("in.jsonl", "out", &more).spawn().expect("it starts");
-    while !corpus.path("out/part-00001.parquet").exists() {
-        assert!(child.try_wait().expect("a child").is_none(), "it runs");
-        thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    let part = corpus.path("out/part-00001.parquet");
+    kill_at(corpus.command("in.jsonl", "out", &more), &part, || {});
     cut(&corpus.path("out/part-00000.parquet"));
     fs::write(corpus.path("out/_duovec_work/rejected-00001.jsonl"), "").expect("written");
     assert_eq!(embed(&corpus, "out").code, Some(3));

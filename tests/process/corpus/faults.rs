@@ -10,10 +10,8 @@ fn a_whole_output_is_compared_with_its_input_before_the_model_is_loaded() {
     let broken = Broken::new();
     fs::write(broken.file("model.onnx"), "no graph").expect("written");
     let again = || {
-        let mut command = duovec();
-        command.args(["embed", "--engine", "fake", "--part-rows", "20", "--package"]);
-        command.arg(broken.path()).arg(corpus.path("in.jsonl"));
-        run(command.arg("--out").arg(corpus.path("out")))
+        let more = ["--part-rows", "20", "--log-level", "info"];
+        run(&mut corpus.command_with(broken.path(), "in.jsonl", "out", &more))
     };
     let ended = again();
     assert_done(&ended);
@@ -33,11 +31,8 @@ fn a_column_that_is_missing_is_said_before_anything_is_loaded_or_written() {
     let before = bytes(corpus.folder.path());
     let broken = Broken::new();
     fs::write(broken.file("model.onnx"), "no graph").expect("written");
-    let mut command = duovec();
-    command.args(["embed", "--engine", "fake", "--log-level", "error", "--keep", "idd"]);
-    command.arg("--package").arg(broken.path()).arg(corpus.path("in.jsonl"));
-    let ended = run(command.arg("--out").arg(corpus.path("out")));
-    assert_says(&ended, 1, &["in.jsonl", "`idd`", "id, text"]);
+    let mut command = corpus.command_with(broken.path(), "in.jsonl", "out", &["--keep", "idd"]);
+    assert_says(&run(&mut command), 1, &["in.jsonl", "`idd`", "id, text"]);
     assert_eq!(bytes(corpus.folder.path()), before);
     assert_done(&corpus.embed("in.jsonl", "out", &["--keep", "id"]));
     let ended = corpus.embed("in.jsonl", "vn.csv", &[]);
