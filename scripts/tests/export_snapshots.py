@@ -1,9 +1,10 @@
-"""Small published models, written as others write them, without the libraries that do."""
+"""Small published models, written as others write them, without PyTorch."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import string
 import struct
 import zipfile
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from export_tokenizer import wordpiece
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import make_tiny_package
 from default_package.choices import Family, Pooling
@@ -228,3 +229,23 @@ def write_archive(
         for key, data in members.items():
             archive.writestr(f"archive/data/{key}", data)
         archive.writestr("archive/version", b"3\n")
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+def wordpiece() -> dict[str, Any]:
+    """A BERT tokenizer over lower-case letters, with the truncation that published ones have."""
+    letters = string.ascii_lowercase
+    pieces = [*SPECIAL, *letters, *("##" + letter for letter in letters), "what", "is"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    found = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    found.add_special_tokens(SPECIAL)
+    found.normalizer = normalizers.Lowercase()
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    around = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
+    found.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, around)
+    found.decoder = decoders.WordPiece()
+    found.enable_truncation(4)
+    content: dict[str, Any] = json.loads(found.to_str())
+    return content

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
-from export_tokenizer import wordpiece
+from export_snapshots import wordpiece
 
 from default_package import checks, graph, graph_builder
 from default_package.choices import Family, Pooling

@@ -1,5 +1,9 @@
-"""What scripts/gpu_check.sh refuses at once, and which libraries it takes."""
+"""What scripts/gpu_check.sh refuses at once, which libraries it takes, and which Python.
 
+Machines with GPUs often have 3.10.
+"""
+
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,31 @@ def test_the_runtime_suits_the_driver(tmp_path: Path, monkeypatch: pytest.Monkey
     # What was carried has both.
     program(newest / "libcudart.so.12", "")
     assert libraries.cuda_folder("CUDA Version: 12.4") == newest
+
+
+#: A module, a name, and a function that the oldest Python lacks.
+LATER = "import hashlib, tomllib\nfrom typing import Self\nhashlib.file_digest\n"
+
+
+def told(folder: Path, *words: str) -> str:
+    """What mypy says of that code, and of what it imports, for the oldest Python."""
+    mypy = [sys.executable, "-m", "mypy", "--cache-dir", str(folder / "cache")]
+    return run(*mypy, "--python-version", "3.10", *words).stdout
+
+
+def test_the_check_uses_nothing_that_python_3_10_lacks(tmp_path: Path) -> None:
+    assert told(tmp_path, "-p", "gpu_check").startswith("Success: no issues found")
+
+
+def test_what_a_later_python_has_is_seen(tmp_path: Path) -> None:
+    assert "Found 3 errors" in told(tmp_path, "-c", LATER)
+    assert "error: " in told(tmp_path, "-c", "try:\n    pass\nexcept* OSError:\n    pass\n")
+
+
+def test_an_older_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    old = 'if [ "$1" = --version ]; then echo Python 3.9.2; exit; fi; [ "$1" != -c ]'
+    python = program(tmp_path / "python3", old)
+    done = run("bash", SCRIPTS / "gpu_check.sh", PYTHON=str(python))
+    assert done.returncode == 1
+    refusal = f"duovec: {python} is Python 3.9.2: name Python 3.10 or later with PYTHON=FILE\n"
+    assert done.stderr == refusal
