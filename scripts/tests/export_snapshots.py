@@ -16,14 +16,14 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-import make_tiny_package
 from default_package.choices import Family, Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.weights import Config
+from fixtures import TINY
 from model_export import random_encoder
 from model_export.snapshot import WORD_TABLE, published_name
 
-TOKENIZER = make_tiny_package.OUT / "tokenizer.json"
+TOKENIZER = TINY / "tokenizer.json"
 ROWS = 450
 """More than the tokenizer has tokens, as published tables are padded."""
 SIZES = Config(

@@ -108,7 +108,7 @@ def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
 def test_the_golden_file_belongs_to_the_head() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     head_digest = wheel.digest(sparse_head.PATH)
-    assert golden["sparse_head_sha256"] == head_digest, "run scripts/make_golden.py"
+    assert golden["sparse_head_sha256"] == head_digest, "run scripts/make_test_files.py vectors"
     assert GOLDEN.stat().st_size < 400_000
     for item in golden["items"]:
         ids, weights = item["sparse"]

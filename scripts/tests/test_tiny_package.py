@@ -8,16 +8,15 @@ import onnx
 import pytest
 import tokenizers
 
-import make_tiny_package
 from default_package import graph, manifest, sparse_head
 from default_package.checks import check_neighbours, shape_of
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from default_package.segments import SAME_TEXT
-from fixtures import tiny_package
+from fixtures import TINY, tiny_package
 
-COMMITTED = make_tiny_package.OUT
+COMMITTED = TINY
 SHAPE = shape_of(manifest.read(COMMITTED))
 TOKENIZER = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
 

@@ -1,6 +1,6 @@
 //! The real package's tokenizer against sentencepiece's own library.
 //!
-//! `golden/xlm-r-token-ids.json` comes from `scripts/make_tokenizer_golden.py`.
+//! `golden/xlm-r-token-ids.json` comes from `scripts/make_test_files.py`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
