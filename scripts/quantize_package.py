@@ -7,12 +7,14 @@
     scripts/quantize_package.py --precision fp8
     scripts/build_engine.sh engines/multilingual-e5-small --precision fp8
 
-Weights and inputs of the dense layers are rounded, with the sentences of texts.jsonl to find the
-ranges: to whole numbers by OpenVINO's NNCF, for CPUs, or to floating point (E4M3), for GPUs from
-compute capability 8.9 on. nDCG@10 of both graphs on manual pages and Debian's installation guide
-is written into the manifest; a graph that loses more than 1 % of it is not kept. Debian packages
-are fetched into a cache folder. The package is built and checked in a folder beside it, then
-renamed.
+Weights and inputs of the dense layers are rounded: to whole numbers, for CPUs, or to floating point
+(E4M3), for GPUs from compute capability 8.9 on. The sentences of texts.jsonl find the ranges.
+nDCG@10 of both graphs on manual pages and Debian's installation guide is written into the manifest;
+a graph that loses more than 1 % of it is not kept. Debian packages are fetched into a cache folder.
+
+That takes minutes. The repository keeps what was found for the default package in whole numbers,
+so its graph takes seconds, and is the one that was measured. The package is built and checked in a
+folder beside it, then renamed.
 """
 
 from __future__ import annotations
@@ -24,13 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from debian_texts import packages  # noqa: E402
-from default_package import command, environment  # noqa: E402
-
-NEEDS = {
-    "int8": (environment.TEST_REQUIREMENTS, environment.SCRIPTS / "requirements-quantization.txt"),
-    "fp8": (environment.TEST_REQUIREMENTS,),
-}
-"""Lists of packages besides requirements.txt."""
+from default_package import command  # noqa: E402
 
 
 def main() -> int:
@@ -41,14 +37,22 @@ def main() -> int:
     )
     parser.add_argument(
         "--languages",
-        default="de,en,ja",
         type=lambda typed: typed.split(","),
-        help="of the texts that both graphs are measured with; de,en,ja",
+        help="measures both graphs with texts in these; de,en,ja where it has to measure",
     )
     parser.add_argument("--cache", type=Path, default=packages.default_cache())
-    parser.add_argument("--precision", choices=NEEDS, default="int8")
+    parser.add_argument("--precision", choices=("int8", "fp8"), default="int8")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--quick", action="store_true", help="refuses a package of which nothing is kept"
+    )
+    how.add_argument(
+        "--keep", action="store_true", help="measures, and keeps what it finds in the repository"
+    )
     options = parser.parse_args()
-    return command.run("quantization.add", options, *NEEDS[options.precision])
+    if options.precision == "fp8" and (options.quick or options.keep):
+        parser.error("--quick and --keep are for --precision int8: nothing is kept for fp8")
+    return command.run("quantization.add", options)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
 # the driver's CUDA, which go to the cache folder. Where a step of that fails it says why and serves
 # on the CPU; --cpu asks for that at once.
 #
+# With --precision int8 it serves on the CPU, and adds the graph in 8 bits to the default package.
+#
 # Once it is built, `target/release/duovec serve --help` lists the arguments.
 set -euo pipefail
 
@@ -34,6 +36,10 @@ if ! package=$(setting package "$@"); then
     ensure_package
     package="$ROOT/engines/$PACKAGE_NAME"
     export DUOVEC_PACKAGE=$package
+fi
+if [ "$(setting precision "$@")" = int8 ]; then
+    GPU=false
+    ensure_int8 "$package"
 fi
 if [ "$GPU" = true ] && has_gpu; then
     ready=$(mktemp)

@@ -144,6 +144,14 @@ ensure_package() {
     printf '%s\n' "$recipe" >"$stamp"
 }
 
+# ensure_int8 PACKAGE: the graph in 8 bits beside the package's own; PYTHON must be set up.
+ensure_int8() {
+    compgen -G "$1/model.int8.*" >/dev/null && return
+    say "adding the graph in 8 bits to $1 (seconds, once)"
+    "$PYTHON" "$ROOT/scripts/quantize_package.py" --quick --package "$1" ||
+        die "the graph in 8 bits could not be added; the reason stands above"
+}
+
 # fill_debian PACKAGES...: they and what they need beyond this machine's, unpacked.
 fill_debian() {
     local deb

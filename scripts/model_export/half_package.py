@@ -82,10 +82,10 @@ def replay(
     parts.save(parts.finish(builder), target)
 
 
-def load(path: Path) -> onnx.ModelProto:
-    """An f32 graph of these scripts, numbers included."""
+def load(path: Path, numbers: bool = True) -> onnx.ModelProto:
+    """An f32 graph of these scripts; without `numbers` large ones stay in the file beside it."""
     try:
-        model = onnx.load(path)
+        model = onnx.load(path, load_external_data=numbers)
     except FileNotFoundError as error:
         raise PackageError(f"{path} is missing: it is no package") from error
     except Exception as error:  # protobuf and the external data reader raise what they like.

@@ -3,57 +3,68 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from debian_texts import packages
-from default_package import command, manifest, texts
+from default_package import command, manifest
 from default_package.checks import Limits, check_canary, demand
 from default_package.command import say
+from default_package.errors import PackageError
 from default_package.runtime import Runtime
 
-from . import guide, manuals, score
+from . import calibration, fp8, guide, int8, kept, manuals, score
 from .collection import Collection
 from .score import GraphEmbedder, Package
+
+LANGUAGES = ("de", "en", "ja")
+"""Of texts, where none are named."""
 
 
 def run(options: argparse.Namespace) -> None:
     """The package at --package is replaced by one that has the graph in 8 bits too."""
-    # `int8` or `fp8`, each with packages of its own.
-    rounding = importlib.import_module(f"quantization.{options.precision}")
+    rounding: ModuleType = {"int8": int8, "fp8": fp8}[options.precision]
     place = options.package.resolve()
-    package = Package.load(place)
+    package, content = Package.load(place), manifest.read(place)
+    asked = options.keep or options.languages or rounding is not int8
+    known = None if asked else kept.find(content)
+    if options.quick and known is None:
+        raise PackageError(
+            f"what the repository keeps is not of the graph in {options.package}: calibrate and "
+            f"measure that with scripts/quantize_package.py --package {options.package} (minutes)"
+        )
     with command.working_folder(place) as work:
         twin = work / "package"
         twin.mkdir()
-        say("rounding to 8 bits (minutes)")
         # Before the links: the onnx library refuses to read numbers from a file with two names.
-        rounding.write(place / "model.onnx", twin / rounding.GRAPH, calibration(package))
+        if known:
+            inputs = known.ranges
+        else:
+            say("calibrating (a minute)")
+            inputs = rounding.calibrate(place / "model.onnx", calibration.sequences(package))
+        rounding.write(place / "model.onnx", twin / rounding.GRAPH, inputs)
         for path in place.iterdir():
             if path.name != manifest.NAME and not path.name.startswith(rounding.PREFIX):
                 os.link(path, twin / path.name)
-        content = manifest.read(place)
         runtime = Runtime(twin / rounding.GRAPH, "f32")
         tolerances = rounding.TOLERANCES
         limits = Limits(tolerances["dense_cosine_min"], tolerances["sparse_max_abs"])
         check_canary(runtime, content, limits)
-        exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"))
-        rounded = GraphEmbedder(package, runtime)
-        scores = measure(exact, rounded, options)
-        manifest.save(described(content, twin, rounding, scores), twin / manifest.NAME)
+        if known:
+            scores = known.retrieval
+        else:
+            exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"))
+            scores = measure(exact, GraphEmbedder(package, runtime), options)
+        content = described(content, twin, rounding, scores)
+        if known:
+            kept.check(known, content)
+        manifest.save(content, twin / manifest.NAME)
         command.put_in_place(twin, place, work)
+    if options.keep:
+        kept.save(kept.of(content, inputs))
     say(f"done: duovec serve --package {options.package} --precision {options.precision}")
-
-
-def calibration(package: Package) -> list[list[int]]:
-    """Token ids of the sentences of texts.jsonl, as queries and as passages."""
-    sentences = [line.text for line in texts.load()]
-    # Without prompts the two are the same.
-    kinds = {package.prompts.get(kind, ""): kind for kind in ("query", "passage")}
-    return [row for kind in kinds.values() for row in package.encode(sentences, kind)[0]]
 
 
 def measure(
@@ -63,12 +74,13 @@ def measure(
     found = []
     precision = options.precision
     for name, collection in collections(options.cache).items():
-        languages = ", ".join(sorted(options.languages))
-        kept = score.in_languages(collection, options.languages)
-        demand(bool(kept.queries), f"{name} has no texts in {languages}")
-        say(f"measuring with {name}, {languages}: {len(kept.queries)} queries")
-        entry = {"collection": f"{name}, {languages}", "queries": len(kept.queries)}
-        entry |= score.compare(kept, {"f32": exact, precision: rounded})
+        languages = sorted(options.languages or LANGUAGES)
+        told = ", ".join(languages)
+        part = score.in_languages(collection, languages)
+        demand(bool(part.queries), f"{name} has no texts in {told}")
+        say(f"measuring with {name}, {told}: {len(part.queries)} queries")
+        entry = {"collection": f"{name}, {told}", "queries": len(part.queries)}
+        entry |= score.compare(part, {"f32": exact, precision: rounded})
         say(f"nDCG@10 in f32 {entry['f32']}, in {precision} {entry[precision]}")
         score.demand_little_loss(entry, precision)
         found.append(entry)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import openvino
 
-from default_package import rows
 from model_export import half_package
-from model_export.fp8 import Calibrated, EightBuilder, product_inputs
+from model_export.fp8 import Calibrated, EightBuilder
+
+from . import calibration
 
 FIELD = "fp8"
 """Of the manifest."""
@@ -22,29 +22,18 @@ least 0.99907, and weights were within 0.034."""
 METHOD = "FP8 (E4M3): inputs of the dense layers, and their weights by GPTQ, one scale for each"
 
 
-def write(source: Path, target: Path, sequences: list[list[int]]) -> None:
-    """`source`, an f32 graph of these scripts, as `target`.
-
-    The token ids of `sequences` find the ranges of the inputs. Takes a minute.
-    """
-    model = half_package.load(source)
-    inputs = measure(source, sorted(set(product_inputs(model).values())), sequences)
-    half_package.replay(model, target, lambda *given: EightBuilder(*given, inputs))
-
-
-def measure(path: Path, names: list[str], sequences: list[list[int]]) -> dict[str, Calibrated]:
-    """What these tensors were in all sequences together."""
-    core = openvino.Core()
-    model = core.read_model(path)
-    model.add_outputs(names)
-    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+def calibrate(source: Path, sequences: list[list[int]]) -> dict[str, Calibrated]:
+    """What the inputs of the layers' products were in all sequences together. Takes a minute."""
     found: dict[str, Calibrated] = {}
-    for sequence in sequences:
-        result = compiled(rows.alone(sequence).inputs)
-        for name in names:
-            states = result[name][0]
-            width = states.shape[1]
-            seen = found.setdefault(name, Calibrated(0.0, np.zeros((width, width), np.float32)))
-            seen.largest = max(seen.largest, float(np.abs(states).max()))
-            seen.moments += states.T @ states
+    for name, states in calibration.inputs(source, sequences):
+        width = states.shape[1]
+        seen = found.setdefault(name, Calibrated(0.0, np.zeros((width, width), np.float32)))
+        seen.largest = max(seen.largest, float(np.abs(states).max()))
+        seen.moments += states.T @ states
     return found
+
+
+def write(source: Path, target: Path, inputs: dict[str, Calibrated]) -> None:
+    """`source`, an f32 graph of these scripts, as `target`."""
+    model = half_package.load(source)
+    half_package.replay(model, target, lambda *given: EightBuilder(*given, inputs))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from default_package import manifest
 from default_package.checks import demand
-from default_package.errors import PackageError
 
 from . import score
 from .int8 import PREFIX, Range
@@ -39,19 +39,14 @@ def of(content: dict[str, Any], ranges: dict[str, Range]) -> Kept:
     return Kept(_digests(content, SOURCES), _digests(content, graph), retrieval, ranges)
 
 
-def load(content: dict[str, Any], folder: Path) -> Kept:
-    """What is kept for the package of that manifest; raises PackageError when it is another."""
+def find(content: dict[str, Any]) -> Kept | None:
+    """What is kept for the package of that manifest; None when it has another graph."""
     stored = json.loads(PATH.read_text(encoding="utf-8"))
     ranges = {name: Range(**one) for name, one in stored.pop("ranges").items()}
     found = Kept(**stored, ranges=ranges)
-    if found.sources != _digests(content, SOURCES):
-        raise PackageError(
-            f"the calibration in {PATH.name} is not of the graph in {folder}: calibrate and "
-            f"measure that, in minutes, with scripts/quantize_package.py --package {folder}"
-        )
     for entry in found.retrieval:
         score.demand_little_loss(entry, "int8")
-    return found
+    return found if found.sources == _digests(content, SOURCES) else None
 
 
 def check(kept: Kept, content: dict[str, Any]) -> None:
@@ -64,10 +59,10 @@ def check(kept: Kept, content: dict[str, Any]) -> None:
 
 
 def save(kept: Kept) -> None:
-    """The next `load` reads it."""
+    """`find` reads it from now on."""
     manifest.save(asdict(kept), PATH)
 
 
-def _digests(content: dict[str, Any], names: Any) -> dict[str, str]:
+def _digests(content: dict[str, Any], names: Iterable[str]) -> dict[str, str]:
     files = content["files"]
     return {name: files[name]["sha256"] for name in sorted(names) if name in files}

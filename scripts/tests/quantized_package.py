@@ -11,16 +11,25 @@ from export_packages import RANDOM, run
 from quantization import add
 from quantization.collection import Collection, Passage, Query
 
+LANGUAGES = ("de", "en")
+PAGES = Collection(
+    [Passage(lang, "page", f"a text in {lang}") for lang in LANGUAGES],
+    [Query(lang, lang, "title", "page", "a", (at,)) for at, lang in enumerate(LANGUAGES)],
+)
+
 
 def make(out: Path, monkeypatch: pytest.MonkeyPatch, *sizes: str) -> Path:
     """Without prompts, as BGE-M3 is."""
     words = ["--positions", "600", "--precision", "fp32", "--out", out]
     assert run(monkeypatch, *RANDOM, *sizes, *words) == 0
-    passages = [Passage(lang, "page", f"a text in {lang}") for lang in ("de", "en")]
-    queries = [Query(lang, lang, "title", "page", "a", (i,)) for i, lang in enumerate(["de", "en"])]
-    both = Collection(passages, queries)
-    monkeypatch.setattr(add, "collections", lambda cache: {"pages": both})
+    measure_with_pages(monkeypatch)
     return out
+
+
+def measure_with_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is fetched."""
+    monkeypatch.setattr(add, "collections", lambda cache: {"pages": PAGES})
+    monkeypatch.setattr(add, "LANGUAGES", LANGUAGES)
 
 
 def quantize(package: Path, precision: str, *, quick: bool = False, keep: bool = False) -> None:
@@ -28,7 +37,7 @@ def quantize(package: Path, precision: str, *, quick: bool = False, keep: bool =
         argparse.Namespace(
             precision=precision,
             package=package,
-            languages=["de", "en"],
+            languages=None,
             cache=None,
             quick=quick,
             keep=keep,

@@ -13,14 +13,16 @@ import numpy as np
 import openvino
 import pytest
 from export_packages import check_files, digests, manifest_of
-from quantized_package import make, quantize
+from quantized_package import make, measure_with_pages, quantize
 
 import quantize_package
 from default_package.errors import PackageError
-from quantization import int8, kept
+from quantization import add, int8, kept
 
 SIZES = ("--layers", "1", "--hidden", "256", "--ffn", "256")
 """Large enough for a file of 8-bit numbers, and for wide columns."""
+
+REPOSITORY = kept.PATH
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +76,28 @@ def test_a_package_gets_a_graph_whose_products_are_in_8_bits(made: Path) -> None
     assert kinds == {"u8": 6, "f32": 1}
 
 
-def test_a_graph_is_replaced_by_the_next(made: Path, package: Path) -> None:
-    for _ in range(2):
-        quantize(package, "int8", quick=True)
+def test_kept_results_give_the_graph_that_was_measured_without_measuring(
+    made: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(add, "collections")
+    for quick in (True, False):
+        quantize(package, "int8", quick=quick)
         assert digests(package) == digests(made / "rounded")
 
 
-def test_results_of_another_graph_are_refused_with_what_to_run(package: Path) -> None:
+def test_results_of_another_graph_are_refused_with_what_to_run(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = digests(package)
     change(lambda content: content["sources"].update({"model.onnx.data": "0" * 64}))
-    command = f"quantize_package.py --package {package}$"
+    command = rf"scripts/quantize_package.py --package {package} \(minutes\)$"
     with pytest.raises(PackageError, match=command):
         quantize(package, "int8", quick=True)
     assert digests(package) == before
+    # That command measures, where nobody asked for what is kept.
+    measure_with_pages(monkeypatch)
+    quantize(package, "int8")
+    assert "quantized" in manifest_of(package)
 
 
 def test_results_of_a_graph_that_was_rounded_in_another_way_are_refused(package: Path) -> None:
@@ -103,9 +114,13 @@ def test_results_that_lose_too_much_are_refused(package: Path) -> None:
         quantize(package, "int8", quick=True)
 
 
-def test_what_the_repository_keeps_is_of_a_graph_that_is_good_enough() -> None:
+def test_what_the_repository_keeps_is_of_a_graph_that_is_good_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept, "PATH", REPOSITORY)
     content = json.loads(kept.PATH.read_text(encoding="utf-8"))
-    found = kept.load({"files": {n: {"sha256": d} for n, d in content["sources"].items()}}, Path())
+    found = kept.find({"files": {n: {"sha256": d} for n, d in content["sources"].items()}})
+    assert found is not None
     assert sorted(found.graph) == ["model.int8.onnx", "model.int8.onnx.data"]
     assert len(found.ranges) == 48 and len(found.retrieval) == 2
 

@@ -172,6 +172,29 @@ def test_the_cpu_serves_when_it_is_asked_for_or_there_is_no_driver(
     assert "tensorrt" not in (repository / "cargo.log").read_text()
 
 
+def test_eight_bits_are_served_on_the_cpu_from_a_graph_that_is_added_once(
+    serve: Serve, repository: Path, tmp_path: Path
+) -> None:
+    script = repository / "scripts/quantize_package.py"
+    script.write_text("import sys; open(sys.argv[-1] + '/model.int8.onnx', 'w')")
+    package = repository / "engines/model"
+    for done in (serve("--precision", "int8"), serve(DUOVEC_PRECISION="int8")):
+        assert done.stdout.startswith("serves: "), done.stderr
+        assert "BUILD_PLAN" not in done.stdout
+    lines = (tmp_path / "python.log").read_text().splitlines()
+    assert lines == [f"{script} --quick --package {package}"]
+
+
+def test_a_graph_in_eight_bits_that_cannot_be_added_ends_the_start(
+    serve: Serve, repository: Path
+) -> None:
+    (repository / "scripts/quantize_package.py").write_text("raise SystemExit('no such range')")
+    done = serve("--precision=int8")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no such range\n" in done.stderr
+    assert "the graph in 8 bits could not be added" in done.stderr
+
+
 def test_a_wrong_flag_is_said_before_anything_is_made(serve: Serve, repository: Path) -> None:
     for words in [("--max-itmes", "3"), ("--max-itmes=3",), ("--max-items", "3", "4")]:
         done = serve(*words, cuda=None)
