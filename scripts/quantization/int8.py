@@ -16,8 +16,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from default_package.errors import PackageError
-from default_package.graph_builder import GraphBuilder
-from default_package.weight_store import WeightStore
+from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.weights import Config
 from model_export import half_package
 from model_export.fp8 import product_inputs
