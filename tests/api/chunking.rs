@@ -2,8 +2,6 @@
 
 use duovec::engine::fake::expected_dense;
 use serde_json::{Value, json};
-use settings::HttpConfig;
-use settings::limits::MaxItems;
 
 use crate::support::{BOTH, DENSE, HIDDEN, MAX_TOKENS, SPARSE, Server, floats, number};
 

@@ -10,7 +10,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use settings::TraceConfig;
-use settings::{HttpConfig, TraceConfig};
 
 /// One thread that serves one connection after the other.
 pub(crate) struct Collector {

@@ -1,8 +1,6 @@
 //! Which web pages may read answers.
 
 use reqwest::Method;
-use settings::HttpConfig;
-use settings::secret::ApiKey;
 use settings::secret::ApiKey;
 
 use crate::log;

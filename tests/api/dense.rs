@@ -2,8 +2,6 @@
 
 use serde_json::{Value, json};
 use settings::TruncateDefault;
-use settings::limits::MaxItems;
-use settings::{HttpConfig, TruncateDefault};
 
 use crate::support::{
     CUT, DENSE, HIDDEN, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, MODEL, Server, decode, floats, number,

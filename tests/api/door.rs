@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use settings::RaisedPriority;
-use settings::limits::{MaxInflightBytes, MaxRequestTimeoutMs, RequestTimeoutMs};
-use settings::{DoorConfig, HttpConfig, RaisedPriority};
 
 use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, gzip, number, post};
 use crate::tls::{Secure, embed_within};

@@ -6,8 +6,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use fastrand::Rng;
-use settings::HttpConfig;
-use settings::limits::{BodyTimeoutMs, HeadTimeoutMs, KeepAliveS, MaxBodyBytes, WriteTimeoutMs};
 
 use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, Talk, gzip, number};
 use testing::{damage, pick, run_for};

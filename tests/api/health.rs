@@ -6,7 +6,6 @@ use duovec::progress::StartStage;
 use futures_util::future::{FutureExt, join, join_all};
 use scheduling::batch::TokenIds;
 use serde_json::{Value, json};
-use settings::HttpConfig;
 
 use crate::package::TWO_ID;
 use crate::support::{

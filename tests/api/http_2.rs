@@ -7,8 +7,6 @@ use futures_util::future::join_all;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use reqwest::Method;
-use settings::HttpConfig;
-use settings::limits::MaxItems;
 
 use crate::log;
 use crate::support::{BOTH, DENSE, PATIENCE, number};

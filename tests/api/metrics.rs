@@ -7,9 +7,6 @@ use std::time::Duration;
 use duovec::metrics::names;
 use reqwest::Method;
 use serde_json::json;
-use settings::HttpConfig;
-use settings::limits::HeadTimeoutMs;
-use settings::secret::ApiKey;
 use settings::secret::ApiKey;
 
 use crate::log::{line, listen};

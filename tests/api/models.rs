@@ -1,7 +1,6 @@
 //! GET /v1/models and /v1/models/{id}.
 
 use serde_json::json;
-use settings::HttpConfig;
 
 use crate::support::{ALIAS, CUT, DENSE, HIDDEN, MAX_TOKENS, MODEL, Server};
 

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use settings::Dialect;
-use settings::{Dialect, HttpConfig};
 
 use crate::support::{ALIAS, BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server};
 

@@ -1,8 +1,6 @@
 //! Routes, methods, content types, encodings, sizes, request ids.
 
 use reqwest::Method;
-use settings::limits::MaxBodyBytes;
-use settings::{Dialect, HttpConfig};
 
 use crate::support::{DENSE, Server, gzip, number};
 

@@ -17,6 +17,7 @@ use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
 use duovec::worker::pool::{PoolConfig, WorkerPool};
 use fastrand::Rng;
+use model::tokenize::TextTokenizer;
 use parking_lot::Mutex;
 use reqwest::Method;
 use scheduling::batch::cost::{CostModel, Fit};
@@ -26,7 +27,6 @@ use serde_json::Value;
 use settings::limits::{
     Bounded, CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers,
 };
-use settings::limits::{CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers};
 use settings::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

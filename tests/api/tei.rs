@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 use settings::limits::MaxItems;
-use settings::limits::{MaxItemBytes, MaxItems};
-use settings::secret::ApiKey;
 use settings::{Config, Dialect};
-use settings::{Dialect, HttpConfig};
 
 use crate::fields::each;
 use crate::support::{

@@ -11,7 +11,6 @@ use h2::client::SendRequest;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reqwest::Method;
 use settings::TlsFiles;
-use settings::{HttpConfig, TlsFiles};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,9 +1,6 @@
 //! POST /v1/tokenize: ids, pieces and offsets of the text as sent.
 
 use serde_json::{Value, json};
-use settings::limits::MaxInflightBytes;
-use settings::secret::ApiKey;
-use settings::{DoorConfig, HttpConfig};
 use tiktoken_rs::cl100k_base_singleton;
 
 use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, Trouble, number, post};

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use serde_json::json;
 use settings::secret::ApiKey;
-use settings::secret::ApiKey;
-use settings::{HttpConfig, TraceConfig};
 
 use crate::collector::Collector;
 use crate::support::{BOTH, DENSE, METRICS, PATIENCE, Server, Trouble, post};

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use settings::HttpConfig;
-use settings::limits::RequestTimeoutMs;
 
 use crate::support::{BOTH, DENSE, SPARSE, Server, Talk, Trouble, number, post};
 
