@@ -1,19 +1,15 @@
-//! One loop for every fuzz target: it runs for a time, counts, and prints the seed of a failure.
+//! One loop for every fuzz target, and what damages its inputs.
 //!
 //! `DUOVEC_FUZZ_SECONDS` is the time of each target, which draws other numbers in each run then.
 //! When it is not set a target runs for 2 s with the same numbers as always, so that a test of
 //! unchanged code gives the same result. `DUOVEC_SEED` repeats one execution, the one that printed
 //! it.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use crate::variable;
-
-const SECONDS: f64 = 2.0;
-const USUAL_SEED: u64 = 11;
+use crate::Seeds;
 
 /// An execution takes microseconds or milliseconds; one that takes longer than this counts as hung.
 const SLOWEST: Duration = Duration::from_secs(10);
@@ -22,45 +18,16 @@ const SLOWEST: Duration = Duration::from_secs(10);
 ///
 /// # Panics
 /// When `execute` panics or one call takes longer than 10 s; the seed is printed before.
-pub fn run_for(name: &str, mut execute: impl FnMut(&mut Rng)) {
-    let mut run = |seed: u64| {
-        let failure = Failure { name, seed };
+pub fn run_for(name: &'static str, mut execute: impl FnMut(&mut Rng)) {
+    let mut slowest = Duration::ZERO;
+    for seed in Seeds::for_a_while(name) {
         let begin = Instant::now();
         execute(&mut Rng::with_seed(seed));
         let took = begin.elapsed();
         assert!(took < SLOWEST, "one execution took {took:?}");
-        drop(failure);
-        took
-    };
-    if let Some(seed) = variable::<u64>("DUOVEC_SEED") {
-        run(seed);
-        return;
+        slowest = slowest.max(took);
     }
-    let asked = variable::<f64>("DUOVEC_FUZZ_SECONDS");
-    let mut seeds = if asked.is_some() { Rng::new() } else { Rng::with_seed(USUAL_SEED) };
-    let time = Duration::from_secs_f64(asked.unwrap_or(SECONDS));
-    let begin = Instant::now();
-    let (mut executions, mut slowest) = (0_u64, Duration::ZERO);
-    while begin.elapsed() < time {
-        slowest = slowest.max(run(seeds.u64(..)));
-        executions += 1;
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("{name}: {executions} executions in {seconds:.1} s, the slowest took {slowest:?}");
-}
-
-/// Tells how to repeat an execution when it panics.
-struct Failure<'a> {
-    name: &'a str,
-    seed: u64,
-}
-
-impl Drop for Failure<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}: run the test again with DUOVEC_SEED={}", self.name, self.seed);
-        }
-    }
+    println!("{name}: the slowest execution took {slowest:?}");
 }
 
 /// One of `choices`.
@@ -100,7 +67,7 @@ mod tests {
 
     #[test]
     fn damage_adds_few_bytes_and_mostly_changes_some() {
-        let mut rng = Rng::with_seed(USUAL_SEED);
+        let mut rng = Rng::with_seed(11);
         let whole: Vec<u8> = (0..200).collect();
         let mut changed = 0;
         for _ in 0..1000 {

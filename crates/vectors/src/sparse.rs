@@ -74,36 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_id_keeps_its_heaviest_position() {
-        assert_eq!(all(&[0, 9, 7, 9, 2], &[0.9, 0.1, 0.2, 0.3, 0.9]), [(7, 0.2), (9, 0.3)]);
-    }
-
-    #[test]
     fn dropped_ids_and_weights_not_above_zero_leave() {
         assert_eq!(all(&[0, 1, 2, 3], &[1.0; 4]), []);
         assert_eq!(all(&[5, 6, 7, 8], &[0.0, -0.0, -1.0, f32::NAN]), []);
         assert_eq!(all(&[250_001], &[0.5]), [(250_001, 0.5)]);
         assert_eq!(all(&[], &[]), []);
-    }
-
-    #[test]
-    fn top_k_prefers_heavier_then_smaller_ids() {
-        let keep = |top_k| {
-            let selection = Selection { top_k: Some(top_k), min_weight: None };
-            let ids = [10, 11, 12, 13];
-            select(&ids, &[0.2, 0.4, 0.2, 0.4], &DROPPED, selection).indices
-        };
-        assert_eq!(keep(1), [11]);
-        assert_eq!(keep(2), [11, 13]);
-        assert_eq!(keep(3), [10, 11, 13]);
-        assert_eq!(keep(9), [10, 11, 12, 13]);
-    }
-
-    #[test]
-    fn the_least_weight_itself_stays() {
-        let selection = Selection { top_k: None, min_weight: Some(0.25) };
-        let kept = select(&[5, 6, 7], &[0.25, 0.249, 0.5], &DROPPED, selection);
-        assert_eq!(kept.indices, [5, 7]);
     }
 
     /// Few weights, so that ties, zeros and both signs of zero are common.
@@ -132,23 +107,6 @@ mod tests {
             expected.truncate(top_k.unwrap_or(usize::MAX));
             expected.sort_by_key(|pair| pair.0);
             prop_assert_eq!(got.pairs().collect::<Vec<_>>(), expected);
-        }
-
-        #[test]
-        fn the_order_of_the_positions_does_not_count(
-            positions in prop::collection::vec((0_u32..12, weight()), 0..40),
-            turn in any::<prop::sample::Index>(),
-            top_k in prop::option::of(1_usize..12),
-        ) {
-            let chosen = Selection { top_k, min_weight: None };
-            let (ids, weights): (Vec<u32>, Vec<f32>) = positions.iter().copied().unzip();
-            let mut turned = positions;
-            let start = turn.index(turned.len() + 1);
-            turned.rotate_left(start);
-            turned.reverse();
-            let (turned_ids, turned_weights): (Vec<u32>, Vec<f32>) = turned.into_iter().unzip();
-            let got = select(&turned_ids, &turned_weights, &DROPPED, chosen);
-            prop_assert_eq!(got, select(&ids, &weights, &DROPPED, chosen));
         }
     }
 }
