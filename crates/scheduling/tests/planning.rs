@@ -3,14 +3,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clock::Moment;
 use fastrand::Rng;
 use scheduling::Refusal;
-use scheduling::batch::Priority;
 use scheduling::batch::cost::{CostModel, Fit};
-use scheduling::batch::plan::{Shapes, WaitingItem, WaitingItems};
+use scheduling::batch::plan::Shapes;
 use scheduling::state::{Lane, NewRequest, Run, SchedulerState, StateConfig};
 use settings::limits::{BULK_SHARE, MaxBatchTokens};
 
@@ -394,24 +393,4 @@ fn who_comes_back_when_told_to_is_mostly_taken() {
         println!("{items} texts, 15 s of overload: {good} of {} were taken later", back.len());
         assert!(good as f64 >= back.len() as f64 * 0.8, "{good} of {}", back.len());
     }
-}
-
-#[test]
-fn taking_a_batch_is_cheap_whatever_waits() {
-    let mut waiting = WaitingItems::new(shapes(), &CostModel::default());
-    let mut random = Rng::with_seed(1);
-    let (mut next, mut taken, rounds) = (0, Duration::ZERO, 2000);
-    for _ in 0..rounds {
-        while waiting.len() < 8000 {
-            let priority = [Priority::Interactive, Priority::Bulk][(next % 2) as usize];
-            let (tokens, turn) = (text(&mut random), Moment::START);
-            waiting.insert(WaitingItem { sequence: next, tokens, priority, turn });
-            next += 1;
-        }
-        let start = Instant::now();
-        let plan = waiting.take();
-        taken += start.elapsed();
-        assert!(plan.is_some());
-    }
-    println!("{:?} for a batch while 8000 items wait", taken / rounds);
 }

@@ -40,6 +40,7 @@ struct World {
     /// Batches of other items since each worker's last check.
     since_check: Vec<Option<u32>>,
     ended: u64,
+    cancelled: u64,
     /// How often a worker with free cores left what waits to another one.
     left: u64,
     /// How often a long bulk text left a core free.
@@ -89,6 +90,7 @@ impl World {
             batches_by_worker: vec![0; workers],
             since_check: vec![None; workers],
             ended: 0,
+            cancelled: 0,
             left: 0,
             held: 0,
             checks_held: 0,
@@ -243,10 +245,10 @@ impl World {
         let request = self.requests.swap_remove(self.random.usize(0..self.requests.len()));
         self.state.cancel(&request);
         for item in request {
-            match self.items.get_mut(&item) {
-                Some(running) if running.is_running => running.is_cancelled = true,
-                Some(_) => self.end(item),
-                None => {}
+            let Some(tracked) = self.items.get_mut(&item) else { continue };
+            tracked.is_cancelled = true;
+            if !tracked.is_running {
+                self.end(item);
             }
         }
     }
@@ -361,8 +363,10 @@ impl World {
     }
 
     /// A worker starts a run; its items.
-    fn begin(&mut self, worker: usize, Run { bucket, items, .. }: Run) -> Vec<Sequence> {
+    fn begin(&mut self, worker: usize, Run { bucket, items, priority }: Run) -> Vec<Sequence> {
         let items: Vec<Sequence> = items.iter().map(|(item, ())| *item).collect();
+        let of = |item: &Sequence| self.state.items[item].priority;
+        assert_eq!(Some(priority), items.iter().map(of).min(), "somebody waits for it {self}");
         let ids = |item: &Sequence| TokenIds::new(&vec![0; self.state.items[item].tokens]);
         assert!(Batch::new(bucket, items.iter().map(ids).collect()).is_ok(), "it fits {self}");
         let budget = MaxBatchTokens::DEFAULT.as_usize();
@@ -401,6 +405,7 @@ impl World {
         }
         let mut steps = 0;
         while !self.items.is_empty() {
+            assert!(!self.state.is_drained(), "{self}");
             for worker in 0..self.live.len() {
                 self.finish(worker);
                 self.ask(worker);
@@ -411,6 +416,7 @@ impl World {
             steps += 1;
             assert!(steps < 10_000, "the drain does not end {self}");
         }
+        assert!(self.state.is_drained(), "{self}");
         while !self.rooms.is_empty() {
             self.withdraw();
         }

@@ -90,17 +90,6 @@ fn large_requests_leave_the_last_eighth_of_the_queue_to_small_ones() {
 }
 
 #[test]
-fn running_items_count_against_the_capacity() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]).expect("there is room");
-    assert_eq!(ask(&mut state, at(0)).len(), 2);
-    assert!(matches!(submit(&mut state, &[5]), Err(Refusal::Full { .. })));
-    complete(&mut state, at(1));
-    assert_eq!(submit(&mut state, &[5]), Ok(2..3));
-    assert_eq!(state.counts().replied, 2);
-}
-
-#[test]
 fn an_idle_worker_is_woken_and_only_then() {
     let mut state = state(10, 1);
     submit(&mut state, &[5]).expect("there is room");
@@ -110,62 +99,6 @@ fn an_idle_worker_is_woken_and_only_then() {
     assert_eq!(state.take_effects(), Effects::NONE);
     submit(&mut state, &[5]).expect("there is room");
     assert_eq!(state.take_effects(), Effects { woken: vec![0], ..Effects::NONE });
-}
-
-#[test]
-fn an_expired_item_costs_nothing() {
-    let mut state = state(10, 1);
-    for (tokens, deadline) in [(&[5], at(10)), (&[6], at(11))] {
-        submit_as(&mut state, tokens, Priority::Interactive, deadline).expect("there is room");
-    }
-    assert_eq!(ask(&mut state, at(10)), [1]);
-    assert_eq!(state.take_effects().expired, [(0, ())]);
-    assert_eq!(state.counts().expired, 1);
-}
-
-#[test]
-fn a_cancelled_request_frees_its_places_at_once() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]).expect("there is room");
-    state.cancel(&(0..2));
-    assert!(state.is_empty());
-    assert_eq!(submit(&mut state, &[5, 5]), Ok(2..4));
-    assert_eq!(state.counts().cancelled, 2);
-}
-
-#[test]
-fn a_running_item_that_is_cancelled_ends_with_its_batch() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]).expect("there is room");
-    ask(&mut state, at(0));
-    state.cancel(&(0..1));
-    assert!(!state.is_empty());
-    state.complete_batch(at(1), 0, &[(1, Vectors::Both)], false);
-    assert!(state.is_empty());
-    let counts = state.counts();
-    assert_eq!((counts.cancelled, counts.failed, counts.replied), (1, 1, 0));
-}
-
-#[test]
-fn a_cancelled_item_of_a_lost_worker_counts_as_cancelled() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5, 5]).expect("there is room");
-    ask(&mut state, at(0));
-    state.cancel(&(0..1));
-    state.lose_worker(at(1), 0);
-    let counts = state.counts();
-    assert_eq!((counts.cancelled, counts.failed), (1, 1));
-}
-
-#[test]
-fn a_batch_is_interactive_when_somebody_waits_for_it() {
-    for wanted in [Priority::Bulk, Priority::Interactive] {
-        let mut state = state(10, 1);
-        submit_as(&mut state, &[16], Priority::Bulk, LATER).expect("there is room");
-        submit_as(&mut state, &[16], wanted, LATER).expect("there is room");
-        let run = state.ask_for_work(at(0), 0).expect("it waits");
-        assert_eq!(run.priority, wanted);
-    }
 }
 
 #[test]
@@ -195,16 +128,6 @@ fn checks_take_one_batch_in_eight_while_items_wait() {
         complete(&mut state, at(0));
     }
     assert_eq!(last, Some(96), "they are not forgotten either");
-}
-
-#[test]
-fn checks_run_at_once_when_nothing_else_waits() {
-    let mut state = state(10, 1);
-    for number in 0..3 {
-        assert_eq!(check(&mut state, 0), Ok(number..number + 1));
-        assert_eq!(ask(&mut state, at(0)), [number]);
-        complete(&mut state, at(0));
-    }
 }
 
 #[test]
@@ -257,18 +180,6 @@ fn a_stuck_worker_is_no_capacity() {
     state.stop_stuck_worker(at(0), 0);
     let one = state.predicted_wait(at(0));
     assert!(one > both.mul_f64(1.8), "{one:?} {both:?}");
-}
-
-#[test]
-fn draining_runs_what_waits_and_takes_nothing_new() {
-    let mut state = state(10, 1);
-    submit(&mut state, &[5]).expect("there is room");
-    state.drain();
-    assert_eq!(submit(&mut state, &[5]), Err(Refusal::Draining));
-    assert_eq!(ask(&mut state, at(0)), [0]);
-    assert!(!state.is_drained());
-    complete(&mut state, at(1));
-    assert!(state.is_drained());
 }
 
 #[test]

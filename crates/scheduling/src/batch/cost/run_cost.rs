@@ -178,19 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn one_run_of_a_long_text_teaches_what_long_texts_take() {
-        let mut cost = measured();
-        let before = ratio(&cost, bucket(1, 8192));
-        assert!(before < 0.75, "short texts do not show it: {before}");
-        cost.learn(bucket(1, 8192), TRUE.predict_us(bucket(1, 8192)));
-        for length in [64, 512, 3000, 8192] {
-            let after = ratio(&cost, bucket(1, length));
-            assert!((after - 1.0).abs() < 0.2, "{length}: {after}");
-        }
-        assert!(!cost.is_unmeasured(bucket(1, 8192)));
-    }
-
-    #[test]
     fn what_disturbs_all_runs_is_not_learnt_with_the_length() {
         let mut cost = measured();
         (0..200).for_each(|_| cost.correct(2.0, 0.05));
@@ -220,15 +207,6 @@ mod tests {
         assert_eq!(cost.model, floor);
         cost.suppose(long, 1.001);
         assert_eq!(cost.model.per_token_length_us, floor.per_token_us / EVEN_LENGTH_MIN);
-    }
-
-    #[test]
-    fn a_length_that_was_not_measured_may_take_what_its_square_would() {
-        let cost = measured();
-        let long = bucket(1, 8192);
-        assert!(cost.most_us(long) > TRUE.predict_us(long), "{}", cost.most_us(long));
-        let known = bucket(1, 512);
-        assert_eq!(cost.most_us(known), cost.predict_us(known));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::Refusal;
-use super::super::tests::{LATER, NOTHING, ask, at, items_of, state, with_nothing};
+use super::super::tests::{LATER, NOTHING, ask, at, items_of, state};
 use super::*;
 use crate::batch::Vectors;
 
@@ -70,65 +70,6 @@ fn items_of_the_same_ids_are_one_text_of_the_queue() {
 }
 
 #[test]
-fn an_interactive_item_takes_bulk_items_of_its_ids_with_it() {
-    let mut state = state(1000, 1);
-    let texts: Vec<u128> = (0..200).collect();
-    TextsRequest::bulk(&texts).accepted(&mut state);
-    let query = TextsRequest::interactive(&[199]).accepted(&mut state).start;
-    assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
-    assert_eq!(state.queue_depth(), 200, "the bulk item left the queue of its priority");
-    assert_eq!(ask(&mut state, at(0))[0], query);
-    let answered = end(&mut state, 0);
-    assert!(answered.contains(&(0, query)) && answered.contains(&(0, 199)), "{answered:?}");
-}
-
-#[test]
-fn a_bulk_item_does_not_hold_back_an_interactive_one_of_its_ids() {
-    let mut state = state(1000, 1);
-    let query = TextsRequest::interactive(&[7]).accepted(&mut state).start;
-    let texts: Vec<u128> = (0..200).collect();
-    TextsRequest::bulk(&texts).accepted(&mut state);
-    assert_eq!(ask(&mut state, at(0))[0], query);
-}
-
-#[test]
-fn the_next_item_leads_when_the_leader_leaves() {
-    let mut state = state(100, 1);
-    for _ in 0..3 {
-        TextsRequest::interactive(&[7]).accepted(&mut state);
-    }
-    state.cancel(&(0..1));
-    assert_eq!(state.queue_depth(), 1);
-    assert_eq!(ask(&mut state, at(0)), [1]);
-    state.cancel(&(1..2));
-    end(&mut state, 0);
-    let counts = state.counts();
-    assert_eq!((counts.replied, counts.cancelled), (1, 2));
-}
-
-#[test]
-fn a_text_that_nobody_waits_for_any_more_leaves_the_queue() {
-    let mut state = state(100, 1);
-    TextsRequest::interactive(&[7, 7]).accepted(&mut state);
-    TextsRequest::bulk(&[7]).accepted(&mut state);
-    state.cancel(&(2..3));
-    state.cancel(&(0..2));
-    assert!(state.is_empty() && state.queue_depth() == 0);
-    assert!(ask(&mut state, at(0)).is_empty());
-}
-
-#[test]
-fn each_item_of_a_text_has_its_own_deadline() {
-    let mut state = state(100, 1);
-    TextsRequest { deadline: at(10), ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
-    TextsRequest::interactive(&[7]).accepted(&mut state);
-    TextsRequest { deadline: at(10), ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
-    assert_eq!(ask(&mut state, at(10)), [1]);
-    assert_eq!(state.take_effects().expired, with_nothing(&[0, 2]));
-    assert_eq!(end(&mut state, 0), [(0, 1)]);
-}
-
-#[test]
 fn an_item_joins_a_run_that_ends_before_its_own_would() {
     let mut state = state(100, 2);
     TextsRequest::interactive(&[7]).accepted(&mut state);
@@ -158,32 +99,6 @@ fn an_item_runs_alone_when_a_long_run_with_its_ids_has_just_begun() {
     assert!(state.is_empty());
     assert_eq!(TextsRequest::interactive(&[1]).accepted(&mut state).start, next + 1);
     assert_eq!(state.queue_depth(), 1, "nothing of it runs any more");
-}
-
-#[test]
-fn a_lost_worker_ends_all_that_share_its_rows() {
-    for end in [SchedulerState::lose_worker, SchedulerState::stop_stuck_worker] {
-        let mut state = state(100, 1);
-        TextsRequest::interactive(&[7, 7]).accepted(&mut state);
-        ask(&mut state, at(0));
-        TextsRequest::interactive(&[7]).accepted(&mut state);
-        end(&mut state, at(0), 0);
-        assert_eq!(state.take_effects().abandoned, with_nothing(&[0, 1, 2]));
-        assert!(state.is_empty());
-    }
-}
-
-#[test]
-fn only_items_that_want_the_lost_vectors_fail() {
-    let mut state = state(100, 1);
-    for vectors in [Vectors::Dense, Vectors::Sparse, Vectors::Both] {
-        TextsRequest { vectors, ..TextsRequest::interactive(&[7]) }.accepted(&mut state);
-    }
-    ask(&mut state, at(0));
-    let answers = state.complete_batch(at(1), 0, &[(0, Vectors::Sparse)], false);
-    assert_eq!(answers.len(), 3);
-    let counts = state.counts();
-    assert_eq!((counts.replied, counts.failed), (1, 2));
 }
 
 #[test]
@@ -225,15 +140,4 @@ fn a_repeated_text_counts_once_in_the_time_of_its_request() {
     let refused = TextsRequest { deadline, ..TextsRequest::bulk(&distinct) }.submit(&mut state);
     assert!(matches!(refused, Err(Refusal::Late { .. })), "{refused:?}");
     TextsRequest { deadline, ..TextsRequest::bulk(&[9; 200]) }.accepted(&mut state);
-}
-
-#[test]
-fn a_check_shares_no_run() {
-    let mut state = state(100, 1);
-    TextsRequest::interactive(&[7]).accepted(&mut state);
-    let check = NewRequest::of(&[TOKENS], LATER);
-    state.submit_check(at(0), 0, check, ()).expect("it lives");
-    assert_eq!(ask(&mut state, at(0)), [1]);
-    assert_eq!(end(&mut state, 0), [(0, 1)]);
-    assert_eq!(ask(&mut state, at(1)), [0]);
 }

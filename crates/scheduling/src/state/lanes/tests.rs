@@ -113,19 +113,6 @@ fn narrow_lanes_leave_large_parts_of_the_cores_free() {
 }
 
 #[test]
-fn a_lane_starts_beside_no_other_on_its_cores() {
-    let mut state = idle(&[2], &[1, 2]);
-    assert_eq!(of_request(&mut state, 1), [(lane(0, 2), 1)]);
-    assert_eq!(of_request(&mut state, 1), []);
-    assert_eq!(ask(&mut state, 0), 0);
-    // Two texts wait now, so each gets a core.
-    state.fail_batch(2);
-    let woken = submit(&mut state, 1);
-    assert_eq!(ask(&mut state, 2), 0);
-    assert_eq!(started(&mut state, woken), [(lane(0, 1), 1), (lane(1, 1), 1)]);
-}
-
-#[test]
 fn a_lost_lane_leaves_its_work_to_others() {
     let mut state = idle(&[2], &[1, 2]);
     assert_eq!(submit(&mut state, 1), [2]);

@@ -135,13 +135,14 @@ impl World {
     }
 
     pub(super) fn end(&mut self, item: Sequence) {
-        assert!(self.items.remove(&item).is_some(), "item {item} ended twice {self}");
+        let Some(tracked) = self.items.remove(&item) else { panic!("{item} ended twice {self}") };
         self.ended += 1;
+        self.cancelled += u64::from(tracked.is_cancelled);
     }
 
     pub(super) fn verify(&self) {
         let counts = self.state.counts();
-        assert_eq!(counts.ended(), self.ended, "{self}");
+        assert_eq!((counts.ended(), counts.cancelled), (self.ended, self.cancelled), "{self}");
         assert_eq!(counts.accepted, self.ended + self.items.len() as u64, "{self}");
         assert_eq!(counts.coalesced, self.shared + self.joined, "{self}");
         // A text that several wait for is one text of the queue.

@@ -56,16 +56,10 @@ fn run(state: &mut SchedulerState, tokens: usize, start: Moment) -> (Moment, boo
 }
 
 #[test]
-fn a_text_far_beyond_the_measured_lengths_is_not_given_up() {
-    let mut state = slow_state();
-    let (_, stuck) = run(&mut state, 8000, at(0));
-    assert!(!stuck, "a run of {:?}", TRUE.predict(bucket(8192)));
-}
-
-#[test]
 fn one_long_run_teaches_what_the_next_one_takes() {
     let mut state = slow_state();
-    let (end, _) = run(&mut state, 8000, at(0));
+    let (end, stuck) = run(&mut state, 8000, at(0));
+    assert!(!stuck, "its length is far beyond what was measured");
     let needed = state.least_time(&[8000]).expect("it was measured");
     let ratio = needed.as_secs_f64() / TRUE.predict(bucket(8192)).as_secs_f64();
     assert!((ratio - 1.0).abs() < 0.1, "{needed:?}, {ratio} of what it takes");
@@ -117,7 +111,8 @@ fn one_disturbed_run_locks_no_length_out() {
         refused += 1;
         assert!(refused < 3600, "it is locked out");
     }
-    assert!(needed(&state, 2000) < true_time * 2, "{:?}", needed(&state, 2000));
+    let ratio = needed(&state, 2000).as_secs_f64() / true_time.as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.2, "the shorter run counts: {ratio} of what it takes");
     assert!(offer(&mut state, 2000, now + true_time, true_time * 2));
 }
 
@@ -137,15 +132,6 @@ fn a_text_that_takes_longer_than_its_time_is_tried_seldom() {
     }
     let part = ran.as_secs_f64() / now.since(begin).as_secs_f64();
     assert!(part > 0.0 && part < 0.06, "{part} of the worker's time");
-}
-
-#[test]
-fn a_shorter_run_of_a_long_text_replaces_a_longer_one() {
-    let mut state = slow_state();
-    let end = run_disturbed(&mut state, 2000, at(0), 10.0);
-    run_disturbed(&mut state, 2000, end, 1.0);
-    let ratio = needed(&state, 2000).as_secs_f64() / TRUE.predict(bucket(2048)).as_secs_f64();
-    assert!((ratio - 1.0).abs() < 0.2, "{ratio} of what it takes");
 }
 
 #[test]
