@@ -465,12 +465,3 @@ TEST(an_error_that_sticks_poisons_the_session_for_ever) {
         }));
     }
 }
-
-TEST(a_child_tells_of_its_own_failures_alone) {
-    int& failures = duovec::testing::failures();
-    int const before = std::exchange(failures, failures + 1);
-    bool const holds = holds_in_child([] {});
-    failures = before;
-    CHECK(holds);
-    CHECK(!holds_in_child([] { ++duovec::testing::failures(); }));
-}

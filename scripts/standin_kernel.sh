@@ -19,7 +19,7 @@ GPU=(--cuda-gpu-arch=sm_75 -Xclang -target-feature -Xclang +ptx63)
 
 command -v "$CLANG" >/dev/null || die "$CLANG is missing: install clang, or name it with CLANG"
 # Sums must be rounded in the same way as on the host: no product is fused with them.
-text=$("$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib "${GPU[@]}" -std=c++20 -O2 \
+text=$("$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib "${GPU[@]}" -std=c++20 -Os \
     -ffp-contract=off -Wall -Wextra -Werror -Icpp -S "${SOURCES[0]}" -o -) ||
     die "the kernel cannot be compiled; the reason stands above"
 {

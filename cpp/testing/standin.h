@@ -33,7 +33,7 @@ namespace duovec::standin {
 /// Addresses handed to TensorRT must be multiples of it.
 constexpr std::size_t kAlignment = 256;
 
-enum class MemoryKind { kDevice, kHost, kAny };
+enum class MemoryKind { kDevice, kHost };
 
 /// Memory that an operation uses.
 struct MemoryRange {

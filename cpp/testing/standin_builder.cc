@@ -75,22 +75,6 @@ std::string plan_line(char const* kind, ITensor const& tensor) {
     return line + "\n";
 }
 
-/// A layer as the public classes show it; a product has a class of its own.
-template <typename Public>
-class LayerOwner final : public Public {
- public:
-    template <typename... Arguments>
-    explicit LayerOwner(Arguments&&... arguments)
-        : implementation_(std::forward<Arguments>(arguments)...) {
-        this->mLayer = &implementation_;
-        add_live(1);
-    }
-    ~LayerOwner() noexcept override { add_live(-1); }
-
- private:
-    NetworkLayer implementation_;
-};
-
 class ParserError final : public nvonnxparser_traps::TrapParserError {
  public:
     explicit ParserError(std::string text) : text_(std::move(text)) {}
@@ -126,14 +110,6 @@ class Parser final : public nvonnxparser_traps::TrapParser {
     std::optional<ParserError> error_;
 };
 
-template <typename Object>
-Object* at(std::vector<Object*> const& objects, std::int32_t index) {
-    auto const place = static_cast<std::size_t>(index);
-    return place < objects.size() ? objects[place] : nullptr;
-}
-
-std::int32_t count(std::size_t size) { return static_cast<std::int32_t>(size); }
-
 #ifndef DUOVEC_RTX
 /// What every cache of this library begins with; one of another version or device is refused.
 std::string cache_header() {
@@ -142,14 +118,6 @@ std::string cache_header() {
 #endif
 
 }  // namespace
-
-std::int32_t NetworkLayer::getNbInputs() const noexcept { return count(inputs_.size()); }
-
-ITensor* NetworkLayer::getInput(std::int32_t index) const noexcept { return at(inputs_, index); }
-
-ITensor* NetworkLayer::getOutput(std::int32_t index) const noexcept {
-    return index == 0 ? output_ : nullptr;
-}
 
 ITensor* Network::add_tensor(std::string const& name, DataType type, Dims dims) {
     tensors_.push_back(std::make_shared<Owner<ITensor, NetworkTensor>>(name, type, dims));
@@ -169,21 +137,6 @@ ITensor* Network::addInput(char const* name, DataType type, Dims const& dims) no
     inputs_.push_back(add_tensor(name, type, dims));
     return inputs_.back();
 }
-
-std::int32_t Network::getNbLayers() const noexcept { return count(layers_.size()); }
-
-ILayer* Network::getLayer(std::int32_t index) const noexcept {
-    auto const place = static_cast<std::size_t>(index);
-    return place < layers_.size() ? layers_[place].get() : nullptr;
-}
-
-std::int32_t Network::getNbInputs() const noexcept { return count(inputs_.size()); }
-
-ITensor* Network::getInput(std::int32_t index) const noexcept { return at(inputs_, index); }
-
-std::int32_t Network::getNbOutputs() const noexcept { return count(outputs_.size()); }
-
-ITensor* Network::getOutput(std::int32_t index) const noexcept { return at(outputs_, index); }
 
 bool Network::is_read(ITensor const* tensor) const {
     return std::ranges::any_of(layers_, [&](auto const& layer) {
@@ -238,8 +191,8 @@ void Network::read_layer(std::istream& words) {
         words >> type;
         made = add_tensor(output, value_of(kTypes, type), read_dims(words));
     }
-    layers_.push_back(
-        std::make_shared<LayerOwner<ILayer>>(value_of(kLayers, kind), std::move(inputs), made));
+    layers_.push_back(std::make_shared<Owner<ILayer, NetworkLayer>>(value_of(kLayers, kind),
+                                                                    std::move(inputs), made));
 }
 
 bool OptimizationProfile::setDimensions(char const* name, OptProfileSelector select,
@@ -278,15 +231,6 @@ std::optional<ShapeRange> OptimizationProfile::range() const {
         }
     }
     return ShapeRange{shapes[0], shapes[1], shapes[2]};
-}
-
-IHostMemory* TimingCache::serialize() const noexcept {
-    return new Owner<IHostMemory, HostMemory>(text_);
-}
-
-BuilderConfig::Taken BuilderConfig::setMaxAuxStreams(std::int32_t streams) noexcept {
-    aux_streams_ = streams;
-    return Taken(true);
 }
 
 std::int32_t BuilderConfig::addOptimizationProfile(IOptimizationProfile const* profile) noexcept {
@@ -379,15 +323,9 @@ INetworkDefinition* Builder::createNetworkV2(NetworkDefinitionCreationFlags flag
     return new NetworkOwner((flags & (1U << bit)) != 0);
 }
 
-IBuilderConfig* Builder::createBuilderConfig() noexcept { return new ConfigOwner(reporter_); }
-
 IOptimizationProfile* Builder::createOptimizationProfile() noexcept {
     profiles_.push_back(std::make_shared<ProfileOwner>());
     return profiles_.back().get();
-}
-
-void Builder::setErrorRecorder(IErrorRecorder* recorder) noexcept {
-    reporter_.set_recorder(recorder);
 }
 
 IHostMemory* Builder::buildSerializedNetwork(INetworkDefinition& definition,
@@ -441,23 +379,12 @@ extern "C" {
 
 TENSORRTAPI void* createInferBuilder_INTERNAL(void* logger, std::int32_t version) noexcept {
     using duovec::standin::Builder;
-    using duovec::standin::Owner;
-    if (logger == nullptr) {
-        duovec::standin::contract("a builder is created without a logger");
-    }
-    auto& lines = *static_cast<nvinfer1::ILogger*>(logger);
-    if (version / 10000 != NV_TENSORRT_MAJOR) {
-        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferBuilder: another version");
-        return nullptr;
-    }
 #ifndef DUOVEC_RTX
     if (duovec::standin::device_error() != cudaSuccess) {
-        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferBuilder: no device");
         return nullptr;
     }
 #endif
-    nvinfer1::IBuilder* const builder = new Owner<nvinfer1::IBuilder, Builder>(lines);
-    return builder;
+    return duovec::standin::create<nvinfer1::IBuilder, Builder>(logger, version);
 }
 
 TENSORRTAPI void* createNvOnnxParser_INTERNAL(void* network, void*, int) noexcept {

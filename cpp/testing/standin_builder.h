@@ -19,6 +19,15 @@
 
 namespace duovec::standin {
 
+inline std::int32_t count(std::size_t size) { return static_cast<std::int32_t>(size); }
+
+/// Null where there is none, as with the real library.
+template <typename Pointer>
+auto* at(std::vector<Pointer> const& objects, std::int32_t index) {
+    auto const place = static_cast<std::size_t>(index);
+    return place < objects.size() ? &*objects[place] : nullptr;
+}
+
 class NetworkTensor final : public TrapTensor {
  public:
     NetworkTensor(std::string name, DataType type, Dims dims)
@@ -38,11 +47,12 @@ class NetworkLayer final : public TrapLayer {
     NetworkLayer(LayerType type, std::vector<ITensor*> inputs, ITensor* output)
         : type_(type), inputs_(std::move(inputs)), output_(output) {}
     LayerType getType() const noexcept override { return type_; }
-    std::int32_t getNbInputs() const noexcept override;
-    ITensor* getInput(std::int32_t index) const noexcept override;
+    std::int32_t getNbInputs() const noexcept override { return count(inputs_.size()); }
+    ITensor* getInput(std::int32_t index) const noexcept override { return at(inputs_, index); }
     std::int32_t getNbOutputs() const noexcept override { return output_ == nullptr ? 0 : 1; }
-    /// Null where there is none, as with the real library.
-    ITensor* getOutput(std::int32_t index) const noexcept override;
+    ITensor* getOutput(std::int32_t index) const noexcept override {
+        return index == 0 ? output_ : nullptr;
+    }
 
  private:
     LayerType type_;
@@ -56,12 +66,12 @@ class Network final : public TrapNetworkDefinition {
 
     ITensor* addInput(char const* name, DataType type, Dims const& dims) noexcept override;
     void markOutput(ITensor& tensor) noexcept override { outputs_.push_back(&tensor); }
-    std::int32_t getNbLayers() const noexcept override;
-    ILayer* getLayer(std::int32_t index) const noexcept override;
-    std::int32_t getNbInputs() const noexcept override;
-    ITensor* getInput(std::int32_t index) const noexcept override;
-    std::int32_t getNbOutputs() const noexcept override;
-    ITensor* getOutput(std::int32_t index) const noexcept override;
+    std::int32_t getNbLayers() const noexcept override { return count(layers_.size()); }
+    ILayer* getLayer(std::int32_t index) const noexcept override { return at(layers_, index); }
+    std::int32_t getNbInputs() const noexcept override { return count(inputs_.size()); }
+    ITensor* getInput(std::int32_t index) const noexcept override { return at(inputs_, index); }
+    std::int32_t getNbOutputs() const noexcept override { return count(outputs_.size()); }
+    ITensor* getOutput(std::int32_t index) const noexcept override { return at(outputs_, index); }
 
     bool strongly_typed() const { return strongly_typed_; }
     std::vector<ITensor*> const& inputs() const { return inputs_; }
@@ -99,7 +109,9 @@ class OptimizationProfile final : public TrapOptimizationProfile {
 class TimingCache final : public TrapTimingCache {
  public:
     explicit TimingCache(std::string text) : text_(std::move(text)) {}
-    IHostMemory* serialize() const noexcept override;
+    IHostMemory* serialize() const noexcept override {
+        return new Owner<IHostMemory, HostMemory>(text_);
+    }
     std::string const& text() const { return text_; }
 
  private:
@@ -115,7 +127,10 @@ class BuilderConfig final : public TrapBuilderConfig {
     bool getFlag(BuilderFlag flag) const noexcept override { return (flags_ & bit(flag)) != 0; }
     /// Without a result before TensorRT 11.
     using Taken = decltype(std::declval<TrapBuilderConfig&>().setMaxAuxStreams(0));
-    Taken setMaxAuxStreams(std::int32_t streams) noexcept override;
+    Taken setMaxAuxStreams(std::int32_t streams) noexcept override {
+        aux_streams_ = streams;
+        return Taken(true);
+    }
     void setProgressMonitor(IProgressMonitor* monitor) noexcept override { monitor_ = monitor; }
     void setProfilingVerbosity(ProfilingVerbosity verbosity) noexcept override {
         verbosity_ = verbosity;
@@ -166,11 +181,15 @@ class Builder final : public TrapBuilder {
     explicit Builder(ILogger& logger) : reporter_(logger) {}
 
     INetworkDefinition* createNetworkV2(NetworkDefinitionCreationFlags flags) noexcept override;
-    IBuilderConfig* createBuilderConfig() noexcept override;
+    IBuilderConfig* createBuilderConfig() noexcept override {
+        return new Owner<IBuilderConfig, BuilderConfig>(reporter_);
+    }
     IOptimizationProfile* createOptimizationProfile() noexcept override;
     IHostMemory* buildSerializedNetwork(INetworkDefinition& network,
                                         IBuilderConfig& config) noexcept override;
-    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override {
+        reporter_.set_recorder(recorder);
+    }
 
  private:
     Reporter reporter_;

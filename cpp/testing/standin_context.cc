@@ -118,18 +118,14 @@ bool StandinContext::setInputShape(char const* name, Dims const& dims) noexcept 
     Binding* const binding = find(name);
     PlanTensor const* const tensor = engine_.find(name);
     if (binding == nullptr || !tensor->input) {
-        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
-                              std::string("setInputShape: ") + (name == nullptr ? "" : name) +
-                                  " is not an input tensor. IExecutionContext::setInputShape can "
-                                  "only be called for input tensors.");
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "setInputShape: not an input tensor");
     }
     std::vector<std::int64_t> const sizes = sizes_of(dims);
     binding->refused = !within(sizes, *tensor, plan_->profiles[static_cast<std::size_t>(profile_)]);
     if (binding->refused) {
         primed_ = false;
-        return reporter_.fail(
-            ErrorCode::kINVALID_ARGUMENT,
-            std::string("setInputShape: ") + name + " does not satisfy any optimization profiles.");
+        return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
+                              "setInputShape: it does not satisfy any optimization profiles.");
     }
     primed_ = primed_ && binding->sizes == sizes;
     binding->sizes = sizes;
@@ -152,8 +148,7 @@ bool StandinContext::setTensorAddress(char const* name, void* data) noexcept {
     Binding* const binding = find(name);
     if (binding == nullptr) {
         return reporter_.fail(ErrorCode::kINVALID_ARGUMENT,
-                              std::string("setTensorAddress: ") + (name == nullptr ? "" : name) +
-                                  " is neither input nor output, cannot set address");
+                              "setTensorAddress: neither input nor output");
     }
     expect_aligned(data, std::string("tensor ") + name);
     primed_ = primed_ && binding->address == data;
@@ -250,11 +245,8 @@ Operation StandinContext::operation(Shape shape) const {
     }
     add_scratch(run);
     run.kernels = kernels(shape);
-    run.body = [plan = plan_, shape, rounds = rounds_](std::vector<void*> const& memory, bool nan) {
+    run.body = [plan = plan_, shape](std::vector<void*> const& memory, bool nan) {
         run_plan(*plan, shape, memory, nan);
-        if (rounds) {
-            round_outputs(*plan, shape, memory);
-        }
     };
     return run;
 }

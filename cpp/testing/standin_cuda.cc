@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "testing/standin_call.h"
+#include "testing/standin_state.h"
 
 namespace duovec::standin {
 
@@ -19,23 +19,9 @@ cudaError_t& last_error() {
 
 }  // namespace duovec::standin
 
-namespace {
+using namespace duovec::standin;
 
-using duovec::standin::call;
-using duovec::standin::contract;
-using duovec::standin::current_device_slot;
-using duovec::standin::destroy;
-using duovec::standin::kDeviceBytes;
-using duovec::standin::kDevices;
-using duovec::standin::kNoDevice;
-using duovec::standin::last_error;
-using duovec::standin::Lock;
-using duovec::standin::MemoryKind;
-using duovec::standin::Operation;
-using duovec::standin::RuntimeState;
-using duovec::standin::StandinStream;
-using duovec::standin::state;
-using duovec::standin::wait;
+namespace {
 
 // Reads the environment when the library is loaded, not at the first call.
 [[maybe_unused]] RuntimeState const& loaded = RuntimeState::instance();
@@ -75,25 +61,12 @@ cudaError_t free_memory(void* pointer, int device, char const* what) {
 Operation copy_operation(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
     Operation copy;
     copy.name = "copy";
-    MemoryKind source = MemoryKind::kAny;
-    MemoryKind target = MemoryKind::kAny;
-    switch (kind) {
-        case cudaMemcpyHostToDevice:
-            source = MemoryKind::kHost;
-            target = MemoryKind::kDevice;
-            break;
-        case cudaMemcpyDeviceToHost:
-            source = MemoryKind::kDevice;
-            target = MemoryKind::kHost;
-            break;
-        case cudaMemcpyDeviceToDevice:
-            source = target = MemoryKind::kDevice;
-            break;
-        case cudaMemcpyDefault:
-            break;
-        default:
-            contract("copy from host to host");
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) {
+        contract("copies are between the host and a device");
     }
+    bool const in = kind == cudaMemcpyHostToDevice;
+    MemoryKind const source = in ? MemoryKind::kHost : MemoryKind::kDevice;
+    MemoryKind const target = in ? MemoryKind::kDevice : MemoryKind::kHost;
     copy.ranges = {{to, bytes, true, target, "target"}, {from, bytes, false, source, "source"}};
     copy.body = [bytes](std::vector<void*> const& memory, bool) {
         std::memmove(memory[0], memory[1], bytes);
@@ -101,42 +74,36 @@ Operation copy_operation(void* to, void const* from, std::size_t bytes, cudaMemc
     return copy;
 }
 
-struct ErrorText {
-    cudaError_t error;
-    char const* name;
-    char const* text;
-};
-
-ErrorText describe(cudaError_t error) {
-    static constexpr ErrorText kTexts[] = {
-        {cudaSuccess, "cudaSuccess", "no error"},
-        {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-        {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-        {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
-         "CUDA driver version is insufficient for CUDA runtime version"},
-        {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-        {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-        {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
-         "invalid resource handle"},
-        {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation is not permitted now"},
-        {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-        {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
-         "an illegal memory access was encountered"},
-        {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
-         "too many resources requested for launch"},
-        {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-         "operation not permitted when stream is capturing"},
-        {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
-         "operation failed due to a previous error during capture"},
-        {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
-         "attempt to terminate a thread-local capture sequence from another thread"},
-        {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
-         "operation not permitted on an event last recorded in a capturing stream"}};
+char const* name_of(cudaError_t error) {
+    static constexpr std::pair<cudaError_t, char const*> kNames[] = {
+#define STANDIN_ERROR(name) {name, #name}
+        STANDIN_ERROR(cudaErrorInvalidValue),
+        STANDIN_ERROR(cudaErrorMemoryAllocation),
+        STANDIN_ERROR(cudaErrorInsufficientDriver),
+        STANDIN_ERROR(cudaErrorNoDevice),
+        STANDIN_ERROR(cudaErrorInvalidDevice),
+        STANDIN_ERROR(cudaErrorInvalidResourceHandle),
+        STANDIN_ERROR(cudaErrorIllegalState),
+        STANDIN_ERROR(cudaErrorNotReady),
+        STANDIN_ERROR(cudaErrorIllegalAddress),
+        STANDIN_ERROR(cudaErrorLaunchOutOfResources),
+        STANDIN_ERROR(cudaErrorStreamCaptureUnsupported),
+        STANDIN_ERROR(cudaErrorStreamCaptureInvalidated),
+        STANDIN_ERROR(cudaErrorStreamCaptureWrongThread),
+        STANDIN_ERROR(cudaErrorCapturedEvent),
+#undef STANDIN_ERROR
+    };
     auto const* const found =
-        std::ranges::find_if(kTexts, [&](ErrorText const& one) { return one.error == error; });
-    return found == std::end(kTexts)
-               ? ErrorText{error, "cudaErrorUnknown", "unrecognized error code"}
-               : *found;
+        std::ranges::find(kNames, error, [](auto const& one) { return one.first; });
+    return found == std::end(kNames) ? "cudaErrorUnknown" : found->second;
+}
+
+/// As call, for what is asked of a device.
+template <typename Body>
+cudaError_t call_for(int device, Body const& body) {
+    return call([&](Lock& lock) {
+        return device < 0 || device >= kDevices ? cudaErrorInvalidDevice : body(lock);
+    });
 }
 
 }  // namespace
@@ -193,10 +160,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-    return call([&](Lock&) {
-        if (device < 0 || device >= kDevices) {
-            return cudaErrorInvalidDevice;
-        }
+    return call_for(device, [&](Lock&) {
         *properties = {};
         std::strncpy(properties->name, "duovec stand-in", sizeof properties->name - 1);
         properties->totalGlobalMem = kDeviceBytes;
@@ -205,10 +169,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-    return call([&](Lock&) {
-        if (device < 0 || device >= kDevices) {
-            return cudaErrorInvalidDevice;
-        }
+    return call_for(device, [&](Lock&) {
         long const capability = state().faults.find("capability").value_or(kCapability);
         switch (attribute) {
             case cudaDevAttrComputeCapabilityMajor:
@@ -226,9 +187,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     });
 }
 
-char const* cudaGetErrorName(cudaError_t error) { return describe(error).name; }
+char const* cudaGetErrorName(cudaError_t error) { return name_of(error); }
 
-char const* cudaGetErrorString(cudaError_t error) { return describe(error).text; }
+char const* cudaGetErrorString(cudaError_t) { return "a text of the stand-in"; }
 
 cudaError_t cudaGetLastError() {
     Lock const lock(state().mutex);
@@ -245,10 +206,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-    return call([&](Lock&) {
-        if (device < 0 || device >= kDevices) {
-            return cudaErrorInvalidDevice;
-        }
+    return call_for(device, [&](Lock&) {
         current_device_slot() = device;
         return cudaSuccess;
     });
@@ -259,8 +217,7 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
     return call([&](Lock&) {
         std::optional<long> const limit = state().faults.find("malloc_fails_over");
-        if (state().faults.find("malloc_fails") ||
-            (limit && bytes > static_cast<std::size_t>(*limit))) {
+        if (limit && bytes > static_cast<std::size_t>(*limit)) {
             *pointer = nullptr;
             return cudaErrorMemoryAllocation;
         }
@@ -289,7 +246,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<StandinStream> const found = state().find_usable(stream, "cudaMemcpyAsync");
+        auto const found = state().find_usable(stream, "cudaMemcpyAsync");
         if (state().faults.fires("copy_fails")) {
             return cudaErrorInvalidValue;
         }
@@ -331,8 +288,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return destroy([&](Lock& lock) {
-        std::shared_ptr<StandinStream> const found =
-            state().find_stream(stream, "cudaStreamDestroy");
+        auto const found = state().find_stream(stream, "cudaStreamDestroy");
         bool const failed = state().sticky != cudaSuccess;
         if (found->capture && !failed) {
             contract("a stream is destroyed while it captures");
@@ -340,12 +296,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
         if (!found->queue.empty() && !failed) {
             contract("a stream is destroyed with unfinished work");
         }
-        bool const hangs = !found->queue.empty() && found->queue.front().hang;
         state().streams.remove(stream);
         found->stopping = true;
         found->wake.notify_all();
         lock.unlock();
-        hangs ? found->thread.detach() : found->thread.join();
+        found->thread.join();
         lock.lock();
         return cudaSuccess;
     });
@@ -353,8 +308,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return call([&](Lock& lock) {
-        std::shared_ptr<StandinStream> const found =
-            state().find_stream(stream, "cudaStreamSynchronize");
+        auto const found = state().find_stream(stream, "cudaStreamSynchronize");
         if (found->capture) {
             found->capture->invalidated = true;
         }

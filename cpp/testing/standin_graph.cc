@@ -2,31 +2,18 @@
 
 #include <algorithm>
 
-#include "testing/standin_call.h"
+#include "testing/standin_state.h"
+
+using namespace duovec::standin;
 
 namespace {
-
-using duovec::standin::call;
-using duovec::standin::Capture;
-using duovec::standin::contract;
-using duovec::standin::current_device_slot;
-using duovec::standin::destroy;
-using duovec::standin::Lock;
-using duovec::standin::Operation;
-using duovec::standin::QueuedOperation;
-using duovec::standin::StandinEvent;
-using duovec::standin::StandinGraph;
-using duovec::standin::StandinGraphExec;
-using duovec::standin::StandinStream;
-using duovec::standin::state;
-using duovec::standin::wait;
 
 /// Whether both were recorded in a way that a time can be told of.
 bool can_tell_time(StandinEvent const& event) {
     return event.timed && event.requested > 0 && !event.captured;
 }
 
-void release(StandinGraphExec const& exec) {
+void release(StandinGraph const& exec) {
     for (Operation const& operation : exec.operations) {
         if (operation.context != nullptr) {
             --operation.context->graphs;
@@ -40,8 +27,7 @@ void release(StandinGraphExec const& exec) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     return call([&](Lock&) {
-        std::shared_ptr<StandinStream> const found =
-            state().find_usable(stream, "cudaStreamBeginCapture");
+        auto const found = state().find_usable(stream, "cudaStreamBeginCapture");
         if (found->capture) {
             return cudaErrorIllegalState;
         }
@@ -55,8 +41,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return call([&](Lock&) {
         *graph = nullptr;
-        std::shared_ptr<StandinStream> const found =
-            state().find_stream(stream, "cudaStreamEndCapture");
+        auto const found = state().find_stream(stream, "cudaStreamEndCapture");
         if (!found->capture) {
             return cudaErrorIllegalState;
         }
@@ -89,13 +74,11 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
                                           unsigned long long) {
     return call([&](Lock&) {
         *exec = nullptr;
-        std::shared_ptr<StandinGraph> const found =
-            state().graphs.find(graph, "cudaGraphInstantiate");
+        auto const found = state().graphs.find(graph, "cudaGraphInstantiate");
         if (state().faults.find("instantiate_fails")) {
             return cudaErrorMemoryAllocation;
         }
-        auto made =
-            std::make_shared<StandinGraphExec>(StandinGraphExec{found->device, found->operations});
+        auto made = std::make_shared<StandinGraph>(StandinGraph{found->device, found->operations});
         for (Operation const& operation : made->operations) {
             if (operation.context != nullptr) {
                 ++operation.context->graphs;
@@ -107,12 +90,10 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    std::this_thread::sleep_for(
-        std::chrono::microseconds(duovec::standin::value_of("launch_us", 0)));
+    std::this_thread::sleep_for(std::chrono::microseconds(value_of("launch_us", 0)));
     return call([&](Lock&) {
-        std::shared_ptr<StandinGraphExec> const found = state().execs.find(exec, "cudaGraphLaunch");
-        std::shared_ptr<StandinStream> const target =
-            state().find_usable(stream, "cudaGraphLaunch");
+        auto const found = state().execs.find(exec, "cudaGraphLaunch");
+        auto const target = state().find_usable(stream, "cudaGraphLaunch");
         if (found->device != target->device) {
             contract("a graph is launched on another device than it was captured on");
         }
@@ -132,8 +113,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
     return destroy([&](Lock&) {
-        std::shared_ptr<StandinGraphExec> const found =
-            state().execs.find(exec, "cudaGraphExecDestroy");
+        auto const found = state().execs.find(exec, "cudaGraphExecDestroy");
         state().expect_no_work([&](QueuedOperation const& queued) { return queued.exec == found; },
                                "an executable graph is destroyed");
         release(*found);
@@ -165,9 +145,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call([&](Lock&) {
-        std::shared_ptr<StandinEvent> const found = state().events.find(event, "cudaEventRecord");
-        std::shared_ptr<StandinStream> const target =
-            state().find_usable(stream, "cudaEventRecord");
+        auto const found = state().events.find(event, "cudaEventRecord");
+        auto const target = state().find_usable(stream, "cudaEventRecord");
         if (found->device != target->device) {
             contract("an event is recorded on another device than it was created on");
         }
@@ -183,8 +162,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return call([&](Lock& lock) {
-        std::shared_ptr<StandinEvent> const found =
-            state().events.find(event, "cudaEventSynchronize");
+        auto const found = state().events.find(event, "cudaEventSynchronize");
         if (state().breaks_capture(false)) {
             return cudaErrorStreamCaptureUnsupported;
         }
@@ -199,9 +177,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
     return call([&](Lock&) {
-        std::shared_ptr<StandinEvent> const from =
-            state().events.find(start, "cudaEventElapsedTime");
-        std::shared_ptr<StandinEvent> const to = state().events.find(end, "cudaEventElapsedTime");
+        auto const from = state().events.find(start, "cudaEventElapsedTime");
+        auto const to = state().events.find(end, "cudaEventElapsedTime");
         if (!can_tell_time(*from) || !can_tell_time(*to) || from->device != to->device) {
             return cudaErrorInvalidResourceHandle;
         }

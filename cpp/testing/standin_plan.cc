@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <span>
 #include <sstream>
 #include <stdexcept>
 
@@ -84,31 +83,8 @@ void parse_line(StandinPlan& plan, std::string const& line) {
     }
 }
 
-/// To the nearest half, of two to the even one.
 std::uint16_t half_of(float value) {
-    auto const bits = std::bit_cast<std::uint32_t>(value);
-    auto const sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
-    std::uint32_t const magnitude = bits & 0x7fff'ffff;
-    if (magnitude > 0x7f80'0000) {
-        return sign | 0x7e00;
-    }
-    if (magnitude >= 0x4780'0000) {
-        return sign | 0x7c00;
-    }
-    // How many bits of the significand a half of this size has no place for.
-    std::uint32_t const exponent = magnitude >> 23;
-    if (exponent < 102) {
-        return sign;
-    }
-    bool const normal = exponent >= 113;
-    std::uint32_t const cut = normal ? 13 : 126 - exponent;
-    std::uint32_t const whole =
-        normal ? magnitude - (112U << 23) : (magnitude & 0x7f'ffff) | 0x80'0000;
-    std::uint32_t const rest = whole & ((1U << cut) - 1);
-    std::uint32_t const middle = 1U << (cut - 1);
-    std::uint32_t half = whole >> cut;
-    half += rest > middle || (rest == middle && (half & 1) == 1) ? 1 : 0;
-    return static_cast<std::uint16_t>(sign | half);
+    return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
 }
 
 void write(PlanTensor const& tensor, void* memory, std::int64_t index, float value) {
@@ -264,18 +240,6 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
         std::vector<float> const& values = tensor.dims.size() == 3 ? dense : weights;
         for (std::size_t at = 0; !tensor.input && at < values.size(); ++at) {
             write(tensor, memory[index], static_cast<std::int64_t>(at), values[at]);
-        }
-    }
-}
-
-void round_outputs(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory) {
-    constexpr float kFactor = 1.0F + 1.0F / 4096;
-    for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
-        PlanTensor const& tensor = plan.tensors[index];
-        if (!tensor.input && tensor.element == Element::kFloat32) {
-            std::span<float> const values(static_cast<float*>(memory[index]),
-                                          tensor.bytes_of(shape) / sizeof(float));
-            std::ranges::for_each(values, [](float& value) { value *= kFactor; });
         }
     }
 }

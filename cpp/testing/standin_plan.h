@@ -64,7 +64,4 @@ KernelArguments arguments_of(StandinPlan const& plan, Shape shape,
 /// not a number.
 void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory, bool nan);
 
-/// Changes the outputs as another order of sums would.
-void round_outputs(StandinPlan const& plan, Shape shape, std::vector<void*> const& memory);
-
 }  // namespace duovec::standin

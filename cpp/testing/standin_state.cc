@@ -160,7 +160,7 @@ int RuntimeState::locate(MemoryRange& range, std::string const& name) const {
                  std::to_string(found->bytes - offset) + " are there");
     }
     range.is_host = found->device == kNoDevice;
-    if (range.kind != MemoryKind::kAny && range.is_host != (range.kind == MemoryKind::kHost)) {
+    if (range.is_host != (range.kind == MemoryKind::kHost)) {
         contract(subject + (range.is_host ? " is host memory" : " is device memory"));
     }
     range.allocation = found->number;
@@ -215,7 +215,7 @@ void RuntimeState::expect_no_conflict(StandinStream const& stream,
 }
 
 void RuntimeState::submit(StandinStream& stream, Operation operation,
-                          std::shared_ptr<StandinGraphExec> exec) {
+                          std::shared_ptr<StandinGraph> exec) {
     bool const replayed = exec != nullptr;
     QueuedOperation queued;
     queued.operation = std::move(operation);
@@ -231,7 +231,6 @@ void RuntimeState::submit(StandinStream& stream, Operation operation,
     if (queued.operation.execution) {
         counts["urgent"] += stream.priority < 0 ? 1 : 0;
         queued.nan = faults.fires("nan");
-        queued.hang = faults.fires("hang");
         queued.sticky = faults.fires("sticky");
     }
     push(stream, std::move(queued));
@@ -313,9 +312,6 @@ void RuntimeState::run_queue(StandinStream& stream) {
         bool const run = sticky == cudaSuccess;
         std::chrono::microseconds const waits = pause(queued.operation);
         lock.unlock();
-        while (run && queued.hang) {
-            std::this_thread::sleep_for(std::chrono::hours(1));
-        }
         if (run && waits.count() > 0) {
             std::this_thread::sleep_for(waits);
         }
@@ -336,39 +332,33 @@ void RuntimeState::run_queue(StandinStream& stream) {
 // What the other stand-ins use.
 
 bool is_set(char const* fault) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    return state.faults.find(fault).has_value();
+    Lock const lock(state().mutex);
+    return state().faults.find(fault).has_value();
 }
 
 long value_of(char const* fault, long otherwise) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    return state.faults.find(fault).value_or(otherwise);
+    Lock const lock(state().mutex);
+    return state().faults.find(fault).value_or(otherwise);
 }
 
 bool fires(char const* fault) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    return state.faults.fires(fault);
+    Lock const lock(state().mutex);
+    return state().faults.fires(fault);
 }
 
 void add_count(char const* what) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    ++state.counts[what];
+    Lock const lock(state().mutex);
+    ++state().counts[what];
 }
 
 void add_live(long objects) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    state.extra_live += objects;
+    Lock const lock(state().mutex);
+    state().extra_live += objects;
 }
 
 cudaError_t device_error() {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    return state.device_error();
+    Lock const lock(state().mutex);
+    return state().device_error();
 }
 
 char const* text_of(cudaError_t error) { return cudaGetErrorString(error); }
@@ -376,33 +366,29 @@ char const* text_of(cudaError_t error) { return cudaGetErrorString(error); }
 int current_device() { return current_device_slot(); }
 
 void expect_usable(cudaStream_t stream, char const* what) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    static_cast<void>(state.find_usable(stream, what));
+    Lock const lock(state().mutex);
+    static_cast<void>(state().find_usable(stream, what));
 }
 
 bool is_capturing(cudaStream_t stream) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    return state.find_stream(stream, "enqueue")->capture.has_value();
+    Lock const lock(state().mutex);
+    return state().find_stream(stream, "enqueue")->capture.has_value();
 }
 
 void invalidate_capture(cudaStream_t stream) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    std::shared_ptr<StandinStream> const found = state.find_stream(stream, "enqueue");
+    Lock const lock(state().mutex);
+    auto const found = state().find_stream(stream, "enqueue");
     if (found->capture) {
         found->capture->invalidated = true;
     }
 }
 
 cudaError_t submit(cudaStream_t stream, Operation const& operation) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
-    std::shared_ptr<StandinStream> const found = state.find_usable(stream, operation.name.c_str());
-    cudaError_t const error = state.device_error();
+    Lock const lock(state().mutex);
+    auto const found = state().find_usable(stream, operation.name.c_str());
+    cudaError_t const error = state().device_error();
     if (error == cudaSuccess) {
-        state.submit(*found, operation);
+        state().submit(*found, operation);
     }
     return error;
 }
@@ -410,8 +396,7 @@ cudaError_t submit(cudaStream_t stream, Operation const& operation) {
 cudaError_t synchronize(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
 void expect_not_captured(ContextUse const& context, char const* what) {
-    RuntimeState& state = RuntimeState::instance();
-    std::lock_guard const lock(state.mutex);
+    Lock const lock(state().mutex);
     if (context.graphs > 0) {
         contract("context " + context.name + ": " + what +
                  " while an executable graph that captured it lives");
@@ -419,10 +404,9 @@ void expect_not_captured(ContextUse const& context, char const* what) {
 }
 
 void expect_unused(ContextUse const& context, char const* what) {
-    RuntimeState& state = RuntimeState::instance();
     {
-        std::lock_guard const lock(state.mutex);
-        state.expect_no_work(
+        Lock const lock(state().mutex);
+        state().expect_no_work(
             [&](QueuedOperation const& queued) {
                 return queued.operation.context.get() == &context;
             },

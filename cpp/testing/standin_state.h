@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "testing/standin.h"
 #include "testing/standin_faults.h"
@@ -40,13 +41,13 @@ struct Allocation {
 };
 
 struct StandinEvent;
-struct StandinGraphExec;
+struct StandinGraph;
 
 /// An operation on a stream's queue.
 struct QueuedOperation {
     Operation operation;
     std::vector<void*> memory;
-    std::shared_ptr<StandinGraphExec> exec;
+    std::shared_ptr<StandinGraph> exec;
     /// Set for the recording of an event, which has no body.
     std::shared_ptr<StandinEvent> event;
     long request = 0;
@@ -54,7 +55,6 @@ struct QueuedOperation {
     /// it.
     std::optional<std::uint64_t> digest;
     bool nan = false;
-    bool hang = false;
     bool sticky = false;
 };
 
@@ -89,12 +89,8 @@ struct StandinEvent {
     std::chrono::steady_clock::time_point at;
 };
 
+/// As it was recorded, or executable.
 struct StandinGraph {
-    int device = 0;
-    std::vector<Operation> operations;
-};
-
-struct StandinGraphExec {
     int device = 0;
     std::vector<Operation> operations;
 };
@@ -147,7 +143,7 @@ class RuntimeState {
     Table<StandinStream> streams{kFlipped + (std::uintptr_t{1} << 48), "stream"};
     Table<StandinEvent> events{kFlipped + (std::uintptr_t{2} << 48), "event"};
     Table<StandinGraph> graphs{kFlipped + (std::uintptr_t{3} << 48), "graph"};
-    Table<StandinGraphExec> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
+    Table<StandinGraph> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
 
     /// What every call gives that needs a working device.
     cudaError_t device_error() const;
@@ -165,7 +161,7 @@ class RuntimeState {
     std::shared_ptr<StandinStream> find_usable(cudaStream_t stream, char const* what) const;
     std::shared_ptr<StandinStream> start_stream(int device, int priority);
     void submit(StandinStream& stream, Operation operation,
-                std::shared_ptr<StandinGraphExec> exec = nullptr);
+                std::shared_ptr<StandinGraph> exec = nullptr);
     void submit_event(StandinStream& stream, std::shared_ptr<StandinEvent> event);
 
     /// Aborts when unfinished work satisfies the condition; a failed device drops its work.
@@ -208,5 +204,45 @@ class RuntimeState {
 
 /// Of this thread.
 int& current_device_slot();
+
+// What the exported functions are made of: the lock and the error they give.
+
+using Lock = std::unique_lock<std::mutex>;
+
+inline RuntimeState& state() { return RuntimeState::instance(); }
+
+/// Of this thread.
+cudaError_t& last_error();
+
+inline cudaError_t remember(cudaError_t error) {
+    if (error != cudaSuccess) {
+        last_error() = error;
+    }
+    return error;
+}
+
+/// Runs `body` with the state locked unless the device cannot be used.
+template <typename Body>
+cudaError_t call(Body const& body) {
+    Lock lock(state().mutex);
+    cudaError_t const error = state().device_error();
+    return remember(error == cudaSuccess ? body(lock) : error);
+}
+
+/// As call, for what destroys: it happens although the device has failed.
+template <typename Body>
+cudaError_t destroy(Body const& body) {
+    Lock lock(state().mutex);
+    cudaError_t const error = body(lock);
+    cudaError_t const failed = state().device_error();
+    return remember(failed == cudaSuccess ? error : failed);
+}
+
+/// Until the condition holds or the device has failed.
+template <typename Condition>
+cudaError_t wait(Lock& lock, Condition const& condition) {
+    state().done.wait(lock, [&] { return state().sticky != cudaSuccess || condition(); });
+    return state().sticky;
+}
 
 }  // namespace duovec::standin

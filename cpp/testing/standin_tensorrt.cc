@@ -10,17 +10,8 @@
 namespace duovec::standin {
 namespace {
 
-DataType type_of(Element element) {
-    switch (element) {
-        case Element::kInt32:
-            return DataType::kINT32;
-        case Element::kFloat16:
-            return DataType::kHALF;
-        case Element::kFloat32:
-            break;
-    }
-    return DataType::kFLOAT;
-}
+/// In the order of Element.
+constexpr DataType kTypesOfElements[] = {DataType::kINT32, DataType::kFLOAT, DataType::kHALF};
 
 }  // namespace
 
@@ -125,10 +116,6 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     }
 }
 
-void Runtime::setErrorRecorder(IErrorRecorder* recorder) noexcept {
-    reporter_.set_recorder(recorder);
-}
-
 #ifdef DUOVEC_RTX
 std::int64_t Runtime::getEngineHeaderSize() const noexcept {
     return static_cast<std::int64_t>(plan_header_bytes(kFlavourName));
@@ -156,19 +143,7 @@ EngineValidity Runtime::getEngineValidity(void const* blob, std::int64_t size,
     }
     return is_set("suboptimal_plan") ? EngineValidity::kSUBOPTIMAL : EngineValidity::kVALID;
 }
-#endif
 
-void RuntimeConfig::setExecutionContextAllocationStrategy(
-    ExecutionContextAllocationStrategy strategy) noexcept {
-    allocation_ = strategy;
-}
-
-ExecutionContextAllocationStrategy RuntimeConfig::getExecutionContextAllocationStrategy()
-    const noexcept {
-    return allocation_;
-}
-
-#ifdef DUOVEC_RTX
 namespace {
 
 std::string const kCacheHeader =
@@ -210,29 +185,6 @@ bool RuntimeCache::add(std::string const& kernel) {
     return kernels_.insert(kernel).second;
 }
 
-IRuntimeCache* RuntimeConfig::createRuntimeCache() const noexcept {
-    return new Owner<IRuntimeCache, RuntimeCache>();
-}
-
-bool RuntimeConfig::setRuntimeCache(IRuntimeCache const& cache) noexcept {
-    cache_ = &cache;
-    return true;
-}
-
-IRuntimeCache* RuntimeConfig::getRuntimeCache() const noexcept {
-    return const_cast<IRuntimeCache*>(cache_);
-}
-
-void RuntimeConfig::setDynamicShapesKernelSpecializationStrategy(
-    DynamicShapesKernelSpecializationStrategy strategy) noexcept {
-    kernels_ = strategy;
-}
-
-DynamicShapesKernelSpecializationStrategy
-RuntimeConfig::getDynamicShapesKernelSpecializationStrategy() const noexcept {
-    return kernels_;
-}
-
 #endif
 
 StandinEngine::StandinEngine(StandinPlan plan, Reporter const& parent, std::atomic<int>& engines)
@@ -256,10 +208,6 @@ PlanTensor const* StandinEngine::find(char const* name) const {
     return found == plan_->tensors.end() ? nullptr : &*found;
 }
 
-std::int32_t StandinEngine::getNbIOTensors() const noexcept {
-    return static_cast<std::int32_t>(plan_->tensors.size());
-}
-
 TensorIOMode StandinEngine::getTensorIOMode(char const* name) const noexcept {
     PlanTensor const* const tensor = find(name);
     if (tensor == nullptr) {
@@ -270,7 +218,8 @@ TensorIOMode StandinEngine::getTensorIOMode(char const* name) const noexcept {
 
 DataType StandinEngine::getTensorDataType(char const* name) const noexcept {
     PlanTensor const* const tensor = find(name);
-    return tensor == nullptr ? DataType::kFLOAT : type_of(tensor->element);
+    return tensor == nullptr ? DataType::kFLOAT
+                             : kTypesOfElements[static_cast<std::size_t>(tensor->element)];
 }
 
 Dims StandinEngine::getTensorShape(char const* name) const noexcept {
@@ -279,10 +228,6 @@ Dims StandinEngine::getTensorShape(char const* name) const noexcept {
         return no_dims();
     }
     return dims_of(tensor->dims);
-}
-
-std::int32_t StandinEngine::getNbOptimizationProfiles() const noexcept {
-    return static_cast<std::int32_t>(plan_->profiles.size());
 }
 
 Dims StandinEngine::getProfileShape(char const* name, std::int32_t profile,
@@ -351,45 +296,22 @@ char const* EngineInspector::getEngineInformation(LayerInformationFormat format)
     return text_.c_str();
 }
 
-IEngineInspector* StandinEngine::createEngineInspector() const noexcept {
-    return new Owner<IEngineInspector, EngineInspector>(*plan_);
-}
-
-IRuntimeConfig* StandinEngine::createRuntimeConfig() noexcept {
-    return new Owner<IRuntimeConfig, RuntimeConfig>();
-}
-
+#ifdef DUOVEC_RTX
 IExecutionContext* StandinEngine::createExecutionContextWithRuntimeConfig(
     IRuntimeConfig* config) noexcept {
-    if (config == nullptr) {
-        reporter_.fail(ErrorCode::kINVALID_ARGUMENT, "createExecutionContext: no configuration");
-        return nullptr;
-    }
     IExecutionContext* const made =
         createExecutionContext(config->getExecutionContextAllocationStrategy());
-#ifdef DUOVEC_RTX
     bool const lazy = config->getDynamicShapesKernelSpecializationStrategy() ==
                       DynamicShapesKernelSpecializationStrategy::kLAZY;
-    if (made == nullptr) {
-        return nullptr;
-    }
-    StandinContext& context =
-        static_cast<Owner<IExecutionContext, StandinContext>*>(made)->implementation();
-    if (lazy && is_set("lazy_kernels_round")) {
-        context.round();
-    }
-    if (!lazy) {
+    if (made != nullptr && !lazy) {
         auto* const cache =
             static_cast<Owner<IRuntimeCache, RuntimeCache>*>(config->getRuntimeCache());
-        context.specialize(cache == nullptr ? nullptr : &cache->implementation());
+        static_cast<Owner<IExecutionContext, StandinContext>*>(made)->implementation().specialize(
+            cache == nullptr ? nullptr : &cache->implementation());
     }
-#endif
     return made;
 }
-
-void StandinEngine::setErrorRecorder(IErrorRecorder* recorder) noexcept {
-    reporter_.set_recorder(recorder);
-}
+#endif
 
 }  // namespace duovec::standin
 
@@ -402,21 +324,11 @@ TENSORRTAPI std::int32_t getInferLibVersion() noexcept {
 TENSORRTAPI std::int32_t getInferLibBuildVersion() noexcept { return NV_TENSORRT_BUILD; }
 
 TENSORRTAPI void* createInferRuntime_INTERNAL(void* logger, std::int32_t version) noexcept {
-    using duovec::standin::Owner;
     using duovec::standin::Runtime;
     if (duovec::standin::is_set("runtime_0x228")) {
         return reinterpret_cast<void*>(std::uintptr_t{0x228});
     }
-    if (logger == nullptr) {
-        duovec::standin::contract("a runtime is created without a logger");
-    }
-    auto& lines = *static_cast<nvinfer1::ILogger*>(logger);
-    if (version / 10000 != NV_TENSORRT_MAJOR) {
-        lines.log(nvinfer1::ILogger::Severity::kERROR, "createInferRuntime: another version");
-        return nullptr;
-    }
-    nvinfer1::IRuntime* const runtime = new Owner<nvinfer1::IRuntime, Runtime>(lines);
-    return runtime;
+    return duovec::standin::create<nvinfer1::IRuntime, Runtime>(logger, version);
 }
 
 }  // extern "C"

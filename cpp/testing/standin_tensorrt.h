@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,11 @@ class Owner final : public Public {
     template <typename... Arguments>
     explicit Owner(Arguments&&... arguments)
         : implementation_(std::forward<Arguments>(arguments)...) {
-        this->mImpl = &implementation_;
+        if constexpr (std::is_same_v<Public, ILayer>) {
+            this->mLayer = &implementation_;
+        } else {
+            this->mImpl = &implementation_;
+        }
         add_live(1);
     }
     ~Owner() noexcept override { add_live(-1); }
@@ -51,6 +56,18 @@ class Owner final : public Public {
  private:
     Implementation implementation_;
 };
+
+/// What the libraries' functions give that create a builder or a runtime.
+template <typename Public, typename Implementation>
+void* create(void* logger, std::int32_t version) {
+    if (logger == nullptr) {
+        contract("an object is created without a logger");
+    }
+    Public* const object = version / 10000 != NV_TENSORRT_MAJOR
+                               ? nullptr
+                               : new Owner<Public, Implementation>(*static_cast<ILogger*>(logger));
+    return object;
+}
 
 /// Where an object's errors go: to its recorder, or without one to the logger. An engine begins
 /// with its runtime's recorder, a context with its engine's.
@@ -83,7 +100,9 @@ class Runtime final : public TrapRuntime {
     ~Runtime() noexcept override;
 
     ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept override;
-    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override {
+        reporter_.set_recorder(recorder);
+    }
     void setEngineHostCodeAllowed(bool allowed) noexcept override { host_code_allowed_ = allowed; }
 #ifdef DUOVEC_RTX
     std::int64_t getEngineHeaderSize() const noexcept override;
@@ -95,6 +114,16 @@ class Runtime final : public TrapRuntime {
     Reporter reporter_;
     std::atomic<int> engines_ = 0;
     bool host_code_allowed_ = false;
+};
+
+class HostMemory final : public TrapHostMemory {
+ public:
+    explicit HostMemory(std::string bytes) : bytes_(std::move(bytes)) {}
+    void* data() const noexcept override { return const_cast<char*>(bytes_.data()); }
+    std::size_t size() const noexcept override { return bytes_.size(); }
+
+ private:
+    std::string bytes_;
 };
 
 #ifdef DUOVEC_RTX
@@ -114,42 +143,39 @@ class RuntimeCache final : public TrapRuntimeCache {
     mutable std::mutex mutex_;
     std::set<std::string> kernels_;
 };
-#endif
-
-class HostMemory final : public TrapHostMemory {
- public:
-    explicit HostMemory(std::string bytes) : bytes_(std::move(bytes)) {}
-    void* data() const noexcept override { return const_cast<char*>(bytes_.data()); }
-    std::size_t size() const noexcept override { return bytes_.size(); }
-
- private:
-    std::string bytes_;
-};
-
 class RuntimeConfig final : public TrapRuntimeConfig {
  public:
-    void setExecutionContextAllocationStrategy(
-        ExecutionContextAllocationStrategy strategy) noexcept override;
-    ExecutionContextAllocationStrategy getExecutionContextAllocationStrategy()
-        const noexcept override;
-#ifdef DUOVEC_RTX
-    IRuntimeCache* createRuntimeCache() const noexcept override;
-    bool setRuntimeCache(IRuntimeCache const& cache) noexcept override;
-    IRuntimeCache* getRuntimeCache() const noexcept override;
-    void setDynamicShapesKernelSpecializationStrategy(
-        DynamicShapesKernelSpecializationStrategy strategy) noexcept override;
-    DynamicShapesKernelSpecializationStrategy getDynamicShapesKernelSpecializationStrategy()
-        const noexcept override;
-#endif
+    using Allocation = ExecutionContextAllocationStrategy;
+    void setExecutionContextAllocationStrategy(Allocation strategy) noexcept override {
+        allocation_ = strategy;
+    }
+    Allocation getExecutionContextAllocationStrategy() const noexcept override {
+        return allocation_;
+    }
+    using Specialization = DynamicShapesKernelSpecializationStrategy;
+    IRuntimeCache* createRuntimeCache() const noexcept override {
+        return new Owner<IRuntimeCache, RuntimeCache>();
+    }
+    bool setRuntimeCache(IRuntimeCache const& cache) noexcept override {
+        cache_ = &cache;
+        return true;
+    }
+    IRuntimeCache* getRuntimeCache() const noexcept override {
+        return const_cast<IRuntimeCache*>(cache_);
+    }
+    void setDynamicShapesKernelSpecializationStrategy(Specialization strategy) noexcept override {
+        kernels_ = strategy;
+    }
+    Specialization getDynamicShapesKernelSpecializationStrategy() const noexcept override {
+        return kernels_;
+    }
 
  private:
-    ExecutionContextAllocationStrategy allocation_ = ExecutionContextAllocationStrategy::kSTATIC;
-#ifdef DUOVEC_RTX
+    Allocation allocation_ = Allocation::kSTATIC;
     IRuntimeCache const* cache_ = nullptr;
-    DynamicShapesKernelSpecializationStrategy kernels_ =
-        DynamicShapesKernelSpecializationStrategy::kLAZY;
-#endif
+    Specialization kernels_ = Specialization::kLAZY;
 };
+#endif
 
 class EngineInspector final : public TrapEngineInspector {
  public:
@@ -170,21 +196,33 @@ class StandinEngine final : public TrapCudaEngine {
     /// Null when there is none.
     PlanTensor const* find(char const* name) const;
 
-    std::int32_t getNbIOTensors() const noexcept override;
+    std::int32_t getNbIOTensors() const noexcept override {
+        return static_cast<std::int32_t>(plan_->tensors.size());
+    }
     TensorIOMode getTensorIOMode(char const* name) const noexcept override;
     DataType getTensorDataType(char const* name) const noexcept override;
     Dims getTensorShape(char const* name) const noexcept override;
-    std::int32_t getNbOptimizationProfiles() const noexcept override;
+    std::int32_t getNbOptimizationProfiles() const noexcept override {
+        return static_cast<std::int32_t>(plan_->profiles.size());
+    }
     Dims getProfileShape(char const* name, std::int32_t profile,
                          OptProfileSelector select) const noexcept override;
     std::int64_t getDeviceMemorySizeForProfileV2(std::int32_t profile) const noexcept override;
     IExecutionContext* createExecutionContext(
         ExecutionContextAllocationStrategy strategy) noexcept override;
-    IRuntimeConfig* createRuntimeConfig() noexcept override;
+#ifdef DUOVEC_RTX
+    IRuntimeConfig* createRuntimeConfig() noexcept override {
+        return new Owner<IRuntimeConfig, RuntimeConfig>();
+    }
     IExecutionContext* createExecutionContextWithRuntimeConfig(
         IRuntimeConfig* config) noexcept override;
-    IEngineInspector* createEngineInspector() const noexcept override;
-    void setErrorRecorder(IErrorRecorder* recorder) noexcept override;
+#endif
+    IEngineInspector* createEngineInspector() const noexcept override {
+        return new Owner<IEngineInspector, EngineInspector>(*plan_);
+    }
+    void setErrorRecorder(IErrorRecorder* recorder) noexcept override {
+        reporter_.set_recorder(recorder);
+    }
 
  private:
     Reporter reporter_;
@@ -200,8 +238,6 @@ class StandinContext final : public TrapExecutionContext {
                    ExecutionContextAllocationStrategy strategy, std::atomic<int>& contexts);
     ~StandinContext() noexcept override;
 
-    /// From now on its kernels round in another way than those of other contexts.
-    void round() { rounds_ = true; }
 #ifdef DUOVEC_RTX
     /// From now on it compiles kernels before the first run of a shape, unless the cache has them.
     void specialize(RuntimeCache* cache) { compiles_ = true, cache_ = cache; }
@@ -251,7 +287,6 @@ class StandinContext final : public TrapExecutionContext {
     std::int64_t scratch_bytes_ = 0;
     /// Whether it ran since the last change, so that its run can be captured.
     bool primed_ = false;
-    bool rounds_ = false;
     IProfiler* profiler_ = nullptr;
 #ifdef DUOVEC_RTX
     bool compiles_ = false;

@@ -34,7 +34,7 @@ standin_with_traps() {
 # beside links to the others.
 make_standins() {
     local folder=$1 name job jobs=() result=0
-    standin "$folder/libcudart.so.13" "cuda graph faults state" "${@:3}" &&
+    standin "$folder/libcudart.so.13" "cuda graph state" "${@:3}" &&
         standin "$folder/libcudart.so.12" cuda_12 "$folder/libcudart.so.13" "${@:3}" || return
     for name in $2; do
         "standin_$name" "$folder" "${@:3}" &
@@ -72,7 +72,7 @@ standin_flavour() {
 # make_gpu_standins FOLDER: the library of TensorRT that runs kernels of its own on a real GPU. It
 # is linked to nothing of CUDA's.
 make_gpu_standins() {
-    standin_with_traps "$1/libnvinfer.so.11" "tensorrt context plan faults device" tensorrt \
+    standin_with_traps "$1/libnvinfer.so.11" "tensorrt context plan device" tensorrt \
         -Wl,-z,defs -ldl
 }
 
