@@ -225,7 +225,7 @@ mod native {
     fn compile_bridge(cuda: &Path, defines: &[&str]) {
         let mut build = cxx_build::bridge("src/engine/tensorrt/ffi.rs");
         build.flags(flags(cuda));
-        build.files(["cpp/bridge.cc", "cpp/neutral.cc"]);
+        build.files(["cpp/bridge.cc", "cpp/cuda.cc", "cpp/layout.cc"]);
         for define in defines {
             build.define(define, None);
         }

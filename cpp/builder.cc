@@ -17,13 +17,9 @@ namespace {
 /// An input that no layer reads: the plan would compute something else.
 constexpr std::string_view kLostInput = "Unused Input";
 
-[[noreturn]] void fail(Diagnostics const& diagnostics, ErrorKind kind, std::string const& what) {
-    throw Error(diagnostics.kind(kind), what + ": " + diagnostics.errors("it gives no reason"));
-}
-
 void require(bool done, Diagnostics const& diagnostics, std::string const& what) {
     if (!done) {
-        fail(diagnostics, ErrorKind::kRequest, what);
+        diagnostics.fail(ErrorKind::kRequest, what);
     }
 }
 
@@ -104,7 +100,7 @@ class Build {
         network_.reset(builder_->createNetworkV2(strongly_typed()));
         config_.reset(builder_->createBuilderConfig());
         if (network_ == nullptr || config_ == nullptr) {
-            fail(diagnostics_, ErrorKind::kDevice, "the builder cannot start");
+            diagnostics_.fail(ErrorKind::kDevice, "the builder cannot start");
         }
     }
 
@@ -115,7 +111,7 @@ class Build {
         bool const parsed = parser_->parseFromFile(request_.model_path.c_str(), verbosity);
         if (!parsed || parser_->getNbErrors() > 0) {
             diagnostics_.add_parser_errors(*parser_);
-            fail(diagnostics_, ErrorKind::kModel, "the graph cannot be read");
+            diagnostics_.fail(ErrorKind::kModel, "the graph cannot be read");
         }
         monitor_.report(0, "Checking the graph");
         return check_network(*network_, request_);
@@ -142,7 +138,7 @@ class Build {
             throw Error(ErrorKind::kCancelled, "the build was cancelled");
         }
         if (memory == nullptr || memory->size() == 0) {
-            fail(diagnostics_, ErrorKind::kModel, "no plan can be built");
+            diagnostics_.fail(ErrorKind::kModel, "no plan can be built");
         }
         return memory;
     }
@@ -151,17 +147,17 @@ class Build {
         BuildReport report;
         report.precision = facts.precision;
         report.position_rows = facts.position_rows;
-        report.warnings = diagnostics_.warnings();
+        LogFacts const told = diagnostics_.told();
+        report.warnings = told.warnings;
         for (std::string const& warning : report.warnings) {
             if (warning.find(kLostInput) != std::string::npos) {
                 throw Error(ErrorKind::kModel, "the graph does not use all of its inputs (" +
                                                    warning + "), so its vectors would be wrong");
             }
         }
-        report.scratch_bytes = diagnostics_.scratch_bytes();
-        LayerCounts const layers = diagnostics_.layers();
-        report.fusion = judge_fusion(facts.attentions, request_.profiles.size(), layers);
-        report.layers = layers.all;
+        report.scratch_bytes = told.scratch_bytes;
+        report.fusion = judge_fusion(facts.attentions, request_.profiles.size(), told.layers);
+        report.layers = told.layers.all;
         report.timing_cache = timing_cache();
         return report;
     }
@@ -239,12 +235,7 @@ class Build {
     }
 
     std::vector<std::uint8_t> timing_cache() const {
-        std::unique_ptr<nvinfer1::IHostMemory> const memory(cache_->serialize());
-        if (memory == nullptr) {
-            return {};
-        }
-        auto const* const begin = static_cast<std::uint8_t const*>(memory->data());
-        return {begin, begin + memory->size()};
+        return copied(std::unique_ptr<nvinfer1::IHostMemory>(cache_->serialize()));
     }
 #endif
 

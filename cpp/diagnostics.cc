@@ -24,18 +24,9 @@ constexpr std::string_view kIrrelevant[] = {"catchCudaError", "has Int64 binding
 constexpr std::size_t kTellingLength = 20;
 
 Severity severity_of(LogLevel level) {
-    switch (level) {
-        case LogLevel::kINTERNAL_ERROR:
-        case LogLevel::kERROR:
-            return Severity::kError;
-        case LogLevel::kWARNING:
-            return Severity::kWarning;
-        case LogLevel::kINFO:
-            return Severity::kInfo;
-        case LogLevel::kVERBOSE:
-            return Severity::kVerbose;
-    }
-    return Severity::kVerbose;
+    constexpr Severity kSeverities[] = {Severity::kError, Severity::kError, Severity::kWarning,
+                                        Severity::kInfo, Severity::kVerbose};
+    return kSeverities[std::min(static_cast<std::size_t>(level), std::size(kSeverities) - 1)];
 }
 
 /// The parser logs each of its errors again between lines that frame them.
@@ -67,8 +58,6 @@ std::string cleaned(std::string_view line) {
     }
     return text;
 }
-
-bool is_error(LogLevel level) { return severity_of(level) == Severity::kError; }
 
 /// Adds what is neither irrelevant nor said already in more or in fewer words.
 void add_once(std::vector<std::string>& lines, std::string_view line) {
@@ -149,19 +138,19 @@ Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
 
 void Diagnostics::add_line(LogLevel level, std::string const& line) {
     std::lock_guard const lock(mutex_);
-    if (is_error(level)) {
+    if (level <= LogLevel::kERROR) {
         add_once(error_lines_, is_framing(line) ? "" : cleaned(line));
     } else if (level == LogLevel::kWARNING) {
-        add_once(warning_lines_, cleaned(line));
+        add_once(told_.warnings, cleaned(line));
     } else if (line.starts_with(kScratchLine)) {
         std::int64_t bytes = 0;
         auto const [end, problem] =
             std::from_chars(line.data() + kScratchLine.size(), line.data() + line.size(), bytes);
-        if (problem == std::errc() && scratch_bytes_.size() < kEntriesMax) {
-            scratch_bytes_.push_back(bytes);
+        if (problem == std::errc() && told_.scratch_bytes.size() < kEntriesMax) {
+            told_.scratch_bytes.push_back(bytes);
         }
     } else if (line.starts_with(kLayerList)) {
-        layers_ = count_layers(line);
+        told_.layers = count_layers(line);
     }
 }
 
@@ -197,19 +186,9 @@ std::string Diagnostics::errors(std::string const& fallback) const {
     return merged.empty() ? fallback : merged;
 }
 
-std::vector<std::string> Diagnostics::warnings() const {
+LogFacts Diagnostics::told() const {
     std::lock_guard const lock(mutex_);
-    return warning_lines_;
-}
-
-std::vector<std::int64_t> Diagnostics::scratch_bytes() const {
-    std::lock_guard const lock(mutex_);
-    return scratch_bytes_;
-}
-
-LayerCounts Diagnostics::layers() const {
-    std::lock_guard const lock(mutex_);
-    return layers_;
+    return told_;
 }
 
 ErrorKind Diagnostics::kind(ErrorKind otherwise) const {

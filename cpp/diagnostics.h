@@ -33,6 +33,16 @@ enum class Hearing {
     kRecorder,
 };
 
+/// What the log tells beside errors.
+struct LogFacts {
+    /// Each once.
+    std::vector<std::string> warnings;
+    /// One number for each profile in their order.
+    std::vector<std::int64_t> scratch_bytes;
+    /// Of the last list.
+    LayerCounts layers;
+};
+
 /// Gathers what is said while it lives.
 class Diagnostics final : public nvinfer1::IErrorRecorder {
  public:
@@ -46,14 +56,14 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
 
     /// All errors so far in one line, most telling first; `fallback` when there is none.
     std::string errors(std::string const& fallback) const;
-    /// All warnings so far, each once.
-    std::vector<std::string> warnings() const;
-    /// Scratch memory that the log announced, one number for each profile in their order.
-    std::vector<std::int64_t> scratch_bytes() const;
-    /// What the log's last list of layers had.
-    LayerCounts layers() const;
+    /// What the log has told so far.
+    LogFacts told() const;
     /// kOutOfMemory when an allocation failed, else `otherwise`.
     ErrorKind kind(ErrorKind otherwise) const;
+    /// Throws an Error of that kind: "<what>: <all errors>".
+    [[noreturn]] void fail(ErrorKind otherwise, std::string const& what) const {
+        throw Error(kind(otherwise), what + ": " + errors("it gives no reason"));
+    }
 
     /// Called by the logger.
     void add_line(nvinfer1::ILogger::Severity severity, std::string const& line);
@@ -78,9 +88,7 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
     std::vector<Recorded> recorded_;
     std::vector<std::string> parser_errors_;
     std::vector<std::string> error_lines_;
-    std::vector<std::string> warning_lines_;
-    std::vector<std::int64_t> scratch_bytes_;
-    LayerCounts layers_;
+    LogFacts told_;
     RefCount references_ = 0;
 };
 

@@ -56,9 +56,9 @@ TEST(the_list_of_layers_is_counted) {
     Diagnostics const diagnostics;
     logger().log(ILogger::Severity::kVERBOSE,
                  "Layers:\nName: _gemm_mha_v2_myl0_17, LayerType: kgen\n");
-    CHECK(diagnostics.layers().all == 1 && diagnostics.layers().fused_attentions == 1);
+    CHECK(diagnostics.told().layers.all == 1 && diagnostics.told().layers.fused_attentions == 1);
     logger().log(ILogger::Severity::kINFO, "Layers are none of this");
-    CHECK(diagnostics.layers().all == 1);
+    CHECK(diagnostics.told().layers.all == 1);
 }
 
 TEST(lines_are_put_on_one_line_and_frames_dropped) {
@@ -82,7 +82,7 @@ TEST(scratch_memory_is_read_profile_by_profile) {
     logger().log(ILogger::Severity::kINFO, "Total Activation Memory: 10290176 bytes");
     logger().log(ILogger::Severity::kINFO, "Total Activation Memory: many bytes");
     logger().log(ILogger::Severity::kINFO, "Total Activation Memory: 75530240 bytes");
-    CHECK((diagnostics.scratch_bytes() == std::vector<std::int64_t>{10290176, 75530240}));
+    CHECK((diagnostics.told().scratch_bytes == std::vector<std::int64_t>{10290176, 75530240}));
 }
 
 TEST(warnings_are_kept_once) {
@@ -90,7 +90,7 @@ TEST(warnings_are_kept_once) {
     logger().log(ILogger::Severity::kWARNING, "Unused Input: segments");
     logger().log(ILogger::Severity::kWARNING, "Unused Input: segments");
     logger().log(ILogger::Severity::kWARNING, "Make sure input input_ids has Int64 binding.");
-    CHECK(diagnostics.warnings() == std::vector<std::string>{"Unused Input: segments"});
+    CHECK(diagnostics.told().warnings == std::vector<std::string>{"Unused Input: segments"});
 }
 
 TEST(what_is_reported_as_one_message_is_no_error_line_too) {

@@ -254,11 +254,7 @@ std::vector<LayerTime> LoadedEngine::layer_times(Shape shape) const {
 std::vector<std::uint8_t> LoadedEngine::kernels() const {
 #ifdef DUOVEC_RTX
     if (kernel_cache_ != nullptr && !is_lost()) {
-        std::unique_ptr<nvinfer1::IHostMemory> const memory(kernel_cache_->serialize());
-        if (memory != nullptr) {
-            auto const* const begin = static_cast<std::uint8_t const*>(memory->data());
-            return {begin, begin + memory->size()};
-        }
+        return copied(std::unique_ptr<nvinfer1::IHostMemory>(kernel_cache_->serialize()));
     }
 #endif
     return {};

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -25,27 +26,10 @@ enum class ErrorKind {
 
 /// The kind's name on the bridge: lower case, no colon.
 constexpr char const* name_of(ErrorKind kind) {
-    switch (kind) {
-        case ErrorKind::kLibrary:
-            return "library";
-        case ErrorKind::kDevice:
-            return "device";
-        case ErrorKind::kModel:
-            return "model";
-        case ErrorKind::kRequest:
-            return "request";
-        case ErrorKind::kOutOfMemory:
-            return "out_of_memory";
-        case ErrorKind::kCancelled:
-            return "cancelled";
-        case ErrorKind::kTransient:
-            return "transient";
-        case ErrorKind::kPoisoned:
-            return "poisoned";
-        case ErrorKind::kInternal:
-            return "internal";
-    }
-    return "internal";
+    constexpr char const* kNames[] = {"library",   "device",        "model",
+                                      "request",   "out_of_memory", "cancelled",
+                                      "transient", "poisoned",      "internal"};
+    return kNames[static_cast<std::size_t>(kind)];
 }
 
 class Error final : public std::runtime_error {

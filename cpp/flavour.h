@@ -17,6 +17,8 @@
 #include <NvOnnxParser.h>
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "backend.h"
 
@@ -66,6 +68,15 @@ inline nvinfer1::Dims open_dims(TensorRule const& rule, std::int32_t hidden_size
         dims.d[dims.nbDims++] = axis == Axis::kHidden ? hidden_size : -1;
     }
     return dims;
+}
+
+/// Empty when there is none.
+inline std::vector<std::uint8_t> copied(std::unique_ptr<nvinfer1::IHostMemory> const& memory) {
+    if (memory == nullptr) {
+        return {};
+    }
+    auto const* const begin = static_cast<std::uint8_t const*>(memory->data());
+    return {begin, begin + memory->size()};
 }
 
 inline bool same(nvinfer1::Dims const& a, nvinfer1::Dims const& b) {

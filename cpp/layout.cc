@@ -8,17 +8,9 @@ std::size_t aligned(std::size_t bytes) {
 }
 
 std::string axis_text(Axis axis, std::int32_t hidden_size) {
-    switch (axis) {
-        case Axis::kRows:
-            return "rows";
-        case Axis::kSpans:
-            return "spans";
-        case Axis::kLength:
-            return "length";
-        case Axis::kHidden:
-            break;
-    }
-    return std::to_string(hidden_size);
+    constexpr char const* kNames[] = {"rows", "spans", "length"};
+    return axis == Axis::kHidden ? std::to_string(hidden_size)
+                                 : kNames[static_cast<std::size_t>(axis)];
 }
 
 }  // namespace

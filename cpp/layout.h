@@ -37,6 +37,11 @@ struct Shape {
     auto operator<=>(Shape const&) const = default;
 };
 
+/// "4x64".
+inline std::string to_string(Shape shape) {
+    return std::to_string(shape.rows) + "x" + std::to_string(shape.length);
+}
+
 constexpr std::int64_t tokens_of(Shape shape) { return std::int64_t{shape.rows} * shape.length; }
 
 /// Spans that a row of this length has room for, as the server's `Bucket` has it.
@@ -120,8 +125,6 @@ struct Layout {
     std::array<Region, kTensors> tensors;
     std::size_t inputs_bytes = 0;
     std::size_t outputs_bytes = 0;
-
-    bool operator==(Layout const&) const = default;
 };
 
 /// TensorRT asks for addresses that are multiples of this.

@@ -24,15 +24,9 @@ constexpr int kStepsMax = 4;
 [[noreturn]] void refuse(std::string const& problem) { throw Error(ErrorKind::kModel, problem); }
 
 DataType type_of(Element element) {
-    switch (element) {
-        case Element::kInt32:
-            return DataType::kINT32;
-        case Element::kFloat32:
-            return DataType::kFLOAT;
-        case Element::kFloat16:
-            return DataType::kHALF;
-    }
-    return DataType::kFLOAT;
+    // In the order of Element.
+    constexpr DataType kTypes[] = {DataType::kINT32, DataType::kFLOAT, DataType::kHALF};
+    return kTypes[static_cast<std::size_t>(element)];
 }
 
 std::string name_of_type(DataType type) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "error.h"
-#include "layer_clock.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
 namespace {
@@ -24,6 +23,30 @@ constexpr int kTimedRuns = 3;
 
 /// Layers are timed in so many runs, after one that prepares them.
 constexpr int kProfiledRuns = 10;
+
+/// Adds up what the library tells of each layer in each run.
+class LayerClock final : public nvinfer1::IProfiler {
+ public:
+    void reportLayerTime(char const* name, float milliseconds) noexcept override {
+        auto const same = [&](LayerTime const& layer) { return layer.name == name; };
+        auto found = std::ranges::find_if(times_, same);
+        if (found == times_.end()) {
+            found = times_.insert(found, {name, 0});
+        }
+        found->microseconds += double(milliseconds) * 1e3;
+    }
+
+    std::vector<LayerTime> mean(int runs) const {
+        std::vector<LayerTime> means = times_;
+        for (LayerTime& layer : means) {
+            layer.microseconds /= runs;
+        }
+        return means;
+    }
+
+ private:
+    std::vector<LayerTime> times_;
+};
 
 void warn(std::string const& line) {
     logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
@@ -74,9 +97,7 @@ void StreamSession::add_buckets(SessionRequest const& request) {
     for (Shape const shape : request.shapes) {
         auto const profile = choose_profile(engine_.profiles(), shape.rows, shape.length);
         if (!profile) {
-            throw Error(ErrorKind::kRequest, "no profile of the plan covers " +
-                                                 std::to_string(shape.rows) + "x" +
-                                                 std::to_string(shape.length));
+            throw Error(ErrorKind::kRequest, "no profile of the plan covers " + to_string(shape));
         }
         BucketState bucket;
         bucket.shape = shape;
@@ -144,9 +165,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
         !context->setOptimizationProfileAsync(index, stream_)) {
         cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
         Diagnostics const& said = context == nullptr ? engine_.recorder() : recorder_;
-        throw Error(said.kind(ErrorKind::kInternal),
-                    std::string(kProduct) +
-                        " gives no execution context: " + said.errors("it gives no reason"));
+        said.fail(ErrorKind::kInternal, std::string(kProduct) + " gives no execution context");
     }
     // The library asks for this before a context with another profile is used.
     synchronize();
@@ -156,9 +175,7 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
 StagedInputs StreamSession::stage(Shape shape) {
     auto const found = buckets_.find(shape);
     if (found == buckets_.end()) {
-        throw Error(ErrorKind::kRequest, "the session was not opened for " +
-                                             std::to_string(shape.rows) + "x" +
-                                             std::to_string(shape.length));
+        throw Error(ErrorKind::kRequest, "the session was not opened for " + to_string(shape));
     }
     staged_ = &found->second;
     void* const block = pinned_inputs_.get();
@@ -318,9 +335,7 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
         return;
     }
     cuda_.check(cuda_.call().cudaGetLastError(), "enqueue a batch");
-    throw Error(recorder_.kind(ErrorKind::kTransient),
-                std::string(kProduct) +
-                    " cannot enqueue a batch: " + recorder_.errors("it gives no reason"));
+    recorder_.fail(ErrorKind::kTransient, std::string(kProduct) + " cannot enqueue a batch");
 }
 
 void StreamSession::try_capture(BucketState& bucket) {
@@ -335,8 +350,7 @@ void StreamSession::try_capture(BucketState& bucket) {
             throw;
         }
         settle();
-        warn("the graph of " + std::to_string(bucket.shape.rows) + "x" +
-             std::to_string(bucket.shape.length) +
+        warn("the graph of " + to_string(bucket.shape) +
              " cannot be captured, it runs without: " + error.what());
         if (refused_.empty()) {
             refused_ = error.what();

@@ -50,7 +50,7 @@ tests() {
     local flags program="$WORK/tests-$2"
     read -ra flags <<<"$3"
     flavour "$2"
-    printf '#include "%s.cc"\n' neutral flavour "${@:4}" >"$program.cc"
+    printf '#include "%s.cc"\n' cuda layout flavour "${@:4}" >"$program.cc"
     "${COMPILE[@]}" "${ARGUMENTS[@]}" "${flags[@]}" -fno-sanitize-recover=all "$program.cc" \
         -Wl,--wrap=_Znwm -Wl,--version-script=cpp/testing/own_symbols.map -ldl -o "$program" &&
         DUOVEC_TEST_STANDIN_DIR=$1 "$program"
