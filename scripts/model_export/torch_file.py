@@ -1,21 +1,144 @@
 """Reads the zip files of `torch.save` (`.bin`, `.pt`) without executing them.
 
-Such a file holds `data.pkl`, which `torch_pickle` reads, and one member for each storage.
+Such a file holds `data.pkl`, the table of tensors, and one member for each storage. A pickle can
+call any Python function. Here it can name only what stands in for `OrderedDict` and for two
+functions of PyTorch, and types of storages; and it can use only the opcodes that a table of tensors
+needs. All else is refused by name.
 """
 
+import io
+import pickle
+import pickletools
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from default_package.errors import PackageError
 
 from .stored import MappedTensor
-from .torch_pickle import Refused, TensorEntry, table
 
 PICKLE_BYTES_MAX = 16 << 20
 """A table of 400 tensors takes 50 KB."""
+STORAGES: dict[str, np.dtype | None] = {
+    "DoubleStorage": np.dtype("<f8"),
+    "FloatStorage": np.dtype("<f4"),
+    "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    # Position ids and the like: known, and not needed.
+    **dict.fromkeys(["LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage"]),
+    "BoolStorage": None,
+}
+OPCODES = """PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND
+APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL
+STACK_GLOBAL BINPERSID REDUCE BUILD"""
+
+
+class Storage(NamedTuple):
+    """Numbers of one member of the archive; `dtype` is None for integers."""
+
+    dtype: np.dtype | None
+    key: str
+
+
+class TensorEntry(NamedTuple):
+    """A tensor of the table: contiguous, `offset` numbers into its storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+
+
+class Refused(Exception):
+    """Why a pickle is not a table of tensors."""
+
+
+def table(data: bytes) -> dict[str, TensorEntry]:
+    """The pickle's dictionary; entries that are no tensors are left out."""
+    try:
+        _check_opcodes(data)
+        found = _TableUnpickler(io.BytesIO(data)).load()
+    except Refused:
+        raise
+    except Exception as error:  # A malformed pickle can make the library raise anything.
+        raise Refused(f"its pickle is malformed ({error})") from error
+    if isinstance(found, dict):
+        found = found.get("state_dict", found)
+    if not isinstance(found, dict):
+        raise Refused("it does not hold a table of tensors")
+    return {str(name): entry for name, entry in found.items() if isinstance(entry, TensorEntry)}
+
+
+def _check_opcodes(data: bytes) -> None:
+    needed = set(OPCODES.split())
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name not in needed:
+            raise Refused(f"its pickle uses {opcode.name}, which a table of tensors does not need")
+        # The library makes room for all numbers below.
+        if opcode.name == "LONG_BINPUT" and argument > len(data):
+            raise Refused("its pickle is malformed (it numbers more objects than it can have)")
+
+
+class _Table(dict[Any, Any]):
+    """Stands in for OrderedDict. Its attributes (version numbers) are not needed."""
+
+    def __setstate__(self, _: Any) -> None:
+        """They would take the place of methods."""
+
+
+class _RebuildTensor:
+    """Stands in for PyTorch's function. It has no attribute that a pickle could set."""
+
+    __slots__ = ()
+
+    def __call__(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TensorEntry:
+        """Only contiguous tensors: the others come from views that nobody publishes."""
+        sizes = (offset, *shape)
+        whole = all(isinstance(size, int) and size >= 0 for size in sizes)
+        if not isinstance(storage, Storage) or not whole:
+            raise Refused("its pickle has a tensor without storage, offset or shape")
+        expected, step = [], 1
+        for size in reversed(shape):
+            expected.append(step)
+            step *= size
+        if tuple(strides) != tuple(expected[::-1]) and step > 1:
+            raise Refused(f"it has a tensor of shape {tuple(shape)} that is not contiguous")
+        return TensorEntry(storage, offset, tuple(shape))
+
+
+class _RebuildParameter:
+    """The tensor itself: what else a parameter has is for training."""
+
+    __slots__ = ()
+
+    def __call__(self, tensor: Any, *_: Any) -> Any:
+        return tensor
+
+
+NAMES = {("torch", kind): kind for kind in STORAGES} | {
+    ("collections", "OrderedDict"): _Table,
+    ("torch._utils", "_rebuild_tensor_v2"): _RebuildTensor(),
+    ("torch._utils", "_rebuild_parameter"): _RebuildParameter(),
+}
+"""What a pickle may name. BUILD, which sets attributes, can change none of them."""
+
+
+class _TableUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in NAMES:
+            raise Refused(f"its pickle would call {module}.{name}")
+        return NAMES[module, name]
+
+    def persistent_load(self, pid: Any) -> Storage:
+        """`("storage", type, key, device, count)` -> Storage."""
+        role, kind, key, *_ = pid
+        if role != "storage" or kind not in STORAGES:
+            raise Refused("its pickle refers to something that is no storage")
+        return Storage(STORAGES[kind], str(key))
 
 
 def read(path: Path) -> dict[str, MappedTensor]:

@@ -10,7 +10,7 @@ import pytest
 from export_snapshots import Pickle
 
 from default_package.errors import PackageError
-from model_export import torch_file, torch_pickle
+from model_export import torch_file
 from model_export.stored import read_safetensors
 
 VALUES = {
@@ -107,7 +107,7 @@ def test_a_pickle_that_is_no_table_is_refused(tmp_path: Path, pickle: bytes, mes
 
 
 @pytest.mark.parametrize("by_attribute", [False, True])
-@pytest.mark.parametrize("symbol", torch_pickle.NAMES)
+@pytest.mark.parametrize("symbol", torch_file.NAMES)
 def test_a_pickle_cannot_change_what_it_names(
     tmp_path: Path, symbol: tuple[str, str], *, by_attribute: bool
 ) -> None:
