@@ -87,6 +87,7 @@ test_package_and_load() {
     # Servers that are measured take all they get for as long as they are told to.
     give_way 5
     step "check the default package" "$BINARY" check
+    step "check it in 8 bits" "$BINARY" check --precision int8
     step "the benchmark over HTTP, small" scripts/bench_http.sh --small
     step "the same beside another server" "$PYTHON" -m pytest -q -rP tests/against
     step "conformance against other runtimes" "$PYTHON" -m pytest -q -rP tests/conformance
@@ -115,8 +116,9 @@ if [ -n "$QUICK" ]; then
     exit
 fi
 
-# It replaces the package, so it must not run beside tests that read it.
+# They replace the package, so they must not run beside tests that read it.
 step "add the default package's fp16 graph" ensure_fp16 "$DUOVEC_PACKAGE"
+step "add the default package's graph in 8 bits" ensure_int8 "$DUOVEC_PACKAGE"
 step "set up a browser" ensure_browser
 step "set up clients of Node" ensure_node_clients
 # Its C++ takes what the compiler of the tests leaves; its Rust finds everything built.

@@ -72,7 +72,8 @@ class Server:
     def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
         """The items of an answer."""
         answer = httpx.post(self.url + path, json=body, timeout=60).raise_for_status()
-        return answer.json()["data"]
+        found: list[dict[str, Any]] = answer.json()["data"]
+        return found
 
     def stop(self) -> int:
         """End the server with SIGTERM; its exit code."""
