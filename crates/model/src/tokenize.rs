@@ -286,7 +286,11 @@ impl TokenizerKind {
                 Err("its normalizer is not XLM-R's, so its normalization can only be huggingface"
                     .to_owned())
             }
-            _ => Ok(Self::Library(Box::new(LibraryTokenizer::read(bytes, special)?))),
+            _ => Ok(Self::Library(Box::new(LibraryTokenizer::read(
+                bytes,
+                &file.added_tokens,
+                special,
+            )?))),
         }
     }
 

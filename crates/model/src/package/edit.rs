@@ -7,8 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use indexmap::IndexMap;
 use serde_json::value::RawValue;
 use thiserror::Error;
 use uuid::Uuid;
@@ -224,46 +223,10 @@ fn is_plan(name: &str) -> bool {
 
 /// The manifest's text with other plans; all other fields keep their order and their bytes.
 fn with_plans(text: &str, plans: &[PlanEntry]) -> Result<String, serde_json::Error> {
-    let JsonFields(mut fields) = serde_json::from_str(text)?;
+    let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_str(text)?;
     let plans = serde_json::to_string_pretty(plans)?.replace('\n', "\n  ");
-    match fields.iter_mut().find(|(name, _)| name == "plans") {
-        Some((_, value)) => *value = plans,
-        None => fields.push(("plans".to_owned(), plans)),
-    }
-    let mut edited = String::with_capacity(text.len());
-    for (name, value) in &fields {
-        edited.push_str(if edited.is_empty() { "{\n  " } else { ",\n  " });
-        edited.push_str(&serde_json::to_string(name)?);
-        edited.push_str(": ");
-        edited.push_str(value);
-    }
-    edited.push_str("\n}\n");
-    Ok(edited)
-}
-
-/// An object's fields in their order, each value as it is written.
-struct JsonFields(Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for JsonFields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = JsonFields;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<JsonFields, M::Error> {
-                let mut fields = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    fields.push((name, value.get().to_owned()));
-                }
-                Ok(JsonFields(fields))
-            }
-        }
-        deserializer.deserialize_map(InOrder)
-    }
+    fields.insert("plans".to_owned(), RawValue::from_string(plans)?);
+    Ok(serde_json::to_string_pretty(&fields)? + "\n")
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::panic::{self, AssertUnwindSafe};
 
-use serde::Deserialize;
 use tokenizers::Tokenizer;
 use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::NormalizerWrapper;
@@ -10,6 +9,7 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::TokenizeError;
 use super::decode::SpecialPieces;
+use super::file::AddedEntry;
 use super::found::{FoundIds, WantedPoll};
 use super::span::Span;
 use settings::SpecialTokenText;
@@ -31,13 +31,12 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, 
 }
 
 impl LibraryTokenizer {
-    /// Reads the content of a `tokenizer.json`.
-    pub(super) fn read(bytes: &[u8], special: SpecialTokenText) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        struct File {
-            #[serde(default)]
-            added_tokens: Vec<super::file::AddedEntry>,
-        }
+    /// Reads the content of a `tokenizer.json`, whose added tokens are known.
+    pub(super) fn read(
+        bytes: &[u8],
+        added_tokens: &[AddedEntry],
+        special: SpecialTokenText,
+    ) -> Result<Self, String> {
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
@@ -47,8 +46,7 @@ impl LibraryTokenizer {
             return Err("special tokens in texts cannot be plain text with it".to_owned());
         }
         tokenizer.set_encode_special_tokens(is_plain);
-        let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        for added in &file.added_tokens {
+        for added in added_tokens {
             let (id, content) = (added.id, &added.token.content);
             if tokenizer.token_to_id(content) != Some(id) {
                 return Err(format!("added token {content:?} is not the vocabulary's id {id}"));
@@ -60,11 +58,11 @@ impl LibraryTokenizer {
                     tokenizer.get_pre_tokenizer(),
                     Some(PreTokenizerWrapper::BertPreTokenizer(_))
                 );
-        let is_exact = |added: &super::file::AddedEntry| {
+        let is_exact = |added: &AddedEntry| {
             let token = &added.token;
             !token.lstrip && !token.rstrip && !token.content.contains(char::is_whitespace)
         };
-        let splits_at_spaces = is_bert && file.added_tokens.iter().all(is_exact);
+        let splits_at_spaces = is_bert && added_tokens.iter().all(is_exact);
         Ok(Self { tokenizer, splits_at_spaces })
     }
 

@@ -25,7 +25,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::AddedToken;
 
 use super::TokenizeError;
-use super::file::{TokenizerFile, WordRules};
+use super::file::{AddedEntry, TokenizerFile, WordRules};
 use super::found::{FoundIds, WantedPoll};
 use super::normalizer::{Gaps, Lookup, Normalizer};
 use super::span::{Span, SpanCollector};
@@ -41,15 +41,10 @@ pub(super) struct XlmR {
     space: Option<char>,
     /// Finds the added tokens that are written in a text.
     finder: AhoCorasick,
-    added: Vec<Added>,
+    added: Vec<AddedEntry>,
+    /// Whether the special ones of them are plain text all the same.
+    is_plain: bool,
     pieces: Vec<String>,
-}
-
-struct Added {
-    id: u32,
-    token: AddedToken,
-    /// Whether it is plain text all the same.
-    is_text: bool,
 }
 
 /// A part of a text, by its bytes.
@@ -96,24 +91,21 @@ impl XlmR {
         let excluded: Vec<u32> = excluded.map(|added| added.id).collect();
         let unigram = Unigram::new(&model, &excluded, normalization)?;
         let mut pieces: Vec<String> = model.vocab.into_iter().map(|(piece, _)| piece).collect();
-        let mut added = Vec::new();
-        for super::file::AddedEntry { id, token } in file.added_tokens {
-            if id as usize == pieces.len() {
-                pieces.push(token.content.clone());
+        let added = file.added_tokens;
+        for AddedEntry { id, token: AddedToken { content, .. } } in &added {
+            if *id as usize == pieces.len() {
+                pieces.push(content.clone());
             }
-            if pieces.get(id as usize) != Some(&token.content) {
-                let content = token.content;
+            if pieces.get(*id as usize) != Some(content) {
                 return Err(format!("added token {content:?} is not the vocabulary's id {id}"));
             }
-            let is_text = is_plain && token.special;
-            added.push(Added { id, token, is_text });
         }
         let finder = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(added.iter().map(|added| &added.token.content));
         let finder = finder.map_err(|error| format!("its added tokens: {error}"))?;
         let normalizer = Normalizer::new(map, lookup, gaps);
-        Ok(Self { normalization, normalizer, unigram, space, finder, added, pieces })
+        Ok(Self { normalization, normalizer, unigram, space, finder, added, is_plain, pieces })
     }
 
     pub(super) const fn normalization(&self) -> Normalization {
@@ -205,8 +197,8 @@ impl XlmR {
             let Some(place) = place else {
                 return [Some(Part::Words(start..text.len())), None];
             };
-            let Added { id, token, is_text } = &self.added[place.pattern().as_usize()];
-            if *is_text || place.start() < start {
+            let AddedEntry { id, token } = &self.added[place.pattern().as_usize()];
+            if self.is_plain && token.special || place.start() < start {
                 return [None, None];
             }
             let before = &text[start..place.start()];
