@@ -157,7 +157,8 @@ fn a_missing_or_changed_file_is_named() {
     let write = |name: &'static str, text: &'static str| {
         move |package: &Broken| fs::write(package.file(name), text).expect("it is written")
     };
-    let faults: [(&dyn Fn(&Broken), &[&str]); 12] = [
+    type Fault<'a> = (&'a dyn Fn(&Broken), &'a [&'a str]);
+    let faults: [Fault<'_>; 12] = [
         (
             &|package| fs::remove_file(package.file("model.onnx")).expect("it was there"),
             &["model.onnx is missing"],
