@@ -25,9 +25,9 @@
 
 namespace duovec {
 
-enum class Flavour { kTensorRt, kTensorRtRtx };
+enum class Flavour : std::uint8_t { kTensorRt, kTensorRtRtx };
 
-enum class Severity { kError, kWarning, kInfo, kVerbose };
+enum class Severity : std::uint8_t { kError, kWarning, kInfo, kVerbose };
 
 /// Where the library's own lines go. Called from any thread, must not throw.
 using LogSink = void (*)(Flavour flavour, Severity severity, std::string_view line);
@@ -253,13 +253,13 @@ class Backend {
 /// Each opens the flavour's libraries in `directory`, or where the loader looks when it is empty.
 /// There is one log sink for the whole process: the last one given.
 namespace tensorrt {
-std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink);
+std::shared_ptr<Backend> open_backend(std::string const& directory, LogSink sink);
 }
 namespace tensorrt_10 {
-std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink);
+std::shared_ptr<Backend> open_backend(std::string const& directory, LogSink sink);
 }
 namespace rtx {
-std::shared_ptr<Backend const> open_backend(std::string const& directory, LogSink sink);
+std::shared_ptr<Backend> open_backend(std::string const& directory, LogSink sink);
 }
 
 }  // namespace duovec

@@ -1,9 +1,10 @@
-// The only file that cxx sees: the handles and functions of src/engine/tensorrt/ffi.rs.
+// What cxx sees beside backend.h, whose classes are Rust's handles: the functions of
+// src/engine/tensorrt/ffi.rs, which take and give the plain structs that are defined there.
 //
-// Thread safety: a Library and an Engine may be used from all threads, a Session from the thread
-// that opened it; a Plan is read-only. Ownership: Rust owns the handles through the pointers it is
-// given. Preconditions: what is passed in lives as long as the call. Every function that can throw
-// is `Result` on the Rust side, and its message starts with the error's kind and a colon.
+// Thread safety, ownership: as backend.h says; Rust owns the handles through the pointers it is
+// given. Preconditions: what is passed in lives as long as the call, and a session's engine as long
+// as the session. Every function that can throw is `Result` on the Rust side, and its message
+// starts with the error's kind and a colon.
 
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <new>
 #include <string>
 
+#include "backend.h"
 #include "error.h"
 #include "rust/cxx.h"
 
@@ -33,17 +35,10 @@ static void trycatch(Try&& body, Fail&& fail) noexcept try {
 
 }  // namespace rust::behavior
 
-namespace duovec {
-class Backend;
-class Engine;
-class Plan;
-class Session;
-}  // namespace duovec
-
 namespace duovec::bridge {
 
 // Defined by cxx in ffi.rs.h.
-enum class Flavour : std::uint8_t;
+enum class Output : std::uint8_t;
 struct BuildRequest;
 struct BuildReport;
 struct EngineRequest;
@@ -56,67 +51,33 @@ struct LayerTime;
 struct Version;
 struct Observer;
 
-class Plan {
- public:
-    explicit Plan(std::unique_ptr<duovec::Plan> plan);
-    ~Plan();
+std::shared_ptr<Backend> open_library(Flavour flavour, rust::Str directory);
+Version version_of(Backend const& library);
+std::unique_ptr<duovec::Plan> build_plan(Backend const& library, BuildRequest const& request,
+                                         Observer const& observer);
+std::shared_ptr<duovec::Engine> load(Backend const& library, EngineRequest const& request,
+                                     rust::Slice<std::uint8_t const> plan,
+                                     rust::Slice<std::uint8_t const> kernels);
 
-    rust::Slice<std::uint8_t const> bytes() const;
-    BuildReport report() const;
+rust::Slice<std::uint8_t const> bytes_of(duovec::Plan const& plan);
+BuildReport report_of(duovec::Plan const& plan);
 
- private:
-    std::unique_ptr<duovec::Plan> plan_;
-};
+Elements elements_of(duovec::Engine const& engine);
+rust::String layers_of(duovec::Engine const& engine);
+rust::Vec<LayerTime> layer_times(duovec::Engine const& engine, std::int32_t rows,
+                                 std::int32_t length);
+rust::Vec<std::uint8_t> kernels_of(duovec::Engine const& engine);
+std::unique_ptr<duovec::Session> open_session(duovec::Engine const& engine,
+                                              SessionRequest const& request);
 
-/// What one worker runs. Its outputs are handed out as numbers of the plan's own type; a slice of
-/// another type is an Error(kInternal).
-class Session {
- public:
-    Session(std::shared_ptr<duovec::Engine const> engine, std::unique_ptr<duovec::Session> session);
-    ~Session();
-
-    StagedInputs stage(std::int32_t rows, std::int32_t length);
-    RunTimes run(bool urgent);
-    rust::Slice<float const> dense_f32() const;
-    rust::Slice<std::uint16_t const> dense_f16() const;
-    rust::Slice<float const> token_weights_f32() const;
-    rust::Slice<std::uint16_t const> token_weights_f16() const;
-    SessionReport report() const;
-    /// Of its engine.
-    rust::Vec<std::uint8_t> kernels() const;
-
- private:
-    // Before the session: it must live longer.
-    std::shared_ptr<duovec::Engine const> engine_;
-    std::unique_ptr<duovec::Session> session_;
-};
-
-class Engine {
- public:
-    explicit Engine(std::shared_ptr<duovec::Engine const> engine);
-
-    Elements elements() const;
-    rust::String layers() const;
-    rust::Vec<LayerTime> layer_times(std::int32_t rows, std::int32_t length) const;
-    std::unique_ptr<Session> open_session(SessionRequest const& request) const;
-
- private:
-    std::shared_ptr<duovec::Engine const> engine_;
-};
-
-class Library {
- public:
-    explicit Library(std::shared_ptr<Backend const> backend);
-
-    Version version() const;
-    std::unique_ptr<Plan> build_plan(BuildRequest const& request, Observer const& observer) const;
-    std::shared_ptr<Engine> load(EngineRequest const& request, rust::Slice<std::uint8_t const> plan,
-                                 rust::Slice<std::uint8_t const> kernels) const;
-
- private:
-    std::shared_ptr<Backend const> backend_;
-};
-
-std::shared_ptr<Library> open_library(Flavour flavour, rust::Str directory);
+StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t length);
+RunTimes run(duovec::Session& session, bool urgent);
+// What the last run gave, as numbers of the plan's own type; to ask for another one is an
+// Error(kInternal).
+rust::Slice<float const> floats(duovec::Session const& session, duovec::Engine const& engine,
+                                Output output);
+rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
+                                        duovec::Engine const& engine, Output output);
+SessionReport how_it_runs(duovec::Session const& session);
 
 }  // namespace duovec::bridge

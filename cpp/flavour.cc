@@ -1,6 +1,5 @@
 // All sources of a flavour as one translation unit, since NVIDIA's headers take most of the time.
 
-#include "backend.cc"
 #include "builder.cc"
 #include "diagnostics.cc"
 #include "engine.cc"

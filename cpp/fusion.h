@@ -13,7 +13,7 @@
 
 namespace duovec {
 
-enum class Fusion { kUnknown, kFused, kNotFused };
+enum class Fusion : std::uint8_t { kUnknown, kFused, kNotFused };
 
 /// The layers of all profiles of a plan; zeros when the library gave no list.
 struct LayerCounts {

@@ -17,7 +17,7 @@
 namespace duovec {
 
 /// Types that sessions can fill or read.
-enum class Element { kInt32, kFloat32, kFloat16 };
+enum class Element : std::uint8_t { kInt32, kFloat32, kFloat16 };
 
 constexpr std::size_t bytes_of(Element element) { return element == Element::kFloat16 ? 2 : 4; }
 

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "builder.h"
+#include "diagnostics.h"
+#include "engine.h"
 #include "error.h"
 
 namespace duovec::DUOVEC_FLAVOUR {
@@ -88,6 +91,14 @@ Library::Library(std::string directory)
     }
 }
 
+std::unique_ptr<Plan> Library::build(BuildRequest const& request, BuildObserver& observer) const {
+    return build_plan(shared_from_this(), request, observer);
+}
+
+std::unique_ptr<Engine> Library::load(EngineRequest const& request) const {
+    return std::make_unique<LoadedEngine>(shared_from_this(), request);
+}
+
 std::unique_ptr<nvinfer1::IBuilder> Library::create_builder(nvinfer1::ILogger& logger) const {
     auto* const create =
         require<void*(void*, std::int32_t)>(handle_, "createInferBuilder_INTERNAL");
@@ -106,6 +117,11 @@ std::unique_ptr<nvonnxparser::IParser> Library::create_parser(nvinfer1::INetwork
     auto* const create = require<void*(void*, void*, int)>(handle, "createNvOnnxParser_INTERNAL");
     return checked<nvonnxparser::IParser>(create(&network, &logger, NV_ONNX_PARSER_VERSION),
                                           "ONNX parser");
+}
+
+std::shared_ptr<Backend> open_backend(std::string const& directory, LogSink sink) {
+    set_log_sink(sink);
+    return std::make_shared<Library>(directory);
 }
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ["cuda", "diagnostics", "engine", "layout", "library", "session"]
+SOURCES = ["builder", "cuda", "diagnostics", "engine", "layout", "library", "network", "session"]
 #: What catches a mistake, and what it is linked with besides.
 TEST = "session_test"
 WRAPPED = ["-Wl,--wrap=_Znwm", f"-Wl,--version-script={ROOT / 'cpp/testing/own_symbols.map'}"]

@@ -13,40 +13,60 @@ use thiserror::Error;
 
 pub use bridge::{
     BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, LayerTime,
-    Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
+    Output, Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
 };
 
 #[cxx::bridge(namespace = "duovec::bridge")]
 mod bridge {
     /// Which TensorRT; the class tables of the two differ.
+    #[namespace = "duovec"]
     #[derive(Debug)]
     enum Flavour {
         /// For data-centre GPUs: `libnvinfer`.
+        #[cxx_name = "kTensorRt"]
         TensorRt,
         /// For RTX GPUs: `libtensorrt_rtx`.
+        #[cxx_name = "kTensorRtRtx"]
         TensorRtRtx,
     }
 
-    #[derive(Debug)]
+    #[namespace = "duovec"]
     enum Severity {
+        #[cxx_name = "kError"]
         Error,
+        #[cxx_name = "kWarning"]
         Warning,
+        #[cxx_name = "kInfo"]
         Info,
+        #[cxx_name = "kVerbose"]
         Verbose,
     }
 
     /// The type of an output.
+    #[namespace = "duovec"]
     #[derive(Debug)]
     enum Element {
-        Float32,
+        #[cxx_name = "kFloat32"]
+        Float32 = 1,
+        #[cxx_name = "kFloat16"]
         Float16,
     }
 
+    #[derive(Debug)]
+    enum Output {
+        Dense,
+        TokenWeights,
+    }
+
     /// Whether attention is one kernel that never writes its scores to memory.
+    #[namespace = "duovec"]
     #[derive(Debug)]
     enum Fusion {
+        #[cxx_name = "kUnknown"]
         Unknown,
+        #[cxx_name = "kFused"]
         Fused,
+        #[cxx_name = "kNotFused"]
         NotFused,
     }
 
@@ -174,52 +194,65 @@ mod bridge {
         fn log_line(flavour: Flavour, severity: Severity, line: &[u8]);
     }
 
+    #[namespace = "duovec"]
     unsafe extern "C++" {
         include!("duovec/cpp/bridge.h");
-
+        type Flavour;
+        type Severity;
+        type Element;
+        type Fusion;
         /// An opened flavour.
-        type Library;
-        fn open_library(flavour: Flavour, directory: &str) -> Result<SharedPtr<Library>>;
-        fn version(self: &Library) -> Version;
+        type Backend;
+        /// A plan on its device.
+        type Engine;
+        /// A stream with its buffers and contexts.
+        type Session;
+        /// A serialized plan in host memory.
+        type Plan;
+    }
+
+    unsafe extern "C++" {
+        fn open_library(flavour: Flavour, directory: &str) -> Result<SharedPtr<Backend>>;
+        fn version_of(library: &Backend) -> Version;
         fn build_plan(
-            self: &Library,
+            library: &Backend,
             request: &BuildRequest,
             observer: &Observer,
         ) -> Result<UniquePtr<Plan>>;
         fn load(
-            self: &Library,
+            library: &Backend,
             request: &EngineRequest,
             plan: &[u8],
             kernels: &[u8],
         ) -> Result<SharedPtr<Engine>>;
 
-        /// A plan on its device.
-        type Engine;
-        fn elements(self: &Engine) -> Elements;
-        fn layers(self: &Engine) -> Result<String>;
-        fn layer_times(self: &Engine, rows: i32, length: i32) -> Result<Vec<LayerTime>>;
-        fn open_session(self: &Engine, request: &SessionRequest) -> Result<UniquePtr<Session>>;
+        fn elements_of(engine: &Engine) -> Elements;
+        fn layers_of(engine: &Engine) -> Result<String>;
+        fn layer_times(engine: &Engine, rows: i32, length: i32) -> Result<Vec<LayerTime>>;
+        fn kernels_of(engine: &Engine) -> Vec<u8>;
+        fn open_session(engine: &Engine, request: &SessionRequest) -> Result<UniquePtr<Session>>;
 
-        /// A stream with its buffers and contexts.
-        type Session;
         /// Marked unsafe only because cxx wants that for a named lifetime.
         unsafe fn stage<'a>(
-            self: Pin<&'a mut Session>,
+            session: Pin<&'a mut Session>,
             rows: i32,
             length: i32,
         ) -> Result<StagedInputs<'a>>;
-        fn run(self: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
-        fn dense_f32(self: &Session) -> Result<&[f32]>;
-        fn dense_f16(self: &Session) -> Result<&[u16]>;
-        fn token_weights_f32(self: &Session) -> Result<&[f32]>;
-        fn token_weights_f16(self: &Session) -> Result<&[u16]>;
-        fn report(self: &Session) -> SessionReport;
-        fn kernels(self: &Session) -> Vec<u8>;
+        fn run(session: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
+        unsafe fn floats<'a>(
+            session: &'a Session,
+            engine: &Engine,
+            output: Output,
+        ) -> Result<&'a [f32]>;
+        unsafe fn halves<'a>(
+            session: &'a Session,
+            engine: &Engine,
+            output: Output,
+        ) -> Result<&'a [u16]>;
+        fn how_it_runs(session: &Session) -> SessionReport;
 
-        /// A serialized plan in host memory.
-        type Plan;
-        fn bytes(self: &Plan) -> &[u8];
-        fn report(self: &Plan) -> BuildReport;
+        fn bytes_of(plan: &Plan) -> &[u8];
+        fn report_of(plan: &Plan) -> BuildReport;
     }
 }
 
@@ -297,11 +330,11 @@ impl Observer {
 /// One opened flavour. The libraries stay open until the process ends.
 #[derive(Clone)]
 pub struct Library {
-    handle: SharedPtr<bridge::Library>,
+    handle: SharedPtr<bridge::Backend>,
 }
 
-// SAFETY: `duovec::bridge::Library` holds a table of functions that never changes after opening,
-// and its shared pointer counts atomically; `cpp/backend.h` promises use from all threads.
+// SAFETY: `duovec::Backend` holds a table of functions that never changes after opening, and its
+// shared pointer counts atomically; `cpp/backend.h` promises use from all threads.
 unsafe impl Send for Library {}
 // SAFETY: as above; all methods are const.
 unsafe impl Sync for Library {}
@@ -319,7 +352,7 @@ impl Library {
     }
 
     pub fn version(&self) -> Version {
-        self.handle.version()
+        bridge::version_of(&self.handle)
     }
 
     /// Blocks for seconds to minutes.
@@ -328,7 +361,7 @@ impl Library {
         request: &BuildRequest,
         observer: &Observer,
     ) -> Result<Plan, BridgeError> {
-        Ok(Plan { handle: self.handle.build_plan(request, observer)? })
+        Ok(Plan { handle: bridge::build_plan(&self.handle, request, observer)? })
     }
 
     /// Loads a plan onto its device, and makes that the calling thread's current device. Takes
@@ -339,7 +372,7 @@ impl Library {
         plan: &[u8],
         kernels: &[u8],
     ) -> Result<PlanEngine, BridgeError> {
-        Ok(PlanEngine { handle: self.handle.load(request, plan, kernels)? })
+        Ok(PlanEngine { handle: bridge::load(&self.handle, request, plan, kernels)? })
     }
 }
 
@@ -356,24 +389,25 @@ unsafe impl Sync for PlanEngine {}
 
 impl PlanEngine {
     pub fn elements(&self) -> Elements {
-        self.handle.elements()
+        bridge::elements_of(&self.handle)
     }
 
     /// The plan's layers, as the library's own JSON.
     pub fn layers(&self) -> Result<String, BridgeError> {
-        Ok(self.handle.layers()?)
+        Ok(bridge::layers_of(&self.handle)?)
     }
 
     /// The time of each layer in a run of the shape, in the order of the layers: means of some
     /// runs.
     pub fn layer_times(&self, shape: Shape) -> Result<Vec<LayerTime>, BridgeError> {
-        Ok(self.handle.layer_times(shape.rows, shape.length)?)
+        Ok(bridge::layer_times(&self.handle, shape.rows, shape.length)?)
     }
 
     /// Opens a session, with device memory for its largest shape and a context for each profile.
     /// Call it on the thread that will run the session.
     pub fn open_session(&self, request: &SessionRequest) -> Result<PlanSession, BridgeError> {
-        Ok(PlanSession { handle: self.handle.open_session(request)? })
+        let handle = bridge::open_session(&self.handle, request)?;
+        Ok(PlanSession { handle, engine: self.handle.clone() })
     }
 }
 
@@ -381,6 +415,8 @@ impl PlanEngine {
 /// the thread.
 pub struct PlanSession {
     handle: UniquePtr<bridge::Session>,
+    /// Behind the session, which is dropped first.
+    engine: SharedPtr<bridge::Engine>,
 }
 
 impl PlanSession {
@@ -388,42 +424,34 @@ impl PlanSession {
     pub fn stage(&mut self, shape: Shape) -> Result<StagedInputs<'_>, BridgeError> {
         // SAFETY: the slices are parts of the session's pinned memory, which lie behind each other
         // and live as long as the session; it cannot be used while they are borrowed.
-        Ok(unsafe { self.handle.pin_mut().stage(shape.rows, shape.length) }?)
+        Ok(unsafe { bridge::stage(self.handle.pin_mut(), shape.rows, shape.length) }?)
     }
 
     /// Runs the staged batch and waits for its end. The device begins urgent work first.
     pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
-        Ok(self.handle.pin_mut().run(urgent)?)
+        Ok(bridge::run(self.handle.pin_mut(), urgent)?)
     }
 
-    /// Dense vectors of the last run, `[rows, spans, hidden]`.
-    pub fn dense_f32(&self) -> Result<&[f32], BridgeError> {
-        Ok(self.handle.dense_f32()?)
-    }
-
-    /// The same as bits of half-precision numbers.
-    pub fn dense_f16(&self) -> Result<&[u16], BridgeError> {
-        Ok(self.handle.dense_f16()?)
-    }
-
-    /// Token weights of the last run, `[rows, length]`.
-    pub fn token_weights_f32(&self) -> Result<&[f32], BridgeError> {
-        Ok(self.handle.token_weights_f32()?)
+    /// Of the last run: dense vectors, `[rows, spans, hidden]`, or token weights, `[rows, length]`.
+    pub fn floats(&self, output: Output) -> Result<&[f32], BridgeError> {
+        // SAFETY: a part of the session's pinned memory, which no run changes while it is borrowed.
+        Ok(unsafe { bridge::floats(&self.handle, &self.engine, output) }?)
     }
 
     /// The same as bits of half-precision numbers.
-    pub fn token_weights_f16(&self) -> Result<&[u16], BridgeError> {
-        Ok(self.handle.token_weights_f16()?)
+    pub fn halves(&self, output: Output) -> Result<&[u16], BridgeError> {
+        // SAFETY: as above.
+        Ok(unsafe { bridge::halves(&self.handle, &self.engine, output) }?)
     }
 
     pub fn report(&self) -> SessionReport {
-        self.handle.report()
+        bridge::how_it_runs(&self.handle)
     }
 
     /// The kernels that the library has compiled for the plan on this device so far, in all
     /// sessions. Empty for a library that compiles none.
     pub fn kernels(&self) -> Vec<u8> {
-        self.handle.kernels()
+        bridge::kernels_of(&self.engine)
     }
 }
 
@@ -434,11 +462,11 @@ pub struct Plan {
 
 impl Plan {
     pub fn bytes(&self) -> &[u8] {
-        self.handle.bytes()
+        bridge::bytes_of(&self.handle)
     }
 
     pub fn report(&self) -> BuildReport {
-        self.handle.report()
+        bridge::report_of(&self.handle)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use half::slice::HalfBitsSliceExt;
 
-use super::ffi::{BridgeError, Element, Elements, PlanSession, RunTimes, StagedInputs};
+use super::ffi::{BridgeError, Element, Elements, Output, PlanSession, RunTimes, StagedInputs};
 use super::{Lease, fault};
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
@@ -43,13 +43,15 @@ impl TensorRtSession {
     fn output(&self, bucket: Bucket) -> Result<BatchOutput<'_>, BridgeError> {
         let (session, elements) = (&self.session, &self.elements);
         let dense = match elements.dense {
-            Element::Float16 => Floats::Half(session.dense_f16()?.reinterpret_cast()),
-            _ => Floats::Single(session.dense_f32()?),
+            Element::Float16 => Floats::Half(session.halves(Output::Dense)?.reinterpret_cast()),
+            _ => Floats::Single(session.floats(Output::Dense)?),
         };
         let weights = match elements.token_weights {
             _ if !elements.has_token_weights => None,
-            Element::Float16 => Some(Floats::Half(session.token_weights_f16()?.reinterpret_cast())),
-            _ => Some(Floats::Single(session.token_weights_f32()?)),
+            Element::Float16 => {
+                Some(Floats::Half(session.halves(Output::TokenWeights)?.reinterpret_cast()))
+            }
+            _ => Some(Floats::Single(session.floats(Output::TokenWeights)?)),
         };
         Ok(BatchOutput::new(bucket, self.facts.hidden_size, dense, weights))
     }
