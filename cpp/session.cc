@@ -325,8 +325,7 @@ void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const
         ++tensor;
     }
     if (!done) {
-        throw Error(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape: " +
-                                               recorder_.errors("it gives no reason"));
+        recorder_.fail(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape");
     }
 }
 
@@ -380,8 +379,7 @@ StreamSession::Captured StreamSession::capture(BucketState const& bucket) {
     CudaGraph const graph(cuda_, recorded);
     cuda_.check(ended, "end a capture");
     if (!enqueued || recorded == nullptr) {
-        throw Error(ErrorKind::kTransient, std::string(kProduct) + " cannot be captured: " +
-                                               recorder_.errors("it gives no reason"));
+        recorder_.fail(ErrorKind::kTransient, std::string(kProduct) + " cannot be captured");
     }
     cudaGraphExec_t launchable = nullptr;
     cuda_.check(call.cudaGraphInstantiateWithFlags(&launchable, recorded, kNoFlags),
