@@ -94,3 +94,24 @@ impl FileSum {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_cut_changed_or_lost_is_told_from_what_was_written() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("part");
+        std::fs::write(&path, "one two").expect("written");
+        let sum = FileSum::of(&path).expect("it is there");
+        assert_eq!(sum.difference(&path), None);
+        for (bytes, word) in [("one", "has 3 bytes, and 7 were"), ("one twO", "other bytes")] {
+            std::fs::write(&path, bytes).expect("written");
+            let told = sum.difference(&path).expect("it differs");
+            assert!(told.starts_with("part ") && told.contains(word), "{told}");
+        }
+        std::fs::remove_file(&path).expect("it is there");
+        assert!(sum.difference(&path).is_some_and(|told| told.contains("cannot be read")));
+    }
+}

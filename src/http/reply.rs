@@ -300,6 +300,7 @@ pub(super) fn write(
 mod tests {
     use super::*;
     use crate::service::Milestones;
+    use proptest::prelude::*;
 
     fn reply() -> EmbedReply {
         let sparse = SparseVector { indices: vec![7, 12], values: vec![0.25, 1e-7] };
@@ -337,5 +338,25 @@ mod tests {
         let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &|_| None };
         let written = write(Vec::new(), &reply(), Vectors::Both, format, &resident);
         assert_eq!(String::from_utf8(written).as_deref(), Ok(expected));
+    }
+
+    fn digits(decimal: &str) -> String {
+        let (mantissa, _) = decimal.split_once('e').unwrap_or((decimal, ""));
+        let digits = mantissa.replace(['-', '.'], "");
+        digits.trim_matches('0').to_owned()
+    }
+
+    proptest! {
+        #[test]
+        fn decimals_read_back_as_the_same_float(bits in any::<u32>()) {
+            let value = f32::from_bits(bits);
+            prop_assume!(value.is_finite());
+            let text = serde_json::to_string(&Decimals(&[value])).expect("memory takes all bytes");
+            let decimal = text.trim_matches(['[', ']']);
+            prop_assert_eq!(decimal.parse::<f32>().map(f32::to_bits), Ok(bits));
+            // Several decimals of one length may stand for a float; any of them will do.
+            let shortest = digits(&format!("{value:e}"));
+            prop_assert!(digits(decimal).len() <= shortest.len(), "{decimal} is not the shortest");
+        }
     }
 }
