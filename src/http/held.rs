@@ -45,17 +45,22 @@ pub(super) const PART_BYTES: usize = 16 * 1024;
 /// then cost two writes.
 const LARGE_PART_BYTES: usize = 256 * 1024;
 
-/// The body of an answer for a connection of HTTP/1.1: a long one comes in parts, so that its bytes
-/// are here, where they are counted, until the client has taken them. `room` counts a copy.
-pub(super) fn in_parts(
-    body: impl MessageBody + 'static,
-    room: impl FnOnce(u64) -> Option<Permit>,
-) -> BoxBody {
-    match body.try_into_bytes() {
-        Ok(rest) if rest.len() > PART_BYTES => {
-            let copy = room(rest.len().min(LARGE_PART_BYTES) as u64);
-            BoxBody::new(AnswerParts { rest, copy })
+/// Bytes of the largest copy of a part of this body; `None` when it is too short for parts.
+pub(super) fn copied_bytes(body: &impl MessageBody) -> Option<u64> {
+    match body.size() {
+        BodySize::Sized(length) if length > PART_BYTES as u64 => {
+            Some(length.min(LARGE_PART_BYTES as u64))
         }
+        _ => None,
+    }
+}
+
+/// The body of an answer for a connection of HTTP/1.1: a long one comes in parts, so that its bytes
+/// are here, where they are counted, until the client has taken them. `copy` counts
+/// [`copied_bytes`], if there is room for them.
+pub(super) fn in_parts(body: impl MessageBody + 'static, copy: Option<Permit>) -> BoxBody {
+    match body.try_into_bytes() {
+        Ok(rest) if rest.len() > PART_BYTES => BoxBody::new(AnswerParts { rest, copy }),
         Ok(short) => BoxBody::new(short),
         Err(body) => BoxBody::new(body),
     }
@@ -152,7 +157,8 @@ mod tests {
     /// The lengths of the parts in which a connection takes an answer of `length` bytes.
     fn parts(service: &EmbeddingService, length: usize) -> Vec<usize> {
         let answer = Bytes::from(vec![b'x'; length]);
-        let mut body = in_parts(answer, |bytes| service.room_for(bytes).ok());
+        let copy = copied_bytes(&answer).and_then(|bytes| service.room_for(bytes).ok());
+        let mut body = in_parts(answer, copy);
         let mut context = Context::from_waker(Waker::noop());
         let mut lengths = Vec::new();
         while let Poll::Ready(Some(part)) = Pin::new(&mut body).poll_next(&mut context) {

@@ -45,9 +45,11 @@ pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     };
     let body = UnreadBody::watch(&mut request, activity);
     let response = next.call(request).await?;
-    let service = response.request().app_data::<Data<EmbeddingService>>().cloned();
-    let room = |bytes| service?.room_for(bytes).ok();
-    let mut response = response.map_body(|_, body| held::in_parts(body, room));
+    let copy = held::copied_bytes(response.response().body()).and_then(|bytes| {
+        let service = response.request().app_data::<Data<EmbeddingService>>()?;
+        service.room_for(bytes).ok()
+    });
+    let mut response = response.map_body(|_, body| held::in_parts(body, copy));
     if !body.finish().await {
         // What still comes of it can be no request.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
