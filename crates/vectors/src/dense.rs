@@ -13,7 +13,7 @@ const UNIT_ERROR: f64 = 1e-6;
 /// Whether every float of a row is finite. fp16 overflows on some real texts, and one such row must
 /// fail its own request only.
 pub fn is_finite(row: &[f32]) -> bool {
-    // Without an early end, so that it vectorizes.
+    // The loop has no early end, so that it becomes vector instructions.
     row.iter().fold(true, |so_far, value| so_far & value.is_finite())
 }
 
@@ -40,8 +40,8 @@ pub fn make_unit(row: &mut [f32]) {
     }
 }
 
-/// In as many sums side by side as vectorize: each float of a single one would wait for the one
-/// before.
+/// Keeps sixteen sums side by side, which become vector instructions. In a single sum each addition
+/// would wait for the one before.
 fn sum_of_squares(row: &[f32]) -> f64 {
     let square = |value: f32| f64::from(value).powi(2);
     let (chunks, rest) = row.as_chunks::<16>();
