@@ -331,8 +331,9 @@ fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError>
     })
 }
 
-/// Precisions to try, in order. Half precision is three to four times as fast as f32 on a processor
-/// that has it, and slower on others.
+/// Precisions to try, in order. bf16 is two to four times as fast as f32 on a processor that has it,
+/// and slower on others. f16 comes second: a Xeon of the fourth generation, which has both, took
+/// four times as long in f16 as in bf16, since its matrix unit (AMX) knows bf16 only.
 fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precision>, EngineError> {
     let has = |precision: Precision| {
         capabilities.split_whitespace().any(|word| word == precision.capability())
@@ -357,7 +358,7 @@ fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precisi
                 .to_owned(),
         )),
         PrecisionChoice::Auto => {
-            let half = [Precision::F16, Precision::Bf16].into_iter().filter(|&half| has(half));
+            let half = [Precision::Bf16, Precision::F16].into_iter().filter(|&half| has(half));
             Ok(half.chain([Precision::F32]).collect())
         }
     }
@@ -416,9 +417,9 @@ mod tests {
     }
 
     #[test]
-    fn auto_prefers_half_precision_and_ends_with_f32() {
-        let all = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN BF16 FP16");
-        assert_eq!(all, Ok(vec![Precision::F16, Precision::Bf16, Precision::F32]));
+    fn auto_prefers_bf16_then_f16_and_ends_with_f32() {
+        let all = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN FP16 BF16");
+        assert_eq!(all, Ok(vec![Precision::Bf16, Precision::F16, Precision::F32]));
         let plain = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN EXPORT_IMPORT");
         assert_eq!(plain, Ok(vec![Precision::F32]));
     }

@@ -172,9 +172,9 @@ impl Ways {
         Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
     }
 
-    /// Loads the engine once more for each wider lane that pays, until one does not, or there is no
-    /// memory for it. Of the narrowest ones `alone` is the time of a short text, and `taken` the
-    /// memory.
+    /// Loads the engine once more for each wider lane that pays beside the widest that is held, while
+    /// there is memory for it. A width that does not pay is left out, and a wider one may pay all the
+    /// same. Of the narrowest ones `alone` is the time of a short text, and `taken` the memory.
     fn open_wider(
         &self,
         shapes: &Shapes,
@@ -207,11 +207,10 @@ impl Ways {
             let (more_mib, pays) = (taken >> 20, time.mul_f64(WIDTH_GAIN_MIN) <= alone);
             let short_text_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             tracing::info!(width, short_text_us, more_mib, pays, "wider lanes were measured");
-            if !pays {
-                break;
+            if pays {
+                alone = time;
+                held.insert(width, engine.into());
             }
-            alone = time;
-            held.insert(width, engine.into());
         }
         held
     }
@@ -402,11 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_held_up_to_the_width_that_pays() {
-        let (wider, found) = held(&[16], &[120, 80, 60, 55, 30]);
-        assert_eq!(wider, [2, 4], "eight cores are hardly faster than four");
+    fn lanes_are_held_of_each_width_that_pays() {
+        let (wider, found) = held(&[16], &[120, 80, 60, 55, 54]);
+        assert_eq!(wider, [2, 4], "more cores are hardly faster than four");
         assert_eq!(found.split, Split { workers: 16, threads: 1 });
         assert_eq!(found.lanes, Lane::tree(&[16], &[1, 2, 4]));
+        let (wider, found) = held(&[16], &[120, 60, 57, 45, 30]);
+        assert_eq!(wider, [2, 8, 16], "four cores are hardly faster than two, but eight are");
+        assert_eq!(found.lanes, Lane::tree(&[16], &[1, 2, 8, 16]));
     }
 
     #[test]
