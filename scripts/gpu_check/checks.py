@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpu_check import libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
@@ -18,6 +19,11 @@ GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
 BASELINE = Path(__file__).with_name("baseline.py")
 #: Shapes that PyTorch runs too.
 BASELINE_SHAPES = "1x32,1x128,8x128,32x128,64x128,16x512"
+#: Width of an encoder, and the shapes that PyTorch runs on a machine where no plan may run.
+ENCODERS = {
+    "e5-small's shape": (384, BASELINE_SHAPES + ",1x512"),
+    "BGE-M3's shape": (1024, "1x32,1x128,1x512,8x512,64x128,1x8192,2x8192"),
+}
 WORKERS = (1, 2, 4)
 
 
@@ -40,6 +46,10 @@ class Checks(Programs):
                         raise SkipSection("no plan runs here")
                     self.limit.seconds()
                     check(package)
+        for name, (hidden, shapes) in ENCODERS.items():
+            with self.report.section(f"PyTorch: {name}"):
+                self.limit.seconds()
+                tables.pytorch(self.report, self.pytorch(hidden, shapes))
         standins.check_all(self)
         with self.report.section("Memory accesses"):
             self.limit.seconds()
@@ -180,12 +190,17 @@ class Checks(Programs):
     def baseline(self, package: Path) -> None:
         """Both on the same shapes, without a server in front."""
         hidden = json.loads((package / "manifest.json").read_text())["hidden_size"]
-        words = ["--hidden", str(hidden), "--shapes", BASELINE_SHAPES]
+        torch = self.pytorch(hidden, BASELINE_SHAPES)
+        tables.pytorch(self.report, torch, self.bench(package, "--shapes", BASELINE_SHAPES))
+
+    def pytorch(self, hidden: int, shapes: str) -> dict[str, Any]:
+        """What an encoder of that width takes in PyTorch."""
+        words = ["--hidden", str(hidden), "--shapes", shapes]
         done = self.call([sys.executable, str(BASELINE), *words])
         if done.returncode != 0:
             raise SkipSection((done.stdout.strip() or done.stderr.strip()[-200:]) or "no PyTorch")
-        torch = json.loads(done.stdout)
-        tables.beside_pytorch(self.report, torch, self.bench(package, "--shapes", BASELINE_SHAPES))
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     def sanitizer(self, package: Path) -> None:
         """NVIDIA's checker of memory accesses, where it is installed."""

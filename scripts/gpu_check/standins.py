@@ -98,6 +98,7 @@ def parts(own: Checks) -> dict[str, Callable[[Path], None]]:
         "load": own.served,
         "captures beside each other": lambda package: captures(own, package),
         "graphs": own.graphs,
+        "workers": own.workers,
         "start": own.start,
         # What launches and copies take: the kernels themselves have almost nothing to do.
         "shapes": lambda package: own.shapes(package, SHAPES),
