@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from default_package import graph, rows
 from default_package.choices import Family, Pooling, Precision
 from default_package.encoder import Encoder, TensorSource
-from model_export import random_encoder
+from model_export import half_package, random_encoder
+from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 from model_export.half import BUILDERS
 
 Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
@@ -30,6 +31,25 @@ def written(encoder: Encoder, precision: Precision, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     graph.write(encoder, folder / "model.onnx", BUILDERS[precision])
     return folder / "model.onnx"
+
+
+def written_in_fp8(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path:
+    """Beside the f32 graph; all inputs were at most `largest`, and independent."""
+    model = half_package.load(written(encoder, Precision.FP32, folder))
+    stored = {i.name: i for i in model.graph.initializer}
+    widths = {s: stored[weight].dims[0] for weight, s in product_inputs(model).items()}
+    inputs = {s: Calibrated(largest, np.eye(w, dtype=np.float32)) for s, w in widths.items()}
+    half_package.replay(model, folder / "fp8.onnx", lambda *given: EightBuilder(*given, inputs))
+    return folder / "fp8.onnx"
+
+
+def types_of(model: onnx.ModelProto) -> dict[str, int]:
+    """Tensor -> its number in TensorProto."""
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+    typed = [*inferred.value_info, *inferred.output, *inferred.input]
+    return {v.name: v.type.tensor_type.elem_type for v in typed} | {
+        i.name: i.data_type for i in inferred.initializer
+    }
 
 
 def cast_rows(path: Path) -> None:

@@ -5,38 +5,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from export_graphs import BATCH, encoder_of, packed, written
+from export_graphs import BATCH, encoder_of, packed, written, written_in_fp8
 from onnx import TensorProto, numpy_helper
 
 from default_package.choices import Precision
-from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.reference import cosine
 from default_package.runtime import Runtime
 from model_export import half_package
-from model_export.fp8 import (
-    LARGEST,
-    SCALE_MIN,
-    Calibrated,
-    EightBuilder,
-    compensated,
-    product_inputs,
-)
-
-
-def rounded(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path:
-    """The graph in 8 bits, all of whose inputs were at most `largest`, and independent."""
-    model = half_package.load(written(encoder, Precision.FP32, folder))
-    stored = {i.name: i for i in model.graph.initializer}
-    widths = {s: stored[weight].dims[0] for weight, s in product_inputs(model).items()}
-    inputs = {s: Calibrated(largest, np.eye(w, dtype=np.float32)) for s, w in widths.items()}
-    half_package.replay(model, folder / "fp8.onnx", lambda *given: EightBuilder(*given, inputs))
-    return folder / "fp8.onnx"
+from model_export.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
 
 
 def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Path) -> None:
     encoder = encoder_of()
-    graph = onnx.load(rounded(encoder, tmp_path)).graph
+    graph = onnx.load(written_in_fp8(encoder, tmp_path)).graph
     makers = {node.output[0]: node.op_type for node in graph.node}
     products = {n.output[0]: n.input for n in graph.node if n.op_type == "MatMul"}
     in_8_bits = {
@@ -57,7 +39,7 @@ def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Pat
 
 
 def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
-    path = rounded(encoder_of(), tmp_path)
+    path = written_in_fp8(encoder_of(), tmp_path)
     exact = {i.name: i for i in onnx.load(tmp_path / "model.onnx").graph.initializer}
     found = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     name = "layer0.ffn.in.weight"
@@ -71,7 +53,7 @@ def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
 
 
 def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
-    path = rounded(encoder_of(), tmp_path)
+    path = written_in_fp8(encoder_of(), tmp_path)
     exact, near = (Runtime(p, "f32") for p in (tmp_path / "model.onnx", path))
     for one, other in zip(*(run.run(BATCH, 1, "cls") for run in (exact, near)), strict=True):
         similarity = cosine(one.dense, other.dense)
@@ -80,7 +62,7 @@ def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
 
 
 def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
-    path = rounded(encoder_of(), tmp_path, largest=0.01)
+    path = written_in_fp8(encoder_of(), tmp_path, largest=0.01)
     dense, weights = Runtime(path, "f32").run_rows(packed().inputs)
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 

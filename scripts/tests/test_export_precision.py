@@ -14,6 +14,7 @@ from export_graphs import (
     encoder_of,
     in_stated_types,
     packed,
+    types_of,
     written,
 )
 from onnx import TensorProto
@@ -44,14 +45,6 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
         assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
         weights, atol = found.token_weights, limits.token_weight_max
         np.testing.assert_allclose(weights, expected.token_weights, atol=atol)
-
-
-def types_of(model: onnx.ModelProto) -> dict[str, int]:
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-    typed = [*inferred.value_info, *inferred.output, *inferred.input]
-    return {v.name: v.type.tensor_type.elem_type for v in typed} | {
-        i.name: i.data_type for i in inferred.initializer
-    }
 
 
 @pytest.mark.parametrize(("precision", "half"), HALVES.items())
