@@ -7,6 +7,7 @@ be committed.
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +33,23 @@ class Vectors:
     """f64 `[length, hidden]`, the last hidden states."""
 
 
+Attention = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Query, key and value, f64 `[length, heads, head size]` -> the mixture of the values, the same."""
+
+
+def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """As it is defined."""
+    scores = np.einsum("qhd,khd->hqk", query, key, optimize=True) / math.sqrt(query.shape[-1])
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    return np.einsum("hqk,khd->qhd", shares, value, optimize=True)
+
+
 class ReferenceEncoder:
     """The forward pass, one sequence at a time; holds all layers in f64."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, attention: Attention = attention) -> None:
+        self._attention = attention
         self._architecture, self._source = encoder.architecture, encoder.source
         self._sizes, names = encoder.sizes, tensor_shapes(encoder.sizes)
         self._tensors = {name: self._source.tensor(name).astype(np.float64) for name in names}
@@ -76,11 +90,7 @@ class ReferenceEncoder:
         def split(name: str) -> np.ndarray:
             return self._linear(hidden, f"{prefix}.{name}").reshape(length, heads, size)
 
-        query, key, value = split("q"), split("k"), split("v")
-        scores = np.einsum("qhd,khd->hqk", query, key, optimize=True) / math.sqrt(size)
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", shares, value, optimize=True).reshape(length, -1)
+        mixed = self._attention(split("q"), split("k"), split("v")).reshape(length, -1)
         hidden = self._norm(hidden + self._linear(mixed, f"{prefix}.ao"), f"{prefix}.aln")
         wide = self._linear(hidden, f"{prefix}.fi")
         active = 0.5 * wide * (1.0 + self._erf(wide / math.sqrt(2.0)))
