@@ -14,7 +14,7 @@ from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
 from default_package.weights import Config
 
-from . import half_package, random_encoder, snapshot
+from . import half_package, largest, random_encoder, snapshot
 from .half import BUILDERS
 
 EPSILON = 1e-5
@@ -56,6 +56,7 @@ def export(options: argparse.Namespace) -> None:
             say("not verified")
         else:
             checks.run_all(folder, precision, expected)
+            largest.add(folder, plan.vocabulary)
         command.put_in_place(folder, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")

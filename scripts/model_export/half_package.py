@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from default_package import checks, command, manifest
+from default_package import checks, command, manifest, vocabulary
 from default_package import graph as parts
 from default_package.choices import Precision
 from default_package.errors import PackageError
@@ -23,6 +23,7 @@ from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.runtime import Runtime
 from default_package.weights import Config
 
+from . import largest
 from .half import BUILDERS
 
 SINGLE_NAME = "model.onnx"
@@ -62,6 +63,7 @@ def add(package: Path, precision: Precision) -> None:
         runtime = Runtime(twin / name, "f32")
         checks.check_canary(runtime, content, checks.LIMITS[precision])
         manifest.save(content, twin / manifest.NAME)
+        largest.add(twin, vocabulary.read(twin / "tokenizer.json", content["pad_token_id"]))
         command.put_in_place(twin, package, work)
 
 

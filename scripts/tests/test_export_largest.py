@@ -1,0 +1,81 @@
+"""The largest numbers in a graph's layers: they are those of its texts, and fp16's end is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from export_graphs import changed, encoder_of, written
+from export_packages import RANDOM, manifest_of, run
+from export_snapshots import TOKENIZER
+
+from default_package import rows, vocabulary
+from default_package.choices import Precision
+from default_package.encoder import Encoder
+from default_package.reference import ReferenceEncoder, attention
+from model_export import largest
+
+TEXTS = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 11, 12, 13, 2]]
+
+
+def measured(encoder: Encoder, precision: Precision, folder: Path) -> dict[str, list[float]]:
+    return largest.measure(written(encoder, precision, folder), [rows.alone(t) for t in TEXTS])
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_scores_and_values_are_those_of_the_reference(tmp_path: Path, precision: Precision) -> None:
+    encoder, layers = encoder_of(), encoder_of().sizes.layers
+    seen: list[tuple[float, float]] = []
+
+    def watched(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+        scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(query.shape[2])
+        seen.append((np.abs(scores).max(), np.abs(value).max()))
+        return attention(query, key, value)
+
+    for ids in TEXTS:
+        ReferenceEncoder(encoder, watched).run(ids)
+    expected = np.reshape(seen, (len(TEXTS), layers, 2)).max(axis=0)
+    found = measured(encoder, precision, tmp_path)
+    near = 0.05 if precision is Precision.BF16 else 0.01
+    np.testing.assert_allclose([found["scores"], found["values"]], expected.T, rtol=near)
+    assert found.keys() == largest.KINDS.keys()
+    assert all(len(each) == layers and min(each) > 0 for each in found.values())
+
+
+def test_numbers_near_the_end_of_fp16_are_told_with_what_to_do(tmp_path: Path) -> None:
+    def loud(name: str, value: np.ndarray) -> np.ndarray:
+        return value * 20_000.0 if name == "l1.fo.w" else value
+
+    calm, found = (
+        measured(encoder, Precision.FP32, tmp_path)
+        for encoder in (encoder_of(), changed(encoder_of(), loud))
+    )
+    assert found["feed_forward"][1] > largest.FP16_LARGEST / largest.ROOM
+    assert found["feed_forward"][0] == calm["feed_forward"][0]
+    about, advice = largest.told({"texts": 2} | found)
+    assert f"feed_forward {found['feed_forward'][1]:g} in layer 1" in about
+    assert "--bf16-of-package" in advice
+    [about] = largest.told({"texts": 2} | calm)
+
+
+def test_texts_are_cut_to_what_the_model_takes() -> None:
+    words = vocabulary.read(TOKENIZER, 1)
+    for tokens_max in (20, 5_000):
+        *sentences, together = largest.corpus(words, tokens_max)
+        assert len(sentences) > 100 and max(map(len, sentences)) <= tokens_max
+        assert len(together) == min(tokens_max, largest.LONG_TOKENS)
+        assert all((ids[0], ids[-1]) == (words.bos, words.eos) for ids in (*sentences, together))
+
+
+def test_a_package_without_the_file_gets_it_with_its_graph_in_16_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine"
+    arguments = [*RANDOM, "--out", out, "--precision", "fp32", "--skip-verify"]
+    assert run(monkeypatch, *arguments) == 0
+    assert largest.NAME not in manifest_of(out)["files"]
+    for _ in range(2):
+        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        assert largest.NAME in manifest_of(out)["files"]
+        assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
+        # The second time it is read.
+        monkeypatch.delattr(largest, "measure", raising=False)
