@@ -78,14 +78,14 @@ def heads_first(part: np.ndarray) -> np.ndarray:
 def single_attentions(model: Encoder, words: Vocabulary) -> None:
     """Errors of one attention, over all layers and heads and some queries, by its keys."""
     count = max(KEYS) // max(LENGTHS)
-    texts = record(model, [made_up(words, max(LENGTHS), seed) for seed in range(count)])
+    recorded = record(model, [made_up(words, max(LENGTHS), seed) for seed in range(count)])
     print("\n| attention | shares | keys | error, mean | largest | shares sum to |")
     print("|---|---|---|---|---|---|")
     for name, kernel in KERNELS.items():
         for kind, flatter in {"as they are": 1.0, "flat": FLATTER}.items():
             for keys in KEYS:
                 errors, sums = [], []
-                for query, key, value in layers_of(texts, keys):
+                for query, key, value in layers_of(recorded, keys):
                     scale = flatter * np.sqrt(query.shape[2])
                     exact = heads_first(attention(query / flatter, key, value))
                     parts = [heads_first(part) for part in (query / scale, key, value)]
@@ -116,10 +116,10 @@ def record(model: Encoder, rows: list[list[int]]) -> list[list[Parts]]:
     return [seen[start : start + layers] for start in range(0, len(seen), layers)]
 
 
-def layers_of(texts: list[list[Parts]], keys: int) -> Iterator[Parts]:
+def layers_of(recorded: list[list[Parts]], keys: int) -> Iterator[Parts]:
     """Of each layer: some queries of the first text, and so many keys and values of all texts. Two
     heads are one."""
-    for layer in zip(*texts, strict=True):
+    for layer in zip(*recorded, strict=True):
         query = layer[0][0][:: len(layer[0][0]) // QUERIES]
         joined = [np.concatenate([parts[which] for parts in layer])[:keys] for which in (1, 2)]
         yield [part.reshape(len(part), part.shape[1] // 2, -1) for part in (query, *joined)]
