@@ -3,15 +3,6 @@
 from enum import Enum
 
 
-class Family(Enum):
-    """How positions are counted; the layers are the same."""
-
-    BERT = "bert"
-    """From row 0 of the table."""
-    XLM_ROBERTA = "xlm-roberta"
-    """From row `pad_token_id + 1`."""
-
-
 class Pooling(Enum):
     """How hidden states become one vector."""
 

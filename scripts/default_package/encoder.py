@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .choices import Family, Pooling
+from .choices import Pooling
+from .families import BERT, Family
 from .sparse_head import SparseHead, load
 from .weights import Config, Model
 
@@ -23,7 +24,7 @@ class Architecture:
     @property
     def first_position(self) -> int:
         """Row of the position table that the first token gets."""
-        return self.pad_token_id + 1 if self.family is Family.XLM_ROBERTA else 0
+        return self.pad_token_id + 1 if self.family.padding_has_positions else 0
 
     @property
     def max_input_tokens(self) -> int:
@@ -31,11 +32,12 @@ class Architecture:
         return self.sizes.positions - self.first_position
 
 
-def tensor_shapes(sizes: Config) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
     q, k, v, ao: attention in and out; aln: its norm; fi, fo: feed-forward; oln: its norm.
     """
+    sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
     shapes: dict[str, tuple[int, ...]] = {
         "emb.pos": (sizes.positions, hidden),
@@ -80,7 +82,7 @@ class Encoder:
     def weight_count(self) -> int:
         """Numbers of the whole network."""
         words = self.sizes.vocab_rows * self.sizes.hidden
-        return words + sum(map(math.prod, tensor_shapes(self.sizes).values()))
+        return words + sum(map(math.prod, tensor_shapes(self.architecture).values()))
 
 
 def of_wheel(model: Model) -> Encoder:
@@ -89,5 +91,5 @@ def of_wheel(model: Model) -> Encoder:
     The wheel's file pads the word table.
     """
     sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
-    architecture = Architecture(sizes, Family.BERT, Pooling.MEAN, model.vocabulary.pad)
+    architecture = Architecture(sizes, BERT, Pooling.MEAN, model.vocabulary.pad)
     return Encoder(architecture, model, load(model.vocabulary))

@@ -51,7 +51,7 @@ class ReferenceEncoder:
     def __init__(self, encoder: Encoder, attention: Attention = attention) -> None:
         self._attention = attention
         self._architecture, self._source = encoder.architecture, encoder.source
-        self._sizes, names = encoder.sizes, tensor_shapes(encoder.sizes)
+        self._sizes, names = encoder.sizes, tensor_shapes(encoder.architecture)
         self._tensors = {name: self._source.tensor(name).astype(np.float64) for name in names}
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
         self._head_weights = np.asarray(self._head.weights, np.float32).astype(np.float64)

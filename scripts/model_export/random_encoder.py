@@ -34,11 +34,16 @@ HEAD_METHOD = "seeded random numbers, for tests and benches"
 class RandomTensors:
     """Implements TensorSource: each tensor has a stream of its own, made when it is asked for."""
 
-    sizes: Config
+    architecture: Architecture
     seed: int
 
+    @property
+    def sizes(self) -> Config:
+        """Those of its architecture."""
+        return self.architecture.sizes
+
     def tensor(self, name: str) -> np.ndarray:
-        shape = tensor_shapes(self.sizes)[name]
+        shape = tensor_shapes(self.architecture)[name]
         values = self._stream(name, 0, math.prod(shape)).reshape(shape)
         values *= self._deviation(name, shape)
         if name.endswith("ln.w"):
@@ -99,6 +104,6 @@ class RandomTensors:
 
 def make(architecture: Architecture, seed: int, *, with_head: bool) -> Encoder:
     """An encoder with these sizes; the same seed gives the same numbers everywhere."""
-    tensors = RandomTensors(architecture.sizes, seed)
+    tensors = RandomTensors(architecture, seed)
     head = SparseHead(tensors.head_weights().tolist(), 0.01, HEAD_METHOD) if with_head else None
     return Encoder(architecture, tensors, head)

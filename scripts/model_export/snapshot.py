@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from default_package.choices import Family, Pooling
+from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.errors import PackageError
+from default_package.families import FAMILIES, Family
 from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
@@ -21,22 +22,7 @@ from default_package.weights import Config
 from . import torch_file
 from .stored import Stored, read_safetensors
 
-WORD_TABLE = "embeddings.word_embeddings.weight"
-EMBEDDINGS = {
-    "emb.pos": "embeddings.position_embeddings.weight",
-    "emb.type": "embeddings.token_type_embeddings.weight",
-    "emb.ln": "embeddings.LayerNorm",
-}
-LAYER_PARTS = {
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "ao": "attention.output.dense",
-    "aln": "attention.output.LayerNorm",
-    "fi": "intermediate.dense",
-    "fo": "output.dense",
-    "oln": "output.LayerNorm",
-}
+WORD_TABLE = "emb.word"
 OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """BERT's first releases were converted with these, and were never renamed."""
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -61,28 +47,24 @@ class Snapshot:
 def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
     """Finds the weights and checks the name and shape of each against config.json."""
     architecture = read_config(folder, pooling)
-    sizes = architecture.sizes
+    sizes, family = architecture.sizes, architecture.family
     stored = _read_weights(folder)
-    prefix = _prefix(folder, stored)
-    _check_depth(stored, prefix, sizes)
-    words = _take(stored, prefix + WORD_TABLE, (sizes.vocab_rows, sizes.hidden))
-    tensors = {
-        name: _take(stored, prefix + published_name(name), shape)
-        for name, shape in tensor_shapes(sizes).items()
-    }
+    prefix = _prefix(folder, stored, published_name(family, WORD_TABLE))
+    _check_depth(stored, prefix, architecture)
+
+    def take(name: str, shape: tuple[int, ...]) -> Stored:
+        return _take(stored, prefix + published_name(family, name), shape)
+
+    words = take(WORD_TABLE, (sizes.vocab_rows, sizes.hidden))
+    tensors = {name: take(name, shape) for name, shape in tensor_shapes(architecture).items()}
     return Encoder(architecture, Snapshot(tensors, words), _read_head(folder, sizes.hidden))
 
 
-def published_name(name: str) -> str:
+def published_name(family: Family, name: str) -> str:
     """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`."""
-    if name in EMBEDDINGS:
-        return EMBEDDINGS[name]
-    part, kind = name.rsplit(".", 1)
-    suffix = {"w": "weight", "b": "bias"}[kind]
-    if part in EMBEDDINGS:
-        return f"{EMBEDDINGS[part]}.{suffix}"
-    layer, part = part.split(".")
-    return f"encoder.layer.{layer[1:]}.{LAYER_PARTS[part]}.{suffix}"
+    layer, part, kind = re.fullmatch(r"(?:l(\d+)\.)?(.+?)(\.[wb])?", name).groups()
+    suffix = "bias" if kind == ".b" else "weight"
+    return f"{family.names[part].replace('#', layer or '')}.{suffix}"
 
 
 def _read_weights(folder: Path) -> dict[str, Stored]:
@@ -114,22 +96,22 @@ def _read_file(path: Path) -> dict[str, Stored]:
     return read(path)
 
 
-def _prefix(folder: Path, stored: dict[str, Stored]) -> str:
-    """What stands before every name: nothing, `bert.`, `roberta.` …"""
-    found = [name.removesuffix(WORD_TABLE) for name in stored if name.endswith(WORD_TABLE)]
+def _prefix(folder: Path, stored: dict[str, Stored], words: str) -> str:
+    """What stands before every name, as it does before `words`: nothing, `bert.`, `roberta.` …"""
+    found = [name.removesuffix(words) for name in stored if name.endswith(words)]
     if len(found) != 1:
-        raise PackageError(f"the weights in {folder} have {len(found)} tables {WORD_TABLE}, not 1")
+        raise PackageError(f"the weights in {folder} have {len(found)} tables {words}, not 1")
     return found[0]
 
 
-def _check_depth(stored: dict[str, Stored], prefix: str, sizes: Config) -> None:
+def _check_depth(stored: dict[str, Stored], prefix: str, architecture: Architecture) -> None:
     """More layers than config.json tells would give another model without a word."""
-    pattern = re.compile(re.escape(prefix) + r"encoder\.layer\.(\d+)\.")
+    before, _, _ = architecture.family.names["fo"].partition("#")
+    pattern = re.compile(re.escape(prefix + before) + r"(\d+)\.")
     numbers = [int(found[1]) for name in stored if (found := pattern.match(name))]
-    if max(numbers, default=-1) >= sizes.layers:
-        raise PackageError(
-            f"the weights have {max(numbers) + 1} layers, config.json says {sizes.layers}"
-        )
+    layers = architecture.sizes.layers
+    if max(numbers, default=-1) >= layers:
+        raise PackageError(f"the weights have {max(numbers) + 1} layers, config.json says {layers}")
 
 
 def _take(
@@ -170,12 +152,6 @@ def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
     return replace(encoder, architecture=cut)
 
 
-FAMILIES = {
-    "bert": Family.BERT,
-    "xlm-roberta": Family.XLM_ROBERTA,
-    "roberta": Family.XLM_ROBERTA,
-    "camembert": Family.XLM_ROBERTA,
-}
 SIZES = {
     "hidden": "hidden_size",
     "layers": "num_hidden_layers",
@@ -198,10 +174,11 @@ def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
     """The snapshot's architecture; `pooling` wins over what the snapshot says."""
     stored = read_json(folder / "config.json")
     kind = stored.get("model_type")
-    if kind not in FAMILIES:
+    families = {kind: family for family in FAMILIES for kind in family.model_types}
+    if kind not in families:
         raise PackageError(
             f"{folder / 'config.json'} has model_type {kind!r}: "
-            f"only {', '.join(FAMILIES)} can be exported"
+            f"only {', '.join(families)} can be exported"
         )
     for field, (value, name) in REQUIRED.items():
         if stored.get(field, value) != value:
@@ -209,7 +186,7 @@ def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
     _check_modules(folder)
     return Architecture(
         sizes=_sizes(stored),
-        family=FAMILIES[kind],
+        family=families[kind],
         pooling=pooling or _pooling(folder),
         pad_token_id=_whole(stored, "pad_token_id", 0),
     )

@@ -8,6 +8,7 @@ import string
 import struct
 import zipfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from default_package.choices import Family, Pooling
+from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
+from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.weights import Config
 from fixtures import TINY
 from model_export import random_encoder
@@ -46,16 +48,14 @@ class Written:
     encoder: Encoder
 
 
-def architecture(
-    family: Family = Family.XLM_ROBERTA, pooling: Pooling = Pooling.CLS
-) -> Architecture:
-    pad = 1 if family is Family.XLM_ROBERTA else 0
+def architecture(family: Family = XLM_ROBERTA, pooling: Pooling = Pooling.CLS) -> Architecture:
+    pad = 1 if family is XLM_ROBERTA else 0
     return Architecture(SIZES, family, pooling, pad)
 
 
 def write(
     folder: Path,
-    family: Family = Family.XLM_ROBERTA,
+    family: Family = XLM_ROBERTA,
     *,
     container: str = "safetensors",
     kind: str = "F32",
@@ -78,7 +78,7 @@ def write(
         }
         write_torch(folder / "sparse_linear.pt", head, "F32")
     write_config(folder, encoder.architecture)
-    if family is Family.BERT:
+    if family is BERT:
         (folder / "tokenizer.json").write_text(json.dumps(wordpiece()), encoding="utf-8")
     else:
         shutil.copy(TOKENIZER, folder / "tokenizer.json")
@@ -105,9 +105,10 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     exact = Exact(encoder.source)
-    tensors = {prefix + WORD_TABLE: exact.word_rows(slice(0, ROWS))}
-    for name in tensor_shapes(encoder.sizes):
-        tensors[prefix + published_name(name)] = exact.tensor(name)
+    named = partial(published_name, encoder.architecture.family)
+    tensors = {prefix + named(WORD_TABLE): exact.word_rows(slice(0, ROWS))}
+    for name in tensor_shapes(encoder.architecture):
+        tensors[prefix + named(name)] = exact.tensor(name)
     tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
     return tensors
 
@@ -115,7 +116,7 @@ def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
 def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
     sizes = what.sizes
     content = {
-        "model_type": what.family.value,
+        "model_type": what.family.model_types[0],
         "hidden_size": sizes.hidden,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,

@@ -12,7 +12,8 @@ from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_snapshots import wordpiece
 
 from default_package import checks, graph, graph_builder
-from default_package.choices import Family, Pooling
+from default_package.choices import Pooling
+from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine
 from model_export.export import published_license
@@ -26,10 +27,10 @@ default_prompt tokenizer sparse outputs files plans canary"""
 @pytest.mark.parametrize(
     ("family", "container", "with_head", "pooling"),
     [
-        (Family.XLM_ROBERTA, "torch", True, Pooling.CLS),
-        (Family.XLM_ROBERTA, "safetensors", False, Pooling.MEAN),
-        (Family.BERT, "safetensors", False, Pooling.CLS),
-        (Family.BERT, "torch", True, Pooling.MEAN),
+        (XLM_ROBERTA, "torch", True, Pooling.CLS),
+        (XLM_ROBERTA, "safetensors", False, Pooling.MEAN),
+        (BERT, "safetensors", False, Pooling.CLS),
+        (BERT, "torch", True, Pooling.MEAN),
     ],
 )
 def test_a_snapshot_becomes_a_package(
@@ -55,7 +56,7 @@ def test_a_snapshot_becomes_a_package(
     assert (manifest["sparse"] is not None) == with_head
     assert ("token_weights" in manifest["outputs"]) == with_head
     assert manifest["pooling"] == pooling.value
-    assert manifest["max_input_tokens"] == (38 if family is Family.XLM_ROBERTA else 40)
+    assert manifest["max_input_tokens"] == (38 if family is XLM_ROBERTA else 40)
     canary = manifest["canary"]
     assert tokenizer.encode(canary["text"]).ids == canary["token_ids"]
     expected = ReferenceEncoder(written.encoder).run(canary["token_ids"])

@@ -20,8 +20,9 @@ from onnx import TensorProto
 
 from default_package import graph_builder
 from default_package.checks import Shape, check_neighbours, check_word_table, unfused
-from default_package.choices import Family, Pooling, Precision
+from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
+from default_package.families import BERT, FAMILIES, XLM_ROBERTA, Family
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 
@@ -44,7 +45,7 @@ def test_the_graph_is_the_reference_whatever_is_beside_a_text(
     assert positive, "a head that gives only zeros would prove nothing"
 
 
-@pytest.mark.parametrize(("family", "rows"), [(Family.XLM_ROBERTA, "234"), (Family.BERT, "012")])
+@pytest.mark.parametrize(("family", "rows"), [(XLM_ROBERTA, "234"), (BERT, "012")])
 def test_only_the_rows_of_its_positions_change_a_text(
     tmp_path: Path, family: Family, rows: str
 ) -> None:
@@ -90,7 +91,7 @@ def test_openvino_reads_the_word_table_as_it_is_stored(tmp_path: Path) -> None:
         check_word_table(Runtime(path, "f32"))
 
 
-@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family) -> None:
     encoder = encoder_of(family)
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")

@@ -8,9 +8,10 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 
-from default_package.choices import Family, Pooling
+from default_package.choices import Pooling
 from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
+from default_package.families import BERT, XLM_ROBERTA, Family
 from model_export import random_encoder, snapshot
 from model_export.snapshot import published_name
 
@@ -22,11 +23,11 @@ def rewrite(folder: Path, tensors: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("family", "container", "kind", "prefix"),
     [
-        (Family.XLM_ROBERTA, "safetensors", "F32", ""),
-        (Family.XLM_ROBERTA, "safetensors", "BF16", "roberta."),
-        (Family.XLM_ROBERTA, "torch", "F32", ""),
-        (Family.BERT, "torch", "F16", "bert."),
-        (Family.BERT, "safetensors", "F16", ""),
+        (XLM_ROBERTA, "safetensors", "F32", ""),
+        (XLM_ROBERTA, "safetensors", "BF16", "roberta."),
+        (XLM_ROBERTA, "torch", "F32", ""),
+        (BERT, "torch", "F16", "bert."),
+        (BERT, "safetensors", "F16", ""),
     ],
 )
 def test_every_tensor_comes_back_under_its_own_name(
@@ -38,7 +39,7 @@ def test_every_tensor_comes_back_under_its_own_name(
     assert encoder.head is not None and written.encoder.head is not None
     assert encoder.head.weights == written.encoder.head.weights
     assert np.float32(encoder.head.bias) == np.float32(written.encoder.head.bias)
-    for name in tensor_shapes(encoder.sizes):
+    for name in tensor_shapes(encoder.architecture):
         value = written.encoder.source.tensor(name)
         np.testing.assert_array_equal(encoder.source.tensor(name), value)
     rows = np.asarray([5, 0, 449])
@@ -59,13 +60,13 @@ def test_published_names_are_those_of_bert() -> None:
         "l2.oln.b": "encoder.layer.2.output.LayerNorm.bias",
     }
     for ours, published in names.items():
-        assert published_name(ours) == published
+        assert published_name(BERT, ours) == published
 
 
 def test_positions_leave_out_the_padding_rows_of_xlm_roberta() -> None:
-    assert snapshots.architecture(Family.XLM_ROBERTA).max_input_tokens == 38
-    assert snapshots.architecture(Family.XLM_ROBERTA).first_position == 2
-    assert snapshots.architecture(Family.BERT).max_input_tokens == 40
+    assert snapshots.architecture(XLM_ROBERTA).max_input_tokens == 38
+    assert snapshots.architecture(XLM_ROBERTA).first_position == 2
+    assert snapshots.architecture(BERT).max_input_tokens == 40
 
 
 def test_weights_may_be_in_several_files(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import onnx
 from export_graphs import encoder_of, types_of, written, written_in_fp8
 from onnx import TensorProto, helper
 
-from default_package.choices import Family, Pooling, Precision
+from default_package.choices import Pooling, Precision
+from default_package.families import BERT, XLM_ROBERTA
 from default_package.encoder import Encoder
 from default_package.graph import IR_VERSION, OPSET
 from model_export import half_package
@@ -61,12 +62,12 @@ def problems(model: onnx.ModelProto) -> list[str]:
 
 
 def like_bge_m3() -> Encoder:
-    return encoder_of(Family.XLM_ROBERTA, Pooling.CLS)
+    return encoder_of(XLM_ROBERTA, Pooling.CLS)
 
 
 def like_e5_small() -> Encoder:
     """With all that a head may read."""
-    encoder = encoder_of(Family.BERT, Pooling.MEAN)
+    encoder = encoder_of(BERT, Pooling.MEAN)
     assert encoder.head is not None
     biases = np.zeros(encoder.sizes.vocab_rows, np.float32)
     head = replace(encoder.head, piece_biases=biases, repeat_weight=0.3, norm_exponent=0.5)
