@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes anew what is committed for the tests.
 
-    scripts/make_test_files.py vectors|token-ids|package
+    scripts/make_test_files.py vectors|token-ids|package|families
 
 vectors: tests/golden/multilingual-e5-small.json, what the default package must give. They come from
 sentencepiece's own library and the plain numpy forward pass of default_package/reference.py,
@@ -16,6 +16,10 @@ wheel's pieces. A row has `escaped_ids` when the ids differ under `--escape-spec
 package: tests/fixtures/tiny, a complete package of a few kilobytes for tests that need no model. It
 comes from the same code as the default package, at width 8 with seeded weights, so its vectors mean
 nothing but react to every token and to order. Every ASCII text tokenizes without `<unk>`.
+
+families: tests/fixtures/families, a tiny model of each family of networks that can be exported, and
+what transformers computes of it. It needs requirements-reference.txt, some gigabytes, and it is the
+only one whose last digits another processor may change.
 
 The same bytes come out of every run.
 """
@@ -37,7 +41,8 @@ def main() -> int:
     typed = parser.parse_args()
     module, place = KINDS[typed.what]
     typed.out = (typed.out or place).resolve()
-    return command.run(f"fixtures.{module}", typed)
+    lists = [Path(__file__).with_name("requirements-reference.txt")] if module == "families" else []
+    return command.run(f"fixtures.{module}", typed, *lists)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""Every family against its reference implementation: tests/fixtures/families has what that gave."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_graphs import written
+
+from default_package import rows
+from default_package.checks import LIMITS, Shape, check_neighbours
+from default_package.choices import Precision
+from default_package.encoder import Encoder
+from default_package.families import FAMILIES
+from default_package.reference import ReferenceEncoder, cosine
+from default_package.rows import Found
+from default_package.runtime import Runtime
+from fixtures import FAMILIES as FOLDERS
+from model_export import half_package, snapshot
+
+COSINE_MIN = 0.99999
+WEIGHT_MAX = 1e-4
+HALF_WEIGHT_MAX = 0.05
+"""In bf16: weights here reach 1, and random networks round more than trained ones."""
+NAMES = [family.name for family in FAMILIES]
+
+
+@pytest.fixture(params=NAMES)
+def folder(request: pytest.FixtureRequest) -> Path:
+    return FOLDERS / request.param
+
+
+@pytest.fixture
+def encoder(folder: Path) -> Encoder:
+    return snapshot.open_encoder(folder, None)
+
+
+def expected_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "expected.json").read_text())["texts"]
+
+
+def check(found: Found, expected: dict, cosine_min: float, weight_max: float) -> None:
+    assert cosine(found.dense, np.asarray(expected["dense"])) >= cosine_min
+    assert np.linalg.norm(found.dense) == pytest.approx(1.0, abs=1e-5)
+    if "token_weights" in expected:
+        weights = np.asarray(expected["token_weights"])
+        assert weights.any()
+        np.testing.assert_allclose(found.token_weights, weights, atol=weight_max)
+
+
+def test_every_family_has_a_model_and_every_model_a_family() -> None:
+    assert sorted(NAMES) == sorted(path.name for path in FOLDERS.iterdir())
+
+
+def test_the_graph_gives_what_the_reference_implementation_gave(
+    tmp_path: Path, folder: Path, encoder: Encoder
+) -> None:
+    texts = expected_of(folder)
+    longest = max(len(text["ids"]) for text in texts)
+    assert longest == encoder.architecture.max_input_tokens
+    pooling = encoder.architecture.pooling.value
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
+    sequences = [text["ids"] for text in texts]
+    for text, ids in zip(texts, sequences, strict=True):
+        [found] = runtime.run_batch(rows.alone(ids, pooling)).values()
+        check(found, text, COSINE_MIN, WEIGHT_MAX)
+    # All of them in one row, then the longest between two others.
+    room = sum(rows.room(len(ids)) for ids in sequences)
+    for order in ([0, 1, 2, 3, 4], [2, 4, 1]):
+        packed = rows.batch(sequences, [order, []], room, 1, pooling)
+        for number, found in runtime.run_batch(packed).items():
+            check(found, texts[number], COSINE_MIN, WEIGHT_MAX)
+
+
+def test_the_golden_numbers_are_those_of_the_reference_implementation(
+    folder: Path, encoder: Encoder
+) -> None:
+    reference = ReferenceEncoder(encoder)
+    for text in expected_of(folder):
+        vectors = reference.run(text["ids"])
+        check(Found(vectors.dense, vectors.token_weights), text, COSINE_MIN, WEIGHT_MAX)
+
+
+def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
+    architecture = encoder.architecture
+    longest, pooling = architecture.max_input_tokens, architecture.pooling.value
+    check_neighbours(runtime, Shape(encoder.sizes.vocab_rows, 1, longest, pooling))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+def test_graphs_in_16_bits_are_close_and_are_the_twins_of_f32_graphs(
+    tmp_path: Path, folder: Path, encoder: Encoder, precision: Precision
+) -> None:
+    direct = written(encoder, precision, tmp_path / "direct")
+    pooling = encoder.architecture.pooling.value
+    texts = expected_of(folder)
+    found = Runtime(direct, "f32").run([text["ids"] for text in texts], 1, pooling)
+    for one, text in zip(found, texts, strict=True):
+        check(one, text, LIMITS[precision].dense_cosine_min, HALF_WEIGHT_MAX)
+    half_package.write(written(encoder, Precision.FP32, tmp_path), tmp_path / "twin", precision)
+    models = [onnx.load(path) for path in (direct, tmp_path / "twin")]
+    nodes, numbers = ([list(part(m.graph)) for m in models] for part in (_nodes, _numbers))
+    assert nodes[0] == nodes[1]
+    assert numbers[0] == numbers[1]
+
+
+def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    return list(graph.node)
+
+
+def _numbers(graph: onnx.GraphProto) -> list[tuple[str, int, bytes]]:
+    return sorted((i.name, i.data_type, i.raw_data) for i in graph.initializer)
