@@ -18,9 +18,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .encoder import Encoder, TensorSource
+from .encoder import Encoder
 from .graph_builder import GraphBuilder, WeightStore
-from .segments import attention_penalty, token_weights
+from .layers import Layers
+from .segments import token_weights
 from .weights import Config
 
 OPSET = 20
@@ -45,10 +46,8 @@ def write(
     """
     with closing(WeightStore(path)) as store:
         builder = make(encoder.sizes, store)
-        penalty = attention_penalty(builder)
-        hidden = _embeddings(builder, encoder)
-        for layer in _layers(builder):
-            hidden = _layer(builder, encoder.source, layer, hidden, penalty)
+        layers = Layers(builder, encoder)
+        hidden = layers.write(_embeddings(builder, encoder, layers))
         _pool(builder, hidden)
         if encoder.head is not None:
             token_weights(builder, hidden, encoder.head)
@@ -61,7 +60,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def _embeddings(builder: GraphBuilder, encoder: Encoder) -> str:
+def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
     """Word + position + type 0, normalized: f32 `[rows, length, hidden]`.
 
     Type 0, the only one a single text has, is folded into the positions. Of their table the rows
@@ -72,7 +71,7 @@ def _embeddings(builder: GraphBuilder, encoder: Encoder) -> str:
     table = tensor("emb.pos")[encoder.architecture.first_position :] + tensor("emb.type")[0]
     places = builder.lookup(table, "positions", "position")
     total = builder.op("Add", [words, places], "embedding")
-    return builder.layer_norm(total, "embedding.norm", tensor("emb.ln.w"), tensor("emb.ln.b"))
+    return layers.norm(total, "embedding.norm", "emb.ln")
 
 
 def _word_table(encoder: Encoder) -> np.ndarray:
@@ -88,59 +87,6 @@ def _word_table(encoder: Encoder) -> np.ndarray:
             rows = slice(start, min(start + TABLE_ROWS, count))
             table[rows] = encoder.source.word_rows(rows)
     return table
-
-
-def _layers(builder: GraphBuilder) -> range:
-    """The numbers of the layers, and what all of them read."""
-    builder.ints("heads.split", 0, 0, builder.config.heads, builder.config.head_size)
-    builder.ints("heads.join", 0, 0, builder.config.hidden)
-    return range(builder.config.layers)
-
-
-def _layer(
-    builder: GraphBuilder, source: TensorSource, layer: int, hidden: str, penalty: str
-) -> str:
-    """One encoder layer: attention and feed-forward, each followed by add and norm."""
-
-    def part(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return source.tensor(f"l{layer}.{name}.w"), source.tensor(f"l{layer}.{name}.b")
-
-    prefix = f"layer{layer}"
-    context = _attention(builder, prefix, {key: part(key) for key in "qkv"}, hidden, penalty)
-    attended = builder.linear(context, f"{prefix}.attention.out", *part("ao"))
-    summed = builder.op("Add", [attended, hidden], f"{prefix}.attention.sum")
-    normed = builder.layer_norm(summed, f"{prefix}.attention.norm", *part("aln"))
-    wide = builder.linear(normed, f"{prefix}.ffn.in", *part("fi"))
-    active = builder.op("Gelu", [wide], f"{prefix}.ffn.gelu", approximate="none")
-    narrow = builder.linear(active, f"{prefix}.ffn.out", *part("fo"))
-    summed = builder.op("Add", [narrow, normed], f"{prefix}.ffn.sum")
-    return builder.layer_norm(summed, f"{prefix}.ffn.norm", *part("oln"))
-
-
-def _attention(
-    builder: GraphBuilder,
-    prefix: str,
-    parts: dict[str, tuple[np.ndarray, np.ndarray]],
-    hidden: str,
-    penalty: str,
-) -> str:
-    """softmax(q k^T + penalty) v: `[rows, length, hidden]`; 1/sqrt(head size) is inside Wq."""
-    scale = np.float32(builder.config.head_size**-0.5)
-    orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
-    weight, bias = parts["q"]
-    scaled = parts | {"q": (weight * scale, bias * scale)}
-    heads = {}
-    for key, order in orders.items():
-        name = f"{prefix}.{key}"
-        flat = builder.projection(hidden, prefix, key, scaled)
-        split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
-        heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
-    scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
-    masked = builder.op("Add", [scores, penalty], f"{prefix}.scores.masked")
-    shares = builder.op("Softmax", [masked], f"{prefix}.shares", axis=-1)
-    mixed = builder.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
-    back = builder.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])
-    return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
 
 
 def _pool(builder: GraphBuilder, hidden: str) -> str:

@@ -11,7 +11,7 @@ import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_snapshots import wordpiece
 
-from default_package import checks, graph, graph_builder
+from default_package import checks, graph_builder, layers
 from default_package.choices import Pooling
 from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.graph_builder import TENSOR_BYTES_MIN
@@ -106,14 +106,14 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_that_fails_its_check_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = graph.attention_penalty
+    real = layers.attention_penalty
 
-    def forgets_the_texts(builder: graph.GraphBuilder) -> str:
+    def forgets_the_texts(builder: layers.GraphBuilder) -> str:
         real(builder)
         builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
         return "penalty"
 
-    monkeypatch.setattr(graph, "attention_penalty", forgets_the_texts)
+    monkeypatch.setattr(layers, "attention_penalty", forgets_the_texts)
     out = tmp_path / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 1
     assert "the package failed its check" in capsys.readouterr().err
