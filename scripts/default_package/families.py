@@ -4,7 +4,24 @@ It must be importable without numpy.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+SIZES: dict[str, str | float] = {
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "ffn": "intermediate_size",
+    "vocab_rows": "vocab_size",
+    "positions": "max_position_embeddings",
+    "type_rows": "type_vocab_size",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+REQUIRED: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("gelu", None),
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+}
 
 
 @dataclass(frozen=True)
@@ -19,6 +36,13 @@ class Family:
     """Our name of a tensor, without the layer and `.w` or `.b` -> the published one.
 
     `#` is the layer's number. `encoder.tensor_shapes` says what our names mean.
+    """
+    sizes: Mapping[str, str | float] = field(default_factory=lambda: SIZES)
+    """Field of `weights.Config` -> the key of config.json that says it, or the number itself."""
+    required: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: REQUIRED)
+    """Key of config.json -> the only values that this description is right for.
+
+    None stands for an absent key.
     """
     padding_has_positions: bool = False
     """Whether rows up to the padding's id come before the first position's in the table."""

@@ -7,19 +7,17 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.errors import PackageError
-from default_package.families import FAMILIES, Family
+from default_package.families import Family
 from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
-from default_package.weights import Config
 
-from . import torch_file
+from . import configuration, torch_file
 from .stored import Stored, read_safetensors
 
 WORD_TABLE = "emb.word"
@@ -152,64 +150,20 @@ def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
     return replace(encoder, architecture=cut)
 
 
-SIZES = {
-    "hidden": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "ffn": "intermediate_size",
-    "vocab_rows": "vocab_size",
-    "positions": "max_position_embeddings",
-    "type_rows": "type_vocab_size",
-}
-REQUIRED = {
-    "hidden_act": ("gelu", "the exact GELU"),
-    "position_embedding_type": ("absolute", "absolute positions"),
-    "is_decoder": (False, "encoders"),
-}
-"""Field -> the only value that is supported (and the default when absent), and its name."""
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 
 
 def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
     """The snapshot's architecture; `pooling` wins over what the snapshot says."""
     stored = read_json(folder / "config.json")
-    kind = stored.get("model_type")
-    families = {kind: family for family in FAMILIES for kind in family.model_types}
-    if kind not in families:
-        raise PackageError(
-            f"{folder / 'config.json'} has model_type {kind!r}: "
-            f"only {', '.join(families)} can be exported"
-        )
-    for field, (value, name) in REQUIRED.items():
-        if stored.get(field, value) != value:
-            raise PackageError(f"config.json has {field} {stored[field]!r}: only {name} are known")
+    family = configuration.family_of(folder / "config.json", stored)
     _check_modules(folder)
     return Architecture(
-        sizes=_sizes(stored),
-        family=families[kind],
+        sizes=configuration.sizes(stored, family),
+        family=family,
         pooling=pooling or _pooling(folder),
-        pad_token_id=_whole(stored, "pad_token_id", 0),
+        pad_token_id=configuration.whole(stored, "pad_token_id", 0),
     )
-
-
-def _whole(stored: dict[str, Any], field: str, least: int) -> int:
-    value = stored.get(field)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PackageError(f"config.json has {field} {value!r}: a number from {least} is needed")
-    return value
-
-
-def _sizes(stored: dict[str, Any]) -> Config:
-    sizes = {name: _whole(stored, field, 1) for name, field in SIZES.items()}
-    if sizes["hidden"] % sizes["heads"]:
-        raise PackageError(
-            f"config.json has hidden_size {sizes['hidden']}, "
-            f"which {sizes['heads']} heads cannot share"
-        )
-    epsilon = stored.get("layer_norm_eps")
-    if not isinstance(epsilon, float) or not 0.0 < epsilon < 0.1:
-        raise PackageError(f"config.json has layer_norm_eps {epsilon!r}, not a small number")
-    return Config(**sizes, layer_norm_epsilon=epsilon)
 
 
 def _pooling(folder: Path) -> Pooling:

@@ -152,9 +152,9 @@ def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> 
     [
         ({"model_type": "mpnet"}, "has model_type 'mpnet'"),
         ({"model_type": None}, "has model_type None"),
-        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new'"),
-        ({"position_embedding_type": "relative_key"}, "absolute positions"),
-        ({"is_decoder": True}, "only encoders"),
+        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new': only 'gelu' can be exported of"),
+        ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
+        ({"is_decoder": True}, "is_decoder True: only False"),
         ({"hidden_size": 0}, "hidden_size 0"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers '2'"),
         ({"num_attention_heads": 3}, "3 heads cannot share"),
