@@ -41,10 +41,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     hidden, ffn = sizes.hidden, sizes.ffn
     shapes: dict[str, tuple[int, ...]] = {
         "emb.pos": (sizes.positions, hidden),
-        "emb.type": (sizes.type_rows, hidden),
         "emb.ln.w": (hidden,),
         "emb.ln.b": (hidden,),
     }
+    if architecture.family.has("emb.type"):
+        shapes["emb.type"] = (sizes.type_rows, hidden)
     products = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
     products |= {"fi": (ffn, hidden), "fo": (hidden, ffn)}
     for layer in range(sizes.layers):

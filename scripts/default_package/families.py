@@ -47,6 +47,10 @@ class Family:
     padding_has_positions: bool = False
     """Whether rows up to the padding's id come before the first position's in the table."""
 
+    def has(self, part: str) -> bool:
+        """Whether its networks have the tensor with this one of our names."""
+        return part in self.names
+
 
 BERT = Family(
     name="bert",
@@ -72,4 +76,32 @@ XLM_ROBERTA = Family(
     names=BERT.names,
     padding_has_positions=True,
 )
-FAMILIES = (BERT, XLM_ROBERTA)
+DISTILBERT = Family(
+    name="distilbert",
+    model_types=("distilbert",),
+    names={
+        "emb.word": "embeddings.word_embeddings",
+        "emb.pos": "embeddings.position_embeddings",
+        "emb.ln": "embeddings.LayerNorm",
+        "q": "transformer.layer.#.attention.q_lin",
+        "k": "transformer.layer.#.attention.k_lin",
+        "v": "transformer.layer.#.attention.v_lin",
+        "ao": "transformer.layer.#.attention.out_lin",
+        "aln": "transformer.layer.#.sa_layer_norm",
+        "fi": "transformer.layer.#.ffn.lin1",
+        "fo": "transformer.layer.#.ffn.lin2",
+        "oln": "transformer.layer.#.output_layer_norm",
+    },
+    sizes={
+        "hidden": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "ffn": "hidden_dim",
+        "vocab_rows": "vocab_size",
+        "positions": "max_position_embeddings",
+        "type_rows": 0,
+        "layer_norm_epsilon": 1e-12,
+    },
+    required={"activation": ("gelu", None)},
+)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT)

@@ -63,12 +63,14 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
     """Word + position + type 0, normalized: f32 `[rows, length, hidden]`.
 
-    Type 0, the only one a single text has, is folded into the positions. Of their table the rows
-    before that of a text's first token are left out.
+    Type 0, the only one a single text has, is folded into the positions if the family has types. Of
+    their table the rows before that of a text's first token are left out.
     """
     words = builder.lookup(_word_table(encoder), "input_ids", "word")
     tensor = encoder.source.tensor
-    table = tensor("emb.pos")[encoder.architecture.first_position :] + tensor("emb.type")[0]
+    table = tensor("emb.pos")[encoder.architecture.first_position :]
+    if encoder.architecture.family.has("emb.type"):
+        table = table + tensor("emb.type")[0]
     places = builder.lookup(table, "positions", "position")
     total = builder.op("Add", [words, places], "embedding")
     return layers.norm(total, "embedding.norm", "emb.ln")

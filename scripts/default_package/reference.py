@@ -64,7 +64,8 @@ class ReferenceEncoder:
         tensors, first = self._tensors, self._architecture.first_position
         words = self._source.word_rows(np.asarray(token_ids)).astype(np.float64)
         places = tensors["emb.pos"][first : first + len(token_ids)]
-        hidden = self._norm(words + places + tensors["emb.type"][0], "emb.ln")
+        types = tensors["emb.type"][0] if "emb.type" in tensors else 0.0
+        hidden = self._norm(words + places + types, "emb.ln")
         for layer in range(self._sizes.layers):
             hidden = self._layer(hidden, f"l{layer}")
         is_cls = self._architecture.pooling is Pooling.CLS

@@ -12,7 +12,7 @@ from default_package.command import say
 from default_package.description import DEFAULT_PACKAGE, Description
 from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
-from default_package.families import FAMILIES
+from default_package.families import BERT, XLM_ROBERTA
 from default_package.weights import Config
 
 from . import half_package, largest, random_encoder, snapshot
@@ -85,7 +85,7 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
             f"--hidden {sizes['hidden']} is not an even number for each of {sizes['heads']} heads"
         )
     pad = XLM_ROBERTA_PAD
-    [family] = (family for family in FAMILIES if family.name == options.family)
+    family = BERT if options.family == BERT.name else XLM_ROBERTA
     words = vocabulary.read(tokenizer_path(options.tokenizer), pad)
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
     architecture = Architecture(config, family, Pooling(options.pooling or "cls"), pad)

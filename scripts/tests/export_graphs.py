@@ -12,13 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from default_package import graph, rows
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder, TensorSource
-from default_package.families import FAMILIES, XLM_ROBERTA, Family
+from default_package.families import BERT, XLM_ROBERTA, Family
 from model_export import half_package, random_encoder
 from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 from model_export.half import BUILDERS
 
 Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
-SHAPES = [(f, p) for f in FAMILIES for p in Pooling]
+SHAPES = [(f, p) for f in (BERT, XLM_ROBERTA) for p in (Pooling.CLS, Pooling.MEAN)]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
