@@ -11,6 +11,10 @@ from .families import BERT, Family
 from .sparse_head import SparseHead, load
 from .weights import Config, Model
 
+RELATIVE_BUCKETS = 32
+RELATIVE_REACH = 128
+"""Distance from which all are in the last bucket."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -35,7 +39,8 @@ class Architecture:
 def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
-    q, k, v, ao: attention in and out; aln: its norm; fi, fo: feed-forward; oln: its norm.
+    emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; aln: its norm;
+    fi, fo: feed-forward; oln: its norm.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -46,6 +51,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     }
     if architecture.family.has("emb.type"):
         shapes["emb.type"] = (sizes.type_rows, hidden)
+    if architecture.family.has("emb.rel"):
+        shapes["emb.rel"] = (RELATIVE_BUCKETS, sizes.heads)
     products = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
     products |= {"fi": (ffn, hidden), "fo": (hidden, ffn)}
     for layer in range(sizes.layers):
@@ -54,6 +61,22 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         for name in ("aln", "oln"):
             shapes |= {f"l{layer}.{name}.w": (hidden,), f"l{layer}.{name}.b": (hidden,)}
     return shapes
+
+
+def relative_buckets() -> np.ndarray:
+    """Row of `emb.rel` for each distance from -RELATIVE_REACH to RELATIVE_REACH of key and query.
+
+    Half of the rows are for keys behind the query. Of each half, the first rows are for one
+    distance each, and the others for more and more.
+    """
+    distances = np.arange(-RELATIVE_REACH, RELATIVE_REACH + 1)
+    half = RELATIVE_BUCKETS // 2
+    exact = half // 2
+    far = np.maximum(np.abs(distances), 1)
+    # In f32, as the models were trained: the last digit decides where a bucket begins.
+    share = np.log(np.float32(far) / exact) / np.float32(math.log(RELATIVE_REACH / exact))
+    wide = np.minimum(exact + (share * (half - exact)).astype(int), half - 1)
+    return np.where(distances > 0, half, 0) + np.where(far < exact, np.abs(distances), wide)
 
 
 class TensorSource(Protocol):

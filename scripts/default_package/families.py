@@ -104,4 +104,25 @@ DISTILBERT = Family(
     },
     required={"activation": ("gelu", None)},
 )
-FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT)
+MPNET = Family(
+    name="mpnet",
+    model_types=("mpnet",),
+    names={
+        "emb.word": "embeddings.word_embeddings",
+        "emb.pos": "embeddings.position_embeddings",
+        "emb.ln": "embeddings.LayerNorm",
+        "emb.rel": "encoder.relative_attention_bias",
+        "q": "encoder.layer.#.attention.attn.q",
+        "k": "encoder.layer.#.attention.attn.k",
+        "v": "encoder.layer.#.attention.attn.v",
+        "ao": "encoder.layer.#.attention.attn.o",
+        "aln": "encoder.layer.#.attention.LayerNorm",
+        "fi": "encoder.layer.#.intermediate.dense",
+        "fo": "encoder.layer.#.output.dense",
+        "oln": "encoder.layer.#.output.LayerNorm",
+    },
+    sizes=SIZES | {"type_rows": 0},
+    required=REQUIRED | {"relative_attention_num_buckets": (32, None)},
+    padding_has_positions=True,
+)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET)

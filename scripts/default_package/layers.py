@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .encoder import Encoder
+from .encoder import Encoder, relative_buckets
 from .graph_builder import GraphBuilder, Linear
-from .segments import attention_penalty
+from .segments import attention_penalty, relative_bias
 
 
 class Layers:
@@ -13,6 +13,9 @@ class Layers:
     def __init__(self, builder: GraphBuilder, encoder: Encoder) -> None:
         self._builder, self._tensor = builder, encoder.source.tensor
         self._penalty = attention_penalty(builder)
+        if encoder.architecture.family.has("emb.rel"):
+            bias = relative_bias(builder, self._tensor("emb.rel")[relative_buckets()])
+            self._penalty = builder.op("Add", [self._penalty, bias], "penalty.relative")
 
     def write(self, hidden: str) -> str:
         """The hidden states behind the last layer, of those in front of the first."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .choices import Pooling
-from .encoder import Encoder, tensor_shapes
+from .encoder import RELATIVE_REACH, Encoder, relative_buckets, tensor_shapes
 from .sparse_head import NORM_FLOOR, SparseHead
 
 ERF_STEP = 1.0 / 512.0
@@ -33,13 +33,19 @@ class Vectors:
     """f64 `[length, hidden]`, the last hidden states."""
 
 
-Attention = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Query, key and value, f64 `[length, heads, head size]` -> the mixture of the values, the same."""
+Attention = Callable[..., np.ndarray]
+"""Query, key and value, f64 `[length, heads, head size]` -> the mixture of the values, the same.
+
+A fourth is what some families add to the scores, `[heads, length, length]`.
+"""
 
 
-def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+def attention(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, added: np.ndarray | float = 0.0
+) -> np.ndarray:
     """As it is defined."""
     scores = np.einsum("qhd,khd->hqk", query, key, optimize=True) / math.sqrt(query.shape[-1])
+    scores += added
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares /= shares.sum(axis=-1, keepdims=True)
     return np.einsum("hqk,khd->qhd", shares, value, optimize=True)
@@ -91,7 +97,12 @@ class ReferenceEncoder:
         def split(name: str) -> np.ndarray:
             return self._linear(hidden, f"{prefix}.{name}").reshape(length, heads, size)
 
-        mixed = self._attention(split("q"), split("k"), split("v")).reshape(length, -1)
+        more = []
+        if "emb.rel" in self._tensors:
+            far = np.arange(length) - np.arange(length)[:, None]
+            rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
+            more = [self._tensors["emb.rel"][relative_buckets()[rows]].transpose(2, 0, 1)]
+        mixed = self._attention(split("q"), split("k"), split("v"), *more).reshape(length, -1)
         hidden = self._norm(hidden + self._linear(mixed, f"{prefix}.ao"), f"{prefix}.aln")
         wide = self._linear(hidden, f"{prefix}.fi")
         active = 0.5 * wide * (1.0 + self._erf(wide / math.sqrt(2.0)))

@@ -28,6 +28,27 @@ def attention_penalty(builder: GraphBuilder) -> str:
     return builder.op("Where", [same, *choices], "penalty")
 
 
+def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
+    """What each head adds for the distance of key and query: f32 `[rows, heads, length, length]`.
+
+    `by_distance` f32 `[distances, heads]` has the distance 0 in the middle; further ones are like
+    the first and the last.
+    """
+    reach = len(by_distance) // 2
+    sides = [as_row(builder, "positions"), as_column(builder, "positions")]
+    distance = builder.op("Sub", sides, "pairs.distance")
+    least, largest = (
+        builder.constant(f"pairs.distance.{name}", np.asarray(value, np.int32))
+        for name, value in (("least", -reach), ("largest", reach))
+    )
+    near = builder.op("Clip", [distance, least, largest], "pairs.distance.near")
+    place = builder.op("Add", [near, largest], "pairs.distance.place")
+    flat = builder.op("Squeeze", [place, builder.ints("pairs.axis", 1)], "pairs.distance.flat")
+    table = builder.floats("relative.table", by_distance)
+    found = builder.op("Gather", [table, flat], "relative.found")
+    return builder.op("Transpose", [found], "relative", perm=[0, 3, 1, 2])
+
+
 def equal_pairs(builder: GraphBuilder, numbers: str, output: str) -> str:
     """Whether two positions have the same number: bool `[rows, 1, length, length]`.
 

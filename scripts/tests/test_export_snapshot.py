@@ -150,7 +150,7 @@ def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mpnet"}, "has model_type 'mpnet'"),
+        ({"model_type": "electra"}, "has model_type 'electra'"),
         ({"model_type": None}, "has model_type None"),
         ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new': only 'gelu' can be exported of"),
         ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
