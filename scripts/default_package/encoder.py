@@ -17,6 +17,29 @@ RELATIVE_REACH = 128
 
 
 @dataclass(frozen=True)
+class Rotary:
+    """How queries and keys turn with their position, two numbers of a head together."""
+
+    theta: float
+    """The angle of pair i and position p is p / theta^(i / pairs)."""
+    divisor: float = 1.0
+    """Of all angles."""
+
+    def angles(self, positions: int, width: int) -> np.ndarray:
+        """f64 `[positions, width / 2]` for heads of this width."""
+        pairs = width // 2
+        speeds = self.theta ** -(np.arange(pairs) / pairs) / self.divisor
+        return np.arange(positions)[:, None] * speeds
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What differs between the attentions of one network's layers."""
+
+    rotary: Rotary | None = None
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Everything about a network but its weights."""
 
@@ -24,6 +47,12 @@ class Architecture:
     family: Family
     pooling: Pooling
     pad_token_id: int
+    attentions: tuple[Attention, ...] = ()
+    """Of each layer; none where all are plain."""
+
+    def attention(self, layer: int) -> Attention:
+        """That of one layer."""
+        return self.attentions[layer] if self.attentions else Attention()
 
     @property
     def first_position(self) -> int:
@@ -40,26 +69,28 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; aln: its norm;
-    fi, fo: feed-forward; oln: its norm.
+    fi, fg, fo: feed-forward in, its gate, out; oln: its norm.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
-    shapes: dict[str, tuple[int, ...]] = {
+    tables = {
         "emb.pos": (sizes.positions, hidden),
-        "emb.ln.w": (hidden,),
-        "emb.ln.b": (hidden,),
+        "emb.type": (sizes.type_rows, hidden),
+        "emb.rel": (RELATIVE_BUCKETS, sizes.heads),
     }
-    if architecture.family.has("emb.type"):
-        shapes["emb.type"] = (sizes.type_rows, hidden)
-    if architecture.family.has("emb.rel"):
-        shapes["emb.rel"] = (RELATIVE_BUCKETS, sizes.heads)
-    products = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
-    products |= {"fi": (ffn, hidden), "fo": (hidden, ffn)}
+    parts: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
+    parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}
+    parts |= dict.fromkeys(("aln", "oln"), (hidden,))
+    family = architecture.family
+    named = {"emb.ln": (hidden,)}
     for layer in range(sizes.layers):
-        for name, shape in products.items():
-            shapes |= {f"l{layer}.{name}.w": shape, f"l{layer}.{name}.b": shape[:1]}
-        for name in ("aln", "oln"):
-            shapes |= {f"l{layer}.{name}.w": (hidden,), f"l{layer}.{name}.b": (hidden,)}
+        named |= {f"l{layer}.{part}": shape for part, shape in parts.items() if family.has(part)}
+    shapes = {name: shape for name, shape in tables.items() if family.has(name)}
+    for name, shape in named.items():
+        part = name.rpartition(".")[2]
+        shapes[f"{name}.w"] = shape
+        if ("ln" if part.endswith("ln") else part) in family.biased:
+            shapes[f"{name}.b"] = shape[:1]
     return shapes
 
 

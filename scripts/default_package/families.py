@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SIZES: dict[str, str | float] = {
+FULL = "full_attention"
+"""Layers in which each token sees the whole text, as transformers names them."""
+SIZES: dict[str, str | float | tuple[str, ...]] = {
     "hidden": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
@@ -35,10 +37,14 @@ class Family:
     names: Mapping[str, str]
     """Our name of a tensor, without the layer and `.w` or `.b` -> the published one.
 
-    `#` is the layer's number. `encoder.tensor_shapes` says what our names mean.
+    `#` is the layer's number. `encoder.tensor_shapes` says what our names mean. Names joined by `+`
+    are one published tensor, whose rows they share in this order.
     """
-    sizes: Mapping[str, str | float] = field(default_factory=lambda: SIZES)
-    """Field of `weights.Config` -> the key of config.json that says it, or the number itself."""
+    sizes: Mapping[str, str | float | tuple[str, ...]] = field(default_factory=lambda: SIZES)
+    """Field of `weights.Config` -> the key of config.json that says it, or the number itself.
+
+    Of several keys the first that is there counts.
+    """
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: REQUIRED)
     """Key of config.json -> the only values that this description is right for.
 
@@ -46,10 +52,17 @@ class Family:
     """
     padding_has_positions: bool = False
     """Whether rows up to the padding's id come before the first position's in the table."""
+    biased: frozenset[str] = frozenset(("q", "k", "v", "ao", "fi", "fo", "ln"))
+    """The parts that have a bias; `ln` stands for all norms."""
+    activation: str = "gelu"
+    """One of `layers.ACTIVATIONS`."""
+    rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
+    their position; none for networks whose positions do not turn them."""
 
     def has(self, part: str) -> bool:
         """Whether its networks have the tensor with this one of our names."""
-        return part in self.names
+        return any(part in name.split("+") for name in self.names)
 
 
 BERT = Family(
@@ -125,4 +138,55 @@ MPNET = Family(
     required=REQUIRED | {"relative_attention_num_buckets": (32, None)},
     padding_has_positions=True,
 )
-FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET)
+NOMIC_BERT = Family(
+    name="nomic-bert",
+    model_types=("nomic_bert",),
+    names={
+        "emb.word": "embeddings.word_embeddings",
+        "emb.type": "embeddings.token_type_embeddings",
+        "emb.ln": "emb_ln",
+        "q+k+v": "encoder.layers.#.attn.Wqkv",
+        "ao": "encoder.layers.#.attn.out_proj",
+        "aln": "encoder.layers.#.norm1",
+        "fi": "encoder.layers.#.mlp.fc11",
+        "fg": "encoder.layers.#.mlp.fc12",
+        "fo": "encoder.layers.#.mlp.fc2",
+        "oln": "encoder.layers.#.norm2",
+    },
+    # Its authors named them as GPT-2 does, transformers names them as BERT.
+    sizes={
+        "hidden": ("hidden_size", "n_embd"),
+        "layers": ("num_hidden_layers", "n_layer"),
+        "heads": ("num_attention_heads", "n_head"),
+        "ffn": ("intermediate_size", "n_inner"),
+        "vocab_rows": "vocab_size",
+        "positions": ("max_position_embeddings", "n_positions"),
+        "type_rows": "type_vocab_size",
+        "layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon"),
+    },
+    required={
+        "hidden_act": ("silu", None),
+        "activation_function": ("swiglu", None),
+        "causal": (False, None),
+        "prenorm": (False, None),
+        "parallel_block": (False, None),
+        "qkv_proj_bias": (False, None),
+        "mlp_fc1_bias": (False, None),
+        "mlp_fc2_bias": (False, None),
+        "use_rms_norm": (False, None),
+        "scale_attn_weights": (True, None),
+        "scale_attn_by_inverse_layer_idx": (False, None),
+        "rotary_emb_fraction": (1.0, None),
+        "rotary_emb_interleaved": (False, None),
+        "rotary_emb_scale_base": (None,),
+        # Longer texts would turn faster.
+        "rotary_scaling_factor": (None,),
+        # Version 2 has experts.
+        "num_experts": (0, None),
+        "moe_every_n_layers": (0, None),
+    },
+    biased=frozenset(("ln",)),
+    activation="silu",
+    rotary={FULL: ("rope_theta", "rotary_emb_base")},
+)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT)

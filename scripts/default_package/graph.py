@@ -66,13 +66,15 @@ def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
     Type 0, the only one a single text has, is folded into the positions if the family has types. Of
     their table the rows before that of a text's first token are left out.
     """
-    words = builder.lookup(_word_table(encoder), "input_ids", "word")
-    tensor = encoder.source.tensor
-    table = tensor("emb.pos")[encoder.architecture.first_position :]
-    if encoder.architecture.family.has("emb.type"):
-        table = table + tensor("emb.type")[0]
-    places = builder.lookup(table, "positions", "position")
-    total = builder.op("Add", [words, places], "embedding")
+    total = builder.lookup(_word_table(encoder), "input_ids", "word")
+    tensor, family = encoder.source.tensor, encoder.architecture.family
+    added = tensor("emb.type")[0] if family.has("emb.type") else None
+    if family.has("emb.pos"):
+        table = tensor("emb.pos")[encoder.architecture.first_position :]
+        places = builder.lookup(table if added is None else table + added, "positions", "position")
+        total = builder.op("Add", [total, places], "embedding")
+    elif added is not None:
+        total = builder.op("Add", [total, builder.floats("type", added)], "embedding")
     return layers.norm(total, "embedding.norm", "emb.ln")
 
 

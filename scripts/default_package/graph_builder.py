@@ -57,8 +57,8 @@ class WeightStore:
             self._file.close()
 
 
-Linear = tuple[np.ndarray, np.ndarray]
-"""Weight `[out, in]` and bias `[out]`."""
+Linear = tuple[np.ndarray, np.ndarray | None]
+"""Weight `[out, in]` and bias `[out]`, if there is one."""
 
 
 class GraphBuilder:
@@ -106,11 +106,12 @@ class GraphBuilder:
             name = self.op("Cast", [name], f"{output}.table.single", to=TensorProto.FLOAT)
         return self.op("Gather", [name, places], output)
 
-    def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+    def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None) -> str:
         """`source @ weight.T + bias` for `weight` `[out, in]`."""
-        product = self.op(
-            "MatMul", [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
-        )
+        inputs = [source, self.floats(f"{name}.weight", weight.T)]
+        product = self.op("MatMul", inputs, name if bias is None else f"{name}.product")
+        if bias is None:
+            return product
         return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
 
     def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:

@@ -1,10 +1,27 @@
 """Writes the layers of an encoder: attention and feed-forward, as its family has them."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .encoder import Encoder, relative_buckets
+from .encoder import Encoder, Rotary, relative_buckets
 from .graph_builder import GraphBuilder, Linear
 from .segments import attention_penalty, relative_bias
+
+
+def _gelu(builder: GraphBuilder, source: str, prefix: str) -> str:
+    return builder.op("Gelu", [source], f"{prefix}.gelu", approximate="none")
+
+
+def _silu(builder: GraphBuilder, source: str, prefix: str) -> str:
+    share = builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
+    return builder.op("Mul", [source, share], f"{prefix}.silu")
+
+
+FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
+SECOND_HALF = ("turn.half", "turn.end", "turn.axis")
+"""Of a head: start, end and axis of a slice."""
+ACTIVATIONS: dict[str, Callable[[GraphBuilder, str, str], str]] = {"gelu": _gelu, "silu": _silu}
 
 
 class Layers:
@@ -12,8 +29,11 @@ class Layers:
 
     def __init__(self, builder: GraphBuilder, encoder: Encoder) -> None:
         self._builder, self._tensor = builder, encoder.source.tensor
+        self._architecture, self._family = encoder.architecture, encoder.architecture.family
+        self._turns: dict[Rotary, tuple[str, str]] = {}
+        """Cosines and sines, for those whose tables are written."""
         self._penalty = attention_penalty(builder)
-        if encoder.architecture.family.has("emb.rel"):
+        if self._family.has("emb.rel"):
             bias = relative_bias(builder, self._tensor("emb.rel")[relative_buckets()])
             self._penalty = builder.op("Add", [self._penalty, bias], "penalty.relative")
 
@@ -38,14 +58,24 @@ class Layers:
         attended = builder.linear(context, f"{prefix}.attention.out", *self._part(layer, "ao"))
         summed = builder.op("Add", [attended, hidden], f"{prefix}.attention.sum")
         normed = self.norm(summed, f"{prefix}.attention.norm", f"l{layer}.aln")
-        wide = builder.linear(normed, f"{prefix}.ffn.in", *self._part(layer, "fi"))
-        active = builder.op("Gelu", [wide], f"{prefix}.ffn.gelu", approximate="none")
+        active = self._active(layer, normed)
         narrow = builder.linear(active, f"{prefix}.ffn.out", *self._part(layer, "fo"))
         summed = builder.op("Add", [narrow, normed], f"{prefix}.ffn.sum")
         return self.norm(summed, f"{prefix}.ffn.norm", f"l{layer}.oln")
 
     def _part(self, layer: int, name: str) -> Linear:
-        return self._tensor(f"l{layer}.{name}.w"), self._tensor(f"l{layer}.{name}.b")
+        bias = self._tensor(f"l{layer}.{name}.b") if name in self._family.biased else None
+        return self._tensor(f"l{layer}.{name}.w"), bias
+
+    def _active(self, layer: int, source: str) -> str:
+        """The middle of the feed-forward: the activation of one product, or of its gate."""
+        builder, prefix = self._builder, f"layer{layer}.ffn"
+        activate = ACTIVATIONS[self._family.activation]
+        wide = builder.linear(source, f"{prefix}.in", *self._part(layer, "fi"))
+        if not self._family.has("fg"):
+            return activate(builder, wide, prefix)
+        gate = builder.linear(source, f"{prefix}.gate", *self._part(layer, "fg"))
+        return builder.op("Mul", [activate(builder, gate, prefix), wide], f"{prefix}.gated")
 
     def _attention(self, layer: int, hidden: str) -> str:
         """softmax(q k^T + penalty) v: `[rows, length, hidden]`; 1/sqrt(head size) is inside Wq."""
@@ -53,13 +83,16 @@ class Layers:
         parts = {key: self._part(layer, key) for key in "qkv"}
         scale = np.float32(builder.config.head_size**-0.5)
         weight, bias = parts["q"]
-        parts["q"] = weight * scale, bias * scale
+        parts["q"] = weight * scale, None if bias is None else bias * scale
+        rotary = self._architecture.attention(layer).rotary
         orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
         heads = {}
         for key, order in orders.items():
             name = f"{prefix}.{key}"
             flat = builder.projection(hidden, prefix, key, parts)
             split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
+            if rotary and key != "v":
+                split = self._turned(split, rotary)
             heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
         scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
         masked = builder.op("Add", [scores, self._penalty], f"{prefix}.scores.masked")
@@ -67,3 +100,42 @@ class Layers:
         mixed = builder.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
         back = builder.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])
         return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
+
+    def _turned(self, source: str, rotary: Rotary) -> str:
+        """Queries or keys `[rows, length, heads, width]`, turned by the angle of their position.
+
+        The two numbers that turn together are half a head apart.
+        """
+        builder = self._builder
+        cosines, sines = self._turns.get(rotary) or self._table_of(rotary)
+        first, second = (
+            builder.op("Slice", [source, *bounds], f"{source}.{name}")
+            for name, bounds in (("first", FIRST_HALF), ("second", SECOND_HALF))
+        )
+        negative = builder.op("Neg", [second], f"{source}.negative")
+        crossed = builder.op("Concat", [negative, first], f"{source}.crossed", axis=-1)
+        along = builder.op("Mul", [source, cosines], f"{source}.along")
+        across = builder.op("Mul", [crossed, sines], f"{source}.across")
+        return builder.op("Add", [along, across], f"{source}.turned")
+
+    def _table_of(self, rotary: Rotary) -> tuple[str, str]:
+        """Cosines and sines of each token: f32 `[rows, length, 1, width]`.
+
+        They are looked up, not computed: an engine in 16 bits would round the angles.
+        """
+        builder, width = self._builder, self._builder.config.head_size
+        if not self._turns:
+            for name, value in (("start", 0), ("half", width // 2), ("end", width), ("axis", -1)):
+                builder.ints(f"turn.{name}", value)
+            builder.ints("turn.heads", 2)
+        name = f"turn{len(self._turns)}"
+        angles = rotary.angles(builder.config.positions, width)
+        table = builder.floats(f"{name}.table", np.hstack([np.cos(angles), np.sin(angles)]))
+        found = builder.op("Gather", [table, "positions"], name)
+        both = []
+        for kind, bounds in (("cosines", FIRST_HALF), ("sines", SECOND_HALF)):
+            half = builder.op("Slice", [found, *bounds], f"{name}.{kind}.half")
+            whole = builder.op("Concat", [half, half], f"{name}.{kind}.whole", axis=-1)
+            both.append(builder.op("Unsqueeze", [whole, "turn.heads"], f"{name}.{kind}"))
+        self._turns[rotary] = both[0], both[1]
+        return self._turns[rotary]

@@ -69,11 +69,13 @@ class ReferenceEncoder:
         """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
         tensors, first = self._tensors, self._architecture.first_position
         words = self._source.word_rows(np.asarray(token_ids)).astype(np.float64)
-        places = tensors["emb.pos"][first : first + len(token_ids)]
-        types = tensors["emb.type"][0] if "emb.type" in tensors else 0.0
-        hidden = self._norm(words + places + types, "emb.ln")
+        if "emb.pos" in tensors:
+            words = words + tensors["emb.pos"][first : first + len(token_ids)]
+        if "emb.type" in tensors:
+            words = words + tensors["emb.type"][0]
+        hidden = self._norm(words, "emb.ln")
         for layer in range(self._sizes.layers):
-            hidden = self._layer(hidden, f"l{layer}")
+            hidden = self._layer(hidden, layer)
         is_cls = self._architecture.pooling is Pooling.CLS
         pooled = hidden[0] if is_cls else hidden.mean(axis=0)
         dense = pooled / np.sqrt((pooled * pooled).sum())
@@ -91,25 +93,38 @@ class ReferenceEncoder:
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
         return weights / norm**self._head.norm_exponent
 
-    def _layer(self, hidden: np.ndarray, prefix: str) -> np.ndarray:
+    def _layer(self, hidden: np.ndarray, layer: int) -> np.ndarray:
         length, heads, size = len(hidden), self._sizes.heads, self._sizes.head_size
+        prefix, rotary = f"l{layer}", self._architecture.attention(layer).rotary
 
         def split(name: str) -> np.ndarray:
             return self._linear(hidden, f"{prefix}.{name}").reshape(length, heads, size)
 
+        query, key, value = split("q"), split("k"), split("v")
+        if rotary:
+            angles = rotary.angles(length, size)[:, None]
+            query, key = _turned(query, angles), _turned(key, angles)
         more = []
         if "emb.rel" in self._tensors:
             far = np.arange(length) - np.arange(length)[:, None]
             rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
             more = [self._tensors["emb.rel"][relative_buckets()[rows]].transpose(2, 0, 1)]
-        mixed = self._attention(split("q"), split("k"), split("v"), *more).reshape(length, -1)
+        mixed = self._attention(query, key, value, *more).reshape(length, -1)
         hidden = self._norm(hidden + self._linear(mixed, f"{prefix}.ao"), f"{prefix}.aln")
-        wide = self._linear(hidden, f"{prefix}.fi")
-        active = 0.5 * wide * (1.0 + self._erf(wide / math.sqrt(2.0)))
-        return self._norm(hidden + self._linear(active, f"{prefix}.fo"), f"{prefix}.oln")
+        middle = self._linear(hidden, f"{prefix}.fi")
+        if f"{prefix}.fg.w" in self._tensors:
+            middle *= self._active(self._linear(hidden, f"{prefix}.fg"))
+        else:
+            middle = self._active(middle)
+        return self._norm(hidden + self._linear(middle, f"{prefix}.fo"), f"{prefix}.oln")
+
+    def _active(self, source: np.ndarray) -> np.ndarray:
+        if self._architecture.family.activation == "silu":
+            return source / (1.0 + np.exp(-source))
+        return 0.5 * source * (1.0 + self._erf(source / math.sqrt(2.0)))
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
-        return source @ self._tensors[f"{name}.w"].T + self._tensors[f"{name}.b"]
+        return source @ self._tensors[f"{name}.w"].T + self._tensors.get(f"{name}.b", 0.0)
 
     def _norm(self, source: np.ndarray, name: str) -> np.ndarray:
         centred = source - source.mean(axis=-1, keepdims=True)
@@ -136,6 +151,13 @@ class ReferenceEncoder:
                 + t * (slope_low + slope_high - 2.0 * rise)
             )
         )
+
+
+def _turned(source: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """`[length, heads, size]`: pairs half a head apart as complex numbers, times e^(i angle)."""
+    half = source.shape[-1] // 2
+    pairs = (source[..., :half] + 1j * source[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([pairs.real, pairs.imag], axis=-1)
 
 
 def cosine(left: np.ndarray, right: np.ndarray) -> float:

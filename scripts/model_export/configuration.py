@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from default_package.encoder import Attention, Rotary
 from default_package.errors import PackageError
-from default_package.families import FAMILIES, Family
+from default_package.families import FAMILIES, FULL, Family
 from default_package.weights import Config
+
+ROTARY = {"rope_type": ("default", "linear"), "type": ("default", "linear")}
+"""Values that are known of keys which say how queries and keys turn."""
 
 
 def family_of(path: Path, stored: dict[str, Any]) -> Family:
@@ -35,9 +39,50 @@ def whole(stored: dict[str, Any], key: str, least: int) -> int:
     return value
 
 
+def padding(stored: dict[str, Any], family: Family) -> int:
+    """The padding's id; where no position depends on it, it only fills rows, and any would do."""
+    if stored.get("pad_token_id") is None and not family.padding_has_positions:
+        return 0
+    return whole(stored, "pad_token_id", 0)
+
+
+def attentions(stored: dict[str, Any], family: Family, sizes: Config) -> tuple[Attention, ...]:
+    """That of each layer."""
+    if not family.rotary:
+        return ()
+    return (Attention(_rotary(stored, family, FULL, sizes.head_size)),) * sizes.layers
+
+
+def _rotary(stored: dict[str, Any], family: Family, kind: str, width: int) -> Rotary:
+    """That of one kind of layer, by any of the ways in which transformers has written it."""
+    about = stored.get("rope_parameters") or stored.get("rope_scaling") or {}
+    about = about.get(kind, about)
+    for key, value in about.items():
+        known = ROTARY.get(key, (value,) if key in (*family.rotary[kind], "factor") else (None,))
+        if value not in known:
+            raise PackageError(f"config.json has {key} {value!r}, which cannot be exported")
+    key = _first(stored | about, family.rotary[kind])
+    theta = _number(key, about.get(key, stored.get(key)))
+    is_linear = "linear" in (about.get("rope_type"), about.get("type"))
+    return Rotary(theta, _number("factor", about.get("factor")) if is_linear else 1.0)
+
+
+def _number(key: str, value: object) -> float:
+    if not isinstance(value, int | float) or value < 1:
+        raise PackageError(f"config.json has {key} {value!r}: a number from 1 is needed")
+    return float(value)
+
+
+def _first(stored: dict[str, Any], key: Any) -> Any:
+    """Of several keys the first that is there."""
+    if not isinstance(key, tuple):
+        return key
+    return next((name for name in key if name in stored), key[0])
+
+
 def sizes(stored: dict[str, Any], family: Family) -> Config:
     """Those of the network."""
-    keys = dict(family.sizes)
+    keys = {name: _first(stored, key) for name, key in family.sizes.items()}
     epsilon = keys.pop("layer_norm_epsilon")
     found = {
         name: whole(stored, key, 1) if isinstance(key, str) else key for name, key in keys.items()

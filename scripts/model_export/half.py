@@ -54,11 +54,12 @@ class HalfBuilder(GraphBuilder):
         """A part of the columns of one product, which is made for the first key."""
         keys = list(parts)
         if key == keys[0]:
-            weights, biases = zip(*parts.values(), strict=True)
-            joined = np.concatenate(weights), np.concatenate(biases)
-            self.linear(source, f"{prefix}.{''.join(keys)}", *joined)
-        start = sum(len(parts[earlier][1]) for earlier in keys[: keys.index(key)])
-        end, last_axis = start + len(parts[key][1]), -1
+            weight = np.concatenate([weight for weight, _ in parts.values()])
+            biases = [bias for _, bias in parts.values() if bias is not None]
+            bias = np.concatenate(biases) if biases else None
+            self.linear(source, f"{prefix}.{''.join(keys)}", weight, bias)
+        start = sum(len(parts[earlier][0]) for earlier in keys[: keys.index(key)])
+        end, last_axis = start + len(parts[key][0]), -1
         bounds = [self._integer(value) for value in (start, end, last_axis)]
         return self.op("Slice", [f"{prefix}.{''.join(keys)}", *bounds], f"{prefix}.{key}")
 
@@ -84,7 +85,7 @@ class HalfBuilder(GraphBuilder):
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
         if kind in ("Reshape", "Transpose", "Slice"):
             return self._floats.get(inputs[0], False)
-        is_bias = kind == "Add" and any(name in self._pending for name in inputs)
+        is_bias = kind == "Add" and inputs[1] in self._pending and inputs[1].endswith(".bias")
         return output.startswith("layer") and (kind in ("MatMul", "Gelu") or is_bias)
 
     def _typed(self, name: str, *, half: bool) -> str:

@@ -126,11 +126,12 @@ def _replay(model: onnx.ModelProto, builder: GraphBuilder) -> None:
             continue
         elif found := PROJECTION.fullmatch(output):
             layer, key, product = found.groups()
-            if product:
+            if node.op_type == "MatMul":
                 source = node.input[0]
+            if product:
                 continue
             names = {k: (f"{layer}.{k}.weight", f"{layer}.{k}.bias") for k in "qkv"}
-            parts = {k: (held[weight].T, held[bias]) for k, (weight, bias) in names.items()}
+            parts = {k: (held[weight].T, held.get(bias)) for k, (weight, bias) in names.items()}
             builder.projection(source, layer, key, parts)
         else:
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}

@@ -18,7 +18,7 @@ from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 
 from . import configuration, torch_file
-from .stored import Stored, read_safetensors
+from .stored import Rows, Stored, read_safetensors
 
 WORD_TABLE = "emb.word"
 OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -26,6 +26,19 @@ OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "Laye
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 HEAD_FILE = "sparse_linear.pt"
 HEAD_METHOD = "the model's own sparse_linear layer"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Implements Stored: some rows of a tensor that several of ours share."""
+
+    whole: Stored
+    start: int
+    shape: tuple[int, ...]
+
+    def read(self, rows: Rows = ...) -> np.ndarray:
+        """These rows as f32; all of them by default."""
+        return self.whole.read(slice(self.start, self.start + self.shape[0]))[rows]
 
 
 @dataclass(frozen=True)
@@ -47,22 +60,30 @@ def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
     architecture = read_config(folder, pooling)
     sizes, family = architecture.sizes, architecture.family
     stored = _read_weights(folder)
-    prefix = _prefix(folder, stored, published_name(family, WORD_TABLE))
+    prefix = _prefix(folder, stored, published_name(family, WORD_TABLE)[0])
     _check_depth(stored, prefix, architecture)
 
-    def take(name: str, shape: tuple[int, ...]) -> Stored:
-        return _take(stored, prefix + published_name(family, name), shape)
+    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
 
-    words = take(WORD_TABLE, (sizes.vocab_rows, sizes.hidden))
-    tensors = {name: take(name, shape) for name, shape in tensor_shapes(architecture).items()}
+    def take(name: str) -> Stored:
+        published, sharers = published_name(family, name)
+        rows = [shapes[sharer][0] for sharer in sharers]
+        found = _take(stored, prefix + published, (sum(rows), *shapes[name][1:]))
+        start = sum(rows[: sharers.index(name)])
+        return found if len(rows) == 1 else Shared(found, start, shapes[name])
+
+    words = take(WORD_TABLE)
+    tensors = {name: take(name) for name in tensor_shapes(architecture)}
     return Encoder(architecture, Snapshot(tensors, words), _read_head(folder, sizes.hidden))
 
 
-def published_name(family: Family, name: str) -> str:
-    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`."""
-    layer, part, kind = re.fullmatch(r"(?:l(\d+)\.)?(.+?)(\.[wb])?", name).groups()
-    suffix = "bias" if kind == ".b" else "weight"
-    return f"{family.names[part].replace('#', layer or '')}.{suffix}"
+def published_name(family: Family, name: str) -> tuple[str, list[str]]:
+    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it."""
+    layer, part, kind = re.fullmatch(r"(l\d+\.)?(.+?)(\.[wb])?", name).groups("")
+    [ours] = [ours for ours in family.names if part in ours.split("+")]
+    published = family.names[ours].replace("#", layer[1:-1])
+    sharers = [f"{layer}{sharer}{kind}" for sharer in ours.split("+")]
+    return f"{published}.{'bias' if kind == '.b' else 'weight'}", sharers
 
 
 def _read_weights(folder: Path) -> dict[str, Stored]:
@@ -158,11 +179,13 @@ def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
     stored = read_json(folder / "config.json")
     family = configuration.family_of(folder / "config.json", stored)
     _check_modules(folder)
+    sizes = configuration.sizes(stored, family)
     return Architecture(
-        sizes=configuration.sizes(stored, family),
+        sizes=sizes,
         family=family,
         pooling=pooling or _pooling(folder),
-        pad_token_id=configuration.whole(stored, "pad_token_id", 0),
+        pad_token_id=configuration.padding(stored, family),
+        attentions=configuration.attentions(stored, family, sizes),
     )
 
 

@@ -8,7 +8,6 @@ import string
 import struct
 import zipfile
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +104,10 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     exact = Exact(encoder.source)
-    named = partial(published_name, encoder.architecture.family)
-    tensors = {prefix + named(WORD_TABLE): exact.word_rows(slice(0, ROWS))}
+    family = encoder.architecture.family
+    tensors = {prefix + published_name(family, WORD_TABLE)[0]: exact.word_rows(slice(0, ROWS))}
     for name in tensor_shapes(encoder.architecture):
-        tensors[prefix + named(name)] = exact.tensor(name)
+        tensors[prefix + published_name(family, name)[0]] = exact.tensor(name)
     tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
     return tensors
 
