@@ -59,6 +59,8 @@ class Family:
     rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
     their position; none for networks whose positions do not turn them."""
+    head: str | None = None
+    """The published name of a head that gives lexical weights, among the other weights."""
 
     def has(self, part: str) -> bool:
         """Whether its networks have the tensor with this one of our names."""
@@ -189,4 +191,29 @@ NOMIC_BERT = Family(
     activation="silu",
     rotary={FULL: ("rope_theta", "rotary_emb_base")},
 )
-FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT)
+GTE = Family(
+    name="gte",
+    model_types=("new", "gte"),
+    names={
+        "emb.word": "embeddings.word_embeddings",
+        "emb.type": "embeddings.token_type_embeddings",
+        "emb.ln": "embeddings.LayerNorm",
+        "q+k+v": "encoder.layer.#.attention.qkv_proj",
+        "ao": "encoder.layer.#.attention.o_proj",
+        "aln": "encoder.layer.#.attn_ln",
+        "fi+fg": "encoder.layer.#.mlp.up_gate_proj",
+        "fo": "encoder.layer.#.mlp.down_proj",
+        "oln": "encoder.layer.#.mlp_ln",
+    },
+    required={
+        "hidden_act": ("gelu", None),
+        "position_embedding_type": ("rope", None),
+        "layer_norm_type": ("layer_norm", None),
+        "pack_qkv": (True, None),
+        "logn_attention_scale": (False, None),
+    },
+    biased=frozenset(("q", "k", "v", "ao", "fo", "ln")),
+    rotary={FULL: ("rope_theta",)},
+    head="classifier",
+)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE)

@@ -8,8 +8,10 @@ from default_package.errors import PackageError
 from default_package.families import FAMILIES, FULL, Family
 from default_package.weights import Config
 
-ROTARY = {"rope_type": ("default", "linear"), "type": ("default", "linear")}
-"""Values that are known of keys which say how queries and keys turn."""
+WAYS = ("default", "linear", "ntk")
+ROTARY = {"rope_type": WAYS, "type": WAYS}
+"""Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
+code, which transformers does not have."""
 
 
 def family_of(path: Path, stored: dict[str, Any]) -> Family:
@@ -55,16 +57,20 @@ def attentions(stored: dict[str, Any], family: Family, sizes: Config) -> tuple[A
 
 def _rotary(stored: dict[str, Any], family: Family, kind: str, width: int) -> Rotary:
     """That of one kind of layer, by any of the ways in which transformers has written it."""
-    about = stored.get("rope_parameters") or stored.get("rope_scaling") or {}
-    about = about.get(kind, about)
+    about = stored.get("rope_parameters") or {}
+    about = about.get(kind, about) | (stored.get("rope_scaling") or {})
+    free = (*family.rotary[kind], "factor")
     for key, value in about.items():
-        known = ROTARY.get(key, (value,) if key in (*family.rotary[kind], "factor") else (None,))
-        if value not in known:
+        if key not in free and value not in ROTARY.get(key, (None,)):
             raise PackageError(f"config.json has {key} {value!r}, which cannot be exported")
     key = _first(stored | about, family.rotary[kind])
     theta = _number(key, about.get(key, stored.get(key)))
-    is_linear = "linear" in (about.get("rope_type"), about.get("type"))
-    return Rotary(theta, _number("factor", about.get("factor")) if is_linear else 1.0)
+    way, factor = about.get("rope_type", about.get("type", "default")), 1.0
+    if way != "default":
+        factor = _number("factor", about.get("factor"))
+    if way == "ntk":
+        theta, factor = theta * factor, factor ** (2 / width)
+    return Rotary(theta, factor)
 
 
 def _number(key: str, value: object) -> float:

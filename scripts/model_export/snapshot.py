@@ -74,7 +74,8 @@ def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
 
     words = take(WORD_TABLE)
     tensors = {name: take(name) for name in tensor_shapes(architecture)}
-    return Encoder(architecture, Snapshot(tensors, words), _read_head(folder, sizes.hidden))
+    head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
+    return Encoder(architecture, Snapshot(tensors, words), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
@@ -158,6 +159,16 @@ def _read_head(folder: Path, hidden: int) -> SparseHead | None:
     weight = _take(stored, "weight", (1, hidden), f"the numbers in {HEAD_FILE}").read()[0]
     bias = _take(stored, "bias", (1,), f"the numbers in {HEAD_FILE}").read()
     return SparseHead(weight.tolist(), float(bias[0]), HEAD_METHOD)
+
+
+def _head_among(stored: dict[str, Stored], architecture: Architecture) -> SparseHead | None:
+    """The head that a family keeps with its other weights; classifiers of texts are none."""
+    name = architecture.family.head
+    if name is None or f"{name}.weight" not in stored:
+        return None
+    weight = _take(stored, f"{name}.weight", (1, architecture.sizes.hidden)).read()[0]
+    bias = _take(stored, f"{name}.bias", (1,)).read()
+    return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
 
 
 def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:

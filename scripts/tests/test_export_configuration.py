@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from default_package.errors import PackageError
 from fixtures import FAMILIES
 from model_export import snapshot
 
-NOMIC = {
+NOMIC: dict[str, Any] = {
     "model_type": "nomic_bert",
     "activation_function": "swiglu",
     "attn_pdrop": 0.0,
@@ -39,6 +40,27 @@ NOMIC = {
     "vocab_size": 96,
 }
 """As its authors wrote it."""
+GTE = {
+    "model_type": "new",
+    "hidden_act": "gelu",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "layer_norm_eps": 1e-12,
+    "layer_norm_type": "layer_norm",
+    "logn_attention_clip1": False,
+    "logn_attention_scale": False,
+    "max_position_embeddings": 160,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "pack_qkv": True,
+    "pad_token_id": 1,
+    "position_embedding_type": "rope",
+    "rope_scaling": None,
+    "rope_theta": 160000,
+    "type_vocab_size": 1,
+    "unpad_inputs": False,
+    "vocab_size": 96,
+}
 
 
 def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = False) -> Path:
@@ -51,7 +73,7 @@ def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = Fa
     return copy
 
 
-@pytest.mark.parametrize(("family", "config"), [("nomic-bert", NOMIC)])
+@pytest.mark.parametrize(("family", "config"), [("nomic-bert", NOMIC), ("gte", GTE)])
 def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     tmp_path: Path, family: str, config: dict[str, Any]
 ) -> None:
@@ -65,6 +87,9 @@ def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     [
         ("distilbert", "activation", "relu"),
         ("mpnet", "relative_attention_num_buckets", 64),
+        ("gte", "pack_qkv", False),
+        ("gte", "logn_attention_scale", True),
+        ("gte", "rope_scaling", {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}),
         ("nomic-bert", "activation_function", "geglu"),
         ("nomic-bert", "num_experts", 8),
         ("nomic-bert", "rotary_scaling_factor", 2),
@@ -82,3 +107,15 @@ def test_what_a_description_cannot_say_is_refused_by_key_and_value(
         snapshot.open_encoder(folder, None)
     named = list(value.items())[-1] if isinstance(value, dict) else (key, value)
     assert f"{named[0]} {named[1]!r}" in str(refused.value)
+
+
+def test_angles_of_gte_are_those_of_its_own_code(tmp_path: Path) -> None:
+    """NTKScalingRotaryEmbedding of the model's code, which transformers does not have."""
+    scaling = {"rope_scaling": {"type": "ntk", "factor": 8.0}, "rope_theta": 20000}
+    folder = write(tmp_path, "gte", GTE | scaling, whole=True)
+    [rotary] = {one.rotary for one in snapshot.open_encoder(folder, None).architecture.attentions}
+    assert rotary is not None
+    width = 8
+    speeds = 1.0 / (20000 * 8.0) ** (np.arange(0, width, 2) / width) / 8.0 ** (2 / width)
+    expected = np.arange(160)[:, None] * speeds
+    np.testing.assert_allclose(rotary.angles(160, width), expected, rtol=1e-12)

@@ -19,8 +19,10 @@ from default_package.runtime import Runtime
 from fixtures import FAMILIES as FOLDERS
 from model_export import half_package, snapshot
 
-COSINE_MIN = 0.99999
+COSINE_MIN = 0.999999
 WEIGHT_MAX = 1e-4
+GOLDEN_COSINE_MIN = 1 - 1e-9
+"""Of our f64 to their f32: a wrong angle of a late position changes no more than 1e-7."""
 HALF_WEIGHT_MAX = 0.05
 """In bf16: weights here reach 1, and random networks round more than trained ones."""
 NAMES = [family.name for family in FAMILIES]
@@ -45,7 +47,7 @@ def check(found: Found, expected: dict, cosine_min: float, weight_max: float) ->
     assert np.linalg.norm(found.dense) == pytest.approx(1.0, abs=1e-5)
     if "token_weights" in expected:
         weights = np.asarray(expected["token_weights"])
-        assert weights.any()
+        assert weights.any() or len(weights) < 40, "only zeros prove nothing"
         np.testing.assert_allclose(found.token_weights, weights, atol=weight_max)
 
 
@@ -79,7 +81,7 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
     reference = ReferenceEncoder(encoder)
     for text in expected_of(folder):
         vectors = reference.run(text["ids"])
-        check(Found(vectors.dense, vectors.token_weights), text, COSINE_MIN, WEIGHT_MAX)
+        check(Found(vectors.dense, vectors.token_weights), text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
 
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
