@@ -8,6 +8,17 @@ from default_package.errors import PackageError
 from default_package.families import FAMILIES, FULL, Family
 from default_package.weights import Config
 
+SIZES = {
+    "hidden": ("hidden_size", "n_embd", "dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "ffn": ("intermediate_size", "n_inner", "hidden_dim"),
+    "vocab_rows": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions"),
+    "type_rows": ("type_vocab_size",),
+}
+NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon")
+"""Field of `weights.Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
 """Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
@@ -79,26 +90,24 @@ def _number(key: str, value: object) -> float:
     return float(value)
 
 
-def _first(stored: dict[str, Any], key: Any) -> Any:
-    """Of several keys the first that is there."""
-    if not isinstance(key, tuple):
-        return key
-    return next((name for name in key if name in stored), key[0])
+def _first(stored: dict[str, Any], keys: tuple[str, ...]) -> str:
+    """The first key that is there, or else the one that most models have."""
+    return next((key for key in keys if key in stored), keys[0])
 
 
 def sizes(stored: dict[str, Any], family: Family) -> Config:
     """Those of the network."""
-    keys = {name: _first(stored, key) for name, key in family.sizes.items()}
-    epsilon = keys.pop("layer_norm_epsilon")
-    found = {
-        name: whole(stored, key, 1) if isinstance(key, str) else key for name, key in keys.items()
-    }
+    keys = {name: _first(stored, names) for name, names in SIZES.items()}
+    if not family.has("emb.type"):
+        del keys["type_rows"]
+    found = {"type_rows": 0} | {name: whole(stored, key, 1) for name, key in keys.items()}
     if found["hidden"] % found["heads"]:
         raise PackageError(
             f"config.json has {keys['hidden']} {found['hidden']}, "
             f"which {found['heads']} heads cannot share"
         )
-    number = stored.get(epsilon) if isinstance(epsilon, str) else epsilon
-    if not isinstance(number, float) or not 0.0 < number < 0.1:
-        raise PackageError(f"config.json has {epsilon} {number!r}, not a small number")
-    return Config(**found, layer_norm_epsilon=number)
+    key = _first(stored, NORM_EPSILON)
+    epsilon = family.norm_epsilon or stored.get(key)
+    if not isinstance(epsilon, float) or not 0.0 < epsilon < 0.1:
+        raise PackageError(f"config.json has {key} {epsilon!r}, not a small number")
+    return Config(**found, layer_norm_epsilon=epsilon)

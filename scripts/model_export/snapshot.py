@@ -81,8 +81,8 @@ def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
     """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it."""
     layer, part, kind = re.fullmatch(r"(l\d+\.)?(.+?)(\.[wb])?", name).groups("")
-    [ours] = [ours for ours in family.names if part in ours.split("+")]
-    published = family.names[ours].replace("#", layer[1:-1])
+    [ours] = [ours for ours in family.published if part in ours.split("+")]
+    published = family.published[ours].replace("#", layer[1:-1])
     sharers = [f"{layer}{sharer}{kind}" for sharer in ours.split("+")]
     return f"{published}.{'bias' if kind == '.b' else 'weight'}", sharers
 
@@ -126,7 +126,7 @@ def _prefix(folder: Path, stored: dict[str, Stored], words: str) -> str:
 
 def _check_depth(stored: dict[str, Stored], prefix: str, architecture: Architecture) -> None:
     """More layers than config.json tells would give another model without a word."""
-    before, _, _ = architecture.family.names["fo"].partition("#")
+    before, _, _ = architecture.family.published["fo"].partition("#")
     pattern = re.compile(re.escape(prefix + before) + r"(\d+)\.")
     numbers = [int(found[1]) for name in stored if (found := pattern.match(name))]
     layers = architecture.sizes.layers
