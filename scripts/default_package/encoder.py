@@ -37,6 +37,8 @@ class Attention:
     """What differs between the attentions of one network's layers."""
 
     rotary: Rotary | None = None
+    window: int | None = None
+    """The largest distance of what a token sees, if not all of its text."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; aln: its norm;
-    fi, fg, fo: feed-forward in, its gate, out; oln: its norm.
+    fi, fg, fo: feed-forward in, its gate, out; oln: its norm; fin.ln: the norm of the last layer.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -82,9 +84,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}
     parts |= dict.fromkeys(("aln", "oln"), (hidden,))
     family = architecture.family
-    named = {"emb.ln": (hidden,)}
+    named = {norm: (hidden,) for norm in ("emb.ln", "fin.ln") if family.has(norm)}
     for layer in range(sizes.layers):
         named |= {f"l{layer}.{part}": shape for part, shape in parts.items() if family.has(part)}
+    if not family.first_norm:
+        del named["l0.aln"]
     shapes = {name: shape for name, shape in tables.items() if family.has(name)}
     for name, shape in named.items():
         part = name.rpartition(".")[2]

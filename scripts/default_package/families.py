@@ -10,6 +10,8 @@ from typing import Any
 
 FULL = "full_attention"
 """Layers in which each token sees the whole text, as transformers names them."""
+LOCAL = "sliding_attention"
+"""Layers in which it sees only its neighbours."""
 REQUIRED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("gelu", None),
     "position_embedding_type": ("absolute", None),
@@ -48,6 +50,15 @@ class Family:
     rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
     their position; none for networks whose positions do not turn them."""
+    window: str = ""
+    """The key of config.json with twice the largest distance of a neighbour in local layers."""
+    full_every: tuple[str, int] = ("", 0)
+    """Where config.json does not list the kinds of layers: the key that says of how many layers one
+    is full, and the number of the first."""
+    norm_before: bool = False
+    """Whether attention and feed-forward are behind their norms, and not in front of them."""
+    first_norm: bool = True
+    """Whether the first layer has the norm of its attention."""
     head: str | None = None
     """The published name of a head that gives lexical weights, among the other weights."""
 
@@ -148,4 +159,24 @@ GTE = Family(
     rotary={FULL: ("rope_theta",)},
     head="classifier",
 )
-FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE)
+MODERNBERT = Family(
+    name="modernbert",
+    model_types=("modernbert",),
+    names={
+        "embeddings.": "emb.word=tok_embeddings emb.ln=norm",
+        "layers.#.": "aln=attn_norm q+k+v=attn.Wqkv ao=attn.Wo oln=mlp_norm fg+fi=mlp.Wi fo=mlp.Wo",
+        "": "fin.ln=final_norm",
+    },
+    required={
+        "hidden_activation": ("gelu", None),
+        "rope_scaling": (None,),
+    }
+    | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), OFF),
+    biased=frozenset(),
+    rotary={FULL: ("global_rope_theta", "rope_theta"), LOCAL: ("local_rope_theta", "rope_theta")},
+    window="local_attention",
+    full_every=("global_attn_every_n_layers", 0),
+    norm_before=True,
+    first_norm=False,
+)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE, MODERNBERT)

@@ -118,13 +118,13 @@ class GraphBuilder:
         """`q`, `k` or `v` of a layer; all three are asked for, in the order of `parts`."""
         return self.linear(source, f"{prefix}.{key}", *parts[key])
 
-    def layer_norm(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray) -> str:
+    def layer_norm(
+        self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None
+    ) -> str:
         """Over the last axis, with the file's epsilon."""
-        inputs = [
-            source,
-            self.floats(f"{name}.weight", weight),
-            self.floats(f"{name}.bias", bias),
-        ]
+        inputs = [source, self.floats(f"{name}.weight", weight)]
+        if bias is not None:
+            inputs.append(self.floats(f"{name}.bias", bias))
         return self.op(
             "LayerNormalization",
             inputs,

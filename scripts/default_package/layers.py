@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .encoder import Encoder, Rotary, relative_buckets
+from .encoder import Encoder, Rotary, relative_buckets, tensor_shapes
 from .graph_builder import GraphBuilder, Linear
-from .segments import attention_penalty, relative_bias
+from .segments import attention_penalties, relative_bias
 
 
 def _gelu(builder: GraphBuilder, source: str, prefix: str) -> str:
@@ -32,10 +32,13 @@ class Layers:
         self._architecture, self._family = encoder.architecture, encoder.architecture.family
         self._turns: dict[Rotary, tuple[str, str]] = {}
         """Cosines and sines, for those whose tables are written."""
-        self._penalty = attention_penalty(builder)
+        self._shapes = tensor_shapes(encoder.architecture)
+        every = range(builder.config.layers)
+        windows = dict.fromkeys(self._architecture.attention(layer).window for layer in every)
+        self._penalties = attention_penalties(builder, windows)
         if self._family.has("emb.rel"):
             bias = relative_bias(builder, self._tensor("emb.rel")[relative_buckets()])
-            self._penalty = builder.op("Add", [self._penalty, bias], "penalty.relative")
+            self._penalties[None] = builder.op("Add", ["penalty", bias], "penalty.relative")
 
     def write(self, hidden: str) -> str:
         """The hidden states behind the last layer, of those in front of the first."""
@@ -43,59 +46,61 @@ class Layers:
         self._builder.ints("heads.split", 0, 0, config.heads, config.head_size)
         self._builder.ints("heads.join", 0, 0, config.hidden)
         for layer in range(config.layers):
-            hidden = self._layer(layer, hidden)
-        return hidden
+            hidden = self._branch(layer, "attention", "a", hidden)
+            hidden = self._branch(layer, "ffn", "o", hidden)
+        return self.norm(hidden, "final.norm", "fin.ln")
 
     def norm(self, source: str, name: str, key: str) -> str:
-        """The norm whose weights are the tensors `key`."""
-        weight, bias = self._tensor(f"{key}.w"), self._tensor(f"{key}.b")
-        return self._builder.layer_norm(source, name, weight, bias)
+        """The norm whose weights are the tensors `key`; nothing where there are none."""
+        if f"{key}.w" not in self._shapes:
+            return source
+        return self._builder.layer_norm(source, name, *self._numbers(key))
 
-    def _layer(self, layer: int, hidden: str) -> str:
-        """Attention and feed-forward, each followed by add and norm."""
-        builder, prefix = self._builder, f"layer{layer}"
-        context = self._attention(layer, hidden)
-        attended = builder.linear(context, f"{prefix}.attention.out", *self._part(layer, "ao"))
-        summed = builder.op("Add", [attended, hidden], f"{prefix}.attention.sum")
-        normed = self.norm(summed, f"{prefix}.attention.norm", f"l{layer}.aln")
-        active = self._active(layer, normed)
-        narrow = builder.linear(active, f"{prefix}.ffn.out", *self._part(layer, "fo"))
-        summed = builder.op("Add", [narrow, normed], f"{prefix}.ffn.sum")
-        return self.norm(summed, f"{prefix}.ffn.norm", f"l{layer}.oln")
+    def _branch(self, layer: int, name: str, key: str, hidden: str) -> str:
+        """Attention or feed-forward with its sum and its norm, in front of it or behind."""
+        builder, prefix = self._builder, f"layer{layer}.{name}"
+        norm = f"{prefix}.norm", f"l{layer}.{key}ln"
+        before = self._family.norm_before
+        source = self.norm(hidden, *norm) if before else hidden
+        inner = self._attention(layer, source) if key == "a" else self._active(layer, source)
+        part = "ao" if key == "a" else "fo"
+        found = builder.linear(inner, f"{prefix}.out", *self._numbers(f"l{layer}.{part}"))
+        summed = builder.op("Add", [found, hidden], f"{prefix}.sum")
+        return summed if before else self.norm(summed, *norm)
 
-    def _part(self, layer: int, name: str) -> Linear:
-        bias = self._tensor(f"l{layer}.{name}.b") if name in self._family.biased else None
-        return self._tensor(f"l{layer}.{name}.w"), bias
+    def _numbers(self, key: str) -> Linear:
+        has_bias = f"{key}.b" in self._shapes
+        return self._tensor(f"{key}.w"), self._tensor(f"{key}.b") if has_bias else None
 
     def _active(self, layer: int, source: str) -> str:
         """The middle of the feed-forward: the activation of one product, or of its gate."""
         builder, prefix = self._builder, f"layer{layer}.ffn"
         activate = ACTIVATIONS[self._family.activation]
-        wide = builder.linear(source, f"{prefix}.in", *self._part(layer, "fi"))
+        wide = builder.linear(source, f"{prefix}.in", *self._numbers(f"l{layer}.fi"))
         if not self._family.has("fg"):
             return activate(builder, wide, prefix)
-        gate = builder.linear(source, f"{prefix}.gate", *self._part(layer, "fg"))
+        gate = builder.linear(source, f"{prefix}.gate", *self._numbers(f"l{layer}.fg"))
         return builder.op("Mul", [activate(builder, gate, prefix), wide], f"{prefix}.gated")
 
     def _attention(self, layer: int, hidden: str) -> str:
         """softmax(q k^T + penalty) v: `[rows, length, hidden]`; 1/sqrt(head size) is inside Wq."""
         builder, prefix = self._builder, f"layer{layer}"
-        parts = {key: self._part(layer, key) for key in "qkv"}
+        parts = {key: self._numbers(f"l{layer}.{key}") for key in "qkv"}
         scale = np.float32(builder.config.head_size**-0.5)
         weight, bias = parts["q"]
         parts["q"] = weight * scale, None if bias is None else bias * scale
-        rotary = self._architecture.attention(layer).rotary
+        own = self._architecture.attention(layer)
         orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
         heads = {}
         for key, order in orders.items():
             name = f"{prefix}.{key}"
             flat = builder.projection(hidden, prefix, key, parts)
             split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
-            if rotary and key != "v":
-                split = self._turned(split, rotary)
+            if own.rotary and key != "v":
+                split = self._turned(split, own.rotary)
             heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
         scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
-        masked = builder.op("Add", [scores, self._penalty], f"{prefix}.scores.masked")
+        masked = builder.op("Add", [scores, self._penalties[own.window]], f"{prefix}.scores.masked")
         shares = builder.op("Softmax", [masked], f"{prefix}.shares", axis=-1)
         mixed = builder.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
         back = builder.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])

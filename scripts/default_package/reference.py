@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -75,7 +76,9 @@ class ReferenceEncoder:
             words = words + tensors["emb.type"][0]
         hidden = self._norm(words, "emb.ln")
         for layer in range(self._sizes.layers):
-            hidden = self._layer(hidden, layer)
+            hidden = self._branch(hidden, f"l{layer}.aln", partial(self._attended, layer))
+            hidden = self._branch(hidden, f"l{layer}.oln", partial(self._fed, f"l{layer}"))
+        hidden = self._norm(hidden, "fin.ln")
         is_cls = self._architecture.pooling is Pooling.CLS
         pooled = hidden[0] if is_cls else hidden.mean(axis=0)
         dense = pooled / np.sqrt((pooled * pooled).sum())
@@ -93,30 +96,41 @@ class ReferenceEncoder:
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
         return weights / norm**self._head.norm_exponent
 
-    def _layer(self, hidden: np.ndarray, layer: int) -> np.ndarray:
+    def _branch(
+        self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        if self._architecture.family.norm_before:
+            return hidden + run(self._norm(hidden, norm))
+        return self._norm(hidden + run(hidden), norm)
+
+    def _attended(self, layer: int, hidden: np.ndarray) -> np.ndarray:
         length, heads, size = len(hidden), self._sizes.heads, self._sizes.head_size
-        prefix, rotary = f"l{layer}", self._architecture.attention(layer).rotary
+        prefix, own = f"l{layer}", self._architecture.attention(layer)
 
         def split(name: str) -> np.ndarray:
             return self._linear(hidden, f"{prefix}.{name}").reshape(length, heads, size)
 
         query, key, value = split("q"), split("k"), split("v")
-        if rotary:
-            angles = rotary.angles(length, size)[:, None]
+        if own.rotary:
+            angles = own.rotary.angles(length, size)[:, None]
             query, key = _turned(query, angles), _turned(key, angles)
         more = []
+        far = np.arange(length) - np.arange(length)[:, None]
         if "emb.rel" in self._tensors:
-            far = np.arange(length) - np.arange(length)[:, None]
             rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
             more = [self._tensors["emb.rel"][relative_buckets()[rows]].transpose(2, 0, 1)]
+        if own.window:
+            more = [np.where(np.abs(far) > own.window, -np.inf, 0.0)]
         mixed = self._attention(query, key, value, *more).reshape(length, -1)
-        hidden = self._norm(hidden + self._linear(mixed, f"{prefix}.ao"), f"{prefix}.aln")
+        return self._linear(mixed, f"{prefix}.ao")
+
+    def _fed(self, prefix: str, hidden: np.ndarray) -> np.ndarray:
         middle = self._linear(hidden, f"{prefix}.fi")
         if f"{prefix}.fg.w" in self._tensors:
             middle *= self._active(self._linear(hidden, f"{prefix}.fg"))
         else:
             middle = self._active(middle)
-        return self._norm(hidden + self._linear(middle, f"{prefix}.fo"), f"{prefix}.oln")
+        return self._linear(middle, f"{prefix}.fo")
 
     def _active(self, source: np.ndarray) -> np.ndarray:
         if self._architecture.family.activation == "silu":
@@ -127,10 +141,12 @@ class ReferenceEncoder:
         return source @ self._tensors[f"{name}.w"].T + self._tensors.get(f"{name}.b", 0.0)
 
     def _norm(self, source: np.ndarray, name: str) -> np.ndarray:
+        if f"{name}.w" not in self._tensors:
+            return source
         centred = source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
-        return scaled * self._tensors[f"{name}.w"] + self._tensors[f"{name}.b"]
+        return scaled * self._tensors[f"{name}.w"] + self._tensors.get(f"{name}.b", 0.0)
 
     def _erf(self, x: np.ndarray) -> np.ndarray:
         """erf to about 1e-12: cubic Hermite interpolation between exact values and slopes."""

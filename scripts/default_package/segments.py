@@ -1,5 +1,7 @@
 """What a graph makes of `segments`, which positions belong to one text, and the sparse head."""
 
+from collections.abc import Collection
+
 import numpy as np
 from onnx import TensorProto
 
@@ -16,16 +18,35 @@ COLUMN_AXES, ROW_AXES = "pairs.column.axes", "pairs.row.axes"
 """Which axes a position's own number does not have."""
 
 
-def attention_penalty(builder: GraphBuilder) -> str:
-    """0 within a text and PENALTY elsewhere: f32 `[rows, 1, length, length]`.
+def attention_penalties(
+    builder: GraphBuilder, windows: Collection[int | None]
+) -> dict[int | None, str]:
+    """0 where a token sees another and PENALTY elsewhere: f32 `[rows, 1, length, length]` each.
 
-    Padding sees padding, so that all of it stays finite.
+    It sees its text as far as the window, if there is one. Padding sees padding, so that all of it
+    stays finite.
     """
     builder.ints(COLUMN_AXES, 1, 3)
     builder.ints(ROW_AXES, 1, 2)
     same = equal_pairs(builder, "segments", SAME_TEXT)
     choices = [builder.floats(ZERO, 0.0), builder.floats("penalty.number", PENALTY)]
-    return builder.op("Where", [same, *choices], "penalty")
+    found = {}
+    if None in windows:
+        found[None] = builder.op("Where", [same, *choices], "penalty")
+    for window in filter(None, windows):
+        name = f"window{window}"
+        far = builder.op("Abs", [distance_of_pairs(builder)], f"{name}.far")
+        reach = builder.constant(name, np.asarray(window, np.int32))
+        near = builder.op("LessOrEqual", [far, reach], f"{name}.near")
+        seen = builder.op("And", [same, near], f"{name}.seen")
+        found[window] = builder.op("Where", [seen, *choices], f"penalty.{name}")
+    return found
+
+
+def distance_of_pairs(builder: GraphBuilder) -> str:
+    """Position of the second of each pair minus that of the first: int32, of its own text."""
+    sides = [as_row(builder, "positions"), as_column(builder, "positions")]
+    return builder.op("Sub", sides, "pairs.distance")
 
 
 def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
@@ -35,8 +56,7 @@ def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
     the first and the last.
     """
     reach = len(by_distance) // 2
-    sides = [as_row(builder, "positions"), as_column(builder, "positions")]
-    distance = builder.op("Sub", sides, "pairs.distance")
+    distance = distance_of_pairs(builder)
     least, largest = (
         builder.constant(f"pairs.distance.{name}", np.asarray(value, np.int32))
         for name, value in (("least", -reach), ("largest", reach))

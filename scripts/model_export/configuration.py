@@ -5,7 +5,7 @@ from typing import Any
 
 from default_package.encoder import Attention, Rotary
 from default_package.errors import PackageError
-from default_package.families import FAMILIES, FULL, Family
+from default_package.families import FAMILIES, FULL, LOCAL, Family
 from default_package.weights import Config
 
 SIZES = {
@@ -17,7 +17,7 @@ SIZES = {
     "positions": ("max_position_embeddings", "n_positions"),
     "type_rows": ("type_vocab_size",),
 }
-NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon")
+NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps")
 """Field of `weights.Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
@@ -63,7 +63,24 @@ def attentions(stored: dict[str, Any], family: Family, sizes: Config) -> tuple[A
     """That of each layer."""
     if not family.rotary:
         return ()
-    return (Attention(_rotary(stored, family, FULL, sizes.head_size)),) * sizes.layers
+    kinds, every = stored.get("layer_types"), family.full_every[0]
+    if kinds is None and every:
+        step, first = whole(stored, every, 1), family.full_every[1]
+        kinds = [LOCAL if (n - first) % step else FULL for n in range(sizes.layers)]
+    kinds = kinds or [FULL] * sizes.layers
+    if len(kinds) != sizes.layers or set(kinds) - set(family.rotary):
+        raise PackageError(
+            f"config.json has layer_types {kinds!r}: {sizes.layers} are needed, each one of "
+            + ", ".join(family.rotary)
+        )
+    found = {
+        kind: Attention(
+            _rotary(stored, family, kind, sizes.head_size),
+            whole(stored, family.window, 2) // 2 if kind == LOCAL else None,
+        )
+        for kind in set(kinds)
+    }
+    return tuple(found[kind] for kind in kinds)
 
 
 def _rotary(stored: dict[str, Any], family: Family, kind: str, width: int) -> Rotary:

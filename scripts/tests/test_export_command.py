@@ -106,14 +106,14 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_that_fails_its_check_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = layers.attention_penalty
+    real = layers.attention_penalties
 
-    def forgets_the_texts(builder: layers.GraphBuilder) -> str:
-        real(builder)
+    def forgets_the_texts(builder: layers.GraphBuilder, windows: dict) -> dict:
+        found = real(builder, windows)
         builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
-        return "penalty"
+        return found
 
-    monkeypatch.setattr(layers, "attention_penalty", forgets_the_texts)
+    monkeypatch.setattr(layers, "attention_penalties", forgets_the_texts)
     out = tmp_path / "mine"
     assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 1
     assert "the package failed its check" in capsys.readouterr().err

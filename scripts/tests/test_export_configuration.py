@@ -61,6 +61,26 @@ GTE = {
     "unpad_inputs": False,
     "vocab_size": 96,
 }
+MODERNBERT = {
+    "model_type": "modernbert",
+    "attention_bias": False,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "hidden_activation": "gelu",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "local_attention": 16,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 160,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "norm_eps": 1e-05,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "pad_token_id": 1,
+    "position_embedding_type": "absolute",
+    "vocab_size": 96,
+}
 
 
 def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = False) -> Path:
@@ -73,7 +93,9 @@ def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = Fa
     return copy
 
 
-@pytest.mark.parametrize(("family", "config"), [("nomic-bert", NOMIC), ("gte", GTE)])
+@pytest.mark.parametrize(
+    ("family", "config"), [("nomic-bert", NOMIC), ("gte", GTE), ("modernbert", MODERNBERT)]
+)
 def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     tmp_path: Path, family: str, config: dict[str, Any]
 ) -> None:
@@ -90,6 +112,8 @@ def test_a_configuration_as_its_authors_write_it_is_the_same_network(
         ("gte", "pack_qkv", False),
         ("gte", "logn_attention_scale", True),
         ("gte", "rope_scaling", {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}),
+        ("modernbert", "norm_bias", True),
+        ("modernbert", "layer_types", ["full_attention", "chunked_attention"]),
         ("nomic-bert", "activation_function", "geglu"),
         ("nomic-bert", "num_experts", 8),
         ("nomic-bert", "rotary_scaling_factor", 2),
