@@ -19,7 +19,7 @@ from pathlib import Path
 
 from default_package import command
 from default_package.choices import NORMALIZATIONS, SHAPES, Pooling, Precision
-from default_package.families import BERT, XLM_ROBERTA
+from families import BERT, XLM_ROBERTA
 
 
 def main() -> int:

@@ -6,8 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from families import BERT
+from families.family import Family
+
 from .choices import Pooling
-from .families import BERT, Family
 from .sparse_head import SparseHead, load
 from .weights import Config, Model
 

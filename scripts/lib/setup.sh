@@ -130,8 +130,9 @@ link_openvino() {
 ensure_package() {
     local stamp="$ROOT/engines/.$PACKAGE_NAME.stamp" recipe target
     target="$ROOT/engines/$PACKAGE_NAME"
-    recipe=$(cd "$ROOT/scripts" && find default_package make_default_package.py requirements.txt \
-        -type f -not -path '*__pycache__*' -print0 | LC_ALL=C sort -z |
+    recipe=$(cd "$ROOT/scripts" &&
+        find default_package families make_default_package.py requirements.txt -type f \
+            -not -path '*__pycache__*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sha256sum | cut -c1-64)
     if [ -e "$target/manifest.json" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$recipe" ]; then
         return

@@ -1,6 +1,6 @@
-"""Turns an XLM-R or BERT encoder, with or without a lexical head, into a model package.
+"""Turns a published encoder, with or without a lexical head, into a model package.
 
-`snapshot` opens a local copy of a model, whose files `stored` and `torch_file` read;
+`snapshot` opens a local copy of a model, whose files `configuration`, `stored` and `torch_file` read;
 `random_encoder` has seeded weights of any size. `half` and `fp8` write graphs in 16 and 8 bits;
 `half_package` adds one to a package. All else is shared with the default package.
 """

@@ -5,8 +5,9 @@ from typing import Any
 
 from default_package.encoder import Attention, Rotary
 from default_package.errors import PackageError
-from default_package.families import FAMILIES, FULL, LOCAL, Family
 from default_package.weights import Config
+from families import FAMILIES
+from families.family import FULL, LOCAL, Family
 
 SIZES = {
     "hidden": ("hidden_size", "n_embd", "dim"),

@@ -12,8 +12,8 @@ from default_package.command import say
 from default_package.description import DEFAULT_PACKAGE, Description
 from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
-from default_package.families import BERT, XLM_ROBERTA
 from default_package.weights import Config
+from families import BERT, XLM_ROBERTA
 
 from . import half_package, largest, random_encoder, snapshot
 from .half import BUILDERS

@@ -13,9 +13,9 @@ import numpy as np
 from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.errors import PackageError
-from default_package.families import Family
 from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
+from families.family import Family
 
 from . import configuration, torch_file
 from .stored import Rows, Stored, read_safetensors

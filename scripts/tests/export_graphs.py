@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from default_package import graph, rows
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder, TensorSource
-from default_package.families import BERT, XLM_ROBERTA, Family
+from families import BERT, XLM_ROBERTA
+from families.family import Family
 from model_export import half_package, random_encoder
 from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 from model_export.half import BUILDERS

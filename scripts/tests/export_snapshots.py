@@ -18,8 +18,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
-from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.weights import Config
+from families import BERT, XLM_ROBERTA
+from families.family import Family
 from fixtures import TINY
 from model_export import random_encoder
 from model_export.snapshot import WORD_TABLE, published_name

@@ -13,9 +13,10 @@ from export_snapshots import wordpiece
 
 from default_package import checks, graph_builder, layers
 from default_package.choices import Pooling
-from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine
+from families import BERT, XLM_ROBERTA
+from families.family import Family
 from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens

@@ -12,10 +12,10 @@ from default_package import rows
 from default_package.checks import LIMITS, Shape, check_neighbours
 from default_package.choices import Precision
 from default_package.encoder import Encoder
-from default_package.families import FAMILIES
 from default_package.reference import ReferenceEncoder, cosine
 from default_package.rows import Found
 from default_package.runtime import Runtime
+from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
 from model_export import half_package, snapshot
 

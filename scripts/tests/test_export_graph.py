@@ -22,9 +22,10 @@ from default_package import graph_builder
 from default_package.checks import Shape, check_neighbours, check_word_table, unfused
 from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
-from default_package.families import BERT, XLM_ROBERTA, Family
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
+from families import BERT, XLM_ROBERTA
+from families.family import Family
 
 
 @pytest.mark.parametrize("precision", list(Precision))

@@ -11,7 +11,8 @@ import pytest
 from default_package.choices import Pooling
 from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
-from default_package.families import BERT, XLM_ROBERTA, Family
+from families import BERT, XLM_ROBERTA
+from families.family import Family
 from model_export import random_encoder, snapshot
 from model_export.snapshot import published_name
 

@@ -24,6 +24,7 @@ def repository(tmp_path: Path) -> Path:
     """The scripts, with a maker of packages that takes no time."""
     scripts = tmp_path / "scripts"
     (scripts / "default_package").mkdir(parents=True)
+    (scripts / "families").mkdir()
     shutil.copytree(SCRIPTS / "lib", scripts / "lib")
     (scripts / "requirements.txt").touch()
     (scripts / "make_default_package.py").write_text(MAKER)

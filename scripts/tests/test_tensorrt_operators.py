@@ -14,9 +14,9 @@ from export_graphs import encoder_of, types_of, written, written_in_fp8
 from onnx import TensorProto, helper
 
 from default_package.choices import Pooling, Precision
-from default_package.families import BERT, XLM_ROBERTA
 from default_package.encoder import Encoder
 from default_package.graph import IR_VERSION, OPSET
+from families import BERT, XLM_ROBERTA
 from model_export import half_package
 from model_export.fp8 import product_inputs
 from quantization import int8

@@ -1,0 +1,11 @@
+"""XLM-R and RoBERTa: BGE-M3, multilingual-e5, arctic-l-v2."""
+
+from .bert import BERT
+from .family import Family
+
+XLM_ROBERTA = Family(
+    name="xlm-roberta",
+    model_types=("xlm-roberta", "roberta", "camembert"),
+    names=BERT.names,
+    padding_has_positions=True,
+)
