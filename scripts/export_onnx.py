@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         what.add_argument(f"--{name}-of-package", type=Path, help=help_text)
     parser.add_argument("--out", type=Path, help="folder of the package")
     parser.add_argument("--precision", choices=[p.value for p in Precision], default="fp16")
-    parser.add_argument("--pooling", choices=[p.value for p in Pooling])
+    parser.add_argument("--pooling", choices=[Pooling.CLS.value, Pooling.MEAN.value])
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")
     about = parser.add_argument_group("manifest")
     about.add_argument("--model-id", help="served name (default: the name of --out)")

@@ -8,6 +8,7 @@ class Pooling(Enum):
 
     CLS = "cls"
     MEAN = "mean"
+    LAST = "last"
 
 
 class Precision(Enum):

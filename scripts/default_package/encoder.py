@@ -72,8 +72,9 @@ class Architecture:
 def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
-    emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; aln: its norm;
-    fi, fg, fo: feed-forward in, its gate, out; oln: its norm; fin.ln: the norm of the last layer.
+    emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms
+    of a head's queries and keys; aln: the attention's norm; fi, fg, fo: feed-forward in, its gate,
+    out; oln: its norm; fin.ln: the norm of the last layer.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -82,7 +83,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "emb.type": (sizes.type_rows, hidden),
         "emb.rel": (RELATIVE_BUCKETS, sizes.heads),
     }
-    parts: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "k", "v", "ao"), (hidden, hidden))
+    size = sizes.head_size
+    parts: dict[str, tuple[int, ...]] = {
+        key: (count * size, hidden) for key, count in sizes.head_counts.items()
+    }
+    parts |= {"ao": (hidden, sizes.heads * size), "qln": (size,), "kln": (size,)}
     parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}
     parts |= dict.fromkeys(("aln", "oln"), (hidden,))
     family = architecture.family

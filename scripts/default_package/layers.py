@@ -33,18 +33,26 @@ class Layers:
         self._turns: dict[Rotary, tuple[str, str]] = {}
         """Cosines and sines, for those whose tables are written."""
         self._shapes = tensor_shapes(encoder.architecture)
+        if self._family.rms:
+            builder.floats("rms.power", 2.0)
+            builder.floats("rms.epsilon", builder.config.layer_norm_epsilon)
+            builder.ints("rms.axis", -1)
         every = range(builder.config.layers)
         windows = dict.fromkeys(self._architecture.attention(layer).window for layer in every)
-        self._penalties = attention_penalties(builder, windows)
+        self._penalties = attention_penalties(builder, windows, causal=self._family.causal)
         if self._family.has("emb.rel"):
             bias = relative_bias(builder, self._tensor("emb.rel")[relative_buckets()])
             self._penalties[None] = builder.op("Add", ["penalty", bias], "penalty.relative")
 
     def write(self, hidden: str) -> str:
         """The hidden states behind the last layer, of those in front of the first."""
-        config = self._builder.config
-        self._builder.ints("heads.split", 0, 0, config.heads, config.head_size)
-        self._builder.ints("heads.join", 0, 0, config.hidden)
+        builder, config = self._builder, self._builder.config
+        builder.ints("heads.split", 0, 0, config.heads, config.head_size)
+        builder.ints("heads.join", 0, 0, config.heads * config.head_size)
+        if config.key_heads:
+            builder.ints("heads.split.shared", 0, 0, config.key_heads, config.head_size)
+            shared = np.arange(config.heads) * config.key_heads // config.heads
+            builder.ints("heads.shared", *shared)
         for layer in range(config.layers):
             hidden = self._branch(layer, "attention", "a", hidden)
             hidden = self._branch(layer, "ffn", "o", hidden)
@@ -54,7 +62,22 @@ class Layers:
         """The norm whose weights are the tensors `key`; nothing where there are none."""
         if f"{key}.w" not in self._shapes:
             return source
-        return self._builder.layer_norm(source, name, *self._numbers(key))
+        weight, bias = self._numbers(key)
+        if key.endswith(".qln"):
+            weight = weight * np.float32(self._builder.config.head_size**-0.5)
+        if not self._family.rms:
+            return self._builder.layer_norm(source, name, weight, bias)
+        return self._rms_norm(source, name, weight)
+
+    def _rms_norm(self, source: str, name: str, weight: np.ndarray) -> str:
+        """In the form that OpenVINO fuses."""
+        builder = self._builder
+        squares = builder.op("Pow", [source, "rms.power"], f"{name}.squares")
+        mean = builder.op("ReduceMean", [squares, "rms.axis"], f"{name}.mean", keepdims=1)
+        safe = builder.op("Add", [mean, "rms.epsilon"], f"{name}.safe")
+        root = builder.op("Sqrt", [safe], f"{name}.root")
+        share = builder.op("Div", [source, root], f"{name}.share")
+        return builder.op("Mul", [share, builder.floats(f"{name}.weight", weight)], name)
 
     def _branch(self, layer: int, name: str, key: str, hidden: str) -> str:
         """Attention or feed-forward with its sum and its norm, in front of it or behind."""
@@ -83,21 +106,30 @@ class Layers:
         return builder.op("Mul", [activate(builder, gate, prefix), wide], f"{prefix}.gated")
 
     def _attention(self, layer: int, hidden: str) -> str:
-        """softmax(q k^T + penalty) v: `[rows, length, hidden]`; 1/sqrt(head size) is inside Wq."""
+        """softmax(q k^T + penalty) v: `[rows, length, width of all heads]`.
+
+        1/sqrt(head size) is inside Wq, or inside the norm of queries.
+        """
         builder, prefix = self._builder, f"layer{layer}"
         parts = {key: self._numbers(f"l{layer}.{key}") for key in "qkv"}
-        scale = np.float32(builder.config.head_size**-0.5)
-        weight, bias = parts["q"]
-        parts["q"] = weight * scale, None if bias is None else bias * scale
+        config, scale = builder.config, np.float32(builder.config.head_size**-0.5)
+        if not self._family.has("qln"):
+            weight, bias = parts["q"]
+            parts["q"] = weight * scale, None if bias is None else bias * scale
         own = self._architecture.attention(layer)
         orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
         heads = {}
         for key, order in orders.items():
             name = f"{prefix}.{key}"
             flat = builder.projection(hidden, prefix, key, parts)
-            split = builder.op("Reshape", [flat, "heads.split"], f"{name}.split")
+            is_shared = key != "q" and config.key_heads is not None
+            shape = "heads.split.shared" if is_shared else "heads.split"
+            split = builder.op("Reshape", [flat, shape], f"{name}.split")
+            split = self.norm(split, f"{name}.norm", f"l{layer}.{key}ln")
             if own.rotary and key != "v":
                 split = self._turned(split, own.rotary)
+            if is_shared:
+                split = builder.op("Gather", [split, "heads.shared"], f"{name}.repeated", axis=2)
             heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
         scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
         masked = builder.op("Add", [scores, self._penalties[own.window]], f"{prefix}.scores.masked")

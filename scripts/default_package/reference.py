@@ -81,6 +81,8 @@ class ReferenceEncoder:
         hidden = self._norm(hidden, "fin.ln")
         is_cls = self._architecture.pooling is Pooling.CLS
         pooled = hidden[0] if is_cls else hidden.mean(axis=0)
+        if self._architecture.pooling is Pooling.LAST:
+            pooled = hidden[-1]
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
@@ -104,21 +106,25 @@ class ReferenceEncoder:
         return self._norm(hidden + run(hidden), norm)
 
     def _attended(self, layer: int, hidden: np.ndarray) -> np.ndarray:
-        length, heads, size = len(hidden), self._sizes.heads, self._sizes.head_size
+        length, size = len(hidden), self._sizes.head_size
         prefix, own = f"l{layer}", self._architecture.attention(layer)
 
         def split(name: str) -> np.ndarray:
-            return self._linear(hidden, f"{prefix}.{name}").reshape(length, heads, size)
+            heads = self._linear(hidden, f"{prefix}.{name}").reshape(length, -1, size)
+            return self._norm(heads, f"{prefix}.{name}ln")
 
         query, key, value = split("q"), split("k"), split("v")
         if own.rotary:
             angles = own.rotary.angles(length, size)[:, None]
             query, key = _turned(query, angles), _turned(key, angles)
+        key, value = (np.repeat(one, query.shape[1] // one.shape[1], 1) for one in (key, value))
         more = []
         far = np.arange(length) - np.arange(length)[:, None]
         if "emb.rel" in self._tensors:
             rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
             more = [self._tensors["emb.rel"][relative_buckets()[rows]].transpose(2, 0, 1)]
+        if self._architecture.family.causal:
+            more = [np.where(far > 0, -np.inf, 0.0)]
         if own.window:
             more = [np.where(np.abs(far) > own.window, -np.inf, 0.0)]
         mixed = self._attention(query, key, value, *more).reshape(length, -1)
@@ -143,7 +149,8 @@ class ReferenceEncoder:
     def _norm(self, source: np.ndarray, name: str) -> np.ndarray:
         if f"{name}.w" not in self._tensors:
             return source
-        centred = source - source.mean(axis=-1, keepdims=True)
+        is_rms = self._architecture.family.rms
+        centred = source if is_rms else source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
         return scaled * self._tensors[f"{name}.w"] + self._tensors.get(f"{name}.b", 0.0)

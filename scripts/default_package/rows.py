@@ -106,6 +106,8 @@ def batch(
             segments[row, tokens] = segment
             if pooling == "cls":
                 span_weights[row, segment, start] = 1.0
+            elif pooling == "last":
+                span_weights[row, segment, start + count - 1] = 1.0
             else:
                 span_weights[row, segment, tokens] = 1.0 / count
             places.append(Place(text, row, segment, tokens))

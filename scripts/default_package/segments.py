@@ -19,23 +19,28 @@ COLUMN_AXES, ROW_AXES = "pairs.column.axes", "pairs.row.axes"
 
 
 def attention_penalties(
-    builder: GraphBuilder, windows: Collection[int | None]
+    builder: GraphBuilder, windows: Collection[int | None], *, causal: bool
 ) -> dict[int | None, str]:
     """0 where a token sees another and PENALTY elsewhere: f32 `[rows, 1, length, length]` each.
 
-    It sees its text as far as the window, if there is one. Padding sees padding, so that all of it
-    stays finite.
+    It sees its text as far as the window, if there is one, and if `causal` nothing behind itself.
+    Padding sees padding, so that all of it stays finite.
     """
     builder.ints(COLUMN_AXES, 1, 3)
     builder.ints(ROW_AXES, 1, 2)
     same = equal_pairs(builder, "segments", SAME_TEXT)
+    distance = distance_of_pairs(builder) if causal or any(windows) else ""
+    if causal:
+        here = builder.constant("causal.here", np.asarray(0, np.int32))
+        before = builder.op("LessOrEqual", [distance, here], "causal.before")
+        same = builder.op("And", [same, before], "causal.seen")
     choices = [builder.floats(ZERO, 0.0), builder.floats("penalty.number", PENALTY)]
     found = {}
     if None in windows:
         found[None] = builder.op("Where", [same, *choices], "penalty")
     for window in filter(None, windows):
         name = f"window{window}"
-        far = builder.op("Abs", [distance_of_pairs(builder)], f"{name}.far")
+        far = builder.op("Abs", [distance], f"{name}.far")
         reach = builder.constant(name, np.asarray(window, np.int32))
         near = builder.op("LessOrEqual", [far, reach], f"{name}.near")
         seen = builder.op("And", [same, near], f"{name}.seen")

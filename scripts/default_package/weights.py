@@ -29,11 +29,21 @@ class Config:
     positions: int
     type_rows: int
     layer_norm_epsilon: float
+    key_heads: int | None = None
+    """Heads of keys and of values, where several heads share one."""
+    head_width: int | None = None
+    """Where all heads together are not as wide as hidden states."""
 
     @property
     def head_size(self) -> int:
         """Width of one attention head."""
-        return self.hidden // self.heads
+        return self.head_width or self.hidden // self.heads
+
+    @property
+    def head_counts(self) -> dict[str, int]:
+        """Of queries, keys and values."""
+        shared = self.key_heads or self.heads
+        return {"q": self.heads, "k": shared, "v": shared}
 
 
 @dataclass(frozen=True)

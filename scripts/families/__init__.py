@@ -9,6 +9,7 @@ from .gte import GTE
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .nomic_bert import NOMIC_BERT
+from .qwen3 import QWEN3
 from .xlm_roberta import XLM_ROBERTA
 
-FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE, MODERNBERT)
+FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE, MODERNBERT, QWEN3)

@@ -40,6 +40,8 @@ class Family:
     """Whether rows up to the padding's id come before the first position's in the table."""
     biased: frozenset[str] = frozenset(("q", "k", "v", "ao", "fi", "fo", "ln"))
     """The parts that have a bias; `ln` stands for all norms."""
+    rms: bool = False
+    """Whether norms divide by the root mean square, and leave the mean as it is."""
     norm_epsilon: float | None = None
     """Where config.json does not say it."""
     activation: str = "gelu"
@@ -47,6 +49,8 @@ class Family:
     rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
     their position; none for networks whose positions do not turn them."""
+    causal: bool = False
+    """Whether a token sees only what comes before it, and itself."""
     window: str = ""
     """The key of config.json with twice the largest distance of a neighbour in local layers."""
     full_every: tuple[str, int] = ("", 0)

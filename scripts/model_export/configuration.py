@@ -17,8 +17,10 @@ SIZES = {
     "vocab_rows": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions"),
     "type_rows": ("type_vocab_size",),
+    "key_heads": ("num_key_value_heads",),
+    "head_width": ("head_dim",),
 }
-NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 """Field of `weights.Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
@@ -116,13 +118,21 @@ def _first(stored: dict[str, Any], keys: tuple[str, ...]) -> str:
 def sizes(stored: dict[str, Any], family: Family) -> Config:
     """Those of the network."""
     keys = {name: _first(stored, names) for name, names in SIZES.items()}
-    if not family.has("emb.type"):
-        del keys["type_rows"]
-    found = {"type_rows": 0} | {name: whole(stored, key, 1) for name, key in keys.items()}
-    if found["hidden"] % found["heads"]:
+    absent = {name for name in ("key_heads", "head_width") if stored.get(keys[name]) is None}
+    absent |= set() if family.has("emb.type") else {"type_rows"}
+    named = {name: key for name, key in keys.items() if name not in absent}
+    found = {"type_rows": 0} | {name: whole(stored, key, 1) for name, key in named.items()}
+    hidden, heads = found["hidden"], found["heads"]
+    if hidden % heads and "head_width" in absent:
         raise PackageError(
-            f"config.json has {keys['hidden']} {found['hidden']}, "
-            f"which {found['heads']} heads cannot share"
+            f"config.json has {keys['hidden']} {hidden}, which {heads} heads cannot share"
+        )
+    for name, usual in (("key_heads", heads), ("head_width", hidden // heads)):
+        if found.get(name) == usual:
+            del found[name]
+    if heads % (shared := found.get("key_heads", 1)):
+        raise PackageError(
+            f"config.json has {keys['key_heads']} {shared}, which {heads} heads cannot share"
         )
     key = _first(stored, NORM_EPSILON)
     epsilon = family.norm_epsilon or stored.get(key)

@@ -110,6 +110,11 @@ def plan_of(
     encoder: Encoder, tokenizer: Path, about: Description, options: argparse.Namespace
 ) -> manifest.Plan:
     """Encoder and tokenizer, fitted to each other."""
+    if encoder.architecture.pooling is Pooling.LAST:
+        raise PackageError(
+            "the model's vector is its last token's hidden state, and this version of the server "
+            "pools only cls or mean: name another model"
+        )
     words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
     encoder = snapshot.cut_to_vocabulary(encoder, words.size)
     normalization = options.normalization if words.has_charsmap else None

@@ -83,7 +83,7 @@ class HalfBuilder(GraphBuilder):
         return output
 
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
-        if kind in ("Reshape", "Transpose", "Slice"):
+        if kind in ("Reshape", "Transpose", "Slice", "Gather"):
             return self._floats.get(inputs[0], False)
         is_bias = kind == "Add" and inputs[1] in self._pending and inputs[1].endswith(".bias")
         return output.startswith("layer") and (kind in ("MatMul", "Gelu") or is_bias)

@@ -208,7 +208,7 @@ def _pooling(folder: Path) -> Pooling:
     stored = read_json(path)
     prefix = "pooling_mode_"
     modes = {key.removeprefix(prefix) for key, on in stored.items() if on is True}
-    known = {"cls_token": Pooling.CLS, "mean_tokens": Pooling.MEAN}
+    known = {"cls_token": Pooling.CLS, "mean_tokens": Pooling.MEAN, "lasttoken": Pooling.LAST}
     wanted = [known.get(mode) for mode in modes if f"{prefix}{mode}" in stored]
     if len(wanted) != 1 or wanted[0] is None:
         raise PackageError(f"{path} asks for {sorted(modes)}: only cls or mean can be exported")

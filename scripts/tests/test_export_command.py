@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import export_snapshots as snapshots
 import numpy as np
@@ -17,6 +18,7 @@ from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine
 from families import BERT, XLM_ROBERTA
 from families.family import Family
+from fixtures import FAMILIES
 from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
@@ -109,8 +111,8 @@ def test_a_package_that_fails_its_check_is_not_kept(
 ) -> None:
     real = layers.attention_penalties
 
-    def forgets_the_texts(builder: layers.GraphBuilder, windows: dict) -> dict:
-        found = real(builder, windows)
+    def forgets_the_texts(builder: layers.GraphBuilder, *given: Any, **named: Any) -> dict:
+        found = real(builder, *given, **named)
         builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
         return found
 
@@ -195,3 +197,12 @@ def test_the_model_card_names_the_license(tmp_path: Path) -> None:
     assert published_license(tmp_path) == "mit"
     card.write_text("# Model\nlicense: mit\n")
     assert published_license(tmp_path) == "unknown"
+
+
+def test_a_model_whose_vector_the_server_cannot_pool_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine"
+    assert run(monkeypatch, "--model", FAMILIES / "qwen3", "--out", out) == 1
+    assert "pools only cls or mean" in capsys.readouterr().err
+    assert not out.exists()
