@@ -53,10 +53,17 @@ class Architecture:
     pad_token_id: int
     attentions: tuple[Attention, ...] = ()
     """Of each layer; none where all are plain."""
+    dense_width: int | None = None
+    """Numbers of a vector, where a product behind the pooling changes their count."""
 
     def attention(self, layer: int) -> Attention:
         """That of one layer."""
         return self.attentions[layer] if self.attentions else Attention()
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.dense_width or self.sizes.hidden
 
     @property
     def first_position(self) -> int:
@@ -73,8 +80,9 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor but the word table, which is read by rows.
 
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms
-    of a head's queries and keys; aln: the attention's norm; fi, fg, fo: feed-forward in, its gate,
-    out; oln: its norm; fin.ln: the norm of the last layer.
+    of a head's queries and keys; aln, aoln: the attention's norm, and one of its output alone; fi,
+    fg, fo: feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense: what
+    is behind the pooling.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -89,7 +97,7 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     }
     parts |= {"ao": (hidden, sizes.heads * size), "qln": (size,), "kln": (size,)}
     parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}
-    parts |= dict.fromkeys(("aln", "oln"), (hidden,))
+    parts |= dict.fromkeys(("aln", "aoln", "oln", "ooln"), (hidden,))
     family = architecture.family
     named = {norm: (hidden,) for norm in ("emb.ln", "fin.ln") if family.has(norm)}
     for layer in range(sizes.layers):
@@ -102,6 +110,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes[f"{name}.w"] = shape
         if ("ln" if part.endswith("ln") else part) in family.biased:
             shapes[f"{name}.b"] = shape[:1]
+    if architecture.dense_width:
+        shapes["dense.w"] = (architecture.dense_width, hidden)
     return shapes
 
 

@@ -48,10 +48,10 @@ def write(
         builder = make(encoder.sizes, store)
         layers = Layers(builder, encoder)
         hidden = layers.write(_embeddings(builder, encoder, layers))
-        _pool(builder, hidden)
+        _pool(builder, hidden, encoder)
         if encoder.head is not None:
             token_weights(builder, hidden, encoder.head)
-    save(finish(builder), path)
+    save(finish(builder, encoder.architecture.width), path)
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
@@ -73,6 +73,9 @@ def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
         table = tensor("emb.pos")[encoder.architecture.first_position :]
         places = builder.lookup(table if added is None else table + added, "positions", "position")
         total = builder.op("Add", [total, places], "embedding")
+    elif family.scaled_words:
+        scale = builder.floats("word.scale", encoder.sizes.hidden**0.5)
+        total = builder.op("Mul", [total, scale], "embedding")
     elif added is not None:
         total = builder.op("Add", [total, builder.floats("type", added)], "embedding")
     return layers.norm(total, "embedding.norm", "emb.ln")
@@ -93,9 +96,11 @@ def _word_table(encoder: Encoder) -> np.ndarray:
     return table
 
 
-def _pool(builder: GraphBuilder, hidden: str) -> str:
+def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder) -> str:
     """The output `dense`: a sum of hidden states for each span, L2-normalized; zeros stay zeros."""
     pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
+    if encoder.architecture.dense_width:
+        pooled = builder.linear(pooled, "dense.product", encoder.source.tensor("dense.w"), None)
     axis = builder.ints("dense.axis", 2)
     norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
     safe = builder.op(
@@ -104,10 +109,10 @@ def _pool(builder: GraphBuilder, hidden: str) -> str:
     return builder.op("Div", [pooled, safe], "dense")
 
 
-def finish(builder: GraphBuilder) -> onnx.ModelProto:
+def finish(builder: GraphBuilder, width: int) -> onnx.ModelProto:
     """The model around the collected nodes; `token_weights` is an output when a node makes it."""
     tokens = ["rows", "length"]
-    dense_shape: list[str | int | None] = ["rows", "spans", builder.config.hidden]
+    dense_shape: list[str | int | None] = ["rows", "spans", width]
     outputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, dense_shape)]
     if any("token_weights" in node.output for node in builder.nodes):
         outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, tokens))

@@ -13,6 +13,10 @@ def _gelu(builder: GraphBuilder, source: str, prefix: str) -> str:
     return builder.op("Gelu", [source], f"{prefix}.gelu", approximate="none")
 
 
+def _gelu_tanh(builder: GraphBuilder, source: str, prefix: str) -> str:
+    return builder.op("Gelu", [source], f"{prefix}.gelu", approximate="tanh")
+
+
 def _silu(builder: GraphBuilder, source: str, prefix: str) -> str:
     share = builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
     return builder.op("Mul", [source, share], f"{prefix}.silu")
@@ -21,7 +25,8 @@ def _silu(builder: GraphBuilder, source: str, prefix: str) -> str:
 FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
 SECOND_HALF = ("turn.half", "turn.end", "turn.axis")
 """Of a head: start, end and axis of a slice."""
-ACTIVATIONS: dict[str, Callable[[GraphBuilder, str, str], str]] = {"gelu": _gelu, "silu": _silu}
+Activation = Callable[[GraphBuilder, str, str], str]
+ACTIVATIONS: dict[str, Activation] = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
 class Layers:
@@ -63,6 +68,8 @@ class Layers:
         if f"{key}.w" not in self._shapes:
             return source
         weight, bias = self._numbers(key)
+        if self._family.norm_adds_one:
+            weight = weight + 1
         if key.endswith(".qln"):
             weight = weight * np.float32(self._builder.config.head_size**-0.5)
         if not self._family.rms:
@@ -88,6 +95,7 @@ class Layers:
         inner = self._attention(layer, source) if key == "a" else self._active(layer, source)
         part = "ao" if key == "a" else "fo"
         found = builder.linear(inner, f"{prefix}.out", *self._numbers(f"l{layer}.{part}"))
+        found = self.norm(found, f"{prefix}.out.norm", f"l{layer}.{key}oln")
         summed = builder.op("Add", [found, hidden], f"{prefix}.sum")
         return summed if before else self.norm(summed, *norm)
 

@@ -74,6 +74,8 @@ class ReferenceEncoder:
             words = words + tensors["emb.pos"][first : first + len(token_ids)]
         if "emb.type" in tensors:
             words = words + tensors["emb.type"][0]
+        if self._architecture.family.scaled_words:
+            words = words * math.sqrt(self._sizes.hidden)
         hidden = self._norm(words, "emb.ln")
         for layer in range(self._sizes.layers):
             hidden = self._branch(hidden, f"l{layer}.aln", partial(self._attended, layer))
@@ -83,6 +85,8 @@ class ReferenceEncoder:
         pooled = hidden[0] if is_cls else hidden.mean(axis=0)
         if self._architecture.pooling is Pooling.LAST:
             pooled = hidden[-1]
+        if self._architecture.dense_width:
+            pooled = self._linear(pooled, "dense")
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
@@ -102,7 +106,7 @@ class ReferenceEncoder:
         self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         if self._architecture.family.norm_before:
-            return hidden + run(self._norm(hidden, norm))
+            return hidden + self._norm(run(self._norm(hidden, norm)), norm[:-2] + "oln")
         return self._norm(hidden + run(hidden), norm)
 
     def _attended(self, layer: int, hidden: np.ndarray) -> np.ndarray:
@@ -141,6 +145,9 @@ class ReferenceEncoder:
     def _active(self, source: np.ndarray) -> np.ndarray:
         if self._architecture.family.activation == "silu":
             return source / (1.0 + np.exp(-source))
+        if self._architecture.family.activation == "gelu_tanh":
+            inner = math.sqrt(2.0 / math.pi) * (source + 0.044715 * source**3)
+            return 0.5 * source * (1.0 + np.tanh(inner))
         return 0.5 * source * (1.0 + self._erf(source / math.sqrt(2.0)))
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
@@ -153,7 +160,8 @@ class ReferenceEncoder:
         centred = source if is_rms else source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
-        return scaled * self._tensors[f"{name}.w"] + self._tensors.get(f"{name}.b", 0.0)
+        weight = self._tensors[f"{name}.w"] + self._architecture.family.norm_adds_one
+        return scaled * weight + self._tensors.get(f"{name}.b", 0.0)
 
     def _erf(self, x: np.ndarray) -> np.ndarray:
         """erf to about 1e-12: cubic Hermite interpolation between exact values and slopes."""

@@ -38,10 +38,14 @@ class Family:
     """
     padding_has_positions: bool = False
     """Whether rows up to the padding's id come before the first position's in the table."""
+    scaled_words: bool = False
+    """Whether words are multiplied by the root of their width."""
     biased: frozenset[str] = frozenset(("q", "k", "v", "ao", "fi", "fo", "ln"))
     """The parts that have a bias; `ln` stands for all norms."""
     rms: bool = False
     """Whether norms divide by the root mean square, and leave the mean as it is."""
+    norm_adds_one: bool = False
+    """Whether the weights of norms are stored without the one that is added to them."""
     norm_epsilon: float | None = None
     """Where config.json does not say it."""
     activation: str = "gelu"

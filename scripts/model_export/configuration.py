@@ -70,8 +70,9 @@ def attentions(stored: dict[str, Any], family: Family, sizes: Config) -> tuple[A
     if kinds is None and every:
         step, first = whole(stored, every, 1), family.full_every[1]
         kinds = [LOCAL if (n - first) % step else FULL for n in range(sizes.layers)]
-    kinds = kinds or [FULL] * sizes.layers
-    if len(kinds) != sizes.layers or set(kinds) - set(family.rotary):
+    if kinds is None and LOCAL not in family.rotary:
+        kinds = [FULL] * sizes.layers
+    if not kinds or len(kinds) != sizes.layers or set(kinds) - set(family.rotary):
         raise PackageError(
             f"config.json has layer_types {kinds!r}: {sizes.layers} are needed, each one of "
             + ", ".join(family.rotary)
@@ -138,4 +139,10 @@ def sizes(stored: dict[str, Any], family: Family) -> Config:
     epsilon = family.norm_epsilon or stored.get(key)
     if not isinstance(epsilon, float) or not 0.0 < epsilon < 0.1:
         raise PackageError(f"config.json has {key} {epsilon!r}, not a small number")
-    return Config(**found, layer_norm_epsilon=epsilon)
+    config = Config(**found, layer_norm_epsilon=epsilon)
+    if (scalar := stored.get("query_pre_attn_scalar", config.head_size)) != config.head_size:
+        raise PackageError(
+            f"config.json has query_pre_attn_scalar {scalar!r}: only {config.head_size}, the "
+            "width of a head, can be exported"
+        )
+    return config

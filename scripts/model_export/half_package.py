@@ -81,7 +81,7 @@ def replay(
     with closing(WeightStore(target)) as store:
         builder = make(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
         _replay(model, builder)
-    parts.save(parts.finish(builder), target)
+    parts.save(parts.finish(builder, width), target)
 
 
 def load(path: Path, numbers: bool = True) -> onnx.ModelProto:

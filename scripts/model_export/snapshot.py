@@ -17,7 +17,7 @@ from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from families.family import Family
 
-from . import configuration, torch_file
+from . import configuration, dense, torch_file
 from .stored import Rows, Stored, read_safetensors
 
 WORD_TABLE = "emb.word"
@@ -39,6 +39,17 @@ class Shared:
     def read(self, rows: Rows = ...) -> np.ndarray:
         """These rows as f32; all of them by default."""
         return self.whole.read(slice(self.start, self.start + self.shape[0]))[rows]
+
+
+class Held:
+    """Implements Stored: numbers in memory."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        self._value, self.shape = value, value.shape
+
+    def read(self, rows: Rows = ...) -> np.ndarray:
+        """These rows as f32; all of them by default."""
+        return self._value[rows]
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,11 @@ def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
         return found if len(rows) == 1 else Shared(found, start, shapes[name])
 
     words = take(WORD_TABLE)
-    tensors = {name: take(name) for name in tensor_shapes(architecture)}
+    tensors: dict[str, Stored] = {name: take(name) for name in tensor_shapes(architecture)}
+    product = dense.read(folder, sizes.hidden)
+    if product is not None:
+        architecture = replace(architecture, dense_width=len(product))
+        tensors["dense.w"] = Held(product)
     head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
     return Encoder(architecture, Snapshot(tensors, words), head)
 
@@ -182,7 +197,7 @@ def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
     return replace(encoder, architecture=cut)
 
 
-KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
+KNOWN_MODULES = {"Transformer", "Pooling", "Dense", "Normalize"}
 
 
 def read_config(folder: Path, pooling: Pooling | None) -> Architecture:

@@ -206,8 +206,8 @@ def test_a_layer_behind_the_pooling_is_not_lost_silently(tmp_path: Path) -> None
     path = tmp_path / "modules.json"
     path.write_text(json.dumps([{"type": f"sentence_transformers.models.{k}"} for k in kinds]))
     snapshot.open_encoder(tmp_path, None)
-    path.write_text(json.dumps([{"type": "sentence_transformers.models.Dense"}]))
-    with pytest.raises(PackageError, match="modules.*Dense"):
+    path.write_text(json.dumps([{"type": "sentence_transformers.models.CNN"}]))
+    with pytest.raises(PackageError, match="modules.*CNN"):
         snapshot.open_encoder(tmp_path, None)
     path.write_text(json.dumps({"a": 1}))
     with pytest.raises(PackageError, match="not a list of modules"):
