@@ -57,9 +57,9 @@ class Family:
     """Whether a token sees only what comes before it, and itself."""
     window: str = ""
     """The key of config.json with twice the largest distance of a neighbour in local layers."""
-    full_every: tuple[str, int] = ("", 0)
-    """Where config.json does not list the kinds of layers: the key that says of how many layers one
-    is full, and the number of the first."""
+    full_every: str = ""
+    """The key that says of how many layers one is full, beginning with the first, where config.json
+    does not list their kinds."""
     norm_before: bool = False
     """Whether attention and feed-forward are behind their norms, and not in front of them."""
     first_norm: bool = True

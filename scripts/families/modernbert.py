@@ -18,7 +18,7 @@ MODERNBERT = Family(
     biased=frozenset(),
     rotary={FULL: ("global_rope_theta", "rope_theta"), LOCAL: ("local_rope_theta", "rope_theta")},
     window="local_attention",
-    full_every=("global_attn_every_n_layers", 0),
+    full_every="global_attn_every_n_layers",
     norm_before=True,
     first_norm=False,
 )

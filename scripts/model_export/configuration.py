@@ -5,6 +5,7 @@ from typing import Any
 
 from default_package.encoder import Attention, Rotary
 from default_package.errors import PackageError
+from default_package.json_file import read_json
 from default_package.weights import Config
 from families import FAMILIES
 from families.family import FULL, LOCAL, Family
@@ -20,129 +21,119 @@ SIZES = {
     "key_heads": ("num_key_value_heads",),
     "head_width": ("head_dim",),
 }
-NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 """Field of `weights.Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
+NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
 """Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
 code, which transformers does not have."""
 
 
-def family_of(path: Path, stored: dict[str, Any]) -> Family:
-    """That of the content `stored` of config.json at `path`, which keeps to its description."""
-    families = {kind: family for family in FAMILIES for kind in family.model_types}
-    kind = stored.get("model_type")
-    if kind not in families:
-        raise PackageError(
-            f"{path} has model_type {kind!r}: only {', '.join(families)} can be exported"
-        )
-    family = families[kind]
-    for key, allowed in family.required.items():
-        if stored.get(key) not in allowed:
+class Configuration:
+    """One file; every key that is asked for counts as understood."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._stored = path, read_json(path)
+        self.family = self._family()
+
+    def sizes(self) -> Config:
+        """Those of the network."""
+        keys = {name: self._first(names) for name, names in SIZES.items()}
+        absent = {name for name in ("key_heads", "head_width") if self._get(keys[name]) is None}
+        absent |= set() if self.family.has("emb.type") else {"type_rows"}
+        found = {n: self.whole(key, 1) for n, key in keys.items() if n not in absent}
+        hidden, heads = found["hidden"], found["heads"]
+        share = f"{heads} heads cannot share it"
+        self._demand("head_width" in found or hidden % heads == 0, keys["hidden"], share)
+        self._demand(heads % found.get("key_heads", 1) == 0, keys["key_heads"], share)
+        for name, usual in (("key_heads", heads), ("head_width", hidden // heads)):
+            if found.get(name) == usual:
+                del found[name]
+        key = self._first(NORM_EPSILON)
+        epsilon = self.family.norm_epsilon or self._get(key)
+        is_small = isinstance(epsilon, float) and 0.0 < epsilon < 0.1
+        self._demand(is_small, key, "it is not a small number")
+        config = Config(**{"type_rows": 0} | found, layer_norm_epsilon=epsilon)
+        # What the scores are divided by, squared.
+        scalar, size = "query_pre_attn_scalar", config.head_size
+        is_usual = self._get(scalar) in (None, size)
+        self._demand(is_usual, scalar, f"only {size}, the width of a head, can be exported")
+        return config
+
+    def padding(self) -> int:
+        """The padding's id; where no position depends on it, it only fills rows."""
+        if self._get("pad_token_id") is None and not self.family.padding_has_positions:
+            return 0
+        return self.whole("pad_token_id", 0)
+
+    def attentions(self, sizes: Config) -> tuple[Attention, ...]:
+        """That of each layer."""
+        family, kinds = self.family, self._get("layer_types")
+        if not family.rotary:
+            return ()
+        if kinds is None and family.full_every:
+            step = self.whole(family.full_every, 1)
+            kinds = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
+        if kinds is None and LOCAL not in family.rotary:
+            kinds = [FULL] * sizes.layers
+        is_known = isinstance(kinds, list) and set(kinds) <= set(family.rotary)
+        wanted = f"{sizes.layers} are needed, each one of {', '.join(family.rotary)}"
+        self._demand(is_known and len(kinds) == sizes.layers, "layer_types", wanted)
+        found = {}
+        for kind in set(kinds):
+            window = self.whole(family.window, 2) // 2 if kind == LOCAL else None
+            found[kind] = Attention(self._rotary(kind, sizes.head_size), window)
+        return tuple(found[kind] for kind in kinds)
+
+    def whole(self, key: str, least: int) -> int:
+        """The number of a key."""
+        value = self._get(key)
+        is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        self._demand(is_whole, key, f"a number from {least} is needed")
+        return value
+
+    def _family(self) -> Family:
+        self._known: set[str] = set()
+        families = {kind: family for family in FAMILIES for kind in family.model_types}
+        family = families.get(self._get("model_type"))
+        self._demand(family is not None, "model_type", f"only {', '.join(families)} are known")
+        assert family is not None
+        for key, allowed in family.required.items():
             known = " or ".join(repr(value) for value in allowed if value is not None)
-            raise PackageError(
-                f"{path} has {key} {stored.get(key)!r}: only {known or 'no value'} can be "
-                f"exported of {family.name} models"
-            )
-    return family
+            wanted = f"only {known or 'no value'} can be exported of {family.name} models"
+            self._demand(self._get(key) in allowed, key, wanted)
+        return family
 
+    def _rotary(self, kind: str, width: int) -> Rotary:
+        """By any of the ways in which transformers has written it."""
+        about = self._get("rope_parameters") or {}
+        about = about.get(kind, about) | (self._get("rope_scaling") or {})
+        keys = self.family.rotary[kind]
+        said = {key: self._stored.get(key) for key in keys if key in self._stored} | about
+        self._known.update(keys)
+        way = about.get("rope_type", about.get("type", "default"))
+        key = next((key for key in keys if key in said), keys[0])
+        theta, factor = said.get(key), about.get("factor", 1.0) if way != "default" else 1.0
+        for name, value in about.items():
+            is_known = name in (*keys, "factor") or value in ROTARY.get(name, (None,))
+            self._demand(is_known, name, "it cannot be exported", value)
+        for name, value in ((key, theta), ("factor", factor)):
+            is_number = isinstance(value, int | float) and value >= 1
+            self._demand(is_number, name, "a number from 1 is needed", value)
+        if way == "ntk":
+            theta, factor = theta * factor, factor ** (2 / width)
+        return Rotary(float(theta), float(factor))
 
-def whole(stored: dict[str, Any], key: str, least: int) -> int:
-    """The number of a key, at least `least`."""
-    value = stored.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PackageError(f"config.json has {key} {value!r}: a number from {least} is needed")
-    return value
+    def _get(self, key: str) -> Any:
+        self._known.add(key)
+        return self._stored.get(key)
 
+    def _first(self, keys: tuple[str, ...]) -> str:
+        """The first key that is there, or else the one that most models have."""
+        return next((key for key in keys if key in self._stored), keys[0])
 
-def padding(stored: dict[str, Any], family: Family) -> int:
-    """The padding's id; where no position depends on it, it only fills rows, and any would do."""
-    if stored.get("pad_token_id") is None and not family.padding_has_positions:
-        return 0
-    return whole(stored, "pad_token_id", 0)
-
-
-def attentions(stored: dict[str, Any], family: Family, sizes: Config) -> tuple[Attention, ...]:
-    """That of each layer."""
-    if not family.rotary:
-        return ()
-    kinds, every = stored.get("layer_types"), family.full_every[0]
-    if kinds is None and every:
-        step, first = whole(stored, every, 1), family.full_every[1]
-        kinds = [LOCAL if (n - first) % step else FULL for n in range(sizes.layers)]
-    if kinds is None and LOCAL not in family.rotary:
-        kinds = [FULL] * sizes.layers
-    if not kinds or len(kinds) != sizes.layers or set(kinds) - set(family.rotary):
-        raise PackageError(
-            f"config.json has layer_types {kinds!r}: {sizes.layers} are needed, each one of "
-            + ", ".join(family.rotary)
-        )
-    found = {
-        kind: Attention(
-            _rotary(stored, family, kind, sizes.head_size),
-            whole(stored, family.window, 2) // 2 if kind == LOCAL else None,
-        )
-        for kind in set(kinds)
-    }
-    return tuple(found[kind] for kind in kinds)
-
-
-def _rotary(stored: dict[str, Any], family: Family, kind: str, width: int) -> Rotary:
-    """That of one kind of layer, by any of the ways in which transformers has written it."""
-    about = stored.get("rope_parameters") or {}
-    about = about.get(kind, about) | (stored.get("rope_scaling") or {})
-    free = (*family.rotary[kind], "factor")
-    for key, value in about.items():
-        if key not in free and value not in ROTARY.get(key, (None,)):
-            raise PackageError(f"config.json has {key} {value!r}, which cannot be exported")
-    key = _first(stored | about, family.rotary[kind])
-    theta = _number(key, about.get(key, stored.get(key)))
-    way, factor = about.get("rope_type", about.get("type", "default")), 1.0
-    if way != "default":
-        factor = _number("factor", about.get("factor"))
-    if way == "ntk":
-        theta, factor = theta * factor, factor ** (2 / width)
-    return Rotary(theta, factor)
-
-
-def _number(key: str, value: object) -> float:
-    if not isinstance(value, int | float) or value < 1:
-        raise PackageError(f"config.json has {key} {value!r}: a number from 1 is needed")
-    return float(value)
-
-
-def _first(stored: dict[str, Any], keys: tuple[str, ...]) -> str:
-    """The first key that is there, or else the one that most models have."""
-    return next((key for key in keys if key in stored), keys[0])
-
-
-def sizes(stored: dict[str, Any], family: Family) -> Config:
-    """Those of the network."""
-    keys = {name: _first(stored, names) for name, names in SIZES.items()}
-    absent = {name for name in ("key_heads", "head_width") if stored.get(keys[name]) is None}
-    absent |= set() if family.has("emb.type") else {"type_rows"}
-    named = {name: key for name, key in keys.items() if name not in absent}
-    found = {"type_rows": 0} | {name: whole(stored, key, 1) for name, key in named.items()}
-    hidden, heads = found["hidden"], found["heads"]
-    if hidden % heads and "head_width" in absent:
-        raise PackageError(
-            f"config.json has {keys['hidden']} {hidden}, which {heads} heads cannot share"
-        )
-    for name, usual in (("key_heads", heads), ("head_width", hidden // heads)):
-        if found.get(name) == usual:
-            del found[name]
-    if heads % (shared := found.get("key_heads", 1)):
-        raise PackageError(
-            f"config.json has {keys['key_heads']} {shared}, which {heads} heads cannot share"
-        )
-    key = _first(stored, NORM_EPSILON)
-    epsilon = family.norm_epsilon or stored.get(key)
-    if not isinstance(epsilon, float) or not 0.0 < epsilon < 0.1:
-        raise PackageError(f"config.json has {key} {epsilon!r}, not a small number")
-    config = Config(**found, layer_norm_epsilon=epsilon)
-    if (scalar := stored.get("query_pre_attn_scalar", config.head_size)) != config.head_size:
-        raise PackageError(
-            f"config.json has query_pre_attn_scalar {scalar!r}: only {config.head_size}, the "
-            "width of a head, can be exported"
-        )
-    return config
+    def _demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
+        """The value is that of the key, unless it comes from elsewhere."""
+        if not holds:
+            [found] = value or [self._stored.get(key)]
+            raise PackageError(f"{self._path} has {key} {found!r}: {wanted}")

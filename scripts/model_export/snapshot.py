@@ -17,7 +17,8 @@ from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from families.family import Family
 
-from . import configuration, dense, torch_file
+from . import dense, torch_file
+from .configuration import Configuration
 from .stored import Rows, Stored, read_safetensors
 
 WORD_TABLE = "emb.word"
@@ -202,17 +203,17 @@ KNOWN_MODULES = {"Transformer", "Pooling", "Dense", "Normalize"}
 
 def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
     """The snapshot's architecture; `pooling` wins over what the snapshot says."""
-    stored = read_json(folder / "config.json")
-    family = configuration.family_of(folder / "config.json", stored)
+    stored = Configuration(folder / "config.json")
     _check_modules(folder)
-    sizes = configuration.sizes(stored, family)
-    return Architecture(
+    sizes = stored.sizes()
+    found = Architecture(
         sizes=sizes,
-        family=family,
+        family=stored.family,
         pooling=pooling or _pooling(folder),
-        pad_token_id=configuration.padding(stored, family),
-        attentions=configuration.attentions(stored, family, sizes),
+        pad_token_id=stored.padding(),
+        attentions=stored.attentions(sizes),
     )
+    return found
 
 
 def _pooling(folder: Path) -> Pooling:
