@@ -64,6 +64,8 @@ class Family:
     """Whether attention and feed-forward are behind their norms, and not in front of them."""
     first_norm: bool = True
     """Whether the first layer has the norm of its attention."""
+    own_code: bool = False
+    """Whether config.json names code of the model's own, for which this description stands."""
     head: str | None = None
     """The published name of a head that gives lexical weights, among the other weights."""
 

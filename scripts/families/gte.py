@@ -19,5 +19,6 @@ GTE = Family(
     },
     biased=frozenset(("q", "k", "v", "ao", "fo", "ln")),
     rotary={FULL: ("rope_theta",)},
+    own_code=True,
     head="classifier",
 )

@@ -12,6 +12,7 @@ MODERNBERT = Family(
     },
     required={
         "hidden_activation": ("gelu", None),
+        "position_embedding_type": ("absolute", None),
         "rope_scaling": (None,),
     }
     | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), OFF),

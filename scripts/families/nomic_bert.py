@@ -25,4 +25,5 @@ NOMIC_BERT = Family(
     biased=frozenset(("ln",)),
     activation="silu",
     rotary={FULL: ("rope_theta", "rotary_emb_base")},
+    own_code=True,
 )

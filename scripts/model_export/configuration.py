@@ -1,5 +1,6 @@
 """config.json of a published model: the family, the sizes, and what its description demands."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,16 @@ WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
 """Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
 code, which transformers does not have."""
+HARMLESS = """_name_or_path architectures tokenizer_class transformers_version torch_dtype dtype
+*dropout* *_pdrop initializer_* *token_id id2label label2id problem_type finetuning_task use_cache
+cache_implementation gradient_checkpointing output_past pooler_* classifier_* directionality
+tie_* language summary_* matryoshka_dimensions use_flash_attn fused_* use_xentropy
+use_memory_efficient_attention unpad_inputs reference_compile repad_logits_with_grad
+deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output pad_vocab_size_multiple
+max_trained_positions reorder_and_upcast_attn moe_* expert_* sinusoidal_pos_embds sliding_window
+*sliding_window_pattern max_window_layers final_logit_softcapping"""
+"""Keys that say nothing of vectors: training, heads for other tasks, kernels. Those of windows and
+experts only count with keys that are read."""
 
 
 class Configuration:
@@ -92,12 +103,21 @@ class Configuration:
         self._demand(is_whole, key, f"a number from {least} is needed")
         return value
 
+    def check_all_is_known(self) -> None:
+        """After all else was asked for: a key that nobody understands may change the vectors."""
+        for key, value in self._stored.items():
+            is_known = key in self._known or any(fnmatch(key, known) for known in HARMLESS.split())
+            wanted = "nobody here understands it; if it changes no vector, take it out of the file"
+            self._demand(not value or is_known, key, wanted)
+
     def _family(self) -> Family:
         self._known: set[str] = set()
         families = {kind: family for family in FAMILIES for kind in family.model_types}
         family = families.get(self._get("model_type"))
         self._demand(family is not None, "model_type", f"only {', '.join(families)} are known")
         assert family is not None
+        own = f"the code of {family.name} models is not run, and only theirs is known"
+        self._demand(not self._get("auto_map") or family.own_code, "auto_map", own)
         for key, allowed in family.required.items():
             known = " or ".join(repr(value) for value in allowed if value is not None)
             wanted = f"only {known or 'no value'} can be exported of {family.name} models"

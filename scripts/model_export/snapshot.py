@@ -213,6 +213,7 @@ def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
         pad_token_id=stored.padding(),
         attentions=stored.attentions(sizes),
     )
+    stored.check_all_is_known()
     return found
 
 

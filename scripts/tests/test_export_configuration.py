@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import families
 from default_package.errors import PackageError
 from fixtures import FAMILIES
 from model_export import snapshot
@@ -104,6 +105,18 @@ def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = Fa
     return copy
 
 
+@pytest.mark.parametrize("family", [family.name for family in families.FAMILIES])
+def test_a_key_that_nobody_understands_is_refused_unless_it_says_nothing(
+    tmp_path: Path, family: str
+) -> None:
+    for nothing in (None, False, [], {}):
+        folder = write(tmp_path / repr(nothing), family, {"residual_scale": nothing})
+        snapshot.open_encoder(folder, None)
+    folder = write(tmp_path, family, {"residual_scale": 2.0})
+    with pytest.raises(PackageError, match=r"config.json has residual_scale 2.0: nobody here"):
+        snapshot.open_encoder(folder, None)
+
+
 @pytest.mark.parametrize(
     ("family", "config"), [("nomic-bert", NOMIC), ("gte", GTE), ("modernbert", MODERNBERT)]
 )
@@ -118,6 +131,8 @@ def test_a_configuration_as_its_authors_write_it_is_the_same_network(
 @pytest.mark.parametrize(
     ("family", "key", "value"),
     [
+        ("bert", "auto_map", {"AutoModel": "modeling.Own"}),
+        ("bert", "quantization_config", {"bits": 4}),
         ("distilbert", "activation", "relu"),
         ("mpnet", "relative_attention_num_buckets", 64),
         ("gemma3", "use_bidirectional_attention", False),
