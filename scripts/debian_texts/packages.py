@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from default_package.environment import cache_folder
 from default_package.errors import PackageError
 from default_package.wheel import digest
 
@@ -25,8 +26,7 @@ class Unpacked:
 
 def default_cache() -> Path:
     """The folder that scripts/serve.sh uses too, with a part of its own."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("DUOVEC_CACHE_DIR") or home / "duovec") / "training"
+    return cache_folder() / "training"
 
 
 def fetch_all(names: tuple[str, ...], cache: Path) -> list[Unpacked]:

@@ -24,6 +24,8 @@ class Precision(Enum):
         return 4 if self is Precision.FP32 else 2
 
 
+FORMAT_VERSION = 2
+"""Of what a graph takes and gives: the second has several texts in a row."""
 NORMALIZATIONS = ("sentencepiece", "huggingface")
 """Of an XLM-R tokenizer: as the model was trained, or as most other servers have it."""
 SHAPES = {

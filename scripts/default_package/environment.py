@@ -14,6 +14,12 @@ STARTED = "DUOVEC_ENVIRONMENT_STARTED"
 """Set for the process in the environment, so that one that lacks a package cannot loop."""
 
 
+def cache_folder() -> Path:
+    """That of lib/setup.sh."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("DUOVEC_CACHE_DIR") or home / "duovec")
+
+
 def enter(*more: Path) -> None:
     """Goes on where REQUIREMENTS and the lists `more` are installed, in the versions they name.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import graph
+from .choices import FORMAT_VERSION
 from .command import say
 from .description import Description
 from .encoder import Encoder
@@ -18,8 +19,6 @@ from .vocabulary import Vocabulary
 from .wheel import digest
 
 NAME = "manifest.json"
-FORMAT_VERSION = 2
-"""Of what a graph takes and gives: the second has several texts in a row."""
 # Ten times what bf16 costs the default package, whose dense cosine to f32 is at least 0.99998 on
 # texts.jsonl, and whose token weights are within 0.0025. The wheel's own engine, with 4-bit weights
 # and 8-bit activations, still reaches 0.9998. Mistakes are well outside: unmasked padding gives
