@@ -91,7 +91,7 @@ def collections(cache: Path) -> dict[str, Collection]:
     """Texts that no head was trained or chosen on."""
     say("reading manual pages and the installation guide")
     return {
-        "installation guide": guide.make(packages.fetch_all(guide.PACKAGES, cache)),
+        "installation guide": guide.make(guide.INSTALLATION, cache),
         "held-out manual pages": manuals.make(packages.fetch_all(manuals.PACKAGES, cache)),
     }
 

@@ -142,9 +142,22 @@ def test_translated_sections_are_told_by_their_places(tmp_path: Path) -> None:
         top.mkdir(parents=True)
         text = f'<h2><a name="{anchor}"></a>2.1. {folder}</h2><p>Text.</p><h3>Next</h3><p>X</p>'
         (top / "ch02.html").write_text(text, encoding="utf-8")
-    found = guide.read_sections([Unpacked("installation-guide-amd64", "", tmp_path)])
+    place = Unpacked("installation-guide-amd64", "", tmp_path)
+    found = guide.read_sections(guide.INSTALLATION, place)
     assert list(found) == ["installation-guide/ch02.html#0", "installation-guide/ch02.html#1"]
     assert {tuple(by_lang) for by_lang in found.values()} == {("en", "zh")}
+
+
+def test_translated_sections_of_the_handbook_are_told_by_their_anchors(tmp_path: Path) -> None:
+    for folder, before in (("en-US", "<h3>Only here</h3><p>X</p>"), ("zh-CN", "")):
+        top = tmp_path / "usr/share/doc/debian-handbook/html" / folder
+        top.mkdir(parents=True)
+        text = f'<a id="no"></a>{before}<h2><a id="sect.apt"></a>2.1. {folder}</h2><p>Text.</p>'
+        (top / "apt.html").write_text(text, encoding="utf-8")
+    found = guide.read_sections(guide.HANDBOOK, Unpacked("debian-handbook", "", tmp_path))
+    assert {key: list(by_lang) for key, by_lang in found.items()} == {
+        "debian-handbook#sect.apt": ["en", "zh"]
+    }
 
 
 def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
