@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from debian_texts import packages
 from default_package import command, manifest
 from default_package.checks import Limits, check_canary, demand
 from default_package.command import say
@@ -92,7 +91,7 @@ def collections(cache: Path) -> dict[str, Collection]:
     say("reading manual pages and the installation guide")
     return {
         "installation guide": guide.make(guide.INSTALLATION, cache),
-        "held-out manual pages": manuals.make(packages.fetch_all(manuals.PACKAGES, cache)),
+        "held-out manual pages": manuals.assemble(manuals.read(cache)),
     }
 
 

@@ -38,15 +38,15 @@ OPTION = re.compile(r"^--?[A-Za-z][\w-]*")
 THREADS = 2
 
 
-def make(found: list[packages.Unpacked]) -> Collection:
-    """Reads and pairs; the same packages give the same collection."""
+def read(cache: Path) -> list[Page]:
+    """The same packages give the same pages."""
+    found = packages.fetch_all(PACKAGES, cache)
     by_name = {package.name: package for package in found}
-    renderer = by_name[packages.RENDERER].root / "usr/bin/mandoc"
-    return assemble(read_pages(found, renderer))
+    return read_pages(found, by_name[packages.RENDERER].root / "usr/bin/mandoc")
 
 
-def assemble(pages: list[Page]) -> Collection:
-    """Pairs the pages that are held out; the order of the pages counts."""
+def assemble(pages: list[Page], held_out: bool = True) -> Collection:
+    """Pairs the pages that are held out, or the others; the order of the pages counts."""
     groups = unite(pages)
     boilerplate = {
         lang: passages.repeated(page.blocks for page in pages if page.lang == lang)
@@ -57,7 +57,7 @@ def assemble(pages: list[Page]) -> Collection:
     entries = []
     for page in pages:
         texts = new_texts(page, boilerplate[page.lang], seen)
-        if texts and is_held_out(groups[page.stem]):
+        if texts and is_held_out(groups[page.stem]) is held_out:
             entries.append(Entry(page, groups[page.stem], texts, collection))
     for entry in entries:
         collection.queries.extend(entry.own_queries())

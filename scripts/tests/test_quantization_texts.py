@@ -77,6 +77,8 @@ def test_all_pages_of_a_name_are_held_out_or_none() -> None:
     held_out = {group for group in groups.values() if manuals.is_held_out(group)}
     assert 0 < len(held_out) < len(set(groups.values())) / 2
     assert {passage.group for passage in manuals.assemble(pages).passages} == held_out
+    others = {passage.group for passage in manuals.assemble(pages, held_out=False).passages}
+    assert others == set(groups.values()) - held_out
 
 
 def test_a_copy_of_a_text_is_no_second_answer() -> None:
