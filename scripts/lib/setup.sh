@@ -171,7 +171,8 @@ fill_browser() {
     cat >"$NEW/bin/chromium" <<'END'
 #!/bin/sh
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-for folder in "$root"/usr/lib/*-linux-gnu* "$root"/lib/*-linux-gnu*; do
+for folder in "$root"/usr/lib/*-linux-gnu* "$root"/usr/lib/*/pulseaudio "$root"/lib/*-linux-gnu*
+do
     LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 done
 export LD_LIBRARY_PATH
