@@ -46,7 +46,7 @@ check_style() {
     "$PYTHON" -m mypy --config-file clients/python/pyproject.toml \
         clients/python/src clients/python/tests/*.py || return
     "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run \
-        deploy/container/*.sh || return
+        clients/python/*.sh deploy/container/*.sh || return
     "$VENV/bin/hadolint" deploy/Dockerfile*
 }
 
@@ -72,8 +72,7 @@ run_tests() {
 
 test_clients() {
     step "clients against the real binary" "$PYTHON" -m pytest -q -rPs tests/clients
-    step "the Python client against the real binary" \
-        "$PYTHON" -m pytest -q -rs clients/python/tests
+    step "the Python client with all frameworks" clients/python/test_adapters.sh
     step "a corpus on a Ray cluster" examples/ray/test.sh
 }
 

@@ -20,11 +20,5 @@ if [ -z "${DUOVEC_TEST_BINARY:-}" ]; then
     export DUOVEC_TEST_BINARY="$BINARY"
 fi
 
-LISTS=(examples/ray/requirements.txt tests/ray/requirements.txt)
-RAY="$CACHE/ray-$( (python3 -V && cat "${LISTS[@]}") | sha256sum | cut -c1-16)"
-if [ ! -e "$RAY/bin/python" ]; then
-    need_disk "$CACHE" 1500 "the environment with Ray"
-    say "installing Ray into $RAY (about a minute, once)"
-    (made_whole "$RAY" fill_venv "${LISTS[@]}") || exit 1
-fi
-"$RAY/bin/python" -m pytest -q -rs tests/ray "$@"
+ensure_environment ray 1500 examples/ray/requirements.txt tests/ray/requirements.txt
+"$VENV/bin/python" -m pytest -q -rs tests/ray "$@"

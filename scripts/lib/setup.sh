@@ -96,20 +96,26 @@ fill_venv() {
     rm -f "$log"
 }
 
-# ensure_venv REQUIREMENTS...: PYTHON is afterwards the interpreter that has them.
-ensure_venv() {
-    local key
-    key=$( (python3 -V && cat "$@") | sha256sum | cut -c1-16)
-    VENV="$CACHE/venv-$key"
-    PYTHON="$VENV/bin/python"
-    exec 9>"$CACHE/venv.lock"
+# ensure_environment NAME MEGABYTES REQUIREMENTS...: VENV is afterwards the folder of a Python
+# environment that has them.
+ensure_environment() {
+    local name=$1 megabytes=$2
+    shift 2
+    VENV="$CACHE/$name-$( (python3 -V && cat "$@") | sha256sum | cut -c1-16)"
+    exec 9>"$CACHE/$name.lock"
     flock 9
     if [ ! -e "$VENV/bin/python" ]; then
-        need_disk "$CACHE" 2000 "the Python environment"
-        say "installing Python packages into $VENV (about a minute, once)"
+        need_disk "$CACHE" "$megabytes" "a Python environment"
+        say "installing Python packages into $VENV (a minute or some, once)"
         (made_whole "$VENV" fill_venv "$@") || exit 1
     fi
     exec 9>&-
+}
+
+# ensure_venv REQUIREMENTS...: PYTHON is afterwards the interpreter that has them.
+ensure_venv() {
+    ensure_environment venv 2000 "$@"
+    PYTHON="$VENV/bin/python"
     link_openvino
 }
 

@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs, and in its order."""
+"""The Python snippets of the README run in their order; those with frameworks are in adapters."""
 
 from __future__ import annotations
 
@@ -29,10 +29,3 @@ def test_the_snippets_run_one_after_the_other(url: str, capsys: pytest.CaptureFi
         run(match["code"], url, names)
     assert "invalid_dimensions" in capsys.readouterr().out
     assert names["dense"].shape == (1, 8)
-
-
-@pytest.mark.parametrize("match", snippets(needing=True), ids=lambda match: match["needs"])
-def test_a_snippet_with_a_framework_runs_alone(match: re.Match[str], url: str) -> None:
-    for module in match["needs"].split():
-        pytest.importorskip(module, reason=f"{module} is not installed (test_adapters.sh does)")
-    run(match["code"], url, {})

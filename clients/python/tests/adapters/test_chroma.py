@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("chromadb", reason="chromadb is not installed")
-
 import chromadb
+import pytest
 
 from duovec import Client
 from duovec.chroma import DuovecEmbeddingFunction, DuovecSparseEmbeddingFunction

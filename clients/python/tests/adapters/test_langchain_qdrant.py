@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
+from langchain_qdrant import QdrantVectorStore, RetrievalMode
 
 from conftest import texts_taken
 from duovec import Client, Memo
-from server import texts
-
-pytest.importorskip("langchain_qdrant", reason="langchain-qdrant is not installed")
-
-from langchain_qdrant import QdrantVectorStore, RetrievalMode
-
 from duovec.langchain import DuovecEmbeddings
 from duovec.langchain_qdrant import DuovecSparse
+from server import texts
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(20)]
 

