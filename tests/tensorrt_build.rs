@@ -231,7 +231,7 @@ fn every_spoilt_graph_is_refused_by_its_fault() {
         ("no_onnx", "the graph is empty"),
         ("no_nodes", "the graph is empty"),
         ("truncated", "Failed to parse the ONNX model"),
-        ("unknown_operator", "node 'layer0.gelu' (Frobnicate)"),
+        ("unknown_operator", "node 'layer0.ffn.gelu' (Frobnicate)"),
         ("missing_data", "model.onnx.data"),
         ("wrong_input_name", "no input 'input_ids', it has 'ids', 'positions'"),
         ("wrong_output_name", "no output 'dense', it has "),
@@ -242,7 +242,7 @@ fn every_spoilt_graph_is_refused_by_its_fault() {
         ("additional_output", "has 3 outputs"),
         ("lost_segments", "Unused Input: segments"),
         ("short_positions", "longer than the graph's table of 64 positions"),
-        ("small_vocabulary", "400 rows, the manifest's vocab_size is 500"),
+        ("small_vocabulary", "400 rows, the manifest's vocab_size is 443"),
     ];
     for (name, expected) in cases {
         let package = Package::named(name);
