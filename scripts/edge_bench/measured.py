@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import math
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,21 +49,6 @@ def long_text(texts: list[str], size: int, number: int) -> str:
     return "".join(parts).encode()[:size].decode(errors="ignore")
 
 
-def make_certificate(folder: Path) -> tuple[str, str]:
-    """A certificate for this run and its key."""
-    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    try:
-        subprocess.run(
-            [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise PackageError(f"openssl cannot make a certificate: {error}") from error
-    return certificate, key
-
-
 @dataclass
 class Measured:
     """Figures for people, and everything that was seen for JSON."""
@@ -81,8 +65,10 @@ class Measured:
     @contextlib.contextmanager
     def server(self, *more: str, tls: bool = False) -> Iterator[servers.Server]:
         """A fresh server, warmed up a little."""
-        certificate, key = make_certificate(self.folder) if tls else ("", "")
-        secure = ["--tls-cert", certificate, "--tls-key", key] if tls else []
+        secure: list[str] = []
+        if tls:
+            made, key = servers.certificate(self.folder, "DNS:localhost", "IP:127.0.0.1")
+            secure = ["--tls-cert", str(made), "--tls-key", str(key)]
         with servers.duovec([*self.typed.arguments, *secure, *more]) as server:
             self.probe(server, min(self.typed.seconds, 2.0))
             yield server

@@ -17,7 +17,7 @@ from default_package.errors import PackageError
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
-from server import Server, default_package, running  # noqa: E402
+from server import Server, certificate, default_package, running  # noqa: E402, F401
 from server import texts as project_texts  # noqa: E402, F401
 
 HEALTH_TIMEOUT_S = 20

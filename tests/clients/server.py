@@ -127,6 +127,16 @@ def ran(
     return done
 
 
+def certificate(folder: Path, *names: str) -> tuple[Path, Path]:
+    """A certificate of this run for names such as `IP:127.0.0.1`, and its key."""
+    made, key = folder / "site.crt", folder / "site.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=duovec.internal"]
+    command += ["-addext", f"subjectAltName={','.join(names)}"]
+    ran(*command, "-keyout", key, "-out", made)
+    return made, key
+
+
 @contextlib.contextmanager
 def running(*arguments: str) -> Iterator[Server]:
     """A server that is ready, ended behind the block."""

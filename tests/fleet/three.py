@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import programs
-from server import TINY, Server
+from server import TINY, Server, certificate
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 RUN_MS = 30
@@ -22,12 +22,8 @@ class Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.certificate, self.key = folder / "site.crt", folder / "site.key"
-        names = ",".join(["DNS:duovec.internal", *(f"IP:{host}" for host in HOSTS)])
-        ask = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        ask += ["-nodes", "-days", "2", "-subj", "/CN=duovec.internal"]
-        ask += ["-addext", f"subjectAltName={names}"]
-        programs.run(*ask, "-keyout", self.key, "-out", self.certificate)
+        names = ["DNS:duovec.internal", *(f"IP:{host}" for host in HOSTS)]
+        self.certificate, self.key = certificate(folder, *names)
         (folder / "site.pem").write_text(self.certificate.read_text() + self.key.read_text())
         [self.port] = programs.free_ports(1)
         self.servers: list[Server] = []
