@@ -22,7 +22,7 @@ from gpu_check.report import Report
 OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers", "baseline"]
 SECTIONS = ["machine", "libraries", "plan", *OF_PACKAGE, "sanitizer"]
 #: What the sections on a stand-in for TensorRT run.
-ON_STANDIN = ["served", "captures", "graphs", "start", "shapes", "fault", "sanitizer"]
+ON_STANDIN = ["served", "captures", "graphs", "workers", "start", "shapes", "fault", "sanitizer"]
 Make = Callable[..., Checks]
 
 
