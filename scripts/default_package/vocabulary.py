@@ -81,7 +81,7 @@ def parse(text: str, pad_token_id: int, path: str = "tokenizer.json") -> Vocabul
         raise PackageError(
             f"{path} gives {len(around)} tokens for an empty text, not a first and a last one"
         )
-    unk = _unknown(path, content, tokenizer)
+    unk = _unknown(path, content, tokenizer, pad_token_id)
     return Vocabulary(text, tokenizer, size, *around, pad_token_id, unk, _has_charsmap(content))
 
 
@@ -93,12 +93,17 @@ def _has_charsmap(content: dict[str, Any]) -> bool:
     return has_map and content["model"].get("type") == "Unigram"
 
 
-def _unknown(path: str, content: dict[str, Any], tokenizer: tokenizers.Tokenizer) -> int:
-    """By id in Unigram, by its text in WordPiece and BPE."""
+def _unknown(path: str, content: dict[str, Any], tokenizer: tokenizers.Tokenizer, pad: int) -> int:
+    """By id in Unigram, by its text in WordPiece and BPE.
+
+    The pieces of BPE over bytes make any text: then the padding stands for what never comes.
+    """
     model = content["model"]
     found = model.get("unk_id")
     if found is None and model.get("unk_token") is not None:
         found = tokenizer.token_to_id(model["unk_token"])
+    if found is None and "ByteLevel" in json.dumps(content.get("pre_tokenizer")):
+        found = pad
     if not isinstance(found, int):
         raise PackageError(f"{path} names no token for unknown text")
     return found

@@ -11,9 +11,11 @@ import pytest
 import tokenizers
 from export_packages import RANDOM, check_files, digests, manifest_of, run
 from export_snapshots import wordpiece
+from tokenizers import models, pre_tokenizers, processors
 
-from default_package import checks, graph_builder, layers
+from default_package import checks, graph_builder, layers, vocabulary
 from default_package.choices import Pooling
+from default_package.errors import PackageError
 from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine
 from families import BERT, XLM_ROBERTA
@@ -206,3 +208,16 @@ def test_a_model_whose_vector_the_server_cannot_pool_is_refused(
     assert run(monkeypatch, "--model", FAMILIES / "qwen3", "--out", out) == 1
     assert "pools only cls or mean" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_bytes_are_never_unknown_and_other_pieces_may_be() -> None:
+    """As in RoBERTa's and ModernBERT's tokenizers, which name no token for unknown text."""
+    alphabet = ["<s>", "<pad>", "</s>", *pre_tokenizers.ByteLevel.alphabet()]
+    made = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(alphabet)}, []))
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    with pytest.raises(PackageError, match="names no token for unknown text"):
+        vocabulary.parse(made.to_str(), 1)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = vocabulary.parse(made.to_str(), 1)
+    assert (words.bos, words.eos, words.unk, words.special_ids) == (0, 2, 1, [0, 1, 2])
+    assert len(words.encode("日本")) == 2 + 6
