@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Exports an XLM-R or BERT encoder, such as BGE-M3, to a model package.
 
+    scripts/export_onnx.py --model BAAI/bge-m3 --precision fp32
     scripts/export_onnx.py --model DIR --out engines/bge-m3
     scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
     scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
     scripts/export_onnx.py --bf16-of-package engines/multilingual-e5-small
 
-It sets up the Python packages that it needs. --model is a folder with config.json, tokenizer.json,
-weights (safetensors, or .bin, which is read without being executed) and, for lexical weights,
-sparse_linear.pt; nothing of a model is downloaded. --random writes the same graph with seeded
-weights, for builds and benches. The same inputs give the same bytes. The package is built and
-checked in a folder beside --out, then renamed.
+It sets up the Python packages that it needs. --model is the name of a model on the hub, or a folder
+with config.json, tokenizer.json, weights (safetensors, or .bin, which is read without being
+executed) and, for lexical weights, sparse_linear.pt. Without --out the package is kept in the cache
+folder, and its path is printed; another run prints it at once, without a network. --random writes
+the same graph with seeded weights, for builds and benches. The same inputs give the same bytes. The
+package is built and checked in a folder beside --out, then renamed.
 """
 
 import argparse
@@ -20,24 +22,29 @@ from pathlib import Path
 from default_package import command
 from default_package.choices import NORMALIZATIONS, SHAPES, Pooling, Precision
 from families import BERT, XLM_ROBERTA
+from model_export import kept
 
 
 def main() -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    return command.run("model_export.export", _parser().parse_args())
+    options = _parser().parse_args()
+    return command.run("model_export.export", options, answered=kept.answered)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--model", type=Path, help="folder of the published model")
+    what.add_argument("--model", metavar="NAME[@REVISION]", help="on the hub, or a folder")
     what.add_argument("--random", action="store_true", help="seeded random weights instead")
     for name in ("fp16", "bf16"):
         help_text = f"add model.{name}.onnx to this f32 package"
         what.add_argument(f"--{name}-of-package", type=Path, help=help_text)
-    parser.add_argument("--out", type=Path, help="folder of the package")
+    parser.add_argument("--out", type=Path, help="folder of the package (of --model: the cache)")
+    parser.add_argument("--update", action="store_true", help="ask the hub for a newer revision")
     parser.add_argument("--precision", choices=[p.value for p in Precision], default="fp16")
     parser.add_argument("--pooling", choices=[Pooling.CLS.value, Pooling.MEAN.value])
+    parser.add_argument("--max-tokens", type=int, help="of a text; default: as the model says")
+    parser.add_argument("--no-sparse", action="store_true", help="without a lexical head")
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")
     about = parser.add_argument_group("manifest")
     about.add_argument("--model-id", help="served name (default: the name of --out)")
@@ -62,7 +69,6 @@ def _add_random_options(group: argparse._ArgumentGroup) -> None:
         group.add_argument(f"--{name}", type=int, help="instead of the shape's")
     group.add_argument("--seed", type=int, default=0)
     group.add_argument("--family", choices=[BERT.name, XLM_ROBERTA.name], default="xlm-roberta")
-    group.add_argument("--no-sparse", action="store_true", help="without a lexical head")
     group.add_argument("--tokenizer", type=Path, default=command.DEFAULT_FOLDER / "tokenizer.json")
 
 

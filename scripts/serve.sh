@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
-# Sets up all that is needed, builds the release binary and serves the default package on
-# 127.0.0.1:8080:
+# Sets up all that is needed, builds the release binary and serves a model on 127.0.0.1:8080, the
+# default package where none is named:
 #
-#   scripts/serve.sh [--cpu] [ARGUMENTS OF duovec serve]
+#   scripts/serve.sh [--cpu] [--model NAME[@REVISION]] [ARGUMENTS OF duovec serve]
+#
+# --model is a model's name on the hub, such as BAAI/bge-m3, or a folder with one. What is needed
+# of it is fetched, and the package that is made of it is kept in the cache folder. The next start
+# needs no network. --no-sparse, --pooling, --max-tokens, --query-prompt and --passage-prompt win
+# over what the model's files say, and --update asks the hub for a newer revision:
+# scripts/export_onnx.py, which makes the package, describes them.
 #
 # Where NVIDIA's driver shows a GPU it serves on that, with a plan that the server builds for this
 # GPU. TensorRT is that of --tensorrt-library-dir, else the installed one, else NVIDIA's wheels for
@@ -23,16 +29,37 @@ set -euo pipefail
 
 answer_help "$@"
 GPU=true
-arguments=()
-for one in "$@"; do
-    if [ "$one" = --cpu ]; then GPU=false; else arguments+=("$one"); fi
+arguments=() wishes=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --cpu) GPU=false ;;
+        --no-sparse | --update) wishes+=("$1") ;;
+        --model=* | --pooling=* | --max-tokens=* | --query-prompt=* | --passage-prompt=*)
+            wishes+=("$1")
+            ;;
+        --model | --pooling | --max-tokens | --query-prompt | --passage-prompt)
+            [ $# -gt 1 ] || die "$1 needs a value"
+            wishes+=("$1=$2")
+            shift
+            ;;
+        *) arguments+=("$1") ;;
+    esac
+    shift
 done
 set -- "${arguments[@]}"
 check_flags "$@"
+if [ "${#wishes[@]}" -gt 0 ]; then
+    [[ " ${wishes[*]}" == *" --model="* ]] || die "${wishes[0]} needs --model NAME"
+    [[ " $*" != *" --package"* ]] || die "--model and --package name two models: give one of them"
+fi
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"
-if ! package=$(setting package "$@"); then
+if [ "${#wishes[@]}" -gt 0 ]; then
+    package=$("$PYTHON" "$ROOT/scripts/export_onnx.py" --precision fp32 "${wishes[@]}") ||
+        die "the model cannot be served; the reason stands above"
+    set -- "$@" --package "$package"
+elif ! package=$(setting package "$@"); then
     ensure_package
     package="$ROOT/engines/$PACKAGE_NAME"
     export DUOVEC_PACKAGE=$package

@@ -26,14 +26,22 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def run(work: str, options: argparse.Namespace, *lists: Path) -> int:
+def run(
+    work: str,
+    options: argparse.Namespace,
+    *lists: Path,
+    answered: Callable[[argparse.Namespace], bool] = lambda _: False,
+) -> int:
     """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`.
 
     The module is imported here, in an environment that has its packages, and not at the head of
-    the command: so any Python answers --help and refuses what was mistyped.
+    the command: so any Python answers --help and refuses what was mistyped. There is nothing to do
+    where `answered` says so.
     """
 
     def body() -> None:
+        if answered(options):
+            return
         environment.enter(*lists)
         importlib.import_module(work).run(options)
 

@@ -55,6 +55,8 @@ class Architecture:
     """Of each layer; none where all are plain."""
     dense_width: int | None = None
     """Numbers of a vector, where a product behind the pooling changes their count."""
+    tokens_max: int | None = None
+    """Of a text, where the model takes fewer than there are positions."""
 
     def attention(self, layer: int) -> Attention:
         """That of one layer."""
@@ -73,7 +75,8 @@ class Architecture:
     @property
     def max_input_tokens(self) -> int:
         """Special tokens included."""
-        return self.sizes.positions - self.first_position
+        places = self.sizes.positions - self.first_position
+        return min(places, self.tokens_max or places)
 
 
 def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:

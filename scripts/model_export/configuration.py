@@ -28,6 +28,7 @@ WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
 """Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
 code, which transformers does not have."""
+QUANTIZED = "its weights are quantized: name the model that they were made from"
 HARMLESS = """_name_or_path architectures tokenizer_class transformers_version torch_dtype dtype
 *dropout* *_pdrop initializer_* *token_id id2label label2id problem_type finetuning_task use_cache
 cache_implementation gradient_checkpointing output_past pooler_* classifier_* directionality
@@ -116,6 +117,8 @@ class Configuration:
         family = families.get(self._get("model_type"))
         self._demand(family is not None, "model_type", f"only {', '.join(families)} are known")
         assert family is not None
+        quantization = "quantization_config"
+        self._demand(not self._get(quantization), quantization, QUANTIZED)
         own = f"the code of {family.name} models is not run, and only theirs is known"
         self._demand(not self._get("auto_map") or family.own_code, "auto_map", own)
         for key, allowed in family.required.items():

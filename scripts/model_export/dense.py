@@ -39,6 +39,8 @@ def _weight(module: Path) -> np.ndarray:
                 f"{module / 'config.json'} has {key} {stored.get(key)!r}: only {value!r} can be "
                 "exported"
             )
+    if not (module / "model.safetensors").is_file():
+        raise PackageError(f"{module / 'model.safetensors'} is missing, the weights of this module")
     tensors = read_safetensors(module / "model.safetensors")
     if "linear.weight" not in tensors:
         raise PackageError(f"{module / 'model.safetensors'} lacks the tensor linear.weight")

@@ -1,6 +1,7 @@
 """What export_onnx.py does: a plan from what was typed, the files, the checks."""
 
 import argparse
+import os
 import re
 import time
 from dataclasses import replace
@@ -15,14 +16,12 @@ from default_package.errors import PackageError
 from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
-from . import half_package, largest, random_encoder, snapshot
+from . import half_package, kept, largest, random_encoder, sentence, snapshot
 from .half import BUILDERS
 
 EPSILON = 1e-5
 """Of XLM-R's norms."""
 XLM_ROBERTA_PAD = 1
-SNAPSHOT_REVISION = re.compile(r"[0-9a-f]{40}")
-"""Folder name of a model in the hub's cache."""
 
 
 def run(options: argparse.Namespace) -> None:
@@ -31,17 +30,52 @@ def run(options: argparse.Namespace) -> None:
         if package_folder := getattr(options, f"{precision.value}_of_package"):
             add_half(package_folder.resolve(), precision)
             return
-    export(options)
+    if not options.random:
+        export_named(options)
+    elif options.out is None:
+        raise PackageError("--out is missing: name the folder of the package")
+    else:
+        out = options.out.resolve()
+        export(options, random_plan(options, out), out)
 
 
-def export(options: argparse.Namespace) -> None:
+def export_named(options: argparse.Namespace) -> None:
+    """A folder's model, or one on the hub. Prints the package that it chose a place for."""
+    folder = Path(options.model).resolve()
+    if folder.is_dir():
+        key = "" if options.out else kept.state(folder)
+        export_from(options, folder, kept.hub_name(folder), key)
+    elif options.model.startswith((".", "/", "~")):
+        raise PackageError(f"{folder} is no folder: name that of a model, or a model's hub name")
+    else:
+        # Loaded only where there is something to ask of a hub.
+        from . import hub
+
+        name, revision = kept.name_and_revision(options.model)
+        with kept.locked(name):
+            commit = kept.commit(options) or hub.resolve(name, revision)
+            head = not options.no_sparse
+            folder = hub.fetch(name, commit, _pooling(options), with_head=head)
+            export_from(options, folder, name, commit)
+            kept.note(name, revision, commit)
+
+
+def export_from(options: argparse.Namespace, folder: Path, name: str, key: str) -> None:
+    """To --out, or where packages of the model `name` are kept, unless it is there already."""
+    if options.out:
+        out = options.out.resolve()
+        export(options, snapshot_plan(options, folder, out.name), out)
+        return
+    out = kept.place(options, name, key)
+    if not kept.is_whole(out):
+        export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
+    print(out)
+
+
+def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     """Builds, checks and puts in place."""
     started = time.monotonic()
-    if options.out is None:
-        raise PackageError("--out is missing: name the folder of the package")
-    out = options.out.resolve()
     precision = Precision(options.precision)
-    plan = random_plan(options, out) if options.random else snapshot_plan(options, out)
     numbers = plan.encoder.weight_count
     command.check_place(out, numbers * precision.bytes + 50_000_000)
     say(f"exporting {numbers / 1e6:.0f} M weights as {precision.value}")
@@ -64,13 +98,33 @@ def export(options: argparse.Namespace) -> None:
     say(f"done in {time.monotonic() - started:.0f} s: {out}")
 
 
-def snapshot_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
-    """What --model asks for."""
-    folder = options.model.resolve()
-    encoder = snapshot.open_encoder(folder, Pooling(options.pooling) if options.pooling else None)
-    commit = folder.name if SNAPSHOT_REVISION.fullmatch(folder.name) else "local"
-    about = description(options, out, revision=commit, license=published_license(folder))
-    return plan_of(encoder, folder / "tokenizer.json", about, options)
+def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
+    """What --model asks for, from the folder with its files; what was typed wins over them."""
+    with_head, pooling = not options.no_sparse, _pooling(options)
+    said = snapshot.check(folder, os.listdir(folder), pooling, with_head=with_head)
+    if (most := options.max_tokens) is not None:
+        if most < sentence.TOKENS_MIN:
+            raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
+        said = replace(said, tokens_max=most, found=[*said.found, f"{most} tokens as you said"])
+    for line in said.found:
+        say(f"  {line}")
+    encoder = snapshot.open_encoder(folder, said, with_head=with_head)
+    commit = folder.name if kept.COMMIT.fullmatch(folder.name) else "local"
+    about = description(options, name, revision=commit, license=published_license(folder))
+    published = kept.hub_name(folder)
+    aliases = [published] if published not in (about.model_id, commit) else []
+    prompts = said.prompts | about.prompts
+    about = replace(
+        about,
+        aliases=[*aliases, *about.aliases],
+        prompts=prompts,
+        default_prompt=said.default_prompt or about.default_prompt,
+    )
+    return plan_of(encoder, folder / snapshot.TOKENIZER_FILE, about, options)
+
+
+def _pooling(options: argparse.Namespace) -> Pooling | None:
+    return Pooling(options.pooling) if options.pooling else None
 
 
 def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
@@ -92,7 +146,8 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     if architecture.max_input_tokens < 3:
         raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
     encoder = random_encoder.make(architecture, options.seed, with_head=not options.no_sparse)
-    about = description(options, out, revision=f"random-seed-{options.seed}", license="Apache-2.0")
+    seed = f"random-seed-{options.seed}"
+    about = description(options, out.name, revision=seed, license="Apache-2.0")
     return plan_of(encoder, options.tokenizer, about, options)
 
 
@@ -110,11 +165,6 @@ def plan_of(
     encoder: Encoder, tokenizer: Path, about: Description, options: argparse.Namespace
 ) -> manifest.Plan:
     """Encoder and tokenizer, fitted to each other."""
-    if encoder.architecture.pooling is Pooling.LAST:
-        raise PackageError(
-            "the model's vector is its last token's hidden state, and this version of the server "
-            "pools only cls or mean: name another model"
-        )
     words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
     encoder = snapshot.cut_to_vocabulary(encoder, words.size)
     normalization = options.normalization if words.has_charsmap else None
@@ -122,14 +172,14 @@ def plan_of(
 
 
 def description(
-    options: argparse.Namespace, out: Path, *, revision: str, license: str
+    options: argparse.Namespace, name: str, *, revision: str, license: str
 ) -> Description:
     """What no tensor says, as typed or as found."""
     prompts = {"query": options.query_prompt, "passage": options.passage_prompt}
     prompts = {name: text for name, text in prompts.items() if text is not None}
     return replace(
         DEFAULT_PACKAGE,
-        model_id=options.model_id or out.name,
+        model_id=options.model_id or name,
         aliases=options.alias,
         revision=options.revision or revision,
         license=options.license or license,

@@ -3,10 +3,12 @@
 They are checked before any is read.
 """
 
-import json
+import os
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +19,19 @@ from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from families.family import Family
 
-from . import dense, torch_file
-from .configuration import Configuration
-from .stored import Rows, Stored, read_safetensors
+from . import dense, kept, sentence, torch_file
+from .configuration import QUANTIZED, Configuration
+from .sentence import Sentence
+from .stored import FLOATS, Rows, Stored, read_safetensors
 
 WORD_TABLE = "emb.word"
 OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """BERT's first releases were converted with these, and were never renamed."""
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+TOKENIZER_FILE = "tokenizer.json"
 HEAD_FILE = "sparse_linear.pt"
+COLBERT_FILE = "colbert_linear.pt"
+"""Lies beside it in BGE-M3."""
 HEAD_METHOD = "the model's own sparse_linear layer"
 
 
@@ -67,11 +73,21 @@ class Snapshot:
         return self.words.read(rows)
 
 
-def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
-    """Finds the weights and checks the name and shape of each against config.json."""
-    architecture = read_config(folder, pooling)
+def open_encoder(
+    folder: Path,
+    said: Sentence,
+    *,
+    with_head: bool = True,
+    weights: Mapping[str, Any] | None = None,
+) -> Encoder:
+    """Finds the weights and checks the name and shape of each against config.json.
+
+    `weights` are those of the folder. Without a head, shapes and types are enough to check a model
+    whose weights are not there yet.
+    """
+    architecture = read_config(folder, said)
     sizes, family = architecture.sizes, architecture.family
-    stored = _read_weights(folder)
+    stored = _read_weights(folder) if weights is None else weights
     prefix = _prefix(folder, stored, published_name(family, WORD_TABLE)[0])
     _check_depth(stored, prefix, architecture)
 
@@ -90,7 +106,9 @@ def open_encoder(folder: Path, pooling: Pooling | None) -> Encoder:
     if product is not None:
         architecture = replace(architecture, dense_width=len(product))
         tensors["dense.w"] = Held(product)
-    head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
+    head = None
+    if with_head:
+        head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
     return Encoder(architecture, Snapshot(tensors, words), head)
 
 
@@ -103,27 +121,59 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
     return f"{published}.{'bias' if kind == '.b' else 'weight'}", sharers
 
 
-def _read_weights(folder: Path) -> dict[str, Stored]:
-    """Of one file, or of the parts that its index names."""
+def check(
+    folder: Path, names: Collection[str], pooling: Pooling | None, *, with_head: bool
+) -> Sentence:
+    """What the small files say of a model that can be served; `names` are all that it has."""
+    Configuration(folder / "config.json")
+    said = sentence.read(folder, pooling)
+    if said.pooling is Pooling.LAST:
+        raise PackageError(
+            f"the vector of the model in {folder} is its last token's hidden state, and this "
+            "version of the server pools only cls or mean: name another model"
+        )
+    if TOKENIZER_FILE not in names:
+        raise PackageError(
+            f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
+            "save_pretrained of transformers, and name that folder"
+        )
+    is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
+    if with_head and is_bge_m3 and HEAD_FILE not in names:
+        raise PackageError(
+            f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3: add the file, or say "
+            "--no-sparse for dense vectors alone"
+        )
+    return said
+
+
+def weight_files(folder: Path, names: Collection[str]) -> list[str]:
+    """Of all files, the one of the weights, or the parts that its index names."""
     for name in WEIGHT_FILES:
-        if (folder / name).is_file():
-            return _read_file(folder / name)
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            return _read_parts(index)
-    raise PackageError(f"{folder} has no weights: neither {' nor '.join(WEIGHT_FILES)}")
+        if name in names:
+            return [name]
+        if (index := f"{name}.index.json") in names:
+            return _parts(folder / index, names)
+    raise PackageError(
+        f"{folder} has no weights that can be read, neither {' nor '.join(WEIGHT_FILES)}: save "
+        "the model with save_pretrained of transformers and name that folder"
+    )
 
 
-def _read_parts(index: Path) -> dict[str, Stored]:
+def _parts(index: Path, names: Collection[str]) -> list[str]:
     parts = read_json(index).get("weight_map")
     if not isinstance(parts, dict):
         raise PackageError(f"{index} has no weight_map")
-    stored: dict[str, Stored] = {}
-    for name in sorted(set(map(str, parts.values()))):
-        path = index.parent / name
-        if Path(name).name != name or not path.is_file():
+    found = sorted(set(map(str, parts.values())))
+    for name in found:
+        if Path(name).name != name or name not in names:
             raise PackageError(f"{index} names {name!r}, which is no file beside it")
-        stored |= _read_file(path)
+    return found
+
+
+def _read_weights(folder: Path) -> dict[str, Stored]:
+    stored: dict[str, Stored] = {}
+    for name in weight_files(folder, os.listdir(folder)):
+        stored |= _read_file(folder / name)
     return stored
 
 
@@ -132,7 +182,7 @@ def _read_file(path: Path) -> dict[str, Stored]:
     return read(path)
 
 
-def _prefix(folder: Path, stored: dict[str, Stored], words: str) -> str:
+def _prefix(folder: Path, stored: Mapping[str, Stored], words: str) -> str:
     """What stands before every name, as it does before `words`: nothing, `bert.`, `roberta.` …"""
     found = [name.removesuffix(words) for name in stored if name.endswith(words)]
     if len(found) != 1:
@@ -140,7 +190,7 @@ def _prefix(folder: Path, stored: dict[str, Stored], words: str) -> str:
     return found[0]
 
 
-def _check_depth(stored: dict[str, Stored], prefix: str, architecture: Architecture) -> None:
+def _check_depth(stored: Mapping[str, Stored], prefix: str, architecture: Architecture) -> None:
     """More layers than config.json tells would give another model without a word."""
     before, _, _ = architecture.family.published["fo"].partition("#")
     pattern = re.compile(re.escape(prefix + before) + r"(\d+)\.")
@@ -151,7 +201,7 @@ def _check_depth(stored: dict[str, Stored], prefix: str, architecture: Architect
 
 
 def _take(
-    stored: dict[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
+    stored: Mapping[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
 ) -> Stored:
     for new, old in OLD_NORM_NAMES.items():
         if name not in stored and name.endswith(new):
@@ -159,7 +209,11 @@ def _take(
     if name not in stored:
         raise PackageError(f"{where} lack the tensor {name}")
     found = stored[name]
-    if found.shape != shape:
+    # Tensors of safetensors, which can be of other numbers, have the name of their type.
+    kind = getattr(found, "dtype", None)
+    if isinstance(kind, str) and kind not in FLOATS:
+        raise PackageError(f"tensor {name} of {where} is stored as {kind}: {QUANTIZED}")
+    if tuple(found.shape) != shape:
         raise PackageError(
             f"tensor {name} of {where} has shape {list(found.shape)}, "
             f"config.json asks for {list(shape)}"
@@ -198,48 +252,17 @@ def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
     return replace(encoder, architecture=cut)
 
 
-KNOWN_MODULES = {"Transformer", "Pooling", "Dense", "Normalize"}
-
-
-def read_config(folder: Path, pooling: Pooling | None) -> Architecture:
-    """The snapshot's architecture; `pooling` wins over what the snapshot says."""
+def read_config(folder: Path, said: Sentence) -> Architecture:
+    """The snapshot's architecture."""
     stored = Configuration(folder / "config.json")
-    _check_modules(folder)
     sizes = stored.sizes()
     found = Architecture(
         sizes=sizes,
         family=stored.family,
-        pooling=pooling or _pooling(folder),
+        pooling=said.pooling,
         pad_token_id=stored.padding(),
         attentions=stored.attentions(sizes),
+        tokens_max=said.tokens_max,
     )
     stored.check_all_is_known()
     return found
-
-
-def _pooling(folder: Path) -> Pooling:
-    """What sentence-transformers would do; CLS, as BGE does, when the snapshot does not say."""
-    path = folder / "1_Pooling" / "config.json"
-    if not path.exists():
-        return Pooling.CLS
-    stored = read_json(path)
-    prefix = "pooling_mode_"
-    modes = {key.removeprefix(prefix) for key, on in stored.items() if on is True}
-    known = {"cls_token": Pooling.CLS, "mean_tokens": Pooling.MEAN, "lasttoken": Pooling.LAST}
-    wanted = [known.get(mode) for mode in modes if f"{prefix}{mode}" in stored]
-    if len(wanted) != 1 or wanted[0] is None:
-        raise PackageError(f"{path} asks for {sorted(modes)}: only cls or mean can be exported")
-    return wanted[0]
-
-
-def _check_modules(folder: Path) -> None:
-    """A layer behind the pooling would silently be lost."""
-    path = folder / "modules.json"
-    if not path.exists():
-        return
-    try:
-        kinds = {entry["type"].split(".")[-1] for entry in json.loads(path.read_text("utf-8"))}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PackageError(f"{path} is not a list of modules") from error
-    if kinds - KNOWN_MODULES:
-        raise PackageError(f"{path} has modules {sorted(kinds - KNOWN_MODULES)}: not supported")

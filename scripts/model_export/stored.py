@@ -47,7 +47,7 @@ class Slices:
     """A tensor of which the library reads what is asked for."""
 
     def __init__(self, part: Any) -> None:
-        self._part, self.shape = part, tuple(part.get_shape())
+        self._part, self.shape, self.dtype = part, tuple(part.get_shape()), part.get_dtype()
 
     def read(self, rows: Rows = ...) -> np.ndarray:
         """These rows as f32; all of them by default."""
@@ -57,10 +57,10 @@ class Slices:
 
 
 def read_safetensors(path: Path) -> dict[str, Slices]:
-    """All float tensors by name; others (position ids and the like) are left out."""
+    """All tensors by name but whole numbers of 64 bits: position ids and the like."""
     try:
         file = safe_open(path, "numpy")
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise PackageError(f"{path} is cut short or not a safetensors file: {error}") from error
-    return {name: Slices(part) for name, part in parts.items() if part.get_dtype() in FLOATS}
+    return {name: Slices(part) for name, part in parts.items() if part.get_dtype() != "I64"}

@@ -22,7 +22,7 @@ from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import TINY
-from model_export import random_encoder
+from model_export import random_encoder, sentence, snapshot
 from model_export.snapshot import WORD_TABLE, published_name
 
 TOKENIZER = TINY / "tokenizer.json"
@@ -78,6 +78,7 @@ def write(
         }
         write_torch(folder / "sparse_linear.pt", head, "F32")
     write_config(folder, encoder.architecture)
+    write_modules(folder, pooling)
     if family is BERT:
         (folder / "tokenizer.json").write_text(json.dumps(wordpiece()), encoding="utf-8")
     else:
@@ -129,6 +130,25 @@ def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
         "hidden_act": "gelu",
     }
     (folder / "config.json").write_text(json.dumps(content | changes), encoding="utf-8")
+
+
+def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> None:
+    """modules.json with these modules, and the pooling's file with these keys."""
+    kinds = ["Transformer", "Pooling", *(more or ["Normalize"])]
+    paths = ["", *(f"{at}_{kind}" for at, kind in enumerate(kinds[1:], 1))]
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": path}
+        for kind, path in zip(kinds, paths, strict=True)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    name = {Pooling.CLS: "cls_token", Pooling.MEAN: "mean_tokens"}[pooling]
+    keys = {"word_embedding_dimension": 16, f"pooling_mode_{name}": True} | keys
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(keys), encoding="utf-8")
+
+
+def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
+    return snapshot.open_encoder(folder, sentence.read(folder, pooling))
 
 
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}

@@ -68,7 +68,7 @@ def test_an_environment_that_lacks_packages_is_named_once(tmp_path: Path) -> Non
     done = run_bare(tmp_path, "export_onnx.py", *arguments, cache=tmp_path, **more)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert line.startswith("error: the Python environment lacks numpy==")
+    assert line.startswith("error: the Python environment lacks huggingface_hub==")
 
 
 def test_lists_are_read_with_extras_and_remarks(tmp_path: Path) -> None:

@@ -144,7 +144,9 @@ def test_an_interrupted_export_leaves_the_old_package(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "absent", "--out", "x"], "config.json is missing"),
+        (["--model", "./absent", "--out", "x"], "is no folder"),
+        (["--model", "..", "--out", "x"], "config.json is missing"),
+        (["--model", "a b", "--out", "x"], "neither a folder nor the name of a model"),
         ([*RANDOM], "--out is missing"),
         ([*RANDOM, "--out", "x", "--heads", "3"], "--hidden 16 is not an even number"),
         ([*RANDOM, "--out", "x", "--layers", "0"], "--layers is 0"),

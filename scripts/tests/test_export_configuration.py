@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import export_snapshots as snapshots
 import numpy as np
 import pytest
 
 import families
 from default_package.errors import PackageError
 from fixtures import FAMILIES
-from model_export import snapshot
 
 NOMIC: dict[str, Any] = {
     "model_type": "nomic_bert",
@@ -111,10 +111,10 @@ def test_a_key_that_nobody_understands_is_refused_unless_it_says_nothing(
 ) -> None:
     for nothing in (None, False, [], {}):
         folder = write(tmp_path / repr(nothing), family, {"residual_scale": nothing})
-        snapshot.open_encoder(folder, None)
+        snapshots.open_encoder(folder)
     folder = write(tmp_path, family, {"residual_scale": 2.0})
     with pytest.raises(PackageError, match=r"config.json has residual_scale 2.0: nobody here"):
-        snapshot.open_encoder(folder, None)
+        snapshots.open_encoder(folder)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_key_that_nobody_understands_is_refused_unless_it_says_nothing(
 def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     tmp_path: Path, family: str, config: dict[str, Any]
 ) -> None:
-    expected = snapshot.open_encoder(FAMILIES / family, None).architecture
-    found = snapshot.open_encoder(write(tmp_path, family, config, whole=True), None).architecture
+    expected = snapshots.open_encoder(FAMILIES / family).architecture
+    found = snapshots.open_encoder(write(tmp_path, family, config, whole=True)).architecture
     assert found == expected
 
 
@@ -160,7 +160,7 @@ def test_what_a_description_cannot_say_is_refused_by_key_and_value(
 ) -> None:
     folder = write(tmp_path, family, {key: value})
     with pytest.raises(PackageError) as refused:
-        snapshot.open_encoder(folder, None)
+        snapshots.open_encoder(folder)
     named = list(value.items())[-1] if key.startswith("rope") else (key, value)
     assert f"config.json has {named[0]} {named[1]!r}: " in str(refused.value)
 
@@ -169,7 +169,7 @@ def test_angles_of_gte_are_those_of_its_own_code(tmp_path: Path) -> None:
     """NTKScalingRotaryEmbedding of the model's code, which transformers does not have."""
     scaling = {"rope_scaling": {"type": "ntk", "factor": 8.0}, "rope_theta": 20000}
     folder = write(tmp_path, "gte", GTE | scaling, whole=True)
-    [rotary] = {one.rotary for one in snapshot.open_encoder(folder, None).architecture.attentions}
+    [rotary] = {one.rotary for one in snapshots.open_encoder(folder).architecture.attentions}
     assert rotary is not None
     width = 8
     speeds = 1.0 / (20000 * 8.0) ** (np.arange(0, width, 2) / width) / 8.0 ** (2 / width)
@@ -188,4 +188,4 @@ def test_a_product_behind_the_pooling_is_plain_or_refused(
     path = folder / "2_Dense" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(PackageError, match=rf"2_Dense/config.json has {key} {value!r}"):
-        snapshot.open_encoder(folder, None)
+        snapshots.open_encoder(folder)

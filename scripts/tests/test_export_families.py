@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
@@ -17,7 +18,7 @@ from default_package.rows import Found
 from default_package.runtime import Runtime
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
-from model_export import half_package, snapshot
+from model_export import half_package
 
 COSINE_MIN = 0.999999
 WEIGHT_MAX = 1e-4
@@ -35,7 +36,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def encoder(folder: Path) -> Encoder:
-    return snapshot.open_encoder(folder, None)
+    return snapshots.open_encoder(folder)
 
 
 def expected_of(folder: Path) -> list[dict]:

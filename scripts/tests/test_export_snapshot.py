@@ -8,12 +8,11 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 
-from default_package.choices import Pooling
 from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
 from families import BERT, XLM_ROBERTA
 from families.family import Family
-from model_export import random_encoder, snapshot
+from model_export import random_encoder
 from model_export.snapshot import published_name
 
 
@@ -35,7 +34,7 @@ def test_every_tensor_comes_back_under_its_own_name(
     tmp_path: Path, family: Family, container: str, kind: str, prefix: str
 ) -> None:
     written = snapshots.write(tmp_path, family, container=container, kind=kind, prefix=prefix)
-    encoder = snapshot.open_encoder(tmp_path, None)
+    encoder = snapshots.open_encoder(tmp_path)
     assert encoder.architecture == written.encoder.architecture
     assert encoder.head is not None and written.encoder.head is not None
     assert encoder.head.weights == written.encoder.head.weights
@@ -81,13 +80,13 @@ def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
     weight_map = {name: part for part, held in parts.items() for name in held}
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
-    encoder = snapshot.open_encoder(tmp_path, None)
+    encoder = snapshots.open_encoder(tmp_path)
     value = written.encoder.source.tensor("l1.fo.w")
     np.testing.assert_array_equal(encoder.source.tensor("l1.fo.w"), value)
     for bad in ("../part-0.safetensors", "absent.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": bad}}))
         with pytest.raises(PackageError, match="no file beside it"):
-            snapshot.open_encoder(tmp_path, None)
+            snapshots.open_encoder(tmp_path)
 
 
 def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
         for name, value in tensors.items()
     }
     rewrite(tmp_path, old)
-    encoder = snapshot.open_encoder(tmp_path, None)
+    encoder = snapshots.open_encoder(tmp_path)
     np.testing.assert_array_equal(
         encoder.source.tensor("l0.aln.w"), written.encoder.source.tensor("l0.aln.w")
     )
@@ -113,13 +112,13 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
         del tensors[name]
         rewrite(tmp_path, tensors)
         with pytest.raises(PackageError, match="lack the tensor"):
-            snapshot.open_encoder(tmp_path, None)
+            snapshots.open_encoder(tmp_path)
     rewrite(tmp_path, {})
     with pytest.raises(PackageError, match="have 0 tables"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(PackageError, match="has no weights"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     tensors["encoder.layer.0.intermediate.dense.weight"] = np.zeros((16, 24), np.float32)
     rewrite(tmp_path, tensors)
     with pytest.raises(PackageError, match=r"intermediate\.dense\.weight .*shape \[16, 24\]"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 def test_a_head_of_another_width_is_named(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_a_head_of_another_width_is_named(tmp_path: Path) -> None:
     head = {"weight": np.zeros((1, 8), np.float32), "bias": np.zeros(1, np.float32)}
     snapshots.write_torch(tmp_path / "sparse_linear.pt", head)
     with pytest.raises(PackageError, match=r"sparse_linear\.pt has shape \[1, 8\]"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> None:
@@ -145,7 +144,7 @@ def test_more_layers_than_the_configuration_says_are_refused(tmp_path: Path) -> 
     shallow = replace(written.encoder.architecture, sizes=sizes)
     snapshots.write_config(tmp_path, shallow)
     with pytest.raises(PackageError, match="the weights have 2 layers, config.json says 1"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_a_configuration_that_cannot_be_exported_is_refused(
     written = snapshots.write(tmp_path)
     snapshots.write_config(tmp_path, written.encoder.architecture, **change)
     with pytest.raises(PackageError, match=message):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])
@@ -178,40 +177,7 @@ def test_a_folder_without_a_configuration_is_named(tmp_path: Path, text: str | N
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(PackageError, match="config.json"):
-        snapshot.open_encoder(tmp_path, None)
-
-
-def pooling_of(folder: Path, **modes: bool) -> Pooling:
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    content = {"word_embedding_dimension": 16, "include_prompt": True}
-    content |= {f"pooling_mode_{name}": on for name, on in modes.items()}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
-    return snapshot.open_encoder(folder, None).architecture.pooling
-
-
-def test_pooling_is_what_the_snapshot_says_unless_told(tmp_path: Path) -> None:
-    snapshots.write(tmp_path)
-    assert snapshot.open_encoder(tmp_path, None).architecture.pooling is Pooling.CLS
-    assert pooling_of(tmp_path, cls_token=False, mean_tokens=True) is Pooling.MEAN
-    assert pooling_of(tmp_path, cls_token=True, mean_tokens=False) is Pooling.CLS
-    assert snapshot.open_encoder(tmp_path, Pooling.MEAN).architecture.pooling is Pooling.MEAN
-    for modes in ({"max_tokens": True}, {"cls_token": True, "mean_tokens": True}, {}):
-        with pytest.raises(PackageError, match="only cls or mean"):
-            pooling_of(tmp_path, **modes)
-
-
-def test_a_layer_behind_the_pooling_is_not_lost_silently(tmp_path: Path) -> None:
-    snapshots.write(tmp_path)
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    path = tmp_path / "modules.json"
-    path.write_text(json.dumps([{"type": f"sentence_transformers.models.{k}"} for k in kinds]))
-    snapshot.open_encoder(tmp_path, None)
-    path.write_text(json.dumps([{"type": "sentence_transformers.models.CNN"}]))
-    with pytest.raises(PackageError, match="modules.*CNN"):
-        snapshot.open_encoder(tmp_path, None)
-    path.write_text(json.dumps({"a": 1}))
-    with pytest.raises(PackageError, match="not a list of modules"):
-        snapshot.open_encoder(tmp_path, None)
+        snapshots.open_encoder(tmp_path)
 
 
 def test_random_rows_do_not_depend_on_how_they_are_asked_for() -> None:

@@ -1,0 +1,234 @@
+"""A model by its name on a hub: what an export needs of it is fetched to huggingface_hub's cache.
+
+Where that is, which hub is asked and with which token are that library's own settings: HF_HOME,
+HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE. Small files come first and are checked, so that a model which
+cannot be served is refused before its weights are fetched. No pickle is ever executed: see
+`torch_file`.
+"""
+
+import errno
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub import (
+    HfApi,
+    constants,
+    get_cached_repo_tree,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    snapshot_download,
+)
+from huggingface_hub.errors import (
+    CachedRepoTreeNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    RevisionResolutionError,
+    SafetensorsParsingError,
+)
+from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
+
+from default_package import vocabulary
+from default_package.choices import Pooling
+from default_package.command import say
+from default_package.errors import PackageError
+from default_package.wheel import digest
+
+from . import snapshot
+from .configuration import Configuration
+
+SMALL = [
+    snapshot.TOKENIZER_FILE,
+    snapshot.HEAD_FILE,
+    "tokenizer_config.json",
+    "modules.json",
+    "sentence_*_config.json",
+    "config_sentence_transformers.json",
+    "*/config.json",
+    "*_Dense/model.safetensors",
+    "*.index.json",
+    "README.md",
+]
+"""What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
+DIGEST = re.compile(r"[0-9a-f]{64}")
+"""A hub's name for a large file is its SHA-256."""
+CURES = {401: "check the token in HF_TOKEN", 403: "check the token in HF_TOKEN"}
+"""Of statuses for which the library has no error of its own."""
+UNREACHABLE = (
+    "{name} could not be fetched from {hub}, and not all of it is in {cache} ({why}): run again "
+    "with a network, it goes on there"
+)
+REASONS: dict[type[Exception], str] = {
+    HFValidationError: "{name!r} is neither a folder nor the name of a model, such as BAAI/bge-m3",
+    GatedRepoError: "{name} is gated: accept its terms at {hub}/{name}, then name your token with "
+    "HF_TOKEN",
+    RepositoryNotFoundError: "{hub} has no model {name} for you: check the name; if the model is "
+    "private, name your token with HF_TOKEN",
+    RevisionNotFoundError: "{name} has no revision {revision!r}: name a branch, a tag or a whole "
+    "commit behind @",
+    HfHubHTTPError: "{hub} answers {status} for {name}: {cure}",
+    FileMetadataError: UNREACHABLE,
+    HTTPError: UNREACHABLE,
+    LocalEntryNotFoundError: UNREACHABLE,
+    OfflineModeIsEnabled: UNREACHABLE,
+    RevisionResolutionError: UNREACHABLE,
+    OSError: "cannot write to {path} ({why}): name another folder with HF_HOME",
+}
+"""The library's errors, the first that fits, as a sentence that says what to do."""
+
+
+def resolve(name: str, revision: str) -> str:
+    """The commit that a revision is; what the cache says where the hub cannot be reached."""
+    with _explained(name, revision):
+        return HfApi().resolve_revision(name, revision=revision).resolved
+
+
+def fetch(name: str, commit: str, pooling: Pooling | None, *, with_head: bool) -> Path:
+    """The folder with a model's files. Wishes are needed to tell what must be refused."""
+    with _explained(name, commit):
+        folder = _small_files(name, commit, ["config.json"])
+        with _named(name, commit, folder):
+            Configuration(folder / "config.json")
+            _small_files(name, commit, SMALL)
+            sizes = _sizes(name, commit, folder)
+            said = snapshot.check(folder, sizes, pooling, with_head=with_head)
+            files = snapshot.weight_files(folder, sizes)
+            architecture = snapshot.read_config(folder, said)
+            vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
+            absent = [file for file in files if not (folder / file).exists()]
+            if absent and all(file.endswith(".safetensors") for file in files):
+                headers = _headers(name, commit, files)
+                snapshot.open_encoder(folder, said, with_head=False, weights=headers)
+        _check_room(name, sum(sizes[file] for file in absent))
+        for at, file in enumerate(absent):
+            say(f"fetching {file} ({sizes[file] / 1e6:.0f} MB), {at + 1} of {len(absent)}")
+            _fetch_whole(name, commit, file)
+    return folder
+
+
+def _small_files(name: str, commit: str, patterns: list[str]) -> Path:
+    with disable_progress_bars():
+        return Path(snapshot_download(name, revision=commit, allow_patterns=patterns))
+
+
+def _sizes(name: str, commit: str, folder: Path) -> dict[str, int]:
+    """Of all files of the commit; where no list was kept, of those that are here."""
+    try:
+        listed = get_cached_repo_tree(name, revision=commit)
+    except CachedRepoTreeNotFoundError:
+        here = (path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in here}
+    return {file.path: file.size for file in listed}
+
+
+def _headers(name: str, commit: str, files: list[str]) -> dict[str, TensorInfo]:
+    """Names, shapes and types of all tensors, which stand at the beginning of each file."""
+    try:
+        found = [HfApi().parse_safetensors_file_metadata(name, f, revision=commit) for f in files]
+    except SafetensorsParsingError as error:
+        raise PackageError(f"{files[0]} is not a safetensors file: {_line(error)}") from error
+    return {tensor: about for file in found for tensor, about in file.tensors.items()}
+
+
+def _blobs(name: str) -> Path:
+    """Where the library keeps the bytes of a model's files."""
+    model = repo_folder_name(repo_id=name, repo_type="model")
+    return Path(constants.HF_HUB_CACHE) / model / "blobs"
+
+
+def _check_room(name: str, needed: int) -> None:
+    cache = constants.HF_HUB_CACHE
+    needed -= sum(part.stat().st_size for part in _blobs(name).glob("*.incomplete"))
+    free = shutil.disk_usage(cache).free
+    if free < needed:
+        raise PackageError(
+            f"only {free // 10**6} MB are free at {cache}, {needed // 10**6} MB are needed: free "
+            "some room, or name another folder with HF_HOME"
+        )
+
+
+def _fetch_whole(name: str, commit: str, file: str) -> None:
+    """Goes on where an earlier try ended.
+
+    hf_hub_download deletes its part of a file when it fails. So the library's http_get writes to a
+    part that stays, and hf_hub_download finds the whole file in its place.
+    """
+    url = hf_hub_url(name, file, revision=commit)
+    about = get_hf_file_metadata(url, retry_on_errors=True)
+    blob = _blobs(name) / str(about.etag)
+    if DIGEST.fullmatch(blob.name) and not blob.exists():
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        part = blob.with_name(f"{blob.name}.incomplete")
+        with part.open("ab") as sink:
+            if sink.tell() > (about.size or 0):
+                sink.truncate(0)
+            start = sink.tell()
+            if start:
+                say(f"going on at {start / 1e6:.0f} MB")
+            http_get(
+                url,
+                sink,
+                resume_size=start,
+                # Parts of packed bytes could not be joined.
+                headers=build_hf_headers(headers={"Accept-Encoding": "identity"}),
+                expected_size=about.size,
+                displayed_filename=file,
+            )
+        if digest(part) != blob.name:
+            part.unlink()
+            raise PackageError(f"{file} of {name} came with wrong bytes: run again")
+        part.rename(blob)
+    hf_hub_download(name, file, revision=commit)
+
+
+@contextmanager
+def _named(name: str, commit: str, folder: Path) -> Iterator[None]:
+    """Sentences name the model and not a folder of the cache."""
+    try:
+        yield
+    except PackageError as error:
+        text = str(error).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
+        raise PackageError(f"{name} at {commit[:12]}: {text}") from error
+
+
+@contextmanager
+def _explained(name: str, revision: str) -> Iterator[None]:
+    """Says REASONS in the place of the library's errors."""
+    try:
+        yield
+    except Exception as error:
+        known = (text for kind, text in REASONS.items() if isinstance(error, kind))
+        text = next(known, None)
+        # A full disk has a sentence for all commands.
+        if text is None or getattr(error, "errno", None) == errno.ENOSPC:
+            raise
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        said = text.format(
+            name=name,
+            revision=revision,
+            hub=constants.ENDPOINT,
+            cache=constants.HF_HUB_CACHE,
+            path=getattr(error, "filename", None) or constants.HF_HUB_CACHE,
+            status=status,
+            cure=CURES.get(status, "run again later"),
+            why="HF_HUB_OFFLINE is set" if constants.is_offline_mode() else _line(error),
+        )
+        raise PackageError(said) from error
+
+
+def _line(error: Exception) -> str:
+    """The first line of the error that began it."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

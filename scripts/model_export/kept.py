@@ -1,0 +1,119 @@
+"""Where packages are kept that nobody gave a place: in the cache folder, by name and commit.
+
+models/OWNER--NAME/COMMIT-WISHES, and in models/OWNER--NAME/revisions which commit each revision
+was. It needs no packages of Python, so that the second start of a server takes no time.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from default_package.choices import FORMAT_VERSION
+from default_package.command import say
+from default_package.environment import cache_folder
+from default_package.json_file import read_json
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+NO_WISHES = {"model", "out", "update", "seed", "shape", "family", "tokenizer", "random"}
+"""Options that do not change the package of a published model."""
+
+
+def name_and_revision(model: str) -> tuple[str, str]:
+    """Of `NAME[@REVISION]`."""
+    name, _, revision = model.partition("@")
+    return name, revision or "main"
+
+
+def hub_name(folder: Path) -> str:
+    """The name on the hub of a snapshot in the hub's cache, else that of the folder."""
+    cached = re.search(r"/models--([^/]+)/snapshots/[^/]+$", str(folder))
+    return cached[1].replace("--", "/") if cached else folder.name
+
+
+def answered(options: argparse.Namespace) -> bool:
+    """Prints the package that --model asks for, where it need not be made."""
+    if not options.model or options.out or not (package := _find(options)):
+        return False
+    print(package)
+    return True
+
+
+def _find(options: argparse.Namespace) -> Path | None:
+    """The package that an earlier run made of the same wishes, or that the folder itself is."""
+    folder = Path(options.model)
+    if (folder / "manifest.json").is_file():
+        return folder.resolve()
+    if folder.is_dir():
+        package = place(options, hub_name(folder.resolve()), state(folder))
+    else:
+        known = commit(options)
+        if not known:
+            return None
+        package = place(options, name_and_revision(options.model)[0], known)
+    return package if is_whole(package) else None
+
+
+def commit(options: argparse.Namespace) -> str | None:
+    """Of the revision, as long as nobody asks the hub for a newer one."""
+    name, revision = name_and_revision(options.model)
+    if COMMIT.fullmatch(revision):
+        return revision
+    noted = _note(name, revision)
+    return noted.read_text() if noted.is_file() and not options.update else None
+
+
+def place(options: argparse.Namespace, name: str, key: str) -> Path:
+    """Of the package with these wishes; `key` is a commit, or the state of a folder."""
+    wishes = {k: v for k, v in vars(options).items() if v and k not in NO_WISHES}
+    text = json.dumps(wishes, sort_keys=True, default=str)
+    return _base(name) / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def state(folder: Path) -> str:
+    """It changes when a file of the model does."""
+    files = sorted((*folder.iterdir(), *folder.glob("*/config.json")))
+    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return "local-" + hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
+
+
+def note(name: str, revision: str, commit: str) -> None:
+    """Writes down which commit the revision is, for later starts."""
+    path = _note(name, revision)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(commit)
+    new.replace(path)
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process makes the packages of a model, and others wait for what it makes."""
+    _base(name).mkdir(parents=True, exist_ok=True)
+    with (_base(name) / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that makes a package of {name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _base(name: str) -> Path:
+    return cache_folder() / "models" / quote(name.replace("/", "--"), safe="")
+
+
+def _note(name: str, revision: str) -> Path:
+    return _base(name) / "revisions" / quote(revision, safe="")
+
+
+def is_whole(package: Path) -> bool:
+    """Packages are renamed into place when they are complete; only their format can be old."""
+    path = package / "manifest.json"
+    return path.is_file() and read_json(path).get("format_version") == FORMAT_VERSION

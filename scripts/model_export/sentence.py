@@ -1,0 +1,194 @@
+"""What sentence-transformers reads beside the network: modules, pooling, length and prompts.
+
+Each key that changes vectors is honoured, or refused with its file and its name. Files, keys and
+defaults are those of sentence-transformers 6.1.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from default_package.choices import Pooling
+from default_package.errors import PackageError
+from default_package.json_file import read_json
+
+POOLINGS = {
+    "cls": Pooling.CLS,
+    "cls_token": Pooling.CLS,
+    "mean": Pooling.MEAN,
+    "mean_tokens": Pooling.MEAN,
+    # The mean times a number, which is gone when the vector gets the length 1.
+    "mean_sqrt_len_tokens": Pooling.MEAN,
+    "lasttoken": Pooling.LAST,
+}
+MODE = "pooling_mode"
+ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+"""The file of the Transformer module is named after one, in this order."""
+PLAIN = {
+    "do_lower_case": False,
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+"""Key of the Transformer module -> the only value that can be served, and the default."""
+TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs", *PLAIN}
+POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
+MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
+HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype"}
+"""They choose a kernel, a precision, or a layer whose output is not used."""
+PASSAGES = ("document", "passage", "corpus")
+"""Prompts of texts that are searched, the first that is there."""
+TOKENS_MIN = 3
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """How a model makes one vector of a text."""
+
+    pooling: Pooling
+    tokens_max: int | None
+    """Of a text, where a file says fewer than the network has positions."""
+    prompts: dict[str, str]
+    default_prompt: str | None
+    found: list[str]
+    """Where each comes from, for the person who waits."""
+
+
+def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
+    """That of the model in `folder`; `pooling` wins over what its files say."""
+    path, normalizes = _modules(folder)
+    found = [f"pooling {pooling.value} as you said"] if pooling else []
+    if pooling is None:
+        pooling = _pooling(path)
+        found.append(f"pooling {pooling.value} ({path.relative_to(folder)})")
+    tokens_max, source = _tokens_max(folder)
+    found.append(f"at most {tokens_max} tokens ({source})" if source else "tokens: no limit")
+    prompts, default = _prompts(folder, normalizes, found)
+    return Sentence(pooling, tokens_max, prompts, default, found)
+
+
+def _known(path: Path, keys: set[str]) -> dict[str, Any]:
+    """The file; a key that nobody understands may change what the vectors are."""
+    stored = read_json(path)
+    for key in stored:
+        if key not in keys and not key.startswith(f"{MODE}_"):
+            raise PackageError(
+                f"{path} has the key {key!r}, which nobody here understands: if it changes no "
+                "vector, name a folder with a copy of the model and without the key"
+            )
+    return stored
+
+
+def _modules(folder: Path) -> tuple[Path, bool]:
+    """The file of the pooling, and whether vectors get the length 1 behind it."""
+    path = folder / "modules.json"
+    if not path.exists():
+        return folder / "1_Pooling" / "config.json", False
+    try:
+        entries = [(e["type"], e["path"]) for e in json.loads(path.read_text("utf-8"))]
+        kinds = [kind.split(".")[-1] for kind, _ in entries]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PackageError(f"{path} is not a list of modules") from error
+    for kind, _ in entries:
+        if not kind.startswith("sentence_transformers."):
+            raise PackageError(
+                f"{path} has the type {kind!r}, code of the model's own, which is never run: "
+                "name another model"
+            )
+    if not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
+        raise PackageError(
+            f"{path} has the modules {', '.join(kinds)}: only Transformer, Pooling, Dense and "
+            "Normalize, in this order, can be served"
+        )
+    if entries[0][1]:
+        raise PackageError(f"{path} has its Transformer in {entries[0][1]!r}: only '' is read")
+    return folder / entries[1][1] / "config.json", kinds[-1] == "Normalize"
+
+
+def _pooling(path: Path) -> Pooling:
+    if not path.exists():
+        raise PackageError(
+            f"{path} is missing, so that nothing says how hidden states become one vector: say "
+            "--pooling cls or --pooling mean, as the model's card does"
+        )
+    stored = _known(path, POOLING_KEYS)
+    old = [key.removeprefix(f"{MODE}_") for key, on in stored.items() if on is True]
+    modes = stored.get(MODE) or [mode for mode in old if f"{MODE}_{mode}" in stored] or "mean"
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise PackageError(
+            f"{path} has {MODE} {', '.join(map(str, modes))}: only cls or mean can be exported"
+        )
+    if stored.get("include_prompt", True) is not True:
+        raise PackageError(
+            f"{path} has include_prompt {stored['include_prompt']!r}: prompts count in the vector "
+            "here, so name another model"
+        )
+    return POOLINGS[modes[0]]
+
+
+def _tokens_max(folder: Path) -> tuple[int | None, str]:
+    """And the file that says so; the tokenizer's is asked when the module's does not say."""
+    names = [f"sentence_{name}_config.json" for name in ENCODERS]
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    stored = _known(path, TRANSFORMER_KEYS) if path else {}
+    lowers = stored.get("do_lower_case") is True and _lowers_anyway(folder)
+    for key, plain in PLAIN.items():
+        if stored.get(key, plain) != plain and not (key == "do_lower_case" and lowers):
+            raise PackageError(f"{path} has {key} {stored[key]!r}: only {plain!r} can be served")
+    for key in ("model_args", "model_kwargs"):
+        if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
+            raise PackageError(f"{path} has {others[0]!r} in {key}: it cannot be served")
+    key = "max_seq_length"
+    if stored.get(key) is None:
+        path, key = folder / "tokenizer_config.json", "model_max_length"
+        stored = read_json(path) if path.exists() else {}
+    found = stored.get(key)
+    if found is None:
+        return None, ""
+    if not isinstance(found, int | float) or isinstance(found, bool) or found < TOKENS_MIN:
+        raise PackageError(f"{path} has {key} {found!r}: a number from {TOKENS_MIN} is needed")
+    assert path is not None
+    # A tokenizer without a limit says 10^30.
+    return (int(found), path.name) if found < 1 << 24 else (None, "")
+
+
+def _lowers_anyway(folder: Path) -> bool:
+    """Whether the tokenizer makes all letters small by itself."""
+    normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
+
+
+def _prompts(folder: Path, normalizes: bool, found: list[str]) -> tuple[dict[str, str], str | None]:
+    """Those of queries and passages by the server's names, and the one that is the default."""
+    path = folder / "config_sentence_transformers.json"
+    stored = _known(path, MODEL_KEYS) if path.exists() else {}
+    if stored.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+        raise PackageError(
+            f"{path} has model_type {stored['model_type']!r}: only SentenceTransformer, a model "
+            "of one dense vector a text, can be served"
+        )
+    measure = stored.get("similarity_fn_name") or "cosine"
+    if measure != "cosine" and not normalizes:
+        raise PackageError(
+            f"{path} has similarity_fn_name {measure!r} and modules.json no Normalize: the server "
+            "gives every vector the length 1, so name a model for the cosine"
+        )
+    published = {name: text or "" for name, text in (stored.get("prompts") or {}).items()}
+    passage = next((name for name in PASSAGES if name in published), "passage")
+    ours = {"query": "query", passage: "passage"}
+    prompts = {ours[name]: text for name, text in published.items() if name in ours}
+    names = ", ".join(f"{name} {text!r}" for name, text in prompts.items())
+    found.append(f"prompts: {names or 'none, so that input_type changes nothing'}")
+    if others := sorted(published.keys() - ours.keys()):
+        found.append(f"prompts that clients must put in front themselves: {', '.join(others)}")
+    default = stored.get("default_prompt_name")
+    if default is not None and default not in ours.keys() & published.keys():
+        raise PackageError(
+            f"{path} has default_prompt_name {default!r}: only a prompt for queries or passages "
+            f"({', '.join(['query', *PASSAGES])}) can be the default"
+        )
+    return prompts, ours.get(default)

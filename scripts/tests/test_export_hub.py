@@ -1,0 +1,331 @@
+"""Models by name: what is fetched from a hub on loopback, kept, gone on with and refused."""
+
+import json
+import resource
+import shutil
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import export_snapshots as snapshots
+import fake_hub
+import pytest
+from export_packages import manifest_of, run
+from fake_hub import NAME, FakeHub
+from huggingface_hub import constants
+from program_files import SCRIPTS
+from program_files import run as run_program
+
+from default_package.choices import Pooling
+
+WEIGHTS = "model.safetensors"
+CHUNK = 1000
+CARD = "---\nlicense: mit\n---\n"
+Export = Callable[..., Path | str]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, bytes]:
+    """Of a model as BGE-M3 is published, and some that nobody needs."""
+    folder = snapshots.write(tmp_path / "published", container="torch").folder
+    snapshots.write(folder)
+    (folder / "README.md").write_text(CARD)
+    (folder / "onnx").mkdir()
+    (folder / "onnx/model.onnx").write_bytes(bytes(30_000))
+    files = fake_hub.files_of(folder)
+    shutil.rmtree(folder)
+    return files
+
+
+@pytest.fixture
+def hub(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeHub]:
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
+    with fake_hub.served(files) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield hub
+
+
+@pytest.fixture
+def export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Runs the command: the package that it prints, or the one sentence of its refusal."""
+
+    def done(*words: str, model: str = NAME) -> Path | str:
+        status = run(monkeypatch, "--model", model, "--precision", "fp32", *words)
+        said = capsys.readouterr()
+        if status == 0:
+            return Path(said.out.strip())
+        assert said.out == ""
+        return said.err.splitlines()[-1]
+
+    return done
+
+
+def test_a_name_is_enough_and_the_second_start_asks_nobody(
+    hub: FakeHub, export: Export, tmp_path: Path
+) -> None:
+    package = export()
+    assert isinstance(package, Path), package
+    commit = hub.revisions["main"]
+    assert package.parent == tmp_path / "cache/models/someone--tiny-m3"
+    manifest = manifest_of(package)
+    assert (manifest["model_id"], manifest["aliases"]) == ("tiny-m3", [NAME])
+    assert (manifest["revision"], manifest["license"]) == (commit, "mit")
+    assert manifest["sparse"] and manifest["pooling"] == "cls"
+    fetched = {path.rpartition("/")[2] for method, path, _ in hub.requests if method == "GET"}
+    assert WEIGHTS in fetched
+    assert not fetched & {"pytorch_model.bin", "model.onnx"}
+    assert not hub.leaked
+    hub.requests.clear()
+    # An interpreter without packages, as a command has that only looks for what is kept.
+    command = [sys.executable, "-S", "-s", SCRIPTS / "export_onnx.py", "--precision", "fp32"]
+    again = run_program(*command, "--model", NAME, HF_ENDPOINT=hub.url)
+    assert (again.stdout, again.stderr) == (f"{package}\n", "")
+    assert export() == package
+    assert export(model=f"{NAME}@{commit}") == package
+    snapshot = Path(constants.HF_HUB_CACHE) / "models--someone--tiny-m3/snapshots" / commit
+    same = export(model=str(snapshot))
+    assert isinstance(same, Path) and manifest_of(same) == manifest
+    assert export(model=str(package)) == package
+    assert hub.requests == []
+
+
+def test_a_folder_stands_in_the_names_place(tmp_path: Path, hub: FakeHub, export: Export) -> None:
+    folder = snapshots.write(tmp_path / "mine").folder
+    package = export(model=str(folder))
+    assert isinstance(package, Path) and manifest_of(package)["model_id"] == "mine"
+    assert manifest_of(package)["aliases"] == []
+    assert export(model=str(folder)) == package
+    snapshots.write_modules(folder, Pooling.MEAN)
+    other = export(model=str(folder))
+    assert isinstance(other, Path) and manifest_of(other)["pooling"] == "mean"
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "pytorch_model.bin"])
+def test_weights_are_taken_as_they_are_published(
+    hub: FakeHub, files: dict[str, bytes], export: Export, name: str
+) -> None:
+    """BGE-M3 has pytorch_model.bin and no safetensors."""
+    del files[{WEIGHTS: "pytorch_model.bin"}.get(name, WEIGHTS)]
+    package = export()
+    assert isinstance(package, Path), package
+    assert hub.sent(name) == [None]
+
+
+def kept_of(size: int) -> int:
+    """Bytes of an answer that was cut in its middle: whole chunks."""
+    return size // 2 // CHUNK * CHUNK
+
+
+def test_a_connection_that_is_cut_goes_on(
+    hub: FakeHub, files: dict[str, bytes], export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    hub.cuts = 2
+    assert isinstance(export(), Path)
+    first = kept_of(len(files[WEIGHTS]))
+    second = first + kept_of(len(files[WEIGHTS]) - first)
+    assert hub.sent(WEIGHTS) == [None, f"bytes={first}-", f"bytes={second}-"]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_interrupted_download_goes_on_with_the_next_run(
+    hub: FakeHub,
+    files: dict[str, bytes],
+    export: Export,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ranges: bool,
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    hub.cuts, hub.ranges = 1, ranges
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", interrupted)
+        assert export() == "interrupted: nothing was changed"
+    assert isinstance(export(), Path)
+    assert hub.sent(WEIGHTS) == [None, f"bytes={kept_of(len(files[WEIGHTS]))}-"]
+
+
+def test_wrong_bytes_are_not_kept(hub: FakeHub, export: Export) -> None:
+    hub.wrong_bytes = True
+    assert "came with wrong bytes: run again" in str(export())
+    hub.wrong_bytes = False
+    assert isinstance(export(), Path)
+
+
+def test_a_gated_model_needs_a_token_which_stays_with_the_hub(
+    hub: FakeHub, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.gated = True
+    answer = export()
+    assert answer == (
+        f"error: {NAME} is gated: accept its terms at {hub.url}/{NAME}, then name your token "
+        "with HF_TOKEN"
+    )
+    monkeypatch.setenv("HF_TOKEN", "good")
+    assert isinstance(export(), Path)
+    assert not hub.leaked
+
+
+def test_a_revision_that_moves_is_taken_when_it_is_asked_for(
+    hub: FakeHub, files: dict[str, bytes], export: Export
+) -> None:
+    first = export()
+    newer = files | {"README.md": b"---\nlicense: apache-2.0\n---\n"}
+    commit = fake_hub.commit_of(newer)
+    hub.commits[commit] = newer
+    hub.revisions |= {"v1": hub.revisions["main"], "main": commit}
+    assert export() == first
+    second = export("--update")
+    assert isinstance(second, Path) and isinstance(first, Path)
+    assert manifest_of(second)["revision"] == commit
+    assert manifest_of(second)["license"] == "apache-2.0"
+    assert export() == second
+    assert export(model=f"{NAME}@v1") == first
+    assert len(hub.sent(WEIGHTS)) == 1
+
+
+def test_other_wishes_are_another_package_and_need_no_network(
+    hub: FakeHub, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = export()
+    hub.requests.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    second = export("--no-sparse", "--query-prompt", "find: ", "--max-tokens", "20")
+    assert isinstance(second, Path) and second != first
+    manifest = manifest_of(second)
+    assert (manifest["sparse"], manifest["prompts"]) == (None, {"query": "find: "})
+    assert (manifest["default_prompt"], manifest["max_input_tokens"]) == ("query", 20)
+    assert hub.requests == []
+
+
+def config(**changes: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+    """The files with other keys in config.json."""
+
+    def changed(files: dict[str, bytes]) -> dict[str, bytes]:
+        content = json.loads(files["config.json"]) | changes
+        return files | {"config.json": json.dumps(content).encode()}
+
+    return changed
+
+
+def without(*names: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+    return lambda files: {name: data for name, data in files.items() if name not in names}
+
+
+def quantized(files: dict[str, bytes]) -> dict[str, bytes]:
+    name = b"encoder.layer.0.output.dense.weight"
+    at = files[WEIGHTS].index(b'"F32"', files[WEIGHTS].index(name))
+    data = files[WEIGHTS]
+    return files | {WEIGHTS: data[:at] + b'"I32"' + data[at + 5 :]}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (config(model_type="t5"), "config.json has model_type 't5': only bert, "),
+        (
+            config(auto_map={"AutoModel": "x.Y"}),
+            "the code of xlm-roberta models is not run, and only theirs is known",
+        ),
+        (
+            config(quantization_config={"bits": 4}),
+            "quantization_config {'bits': 4}: its weights are quantized: name",
+        ),
+        (quantized, "output.dense.weight of the weights is stored as I32: its weights are quant"),
+        (config(num_hidden_layers=3), "lack the tensor encoder.layer.2.attention.self.query"),
+        (without("tokenizer.json"), "tokenizer.json is missing: save the model with AutoTokenizer"),
+        (without(WEIGHTS, "pytorch_model.bin"), "it has no weights that can be read, neither mod"),
+        (without("sparse_linear.pt"), "sparse_linear.pt is missing, the sparse head of BGE-M3: ad"),
+        (without("1_Pooling/config.json"), "1_Pooling/config.json is missing, so that nothing s"),
+        (without("config.json"), "config.json is missing: name the folder of a model"),
+        (lambda files: files | {"tokenizer.json": b"{}"}, "tokenizer.json is not a tokenizer: it"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_its_weights_are_fetched(
+    hub: FakeHub,
+    export: Export,
+    change: Callable[[dict[str, bytes]], dict[str, bytes]],
+    sentence: str,
+) -> None:
+    files = change(hub.commits[hub.revisions["main"]])
+    files["colbert_linear.pt"] = b"of BGE-M3"
+    commit = fake_hub.commit_of(files)
+    hub.commits, hub.revisions = {commit: files}, {"main": commit}
+    answer = str(export())
+    assert answer.startswith(f"error: {NAME} at {commit[:12]}: ")
+    assert sentence in answer
+    assert hub.sent(WEIGHTS) == hub.sent("pytorch_model.bin") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("someone/absent", "has no model someone/absent for you: check the name; if the model is"),
+        (f"{NAME}@v9", f"{NAME} has no revision 'v9': name a branch, a tag or a whole commit"),
+        (f"{NAME}@{'0' * 40}", "has no revision '000"),
+        ("no name", "'no name' is neither a folder nor the name of a model, such as BAAI/bge-m3"),
+        ("/absent", "/absent is no folder: name that of a model, or a model's hub name"),
+    ],
+)
+def test_a_name_that_is_none_is_one_sentence(
+    hub: FakeHub, export: Export, model: str, sentence: str
+) -> None:
+    assert sentence in str(export(model=model))
+
+
+def test_without_a_network_the_sentence_says_so(
+    hub: FakeHub, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "(HF_HUB_OFFLINE is set): run again with a network" in str(export())
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert f"{NAME} could not be fetched from http://127.0.0.1:9" in str(export())
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    hub: FakeHub, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file/hub"))
+        assert "name another folder with HF_HOME" in str(export())
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "file/cache"))
+    assert str(export()).startswith(f"error: {tmp_path}/file/cache")
+
+
+@pytest.mark.filterwarnings("ignore:Not enough free disk space")
+def test_a_full_disk_keeps_what_is_there(
+    hub: FakeHub, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = export()
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    with monkeypatch.context() as patch:
+        usage = namedtuple("usage", "free")
+        patch.setattr(shutil, "disk_usage", lambda _: usage(10_000))
+        assert "MB are needed: free some room" in str(export("--no-sparse"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # More than the tokenizer, less than the weights.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        answer = str(export("--no-sparse"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot write to" in answer
+    assert export() == package
+    hub.requests.clear()
+    assert isinstance(export("--no-sparse"), Path)
+    assert hub.sent(WEIGHTS) == ["bytes=40000-"]

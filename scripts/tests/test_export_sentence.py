@@ -1,0 +1,188 @@
+"""What sentence-transformers reads beside the network: honoured, or refused with file and key."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import export_snapshots as snapshots
+import pytest
+from export_packages import manifest_of, run
+
+from default_package.choices import Pooling
+from default_package.errors import PackageError
+from families import BERT
+from model_export import sentence, snapshot
+
+MODULE = "sentence_bert_config.json"
+MODEL = "config_sentence_transformers.json"
+TOKENIZER = "tokenizer_config.json"
+POOLING = "1_Pooling/config.json"
+PLACES = 38
+"""Of a text in `export_snapshots.SIZES`."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return snapshots.write(tmp_path / "model").folder
+
+
+def put(folder: Path, name: str, content: Any) -> None:
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "pooling"),
+    [
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, Pooling.MEAN),
+        ({"pooling_mode_cls_token": True, "include_prompt": True}, Pooling.CLS),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, Pooling.MEAN),
+        ({"embedding_dimension": 16, "pooling_mode": "cls"}, Pooling.CLS),
+        ({"pooling_mode": ["mean"]}, Pooling.MEAN),
+        ({"word_embedding_dimension": 16}, Pooling.MEAN),
+    ],
+)
+def test_the_pooling_is_the_files(folder: Path, content: Any, pooling: Pooling) -> None:
+    put(folder, POOLING, content)
+    assert sentence.read(folder).pooling is pooling
+    other = Pooling.MEAN if pooling is Pooling.CLS else Pooling.CLS
+    assert sentence.read(folder, other).pooling is other
+
+
+@pytest.mark.parametrize(
+    ("files", "tokens"),
+    [
+        ({}, PLACES),
+        ({MODULE: {"max_seq_length": 12, "do_lower_case": False}, TOKENIZER: {}}, 12),
+        ({MODULE: {"max_seq_length": 512}}, PLACES),
+        ({MODULE: {"max_seq_length": None}, TOKENIZER: {"model_max_length": 20}}, 20),
+        ({MODULE: {}, TOKENIZER: {"model_max_length": 10**30}}, PLACES),
+        ({TOKENIZER: {"model_max_length": 1e30}}, PLACES),
+        ({"sentence_xlm-roberta_config.json": {"max_seq_length": 9}}, 9),
+    ],
+)
+def test_a_text_has_as_many_tokens_as_the_files_say(
+    folder: Path, files: dict[str, Any], tokens: int
+) -> None:
+    for name, content in files.items():
+        put(folder, name, content)
+    said = sentence.read(folder)
+    assert snapshot.read_config(folder, said).max_input_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("content", "prompts", "default"),
+    [
+        ({"__version__": {"transformers": "4"}}, {}, None),
+        ({"prompts": {"query": "q: ", "document": ""}}, {"query": "q: ", "passage": ""}, None),
+        (
+            {"prompts": {"passage": "p: ", "corpus": "c: "}, "default_prompt_name": "passage"},
+            {"passage": "p: "},
+            "passage",
+        ),
+        (
+            {"prompts": {"query": "q: ", "sts": "s: "}, "default_prompt_name": "query"},
+            {"query": "q: "},
+            "query",
+        ),
+    ],
+)
+def test_prompts_are_the_files(
+    folder: Path, content: Any, prompts: dict[str, str], default: str | None
+) -> None:
+    put(folder, MODEL, content)
+    said = sentence.read(folder)
+    assert (said.prompts, said.default_prompt) == (prompts, default)
+    # Others are told of: clients must send them.
+    assert ("sts" in said.found[-1]) == ("sts" in content.get("prompts", {}))
+
+
+REFUSED = [
+    (POOLING, {"pooling_mode_max_tokens": True}, "has pooling_mode max_tokens: only cls or mean"),
+    (POOLING, {"pooling_mode": "weightedmean"}, "has pooling_mode weightedmean"),
+    (POOLING, {"pooling_mode": ["cls", "mean"]}, "has pooling_mode cls, mean"),
+    (POOLING, {"pooling_mode": "cls", "include_prompt": False}, "has include_prompt False"),
+    (POOLING, {"pooling_mode": "cls", "layers": 4}, "has the key 'layers', which nobody here"),
+    (MODULE, {"max_seq_length": 2}, "has max_seq_length 2: a number from 3"),
+    (MODULE, {"max_seq_length": "128"}, "has max_seq_length '128'"),
+    (MODULE, {"do_lower_case": True}, "has do_lower_case True: only False"),
+    (MODULE, {"transformer_task": "fill-mask"}, "has transformer_task 'fill-mask'"),
+    (MODULE, {"model_args": {"num_labels": 2}}, "has 'num_labels' in model_args"),
+    (MODULE, {"query_length": 32}, "has the key 'query_length'"),
+    (TOKENIZER, {"model_max_length": True}, "has model_max_length True"),
+    (MODEL, {"model_type": "SparseEncoder"}, "has model_type 'SparseEncoder'"),
+    (MODEL, {"default_prompt_name": "query"}, "has default_prompt_name 'query'"),
+    (
+        MODEL,
+        {"prompts": {"sts": "s: "}, "default_prompt_name": "sts"},
+        "has default_prompt_name 'sts': only a prompt for queries or passages",
+    ),
+    (MODEL, {"truncate_dim": 8}, "has the key 'truncate_dim'"),
+    ("modules.json", {"a": 1}, "is not a list of modules"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+def test_a_key_that_cannot_be_honoured_is_named(
+    folder: Path, name: str, content: Any, message: str
+) -> None:
+    put(folder, name, content)
+    with pytest.raises(PackageError) as refused:
+        sentence.read(folder)
+    assert f"{folder / name} {message}" in str(refused.value)
+
+
+def test_no_module_is_lost_silently(folder: Path) -> None:
+    for more in (["CNN", "Normalize"], ["LayerNorm"], ["Normalize", "Dense"]):
+        snapshots.write_modules(folder, Pooling.CLS, *more)
+        with pytest.raises(PackageError, match=f"modules.json has the modules .*{more[0]}"):
+            sentence.read(folder)
+    for entry, message in [
+        ({"type": "custom_st.Transformer", "path": ""}, "custom_st.Transformer', code of"),
+        ({"type": "sentence_transformers.models.Pooling", "path": "x"}, "the modules Pooling,"),
+        ({"type": "sentence_transformers.models.Transformer", "path": "0_T"}, "in '0_T'"),
+    ]:
+        pooling = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
+        put(folder, "modules.json", [entry, pooling])
+        with pytest.raises(PackageError, match=message):
+            sentence.read(folder)
+    (folder / "modules.json").unlink()
+    assert sentence.read(folder).pooling is Pooling.CLS
+    (folder / POOLING).unlink()
+    with pytest.raises(PackageError, match="is missing.*say --pooling cls or --pooling mean"):
+        sentence.read(folder)
+    assert sentence.read(folder, Pooling.MEAN).pooling is Pooling.MEAN
+
+
+def test_vectors_of_length_one_suit_only_the_cosine_where_nothing_normalizes(folder: Path) -> None:
+    put(folder, MODEL, {"similarity_fn_name": "dot"})
+    sentence.read(folder)
+    put(folder, "modules.json", json.loads((folder / "modules.json").read_text())[:2])
+    with pytest.raises(PackageError, match="has similarity_fn_name 'dot' and .* no Normalize"):
+        sentence.read(folder)
+    put(folder, MODEL, {"similarity_fn_name": "cosine"})
+    sentence.read(folder)
+
+
+def test_small_letters_are_no_matter_where_the_tokenizer_makes_them(tmp_path: Path) -> None:
+    folder = snapshots.write(tmp_path, BERT).folder
+    put(folder, MODULE, {"do_lower_case": True})
+    sentence.read(folder)
+
+
+def test_the_manifest_has_what_the_files_say(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, MODULE, {"max_seq_length": 12})
+    published = {"prompts": {"query": "q: ", "document": "d: "}, "default_prompt_name": "document"}
+    put(folder, MODEL, published)
+    arguments = ["--model", folder, "--out", tmp_path / "out", "--precision", "fp32"]
+    assert run(monkeypatch, *arguments) == 0
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["max_input_tokens"] == 12
+    assert len(manifest["canary"]["token_ids"]) <= 12
+    assert manifest["prompts"] == {"query": "q: ", "passage": "d: "}
+    assert manifest["default_prompt"] == "passage"
+    assert run(monkeypatch, *arguments, "--query-prompt", "x", "--max-tokens", "30") == 0
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["max_input_tokens"] == 30
+    assert manifest["prompts"] == {"query": "x", "passage": "d: "}
