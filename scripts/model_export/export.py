@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> None:
 
 def export_named(options: argparse.Namespace) -> None:
     """A folder's model, or one on the hub. Prints the package that it chose a place for."""
+    if (most := options.max_tokens) is not None and most < sentence.TOKENS_MIN:
+        raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
     folder = Path(options.model).resolve()
     if folder.is_dir():
         key = "" if options.out else kept.state(folder)
@@ -102,9 +104,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     """What --model asks for, from the folder with its files; what was typed wins over them."""
     with_head, pooling = not options.no_sparse, _pooling(options)
     said = snapshot.check(folder, os.listdir(folder), pooling, with_head=with_head)
-    if (most := options.max_tokens) is not None:
-        if most < sentence.TOKENS_MIN:
-            raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
+    if most := options.max_tokens:
         said = replace(said, tokens_max=most, found=[*said.found, f"{most} tokens as you said"])
     for line in said.found:
         say(f"  {line}")

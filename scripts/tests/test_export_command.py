@@ -146,6 +146,7 @@ def test_an_interrupted_export_leaves_the_old_package(
     [
         (["--model", "./absent", "--out", "x"], "is no folder"),
         (["--model", "..", "--out", "x"], "config.json is missing"),
+        (["--model", "a/b", "--max-tokens", "2"], "--max-tokens is 2: at least 3 are needed"),
         (["--model", "a b", "--out", "x"], "neither a folder nor the name of a model"),
         ([*RANDOM], "--out is missing"),
         ([*RANDOM, "--out", "x", "--heads", "3"], "--hidden 16 is not an even number"),
