@@ -147,7 +147,8 @@ def libraries(cache: Path) -> Path:
 def recipe() -> str:
     """A default package is made anew when this changes."""
     files = [SCRIPTS / "requirements.txt", SCRIPTS / "make_default_package.py"]
-    files += (file for file in SCRIPTS.glob("default_package/*") if file.is_file())
+    for folder in ("default_package", "families"):
+        files += (file for file in (SCRIPTS / folder).iterdir() if file.is_file())
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in sorted(files))).hexdigest()[:16]
 
 
