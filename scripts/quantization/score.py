@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -68,14 +68,22 @@ class Embedded:
     """Lexical weight by token id."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
-    """The queries of one language, and the pool that they rank."""
+    """The queries of one language, and the pool that they rank. Equal to itself alone, so that
+    what was worked out for it can be kept."""
 
     asked: list[Embedded]
     pool: list[Embedded]
     relevant: list[set[int]]
     """Of each query: positions in the pool."""
+
+
+class Embedder(Protocol):
+    """Where vectors come from."""
+
+    def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
+        """In order; `kind` is `query` or `passage`."""
 
 
 class GraphEmbedder:
@@ -85,7 +93,7 @@ class GraphEmbedder:
         self._package, self._runtime = package, runtime
 
     def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
-        """In order; `kind` is `query` or `passage`. Equal texts run once."""
+        """Equal texts run once."""
         distinct = sorted(set(texts))
         rows, first = self._package.encode(distinct, kind)
         found = {}
@@ -109,7 +117,7 @@ def in_languages(collection: Collection, languages: Sequence[str]) -> Collection
     return Collection([collection.passages[i] for i in kept], queries)
 
 
-def parts_of(collection: Collection, embedder: GraphEmbedder) -> list[Part]:
+def parts_of(collection: Collection, embedder: Embedder) -> list[Part]:
     """The queries by the languages that they are in and ask for."""
     asked = embedder.embed([query.text for query in collection.queries], "query")
     passages = embedder.embed([passage.text for passage in collection.passages], "passage")
