@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches what building and testing with TensorRT needs into the git-ignored folder third_party/:
-# headers of both flavours, the TensorRT-RTX libraries, the CUDA runtime, libclang, clang-format.
+# headers of both flavours, the TensorRT-RTX libraries, the CUDA runtime, libclang.
 # About 120 MB of downloads, 400 MB on disk, once; the second run does nothing.
 #
 #   scripts/fetch_tensorrt.sh

@@ -143,7 +143,7 @@ make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
 # What needs nothing of Rust's; it takes the time that the compiler and the tests of Rust leave.
 test_cpp() {
     give_way
-    step "tensorrt: c++: format" third_party/clang-format/clang-format --dry-run --Werror \
+    step "tensorrt: c++: format" "$(dirname "$PYTHON")/clang-format" --dry-run --Werror \
         cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
     step "tensorrt: c++: all releases' headers" compile_with_all_headers
     step "tensorrt: c++: memory, under ASan and UBSan" test_memory

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What building and testing with TensorRT needs and may not be committed: headers of both flavours,
-# the TensorRT-RTX libraries, the CUDA runtime, libclang, clang-format. Sourced after setup.sh.
+# the TensorRT-RTX libraries, the CUDA runtime, libclang. Sourced after setup.sh.
 # Everything goes to the git-ignored folder third_party/, each part whole or not at all.
 
 THIRD_PARTY="$ROOT/third_party"
@@ -27,8 +27,6 @@ WHEEL_CUDA_CRT="nvidia-cuda-crt==13.5.37 \
 --hash=sha256:e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29"
 WHEEL_LIBCLANG="libclang==18.1.1 \
 --hash=sha256:c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b"
-WHEEL_CLANG_FORMAT="clang-format==23.1.5 \
---hash=sha256:d97ce49911ba8c89ef3f3c0735a9c7818e4780ab4812c67d1c5fcd829d16ae52"
 
 # part NAME STAMP COMMAND...: third_party/NAME, filled anew when its stamp differs. COMMAND fills
 # the folder that it finds in NEW.
@@ -142,12 +140,6 @@ fill_libclang() {
     keep "libclang-*.data/platlib/clang/native/libclang.so" .
 }
 
-fill_clang_format() {
-    wheels "$WHEEL_CLANG_FORMAT"
-    keep "clang_format/data/bin/clang-format" .
-    chmod +x "$NEW/clang-format"
-}
-
 # has_libclang: whether bindgen will find one without help.
 has_libclang() {
     local folder
@@ -175,7 +167,6 @@ ensure_tensorrt() {
     part cuda-12 "$WHEEL_CUDART_12" fill_cuda_12
     part tensorrt-rtx "$(rtx_wheel)" fill_rtx_libraries
     has_libclang || part libclang "$WHEEL_LIBCLANG" fill_libclang
-    part clang-format "$WHEEL_CLANG_FORMAT" fill_clang_format
     exec 8>&-
 }
 

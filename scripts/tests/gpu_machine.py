@@ -62,7 +62,6 @@ def make_repository(tmp_path: Path) -> Path:
         "cuda-12": "$WHEEL_CUDART_12",
         "tensorrt-rtx": "$(rtx_wheel)",
         "libclang": "$WHEEL_LIBCLANG",
-        "clang-format": "$WHEEL_CLANG_FORMAT",
     }
     for part, stamp in stamps.items():
         (root / "third_party" / part).mkdir(parents=True)
