@@ -27,13 +27,10 @@ cd "$ROOT"
 
 # Licences, sources and bans of dependencies; advisories only when their data can be had.
 check_dependencies() {
-    if ! cargo deny --version >/dev/null 2>&1; then
-        say "dependencies: skipped, cargo-deny is not installed"
-        return
-    fi
-    cargo deny --locked check --hide-inclusion-graph licenses bans sources || return
-    if cargo deny fetch db; then
-        cargo deny --frozen check advisories
+    local deny="$VENV/bin/cargo-deny"
+    "$deny" --locked check --hide-inclusion-graph licenses bans sources || return
+    if "$deny" fetch db; then
+        "$deny" --frozen check advisories
     else
         say "advisories: skipped, their data cannot be had"
     fi
