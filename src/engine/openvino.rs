@@ -331,7 +331,7 @@ fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError>
     })
 }
 
-/// Precisions to try, in order. bf16 is two to four times as fast as f32 on a processor that has it,
+/// Precisions to try, in order. bf16 is two to four times as fast as f32 where a processor has it,
 /// and slower on others. f16 comes second: a Xeon of the fifth generation, which has both, took
 /// four times as long in f16 as in bf16, since its matrix unit (AMX) knows bf16 only.
 fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precision>, EngineError> {

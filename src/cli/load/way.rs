@@ -172,9 +172,9 @@ impl Ways {
         Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
     }
 
-    /// Loads the engine once more for each wider lane that pays beside the widest that is held, while
-    /// there is memory for it. A width that does not pay is left out, and a wider one may pay all the
-    /// same. Of the narrowest ones `alone` is the time of a short text, and `taken` the memory.
+    /// Loads the engine once more for each wider lane that pays beside the widest held one, while
+    /// there is memory for it. A width that does not pay is left out: a wider one may pay. Of the
+    /// narrowest lanes `alone` is the time of a short text, and `taken` the memory.
     fn open_wider(
         &self,
         shapes: &Shapes,
