@@ -54,8 +54,8 @@ def export_named(options: argparse.Namespace) -> None:
         from . import hub
 
         name, revision = kept.name_and_revision(options.model)
+        commit = kept.commit(options) or hub.resolve(name, revision)
         with kept.locked(name):
-            commit = kept.commit(options) or hub.resolve(name, revision)
             head = not options.no_sparse
             folder = hub.fetch(name, commit, _pooling(options), with_head=head)
             export_from(options, folder, name, commit)

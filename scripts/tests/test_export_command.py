@@ -163,6 +163,7 @@ def test_wrong_arguments_are_one_sentence(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
     assert run(monkeypatch, *arguments) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
