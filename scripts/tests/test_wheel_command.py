@@ -107,3 +107,65 @@ def test_a_slow_processor_is_told(
         server.CPUINFO.write_text(f"flags\t: {flags}\n")
         server.check_machine()
         assert ("no AVX2: the model runs" in capsys.readouterr().err) is said
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What packages were asked for."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(server, "made", lambda *wishes: asked.append(wishes) or "/kept")
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others", "wishes"),
+    [
+        (["serve", "--port", "1"], ["serve", "--port", "1"], []),
+        (
+            ["serve", "--model", "a/b@v1", "--no-sparse", "--port", "1"],
+            ["serve", "--port", "1", "--package", "/kept"],
+            [("--model=a/b@v1", "--no-sparse")],
+        ),
+        (["bench", "--model=a"], ["bench", "--package", "/kept"], [("--model=a",)]),
+    ],
+)
+def test_the_package_of_a_model_is_made_by_its_name(
+    arguments: list[str], others: list[str], wishes: list, kept: list[tuple[str, ...]]
+) -> None:
+    assert server.with_package(arguments) == others
+    assert kept == wishes
+
+
+def test_pull_makes_a_package_and_prints_its_path(
+    kept: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        server.with_package(["pull", "a/b", "--update"])
+    assert not done.value.code
+    assert (capsys.readouterr().out, kept) == ("/kept\n", [("--model=a/b", "--update")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["serve", "--no-sparse"], "--no-sparse needs --model NAME"),
+        (["serve", "--model", "a", "--package=b"], "--model and --package name two models"),
+    ],
+)
+def test_flags_of_a_model_need_one_model(
+    arguments: list[str], sentence: str, kept: list[tuple[str, ...]]
+) -> None:
+    with pytest.raises(server.CannotStart, match=sentence):
+        server.with_package(arguments)
+    assert kept == []
+
+
+def test_a_model_that_cannot_be_had_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(SystemExit) as done:
+        server.with_package(["serve", "--model", "./absent"])
+    assert done.value.code == 1
+    assert "absent is no folder" in capfd.readouterr().err

@@ -27,6 +27,9 @@ SCRIPTS = HERE / "scripts"
 CPUINFO = Path("/proc/cpuinfo")
 WITH_A_MODEL = ("serve", "bench", "embed", "batch")
 """Commands that may have to make a package; `check` only looks at what is there."""
+MODEL = ("--model", "--pooling", "--max-tokens", "--query-prompt", "--passage-prompt")
+MODEL_SWITCHES = ("--no-sparse", "--update")
+"""Flags for what makes a model's package; the second kind takes no value."""
 PREPARED = ("config", "openvino_library_dir", "package", "precision")
 PLAIN = "libopenvino_c.so"
 PACKAGE_MB = 700
@@ -47,10 +50,44 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         check_glibc()
+        arguments = with_package(arguments)
         prepared = prepare(arguments)
     except CannotStart as refusal:
         sys.exit(f"duovec: {refusal}")
     os.execve(PROGRAM, ["duovec", *arguments], {**prepared, **os.environ})
+
+
+def with_package(arguments: list[str]) -> list[str]:
+    """The arguments with --package in the place of --model, whose package is made if need be.
+
+    `pull` has the model's name behind it, and ends with the path of its package.
+    """
+    wishes, others, words = [], [], iter(arguments)
+    for word in words:
+        name = word.partition("=")[0]
+        if name in MODEL and name == word:
+            word = f"{name}={next(words, '')}"
+        (wishes if name in (*MODEL, *MODEL_SWITCHES) else others).append(word)
+    if others[:1] == ["pull"] and len(others) == 2:
+        print(made(f"--model={others[1]}", *wishes))
+        sys.exit()
+    if not wishes:
+        return arguments
+    if not any(wish.startswith("--model=") for wish in wishes):
+        raise CannotStart(f"{wishes[0]} needs --model NAME")
+    if any(word.partition("=")[0] == "--package" for word in others):
+        raise CannotStart("--model and --package name two models: give one of them")
+    return [*others, "--package", made(*wishes)]
+
+
+def made(*wishes: str) -> str:
+    """The package of a model, with these flags."""
+    cache_folder()
+    command = [sys.executable, SCRIPTS / "export_onnx.py", "--precision", "fp32", *wishes]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout.strip()
 
 
 def prepare(arguments: list[str]) -> dict[str, str]:
