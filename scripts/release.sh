@@ -43,7 +43,7 @@ if [ -n "$TAG" ]; then
 fi
 
 # Of OpenVINO's plugins and readers only those that duovec uses.
-OPENVINO_FILES=(libopenvino.so.* libopenvino_c.so.* libopenvino_intel_cpu_plugin.so
+OPENVINO_FILES=(libopenvino.so.* libopenvino_c.so.* libopenvino_*_cpu_plugin.so
     libopenvino_onnx_frontend.so.* libopenvino_ir_frontend.so.* libtbb.so.* libtbbmalloc.so.*
     libtbbbind_2_5.so.* libhwloc.so.*)
 
