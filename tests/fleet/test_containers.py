@@ -39,7 +39,7 @@ def assert_answers(more: dict[str, str]) -> None:
 def test_images_are_pinned_and_end_as_nobody(file: Path) -> None:
     text = file.read_text()
     bases = re.findall(r"^FROM (\S+)", text, re.M)
-    known = {"rust:${RUST_TAG}", "debian:${DEBIAN_TAG}", "${TENSORRT_IMAGE}"}
+    known = {"rust:${RUST_TAG}", "debian:${DEBIAN_TAG}", "${TENSORRT_IMAGE}", "scratch"}
     assert set(bases) <= known
     defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
     assert defaults.keys() == {"RUST_TAG", "DEBIAN_TAG"}
