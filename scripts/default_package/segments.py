@@ -66,7 +66,9 @@ def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
         builder.constant(f"pairs.distance.{name}", np.asarray(value, np.int32))
         for name, value in (("least", -reach), ("largest", reach))
     )
-    near = builder.op("Clip", [distance, least, largest], "pairs.distance.near")
+    # Not Clip, which TensorRT has for floats only.
+    near = builder.op("Max", [distance, least], "pairs.distance.from")
+    near = builder.op("Min", [near, largest], "pairs.distance.near")
     place = builder.op("Add", [near, largest], "pairs.distance.place")
     flat = builder.op("Squeeze", [place, builder.ints("pairs.axis", 1)], "pairs.distance.flat")
     table = builder.floats("relative.table", by_distance)

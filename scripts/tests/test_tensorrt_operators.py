@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import export_snapshots as snapshots
 import numpy as np
 import onnx
 from export_graphs import encoder_of, types_of, written, written_in_fp8
@@ -16,7 +17,8 @@ from onnx import TensorProto, helper
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
 from default_package.graph import IR_VERSION, OPSET
-from families import BERT, XLM_ROBERTA
+from families import BERT, FAMILIES, XLM_ROBERTA
+from fixtures import FAMILIES as FOLDERS
 from model_export import half_package
 from model_export.fp8 import product_inputs
 from quantization import int8
@@ -76,7 +78,8 @@ def like_e5_small() -> Encoder:
 
 def test_all_releases_take_every_graph_for_gpus(tmp_path: Path) -> None:
     exported = set()
-    for encoder in (like_bge_m3(), like_e5_small()):
+    others = [snapshots.open_encoder(FOLDERS / family.name) for family in FAMILIES]
+    for encoder in (like_bge_m3(), like_e5_small(), *others):
         graphs = [written(encoder, one, tmp_path / one.value) for one in Precision]
         for path in [*graphs, written_in_fp8(encoder, tmp_path / "fp8")]:
             model = onnx.load(path)
