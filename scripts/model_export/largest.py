@@ -22,9 +22,9 @@ LONG_TOKENS = 2_048
 """Of the longest text: attention writes its scores here, 16 MB for each head."""
 KINDS = {
     "scores": r"scores",
-    "feed_forward": r"ffn\.(in|gelu|out)(\.product)?",
+    "feed_forward": r"ffn\.(in|gate|gelu|gated|out)(\.product)?",
     "values": r"v",
-    "other": r"([qk]|qkv|attention\.out)(\.product)?|mixed|(attention|ffn)\.norm",
+    "other": r"([qk]|qkv|attention\.out)(\.product)?|[qk]\.heads|mixed|(attention|ffn)\.norm",
 }
 """Of a layer's numbers, those that graphs in 16 bits hold in 16 bits: name of the list -> tensors.
 A score is counted as it is before the softmax, between all tokens of a row."""

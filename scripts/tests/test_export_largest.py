@@ -2,16 +2,21 @@
 
 from pathlib import Path
 
+import export_snapshots as snapshots
 import numpy as np
+import onnx
 import pytest
 from export_graphs import changed, encoder_of, written
 from export_packages import RANDOM, manifest_of, run
 from export_snapshots import TOKENIZER
+from onnx import TensorProto
 
 from default_package import rows, vocabulary
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import ReferenceEncoder, attention
+from families import FAMILIES
+from fixtures import FAMILIES as FOLDERS
 from model_export import largest
 
 TEXTS = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 11, 12, 13, 2]]
@@ -79,3 +84,20 @@ def test_a_package_without_the_file_gets_it_with_its_graph_in_16_bits(
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.
         monkeypatch.delattr(largest, "measure", raising=False)
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+def test_all_numbers_that_graphs_in_fp16_round_are_measured(tmp_path: Path, family: str) -> None:
+    encoder = snapshots.open_encoder(FOLDERS / family)
+    model = onnx.load(written(encoder, Precision.FP16, tmp_path))
+    rounded = {
+        node.input[0].removesuffix(".exact")
+        for node in model.graph.node
+        if node.op_type == "Cast"
+        and node.attribute[0].i == TensorProto.FLOAT16
+        and node.input[0].startswith("layer")
+    }
+    assert "layer0.ffn.norm" in rounded
+    # Shares of an attention are at most one.
+    left = {name for name in rounded if not largest.place_of(name)}
+    assert {name.split(".")[-1] for name in left} == {"shares"}
