@@ -19,7 +19,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load, default 20")
     parser.add_argument("--slow-seconds", type=float, default=60.0, help="of slow, default 60")
     parser.add_argument("--rate", type=float, default=25.0, help="single texts a second")
-    parser.add_argument("--deadline-ms", type=int, default=2000, help="of the flood's documents")
     parser.add_argument("--idle", type=int, default=10_000, help="idle connections")
     parser.add_argument("--slow", type=int, default=100, help="slow heads, and as many bodies")
     parser.add_argument("--unread", type=int, default=2000, help="connections that do not read")

@@ -33,6 +33,8 @@ from .measured import (
 )
 
 OVERLOAD = 3.0
+DEADLINE_MS = 2000
+"""Of the flood's documents."""
 FLOODS = 3
 """In turn with what the server does without them: a shared machine is not equally fast all day."""
 BODY_BYTES = 33_000_000
@@ -67,19 +69,18 @@ def flood(measured: Measured) -> None:
     bodies = [{"input": text} for text in documents(measured.texts)]
     path = measured.folder / "documents.jsonl"
     write_lines(path, bodies)
-    seconds, deadline = measured.typed.seconds, measured.typed.deadline_ms / 1e3
+    seconds = measured.typed.seconds
     answers: list[Asked] = []
     goodputs, cores = [], []
     with measured.server() as server:
-        load = Load(server.url + DENSE, bodies, [], tail_s=TAIL_S)
-        load.deadline_ms = measured.typed.deadline_ms
+        load = Load(server.url + DENSE, bodies, [], DEADLINE_MS, TAIL_S)
         capacities = [measured.capacity(load.url, path)]
         for turn in range(FLOODS):
             rate = OVERLOAD * capacities[-1]
             load.due = latency.poisson(rate, seconds, SEED + turn)
             driven = aside.run(answers_of, load)
             answers += driven.found
-            goodputs.append(good_per_s(driven.found, deadline, seconds))
+            goodputs.append(good_per_s(driven.found, DEADLINE_MS / 1e3, seconds))
             cores.append(driven.cores)
             capacities.append(measured.capacity(load.url, path))
     capacity, good = statistics.mean(capacities), statistics.mean(goodputs)

@@ -20,14 +20,8 @@ def main() -> int:
         "ended once, that nothing leaks, and that it ends well.",
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="of load, default 60")
-    parser.add_argument(
-        "--settle-minutes", type=float, help="memory is compared with that after, default 15"
-    )
     parser.add_argument("--growth", type=float, default=0.03, help="allowed part, default 0.03")
     parser.add_argument("--clients", type=int, default=24, help="at once, default 24")
-    parser.add_argument(
-        "--pause-ms", type=float, default=0.0, help="of a client before a request, default 0"
-    )
     parser.add_argument(
         "--peaks", type=int, default=3, help="of memory at the start, on purpose, default 3"
     )
@@ -36,10 +30,9 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="the package's model, not the fake one")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
-    if typed.settle_minutes is None:
-        typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
-    if not 0 < typed.settle_minutes < typed.minutes:
-        parser.error("--minutes must be more than --settle-minutes, and both above 0")
+    if typed.minutes <= 0:
+        parser.error("--minutes must be above 0")
+    typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
     typed.window_seconds = min(WINDOW_SECONDS, typed.settle_minutes * 60 * WINDOW_PART)
     return command.run("soak.drive", typed, environment.TEST_REQUIREMENTS)
 

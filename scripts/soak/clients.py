@@ -42,6 +42,7 @@ ITEMS_MAX = 2048
 BUSY = (408, 429, 504)
 """Answers that a good request may get on a busy machine: 408 where its body came too late."""
 CALM_PAUSE_S = 0.1
+"""Before each request, on average."""
 Habit = Callable[[], Awaitable[int | str]]
 """Asks something; gives the status, or a word, of what became of it."""
 
@@ -57,8 +58,6 @@ class Client:
     texts: list[str]
     vectors: dict[str, str] | None
     """The first vector of each text, when the engine gives the same each time."""
-    pause_s: float
-    """Before each request, on average."""
 
     def __post_init__(self) -> None:
         """What it does, and how often of a hundred times or so."""
@@ -82,11 +81,11 @@ class Client:
 
     async def run(self, until: float) -> None:
         """Everything until then; a request that has begun is brought to its end."""
-        await self._choose(self._habits, self.pause_s, until)
+        await self._choose(self._habits, 0, until)
 
     async def run_calmly(self, until: float) -> None:
         """Small requests only: the server holds little, and each of its threads has work."""
-        await self._choose(self._calm_habits, max(self.pause_s, CALM_PAUSE_S), until)
+        await self._choose(self._calm_habits, CALM_PAUSE_S, until)
 
     async def do(self, habit: Habit) -> None:
         """Asks once and counts what became of it."""

@@ -79,15 +79,7 @@ class Soak:
         own = [entry["text"] for entry in servers.project_texts()]
         vectors: dict[str, str] | None = None if typed.real else {}
         self._clients = [
-            Client(
-                server.url,
-                KEY,
-                self._tally,
-                random.Random(chance.random()),
-                own,
-                vectors,
-                typed.pause_ms / 1e3,
-            )
+            Client(server.url, KEY, self._tally, random.Random(chance.random()), own, vectors)
             for _ in range(typed.clients)
         ]
         self._faults = Faults(
