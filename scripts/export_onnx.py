@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exports an XLM-R or BERT encoder, such as BGE-M3, to a model package.
+"""Exports a published encoder, such as BGE-M3, to a model package.
 
     scripts/export_onnx.py --model BAAI/bge-m3 --precision fp32
     scripts/export_onnx.py --model DIR --out engines/bge-m3
