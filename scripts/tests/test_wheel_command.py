@@ -1,16 +1,19 @@
 """The command of the wheel, deploy/wheel: what it makes when, and what it says where it cannot.
 tests/fleet/test_release.py runs the wheel itself."""
 
+import ast
 import importlib.util
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "deploy/wheel/duovec_server/__init__.py"
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "deploy/wheel/duovec_server/__init__.py"
 specification = importlib.util.spec_from_file_location("duovec_server", FILE)
 server = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(server)
@@ -169,3 +172,20 @@ def test_a_model_that_cannot_be_had_ends_the_start(
         server.with_package(["serve", "--model", "./absent"])
     assert done.value.code == 1
     assert "absent is no folder" in capfd.readouterr().err
+
+
+def test_the_wheel_has_all_scripts_that_its_scripts_import() -> None:
+    project = tomllib.loads((ROOT / "deploy/wheel/pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    paths = [(ROOT / "deploy/wheel" / path).resolve() for path in included]
+    sources = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    imported = set()
+    for source in (file for file in sources if file.suffix == ".py"):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(str(node.module).split(".")[0])
+            elif isinstance(node, ast.Import):
+                imported |= {name.name.split(".")[0] for name in node.names}
+    ours = {name for name in imported if (ROOT / "scripts" / name / "__init__.py").exists()}
+    assert "default_package" in ours
+    assert ours <= {path.name for path in paths}
