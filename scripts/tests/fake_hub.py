@@ -37,6 +37,8 @@ class FakeHub:
     """So many answers with a large file end in the middle."""
     ranges: bool = True
     wrong_bytes: bool = False
+    status: int = 0
+    """Of every answer, if any."""
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     """Method, path and Range of each."""
     leaked: bool = False
@@ -131,6 +133,9 @@ def _answer(hub: FakeHub, request: BaseHTTPRequestHandler, storage: str) -> None
     api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
     file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
     found = api or file
+    if hub.status:
+        _send(request, b"{}", hub.status)
+        return
     if not found or found[1] != NAME:
         _send(request, b"{}", 401, {"X-Error-Code": "RepoNotFound"})
         return

@@ -4,6 +4,7 @@ import json
 import resource
 import shutil
 import sys
+import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from program_files import SCRIPTS
 from program_files import run as run_program
 
 from default_package.choices import Pooling
+from model_export import kept
 
 WEIGHTS = "model.safetensors"
 CHUNK = 1000
@@ -284,6 +286,52 @@ def test_a_name_that_is_none_is_one_sentence(
     hub: FakeHub, export: Export, model: str, sentence: str
 ) -> None:
     assert sentence in str(export(model=model))
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (403, "answers 403 for someone/tiny-m3: check the token in HF_TOKEN"),
+        (429, "answers 429 for someone/tiny-m3: run again later"),
+        (503, "could not be fetched from"),
+    ],
+)
+def test_a_hub_that_refuses_is_one_sentence(
+    hub: FakeHub,
+    export: Export,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    hub.status = status
+    assert sentence in str(export())
+    hub.status = 0
+    assert isinstance(export(), Path)
+    # What is kept needs no hub.
+    hub.status = status
+    assert isinstance(export(), Path)
+
+
+def test_one_process_makes_a_package_and_others_wait(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entered = threading.Event()
+
+    def second() -> None:
+        with kept.locked(NAME):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with kept.locked(NAME):
+        thread.start()
+        said, end = "", time.monotonic() + 30
+        while f"waiting for another process that makes a package of {NAME}" not in said:
+            said += capsys.readouterr().err
+            assert time.monotonic() < end
+        assert not entered.is_set()
+    thread.join(30)
+    assert entered.is_set()
 
 
 def test_without_a_network_the_sentence_says_so(
