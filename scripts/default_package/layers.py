@@ -1,32 +1,14 @@
 """Writes the layers of an encoder: attention and feed-forward, as its family has them."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from .encoder import Encoder, Rotary, relative_buckets, tensor_shapes
 from .graph_builder import GraphBuilder, Linear
 from .segments import attention_penalties, relative_bias
 
-
-def _gelu(builder: GraphBuilder, source: str, prefix: str) -> str:
-    return builder.op("Gelu", [source], f"{prefix}.gelu", approximate="none")
-
-
-def _gelu_tanh(builder: GraphBuilder, source: str, prefix: str) -> str:
-    return builder.op("Gelu", [source], f"{prefix}.gelu", approximate="tanh")
-
-
-def _silu(builder: GraphBuilder, source: str, prefix: str) -> str:
-    share = builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
-    return builder.op("Mul", [source, share], f"{prefix}.silu")
-
-
 FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
 SECOND_HALF = ("turn.half", "turn.end", "turn.axis")
 """Of a head: start, end and axis of a slice."""
-Activation = Callable[[GraphBuilder, str, str], str]
-ACTIVATIONS: dict[str, Activation] = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
 class Layers:
@@ -106,12 +88,18 @@ class Layers:
     def _active(self, layer: int, source: str) -> str:
         """The middle of the feed-forward: the activation of one product, or of its gate."""
         builder, prefix = self._builder, f"layer{layer}.ffn"
-        activate = ACTIVATIONS[self._family.activation]
         wide = builder.linear(source, f"{prefix}.in", *self._numbers(f"l{layer}.fi"))
         if not self._family.has("fg"):
-            return activate(builder, wide, prefix)
+            return self._activated(wide, prefix)
         gate = builder.linear(source, f"{prefix}.gate", *self._numbers(f"l{layer}.fg"))
-        return builder.op("Mul", [activate(builder, gate, prefix), wide], f"{prefix}.gated")
+        return builder.op("Mul", [self._activated(gate, prefix), wide], f"{prefix}.gated")
+
+    def _activated(self, source: str, prefix: str) -> str:
+        if self._family.activation == "silu":
+            share = self._builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
+            return self._builder.op("Mul", [source, share], f"{prefix}.silu")
+        way = "tanh" if self._family.activation == "gelu_tanh" else "none"
+        return self._builder.op("Gelu", [source], f"{prefix}.gelu", approximate=way)
 
     def _attention(self, layer: int, hidden: str) -> str:
         """softmax(q k^T + penalty) v: `[rows, length, width of all heads]`.
@@ -173,14 +161,11 @@ class Layers:
             for name, value in (("start", 0), ("half", width // 2), ("end", width), ("axis", -1)):
                 builder.ints(f"turn.{name}", value)
             builder.ints("turn.heads", 2)
-        name = f"turn{len(self._turns)}"
-        angles = rotary.angles(builder.config.positions, width)
-        table = builder.floats(f"{name}.table", np.hstack([np.cos(angles), np.sin(angles)]))
-        found = builder.op("Gather", [table, "positions"], name)
-        both = []
-        for kind, bounds in (("cosines", FIRST_HALF), ("sines", SECOND_HALF)):
-            half = builder.op("Slice", [found, *bounds], f"{name}.{kind}.half")
-            whole = builder.op("Concat", [half, half], f"{name}.{kind}.whole", axis=-1)
-            both.append(builder.op("Unsqueeze", [whole, "turn.heads"], f"{name}.{kind}"))
+        angles, both = np.tile(rotary.angles(builder.config.positions, width), 2), []
+        for kind, value in (("cosines", np.cos(angles)), ("sines", np.sin(angles))):
+            name = f"turn{len(self._turns)}.{kind}"
+            rows = [builder.floats(f"{name}.table", value), "positions"]
+            found = builder.op("Gather", rows, f"{name}.found")
+            both.append(builder.op("Unsqueeze", [found, "turn.heads"], name))
         self._turns[rotary] = both[0], both[1]
         return self._turns[rotary]

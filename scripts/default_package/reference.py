@@ -77,10 +77,8 @@ class ReferenceEncoder:
             hidden = self._branch(hidden, f"l{layer}.aln", partial(self._attended, layer))
             hidden = self._branch(hidden, f"l{layer}.oln", partial(self._fed, f"l{layer}"))
         hidden = self._norm(hidden, "fin.ln")
-        is_cls = self._architecture.pooling is Pooling.CLS
-        pooled = hidden[0] if is_cls else hidden.mean(axis=0)
-        if self._architecture.pooling is Pooling.LAST:
-            pooled = hidden[-1]
+        poolings = {Pooling.CLS: hidden[0], Pooling.MEAN: hidden.mean(axis=0)}
+        pooled = poolings.get(self._architecture.pooling, hidden[-1])
         if self._architecture.dense_width:
             pooled = self._linear(pooled, "dense")
         dense = pooled / np.sqrt((pooled * pooled).sum())

@@ -49,7 +49,7 @@ class Family:
     norm_epsilon: float | None = None
     """Where config.json does not say it."""
     activation: str = "gelu"
-    """One of `layers.ACTIVATIONS`."""
+    """`gelu`, `gelu_tanh` (as it is computed in fewer steps) or `silu`."""
     rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
     their position; none for networks whose positions do not turn them."""

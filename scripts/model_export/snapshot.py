@@ -48,25 +48,17 @@ class Shared:
         return self.whole.read(slice(self.start, self.start + self.shape[0]))[rows]
 
 
-class Held:
-    """Implements Stored: numbers in memory."""
-
-    def __init__(self, value: np.ndarray) -> None:
-        self._value, self.shape = value, value.shape
-
-    def read(self, rows: Rows = ...) -> np.ndarray:
-        """These rows as f32; all of them by default."""
-        return self._value[rows]
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """Implements TensorSource over the files of a snapshot."""
 
     tensors: dict[str, Stored]
     words: Stored
+    dense: np.ndarray | None
 
     def tensor(self, name: str) -> np.ndarray:
+        if name == "dense.w" and self.dense is not None:
+            return self.dense
         return self.tensors[name].read()
 
     def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
@@ -101,15 +93,14 @@ def open_encoder(
         return found if len(rows) == 1 else Shared(found, start, shapes[name])
 
     words = take(WORD_TABLE)
-    tensors: dict[str, Stored] = {name: take(name) for name in tensor_shapes(architecture)}
+    tensors = {name: take(name) for name in tensor_shapes(architecture)}
     product = dense.read(folder, sizes.hidden)
     if product is not None:
         architecture = replace(architecture, dense_width=len(product))
-        tensors["dense.w"] = Held(product)
     head = None
     if with_head:
         head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
-    return Encoder(architecture, Snapshot(tensors, words), head)
+    return Encoder(architecture, Snapshot(tensors, words, product), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
