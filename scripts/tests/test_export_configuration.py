@@ -93,6 +93,96 @@ MODERNBERT = {
     "sparse_pred_ignore_index": -100,
     "vocab_size": 96,
 }
+GEMMA3 = {
+    "model_type": "gemma3_text",
+    "_sliding_window_pattern": 6,
+    "architectures": ["Gemma3TextModel"],
+    "attention_bias": False,
+    "attn_logit_softcapping": None,
+    "cache_implementation": "hybrid",
+    "final_logit_softcapping": 30.0,
+    "head_dim": 12,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "max_position_embeddings": 160,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 1,
+    "query_pre_attn_scalar": 12,
+    "rms_norm_eps": 1e-06,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": None,
+    "rope_theta": 1000000.0,
+    "sliding_window": 16,
+    "use_bidirectional_attention": True,
+    "vocab_size": 96,
+}
+QWEN3 = {
+    "model_type": "qwen3",
+    "bos_token_id": 2,
+    "head_dim": 12,
+    "hidden_act": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "max_position_embeddings": 160,
+    "max_window_layers": 28,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "pad_token_id": 1,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": None,
+    "rope_theta": 10000,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+    "vocab_size": 96,
+}
+BERT = {
+    "model_type": "bert",
+    "directionality": "bidi",
+    "gradient_checkpointing": False,
+    "hidden_act": "gelu",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 160,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "pooler_fc_size": 768,
+    "pooler_type": "first_token_transform",
+    "position_embedding_type": "absolute",
+    "type_vocab_size": 2,
+    "vocab_size": 96,
+}
+DISTILBERT = {
+    "model_type": "distilbert",
+    "activation": "gelu",
+    "attention_dropout": 0.1,
+    "dim": 32,
+    "hidden_dim": 40,
+    "max_position_embeddings": 160,
+    "n_heads": 4,
+    "n_layers": 2,
+    "pad_token_id": 0,
+    "qa_dropout": 0.1,
+    "sinusoidal_pos_embds": False,
+    "tie_weights_": True,
+    "vocab_size": 96,
+}
+PUBLISHED = {
+    "bert": BERT,
+    "distilbert": DISTILBERT,
+    "gemma3": GEMMA3,
+    "gte": GTE,
+    "modernbert": MODERNBERT,
+    "nomic-bert": NOMIC,
+    "qwen3": QWEN3,
+}
 
 
 def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = False) -> Path:
@@ -117,9 +207,7 @@ def test_a_key_that_nobody_understands_is_refused_unless_it_says_nothing(
         snapshots.open_encoder(folder)
 
 
-@pytest.mark.parametrize(
-    ("family", "config"), [("nomic-bert", NOMIC), ("gte", GTE), ("modernbert", MODERNBERT)]
-)
+@pytest.mark.parametrize(("family", "config"), PUBLISHED.items())
 def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     tmp_path: Path, family: str, config: dict[str, Any]
 ) -> None:
