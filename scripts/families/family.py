@@ -36,6 +36,8 @@ class Family:
 
     None stands for an absent key.
     """
+    harmless: str = ""
+    """Keys of config.json that change nothing where it has the values of `required`."""
     padding_has_positions: bool = False
     """Whether rows up to the padding's id come before the first position's in the table."""
     scaled_words: bool = False

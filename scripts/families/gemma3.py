@@ -19,6 +19,7 @@ GEMMA3 = Family(
         "rope_scaling": OFF,
         "use_bidirectional_attention": (True,),
     },
+    harmless="*sliding_window_pattern final_logit_softcapping",
     biased=frozenset(),
     rms=True,
     norm_adds_one=True,

@@ -22,6 +22,7 @@ NOMIC_BERT = Family(
         "scale_attn_weights": (True, None),
     }
     | dict.fromkeys(NOMIC_OFF.split(), OFF),
+    harmless="max_trained_positions moe_* expert_*",
     biased=frozenset(("ln",)),
     activation="silu",
     rotary={FULL: ("rope_theta", "rotary_emb_base")},

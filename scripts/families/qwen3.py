@@ -12,6 +12,7 @@ QWEN3 = Family(
         "layers.#.mlp.": "fg=gate_proj fi=up_proj fo=down_proj",
     },
     required={"hidden_act": ("silu", None), "attention_bias": OFF, "use_sliding_window": OFF},
+    harmless="sliding_window max_window_layers",
     biased=frozenset(),
     rms=True,
     norm_before=True,

@@ -35,10 +35,9 @@ cache_implementation gradient_checkpointing output_past pooler_* classifier_* di
 tie_* language summary_* matryoshka_dimensions use_flash_attn fused_* use_xentropy
 use_memory_efficient_attention unpad_inputs reference_compile repad_logits_with_grad
 deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output pad_vocab_size_multiple
-max_trained_positions reorder_and_upcast_attn moe_* expert_* sinusoidal_pos_embds sliding_window
-*sliding_window_pattern max_window_layers final_logit_softcapping"""
-"""Keys that say nothing of vectors: training, heads for other tasks, kernels. Those of windows and
-experts only count with keys that are read."""
+reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length num_beams num_return_sequences
+length_penalty repetition_penalty temperature top_k top_p"""
+"""Keys that say nothing of vectors: training, kernels, heads for other tasks."""
 
 
 class Configuration:
@@ -80,9 +79,10 @@ class Configuration:
 
     def attentions(self, sizes: Config) -> tuple[Attention, ...]:
         """That of each layer."""
-        family, kinds = self.family, self._get("layer_types")
+        family = self.family
         if not family.rotary:
             return ()
+        kinds = self._get("layer_types")
         if kinds is None and family.full_every:
             step = self.whole(family.full_every, 1)
             kinds = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
@@ -106,8 +106,9 @@ class Configuration:
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""
+        harmless = f"{HARMLESS} {self.family.harmless}".split()
         for key, value in self._stored.items():
-            is_known = key in self._known or any(fnmatch(key, known) for known in HARMLESS.split())
+            is_known = key in self._known or any(fnmatch(key, known) for known in harmless)
             wanted = "nobody here understands it; if it changes no vector, take it out of the file"
             self._demand(not value or is_known, key, wanted)
 

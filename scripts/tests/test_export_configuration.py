@@ -221,6 +221,8 @@ def test_a_configuration_as_its_authors_write_it_is_the_same_network(
     [
         ("bert", "auto_map", {"AutoModel": "modeling.Own"}),
         ("bert", "quantization_config", {"bits": 4}),
+        ("bert", "layer_types", ["full_attention", "full_attention"]),
+        ("gte", "sliding_window", 128),
         ("distilbert", "activation", "relu"),
         ("mpnet", "relative_attention_num_buckets", 64),
         ("gemma3", "use_bidirectional_attention", False),
