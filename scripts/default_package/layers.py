@@ -161,7 +161,8 @@ class Layers:
             for name, value in (("start", 0), ("half", width // 2), ("end", width), ("axis", -1)):
                 builder.ints(f"turn.{name}", value)
             builder.ints("turn.heads", 2)
-        angles, both = np.tile(rotary.angles(builder.config.positions, width), 2), []
+        angles = np.tile(rotary.angles(self._architecture.max_input_tokens, width), 2)
+        both = []
         for kind, value in (("cosines", np.cos(angles)), ("sines", np.sin(angles))):
             name = f"turn{len(self._turns)}.{kind}"
             rows = [builder.floats(f"{name}.table", value), "positions"]
