@@ -71,7 +71,9 @@ def commit(options: argparse.Namespace) -> str | None:
 
 def place(options: argparse.Namespace, name: str, key: str) -> Path:
     """Of the package with these wishes; `key` is a commit, or the state of a folder."""
-    wishes = {k: v for k, v in vars(options).items() if v and k not in NO_WISHES}
+    given = {key: value for key, value in vars(options).items() if key not in NO_WISHES}
+    # An empty prompt is one. Options that nobody gave count for nothing, so that more can be added.
+    wishes = {key: value for key, value in given.items() if value not in (None, False, [])}
     text = json.dumps(wishes, sort_keys=True, default=str)
     return _base(name) / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

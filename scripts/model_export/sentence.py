@@ -64,7 +64,8 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
         pooling = _pooling(path)
         found.append(f"pooling {pooling.value} ({path.relative_to(folder)})")
     tokens_max, source = _tokens_max(folder)
-    found.append(f"at most {tokens_max} tokens ({source})" if source else "tokens: no limit")
+    limit = f"{tokens_max} tokens ({source})" if source else "the tokens of config.json"
+    found.append(f"at most {limit}")
     prompts, default = _prompts(folder, normalizes, found)
     return Sentence(pooling, tokens_max, prompts, default, found)
 

@@ -210,6 +210,8 @@ def test_other_wishes_are_another_package_and_need_no_network(
     manifest = manifest_of(second)
     assert (manifest["sparse"], manifest["prompts"]) == (None, {"query": "find: "})
     assert (manifest["default_prompt"], manifest["max_input_tokens"]) == ("query", 20)
+    third = export("--query-prompt", "")
+    assert isinstance(third, Path) and manifest_of(third)["prompts"] == {"query": ""}
     assert hub.requests == []
 
 
