@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +43,13 @@ class Texts:
         beginnings = [guide.SENTENCE_END.split(text)[0] for text in texts]
         self.beginnings = self.embed(beginnings, "query")
 
-    def embed(self, texts: Sequence[str], kind: str) -> list[Text]:
+    def embed(self, texts: list[str], kind: str) -> list[Text]:
         """As in `Embedder`."""
         distinct = list(dict.fromkeys(texts))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in distinct)
-        folder = self._options.cache / "vectors"
-        folder.mkdir(parents=True, exist_ok=True)
-        source = folder / f"{kind}-{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
+        name = f"vectors/{kind}-{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
+        source = self._options.cache / name
+        source.parent.mkdir(exist_ok=True)
         source.write_text(lines, encoding="utf-8")
         out = source.with_suffix(".made.jsonl")
         command = [self._options.duovec, "embed", source, "--input-type", kind, "--out", out]

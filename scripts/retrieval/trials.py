@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -39,8 +40,7 @@ def lexical(texts: Texts) -> Rows:
     tables |= {"its idf in other texts": idf, "its mean weight in other texts": mean}
     tables |= {"idf · mean weight": idf * mean, "all": _fitted(asked, one, surprisal, idf, mean)}
     yield from (("what the sparse head says", [_sparse]), ("BM25", [_bm25]))
-    for name, table in tables.items():
-        yield name, [partial(_looked_up, table)]
+    yield from ((name, [partial(_looked_up, table)]) for name, table in tables.items())
     yield "its idf in the index", [lambda part: _looked_up(_idf(part.pool, size), part)]
     yield "line · idf in the index", [lambda part: _looked_up(line * _idf(part.pool, size), part)]
     yield "head · idf in the index", [lambda part: _looked_up(_idf(part.pool, size), part, True)]
@@ -48,10 +48,11 @@ def lexical(texts: Texts) -> Rows:
 
 def types(texts: Texts) -> Rows:
     """dense vectors: alone / their first hits again by floats"""
-    seen = np.stack([text.dense for text in texts.others])
+    seen = np.stack([text.dense for text in texts.others], dtype=float)
     least, step, middle = seen.min(0), np.ptp(seen, 0) / 255, seen.mean(0)
     unit = np.abs(seen).max() * 1.1 / 127  # other texts may reach further
-    print(f"one range: to {unit * 127:.3f}; length of the mean: {np.linalg.norm(middle):.3f}")
+    kept = {"reach": round(float(unit * 127), 4), "mean": middle.round(5).tolist()}
+    Path(__file__).with_name("default_package.json").write_text(json.dumps(kept) + "\n")
     codes: dict[str, Callable] = {
         "float": np.asarray,
         "float16": lambda x: x.astype(np.float16).astype(np.float32),
@@ -81,7 +82,7 @@ def scores(_: Texts) -> Rows:
 
 def _ndcg(ranker: Ranker, parts: list[Part]) -> str:
     rows = [row for part in parts for row in zip(ranker(part), part.relevant, strict=True)]
-    return f"{np.mean([query_ndcg(*row) for row in rows]):.4f}"
+    return f"{np.mean([query_ndcg(*row) for row in rows]):.3f}"[1:]
 
 
 def _dense(part: Part, ask: Callable = np.asarray, keep: Callable = np.asarray) -> np.ndarray:
