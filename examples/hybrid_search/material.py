@@ -14,14 +14,14 @@ from duovec import Client
 
 TEXTS = Path(__file__).resolve().parents[2] / "scripts/default_package/texts.jsonl"
 QUESTIONS = [
-    "When does the train to the coast leave?",
+    "order 20417",
     "Wie lange muss das Brot backen?",
-    "¿Cuándo hay que pagar la factura?",
+    "¿Cuándo hay que enviar la factura?",
     "バッテリーはどのくらい持ちますか。",
     "Почему пчёлы важны?",
 ]
 HITS = 3
-CANDIDATES = 10
+CANDIDATES = 100
 """Each ranking gives so many to the fusion."""
 
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from duovec.vectors import Dense, Sparse
 
-# The usual constant of fusion by reciprocal rank.
-RANK_OFFSET = 60
+# Of the fusion by reciprocal rank that docs/retrieval.md recommends for the default model: the
+# ranking by meaning is much better than the one by words.
+RANK_OFFSET = 10
+WEIGHT_OF_WORDS = 0.3
 
 
 def vector(row: Dense) -> str:
@@ -44,8 +46,8 @@ def fusion_statement(
     """A statement that fuses both rankings by reciprocal rank: rows of key and score, best first.
 
     Its parameters, as psycopg writes them: `dense` and `sparse` (texts of `vector` and
-    `sparsevec`), `candidates` (rows of each ranking) and `limit`. The condition `< 0` leaves out
-    rows that share no token with the query; they would get a rank otherwise.
+    `sparsevec`), `candidates` (rows of each ranking, 100 are good) and `limit`. The condition
+    `< 0` leaves out rows that share no token with the query; they would get a rank otherwise.
     """
     key, dense, sparse = _quoted(key), _quoted(dense), _quoted(sparse)
     by_meaning = f"{dense} <#> %(dense)s::vector"
@@ -64,7 +66,7 @@ with by_meaning as (
     ) as nearest
 )
 select {key}, coalesce(1.0 / ({RANK_OFFSET} + by_meaning.place), 0)
-    + coalesce(1.0 / ({RANK_OFFSET} + by_words.place), 0) as score
+    + coalesce({WEIGHT_OF_WORDS} / ({RANK_OFFSET} + by_words.place), 0) as score
 from by_meaning full outer join by_words using ({key})
 order by score desc, {key} limit %(limit)s
 """
