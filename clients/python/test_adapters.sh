@@ -15,7 +15,8 @@ cd "$ROOT"
 prepare_load
 ensure_environment adapters 2500 clients/python/requirements-adapters.txt
 say "types with the frameworks"
+# Beside the frameworks, since the types without them are checked at the same time.
 "$VENV/bin/python" -m mypy --config-file clients/python/pyproject.toml \
-    clients/python/src clients/python/tests
+    --cache-dir "$VENV/mypy" clients/python/src clients/python/tests
 say "the client and all adapters"
 "$VENV/bin/python" -m pytest -q -rs clients/python/tests "$@"
