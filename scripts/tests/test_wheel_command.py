@@ -32,7 +32,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return scripts
 
 
-def test_the_first_start_makes_the_package(machine: list[list[str]], tmp_path: Path) -> None:
+def test_the_first_start_makes_the_package_and_later_ones_only_read(
+    machine: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     defaults = server.prepare(["serve", "--port", "1", "--precision=int8"])
     package = defaults["DUOVEC_DEFAULT_PACKAGE"]
     assert Path(package).parent == tmp_path / "cache"
@@ -41,6 +43,7 @@ def test_the_first_start_makes_the_package(machine: list[list[str]], tmp_path: P
     assert all(package in words for words in machine)
     Path(package).mkdir()
     machine.clear()
+    monkeypatch.setattr(server, "need_to_write", lambda _: pytest.fail("nothing is to be written"))
     assert server.prepare(["serve"]) == defaults and machine == []
 
 

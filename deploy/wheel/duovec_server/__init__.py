@@ -82,7 +82,7 @@ def with_package(arguments: list[str]) -> list[str]:
 
 def made(*wishes: str) -> str:
     """The package of a model, with these flags."""
-    cache_folder()
+    need_to_write(cache_folder())
     command = [sys.executable, SCRIPTS / "export_onnx.py", "--precision", "fp32", *wishes]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -149,7 +149,11 @@ def cache_folder() -> Path:
     """Of scripts/serve.sh too."""
     environment = os.environ
     general = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME', '/tmp')}/.cache"
-    cache = Path(environment.get("DUOVEC_CACHE_DIR") or f"{general}/duovec").absolute()
+    return Path(environment.get("DUOVEC_CACHE_DIR") or f"{general}/duovec").absolute()
+
+
+def need_to_write(cache: Path) -> None:
+    """Only where something must be made: a folder that has everything may be read-only."""
     try:
         cache.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=cache).close()
@@ -158,7 +162,6 @@ def cache_folder() -> Path:
             f"cannot write to the cache folder {cache} ({error.strerror}): make room there, or "
             "name another folder with DUOVEC_CACHE_DIR"
         ) from error
-    return cache
 
 
 def libraries(cache: Path) -> Path:
@@ -168,6 +171,7 @@ def libraries(cache: Path) -> Path:
     key = hashlib.sha256(f"{module} {version}".encode()).hexdigest()[:16]
     folder = cache / f"openvino-{key}"
     if not folder.exists():
+        need_to_write(cache)
         with tempfile.TemporaryDirectory(dir=cache) as work:
             new = Path(work, "links")
             new.mkdir()
@@ -191,6 +195,9 @@ def recipe() -> str:
 
 def make(package: Path, *, eight_bits: bool) -> None:
     """The default package, once, however many servers start."""
+    if package.exists() and (not eight_bits or any(package.glob("model.int8.*"))):
+        return
+    need_to_write(package.parent)
     with (package.parent / "package.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not package.exists():
