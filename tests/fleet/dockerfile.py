@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import string
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,12 +35,21 @@ def stages(file: Path) -> list[list[tuple[str, str]]]:
     return found
 
 
+def defaults(file: Path) -> dict[str, str]:
+    """What the arguments of a build are where nobody says."""
+    return {
+        name: value.strip('"')
+        for name, value in re.findall(r"^ARG (\w+)=(\S+|\".*\")$", file.read_text(), re.M)
+    }
+
+
 @dataclass
 class Container:
     """A root that the steps of a stage are carried out in; `others` are folders of other stages."""
 
     root: Path
     others: dict[tuple[str, str], Path] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -51,19 +61,22 @@ class Container:
             elif name == "COPY":
                 self._copy(words)
             elif name == "ENV":
+                words = string.Template(words).safe_substitute(self.arguments)
                 self.variables |= dict(one.split("=", 1) for one in shlex.split(words))
             else:
                 self.settings[name] = words
 
     def _run(self, words: str) -> None:
+        given = [f"{name}={value}" for name, value in self.arguments.items()]
+        shell = ["chroot", self.root, "/usr/bin/env", *given, "/bin/sh", "-c"]
         mount = MOUNT.match(words)
         if mount is None:
-            programs.run("chroot", self.root, "/bin/sh", "-c", words)
+            programs.run(*shell, words)
             return
         stage, source, target = mount.groups()
         inside = self.root / target.lstrip("/")
         shutil.copytree(self.others[stage, source], inside)
-        programs.run("chroot", self.root, "/bin/sh", "-c", words[mount.end() :])
+        programs.run(*shell, words[mount.end() :])
         shutil.rmtree(inside)
 
     def _copy(self, words: str) -> None:

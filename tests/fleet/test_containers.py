@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import programs
-from dockerfile import Container, stages
+from dockerfile import Container, defaults, stages
 from server import ROOT, ran
 
 CPU, GPU = ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.tensorrt"
@@ -41,12 +41,12 @@ def test_images_are_pinned_and_end_as_nobody(file: Path) -> None:
     bases = re.findall(r"^FROM (\S+)", text, re.M)
     known = {"rust:${RUST_TAG}", "debian:${DEBIAN_TAG}", "${TENSORRT_IMAGE}", "scratch"}
     assert set(bases) <= known
-    defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
-    assert defaults.keys() == {"RUST_TAG", "DEBIAN_TAG"}
+    of_nvidia = {"CUDA", "LIBRARIES"} if file == GPU else set()
+    assert defaults(file).keys() == {"RUST_TAG", "DEBIAN_TAG", *of_nvidia}
     assert "latest" not in text
     toolchain = (ROOT / "rust-toolchain.toml").read_text()
     [channel] = re.findall(r'^channel = "([\d.]+)\.0"$', toolchain, re.M)
-    assert defaults["RUST_TAG"].startswith(f"{channel}-")
+    assert defaults(file)["RUST_TAG"].startswith(f"{channel}-")
     last = stages(file)[-1]
     assert [words for name, words in last if name == "USER"] == [f"{NOBODY}:{NOBODY}"]
     after = [name for name, _ in last][[name for name, _ in last].index("USER") :]
@@ -63,40 +63,169 @@ def test_the_image_for_cpus_serves(release: Path, bare: Path, tmp_path: Path) ->
         assert re.search(rf"^Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t", status, re.M)
 
 
-def nvidias(root: Path) -> list[str]:
-    """Files where NVIDIA's image has its libraries, and others; the names of the libraries."""
-    libraries, cuda = root / "usr/lib/x86_64-linux-gnu", root / "usr/local/cuda-13.0/lib64"
-    cuda.mkdir(parents=True)
-    (root / "usr/local/cuda").symlink_to("cuda-13.0")
+COMPAT = ["libcuda.so.1", "libcuda.so.580.95.05", "libnvidia-ptxjitcompiler.so.580.95.05"]
+
+
+def nvidias(root: Path, folder: str, compat: str, cuda: int = 13) -> list[str]:
+    """Files where NVIDIA's images have their libraries, and others; the names of the libraries."""
+    libraries, runtime = root / folder, root / f"usr/local/cuda-{cuda}.0/lib64"
+    runtime.mkdir(parents=True)
+    libraries.mkdir(parents=True, exist_ok=True)
+    (root / "usr/local/cuda").symlink_to(f"cuda-{cuda}.0")
     names = []
-    for folder, name in [
+    for at, name in [
         (libraries, "libnvinfer.so.11"),
         (libraries, "libnvinfer_builder_resource_sm90.so.11"),
+        (libraries, "libnvinfer_lean.so.11"),
         (libraries, "libnvonnxparser.so.11"),
-        (cuda, "libcudart.so.13"),
+        (runtime, f"libcudart.so.{cuda}"),
     ]:
-        (folder / f"{name}.4.0").write_text("a library")
-        (folder / name).symlink_to(f"{name}.4.0")
+        (at / f"{name}.4.0").write_text("a library")
+        (at / name).symlink_to(f"{name}.4.0")
         names += [name, f"{name}.4.0"]
     (libraries / "libnvinfer.so").symlink_to("libnvinfer.so.11")
     (libraries / "libnvinfer_builder_resource_win_sm90.so.11.4.0").write_text("for Windows")
     (libraries / "libnvinfer_plugin.so.11").write_text("not needed")
+    (root / compat).mkdir(parents=True, exist_ok=True)
+    for name in COMPAT[1:]:
+        (root / compat / name).write_text("of a later driver")
+    (root / compat / COMPAT[0]).symlink_to(COMPAT[1])
     return sorted(names)
+
+
+def take_libraries(bare: Path, **arguments: str) -> None:
+    """The first stage: what it finds in NVIDIA's image."""
+    Container(bare, arguments=defaults(GPU) | arguments).carry_out(stages(GPU)[0])
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("folder", "compat"),
+    [
+        ("usr/lib/x86_64-linux-gnu", "usr/local/cuda-13.0/compat"),
+        ("usr/lib64", "usr/local/cuda-13.0/compat/lib.real"),
+        ("usr/local/tensorrt/lib", "usr/local/cuda-13.0/compat"),
+    ],
+)
+def test_the_image_for_gpus_finds_nvidias_libraries(bare: Path, folder: str, compat: str) -> None:
+    expected = nvidias(bare, folder, compat)
+    take_libraries(bare)
+    assert names_in(bare / "libraries") == expected
+    assert (bare / "libraries/libnvinfer.so.11").is_symlink(), "nothing is there twice"
+    # The container toolkit takes a file of a driver's name, and no link, from this very folder.
+    assert names_in(bare / "compat") == COMPAT
+    assert not (bare / "compat" / COMPAT[1]).is_symlink()
+
+
+def test_the_libraries_may_be_in_a_folder_that_the_build_names(bare: Path) -> None:
+    expected = nvidias(bare, "opt/trt", "usr/local/cuda-13.0/compat")
+    with pytest.raises(AssertionError, match="LIBRARIES"):
+        take_libraries(bare)
+    shutil.rmtree(bare / "libraries")
+    shutil.rmtree(bare / "compat", ignore_errors=True)
+    take_libraries(bare, LIBRARIES="/opt/trt /usr/local/cuda/lib64")
+    assert names_in(bare / "libraries") == expected
+
+
+def test_an_image_without_nvidias_libraries_is_no_base(bare: Path) -> None:
+    nvidias(bare, "usr/lib/x86_64-linux-gnu", "usr/local/cuda-13.0/compat")
+    for file in bare.glob("usr/lib/x86_64-linux-gnu/libnvonnxparser.so.*"):
+        file.unlink()
+    with pytest.raises(AssertionError, match="libnvonnxparser is in none of"):
+        take_libraries(bare)
+
+
+def test_an_image_without_what_few_need_is_a_base(bare: Path) -> None:
+    expected = nvidias(bare, "usr/lib/x86_64-linux-gnu", "usr/local/cuda-13.0/compat")
+    shutil.rmtree(bare / "usr/local/cuda-13.0/compat")
+    for file in bare.glob("usr/lib/x86_64-linux-gnu/libnvinfer_lean.so.*"):
+        file.unlink()
+    take_libraries(bare)
+    assert names_in(bare / "libraries") == [name for name in expected if "lean" not in name]
+    assert names_in(bare / "compat") == []
+
+
+def test_the_build_names_the_cuda_of_nvidias_image(bare: Path) -> None:
+    nvidias(bare, "usr/lib/x86_64-linux-gnu", "usr/local/cuda-12.0/compat", cuda=12)
+    with pytest.raises(AssertionError, match="--build-arg CUDA="):
+        take_libraries(bare)
+    for folder in ("libraries", "compat"):
+        shutil.rmtree(bare / folder)
+    take_libraries(bare, CUDA="12")
+
+
+def of_last_stage(**arguments: str) -> dict[str, str]:
+    """The variables of the image for GPUs."""
+    container = Container(Path("/"), arguments=defaults(GPU) | arguments)
+    container.carry_out([step for step in stages(GPU)[-1] if step[0] == "ENV"])
+    return container.variables
+
+
+def starts_on(required: str, cuda: float, driver: int, brand: str) -> bool:
+    """What NVIDIA's container toolkit makes of it: spaces say or, commas say and."""
+    host = {"cuda": cuda, "driver": driver, "brand": brand}
+
+    def holds(one: str) -> bool:
+        name, relation, value = re.fullmatch(r"(\w+)(>=|<|=)([\w.]+)", one).groups()
+        if relation == "=":
+            return host[name] == value
+        return host[name] >= float(value) if relation == ">=" else host[name] < float(value)
+
+    return any(all(map(holds, both.split(","))) for both in required.split())
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "brand", "starts"),
+    [
+        # Its driver has the image's CUDA.
+        (13.0, 580, "geforce", True),
+        (13.1, 590, "nvidia", True),
+        # The libraries in /usr/local/cuda/compat are for drivers of these branches.
+        (12.2, 535, "tesla", True),
+        (12.8, 570, "nvidia", True),
+        (12.3, 545, "nvidia", False),
+        (11.4, 470, "tesla", False),
+        # They are for data-centre GPUs.
+        (12.8, 570, "geforce", False),
+    ],
+)
+def test_the_image_starts_only_where_its_cuda_can_run(
+    cuda: float, driver: int, brand: str, starts: bool
+) -> None:
+    assert starts_on(of_last_stage()["NVIDIA_REQUIRE_CUDA"], cuda, driver, brand) == starts
+
+
+def test_the_image_with_cuda_12_starts_with_every_driver_of_cuda_12() -> None:
+    required = of_last_stage(CUDA="12")["NVIDIA_REQUIRE_CUDA"]
+    assert starts_on(required, 12.2, 535, "geforce")
+    assert not starts_on(required, 11.4, 470, "tesla")
+
+
+def test_the_image_for_gpus_ends_when_a_batch_never_does() -> None:
+    """Docker starts an ended container again, and leaves an unhealthy one as it is."""
+    assert of_last_stage()["DUOVEC_EXIT_ON_STUCK"] == "true"
 
 
 def test_the_image_for_gpus_copies_its_package_once_and_serves_from_there(
     release: Path, bare: Path, tmp_path: Path
 ) -> None:
-    expected = nvidias(bare)
-    first = Container(bare)
-    first.carry_out(stages(GPU)[0])
-    libraries = (bare / "libraries").rename(tmp_path / "libraries")
-    assert sorted(path.name for path in libraries.iterdir()) == expected
-    assert (libraries / "libnvinfer.so.11").is_symlink(), "nothing is there twice"
-    container = Container(
-        bare, {("build", "/release"): release, ("libraries", "/libraries"): libraries}
-    )
+    nvidias(bare, "usr/lib/x86_64-linux-gnu", "usr/local/cuda-13.0/compat")
+    take_libraries(bare)
+    shutil.rmtree(bare / "usr/local/cuda-13.0")
+    (bare / "usr/local/cuda").unlink()
+    others = {("build", "/release"): release}
+    for name in ("libraries", "compat"):
+        others["libraries", f"/{name}"] = (bare / name).rename(tmp_path / name)
+    container = Container(bare, others, defaults(GPU))
     container.carry_out(stages(GPU)[-1])
+    assert names_in(bare / "usr/local/cuda/compat") == COMPAT
+    # The toolkit adds the folder to the loader's where the driver is older, and needs these files.
+    assert (bare / "etc/ld.so.cache").is_file()
+    folders = [file.read_text() for file in (bare / "etc/ld.so.conf.d").iterdir()]
+    assert folders and not [one for one in folders if "compat" in one]
     plans = bare / container.settings["VOLUME"].lstrip("/")
     # Without a GPU there is nothing to build, and `auto` takes the CPU.
     more = settings() | {"DUOVEC_ENGINE": "auto"}
@@ -108,14 +237,6 @@ def test_the_image_for_gpus_copies_its_package_once_and_serves_from_there(
         seen.add((copied, copied.stat().st_ino))
     assert len(seen) == 1, "the second start takes the copy of the first"
     assert copied.stat().st_uid == int(NOBODY)
-
-
-def test_an_image_without_nvidias_libraries_is_no_base(bare: Path) -> None:
-    nvidias(bare)
-    for file in (bare / "usr/lib/x86_64-linux-gnu").glob("libnvonnxparser.so.*"):
-        file.unlink()
-    with pytest.raises(AssertionError, match="libnvonnxparser is not in TENSORRT_IMAGE"):
-        Container(bare).carry_out(stages(GPU)[0])
 
 
 def start(folder: Path, *words: str, plans: Path) -> subprocess.CompletedProcess[str]:
