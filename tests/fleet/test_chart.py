@@ -22,6 +22,12 @@ MATRIX = {
     "default": [],
     "gpu": ["values-gpu.yaml"],
     "gpu, shared plan": ["values-gpu.yaml", 'gpu.planClaim="plans"', 'gpu.flavour="tensorrt-rtx"'],
+    "gpu, a claim of its own": [
+        "values-gpu.yaml",
+        'gpu.planAccess="ReadWriteMany"',
+        'gpu.planStorageClass="files"',
+        "gpu.freeForRelease=true",
+    ],
     "bulk": ["values-bulk.yaml"],
     "hpa": ['autoscaling.kind="hpa"', "autoscaling.minReplicas=0"],
     "keda": ['autoscaling.kind="keda"', "autoscaling.predictedWaitSeconds=0.05"],
@@ -98,6 +104,8 @@ def test_schemas_refuse_what_is_wrong() -> None:
         ('settings={"api-key":"secret"}', "api-key"),
         ('autoscaling={"kind":"keda","minReplicas":0}', "wakeQuery"),
         ("service.port=80", "port"),
+        ('gpu={"enabled":true,"planClaim":"a","planAccess":"ReadWriteOnce"}', "planClaim"),
+        ('gpu.planAccess="ReadOnlyMany"', "planAccess"),
     ],
 )
 def test_values_that_cannot_work_are_refused(value: str, reason: str) -> None:
@@ -131,6 +139,47 @@ def test_pods_with_a_gpu_build_their_plan_in_a_volume_that_they_may_write() -> N
     assert not mounts[found["PLANS"]].get("readOnly", False)
     probe = container["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
+
+
+def test_plans_outlive_the_pod_in_the_claim_that_the_chart_makes() -> None:
+    objects = render(*MATRIX["gpu, a claim of its own"])
+    claim = of_kind(objects, "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["spec"]["storageClassName"] == "files"
+    # The plans of a GPU are worth more than a release of the chart.
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    volumes = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    [plan] = [one for one in volumes if one["name"] == "plan"]
+    assert plan["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    for values in ([], MATRIX["gpu"], MATRIX["gpu, shared plan"]):
+        assert "PersistentVolumeClaim" not in {one["kind"] for one in render(*values)}
+
+
+@pytest.mark.parametrize(
+    ("values", "surge"),
+    [
+        ([], 1),
+        # Without a free GPU the new pod could not start before an old one has ended.
+        (["values-gpu.yaml"], 0),
+        (["values-gpu.yaml", "gpu.freeForRelease=true"], 1),
+    ],
+)
+def test_a_release_of_one_replica_has_no_outage_where_a_new_pod_finds_room(
+    values: list[str], surge: int
+) -> None:
+    spec = of_kind(render("replicaCount=1", *values), "Deployment")["spec"]
+    rolling = {"maxSurge": surge, "maxUnavailable": 1 - surge}
+    assert spec["strategy"]["rollingUpdate"] == rolling
+
+
+@pytest.mark.parametrize("values", [[], ["values-gpu.yaml"], ["startSeconds=7200"]])
+def test_a_release_is_not_called_failed_while_a_pod_may_still_start(values: list[str]) -> None:
+    """Kubernetes' own deadline is 600 s, less than the first start on a GPU may take."""
+    spec = of_kind(render(*values), "Deployment")["spec"]
+    probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
+    image_s = 300
+    start_s = probe["periodSeconds"] * probe["failureThreshold"]
+    assert spec["progressDeadlineSeconds"] >= start_s + image_s
 
 
 def test_pods_run_as_nobody_with_nothing_to_write_but_their_volumes() -> None:

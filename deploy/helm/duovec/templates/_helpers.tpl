@@ -22,6 +22,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
+{{/* The claim that keeps the plans. */}}
+{{- define "duovec.plans" -}}
+{{ .Values.gpu.planClaim | default (printf "%s-plans" (include "duovec.name" .)) }}
+{{- end -}}
+
 {{/* What the probes ask for; the scheme follows from TLS. */}}
 {{- define "duovec.get" -}}
 httpGet:
