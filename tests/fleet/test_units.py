@@ -38,6 +38,15 @@ def test_device_files_are_made_before_systemd_looks_which_devices_there_are() ->
         assert not [one for one in of(unit, "ExecStartPre") if "modprobe" in one]
 
 
+def test_device_files_are_made_at_each_start_and_never_hold_it_back() -> None:
+    """A driver may have been loaded anew, and nvidia-smi may hang on a sick GPU."""
+    assert of(DEVICES, "RemainAfterExit") == []
+    # Without one systemd waits for ever for a unit of this type.
+    [limit] = of(DEVICES, "TimeoutStartSec")
+    assert int(limit) <= 300
+    assert not of("duovec-gpu.conf", "Requires") + of("duovec-gpu.conf", "BindsTo")
+
+
 def test_the_unit_of_device_files_is_well_formed(tmp_path: Path) -> None:
     text = (DEPLOY / DEVICES).read_text()
     for name in ("nvidia-modprobe", "nvidia-smi"):
