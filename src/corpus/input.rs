@@ -266,7 +266,7 @@ impl InputRows {
             (0..columns).map(of).collect()
         };
         let types: &Vec<DataType> = self.kept_types.get_or_insert_with(infer);
-        if types.iter().any(|kind| !matches!(kind, DataType::Utf8) && !is_of_json(kind)) {
+        if types.iter().any(|kind| *kind != DataType::Utf8 && !kept::OF_JSON.contains(kind)) {
             let problem = "its kept columns have other types than in the files before it; embed \
                            it on its own, or do not keep the columns";
             return Err(CorpusError::input(&file.path, problem));
@@ -309,10 +309,6 @@ impl InputRows {
             row.text = Err(format!("the text has more than {most} bytes (--max-item-bytes)"));
         }
     }
-}
-
-const fn is_of_json(kind: &DataType) -> bool {
-    matches!(kind, DataType::Boolean | DataType::Int64 | DataType::Float64)
 }
 
 /// A row whose kept value does not fit its column is wrong.

@@ -12,42 +12,40 @@ use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, UInt64Array};
 use arrow_schema::DataType;
 use serde_json::Value;
 
+/// Types of numbers and booleans in JSON; a column has the first that all of its values fit.
+pub(super) const OF_JSON: [DataType; 4] =
+    [DataType::Boolean, DataType::Int64, DataType::UInt64, DataType::Float64];
+
 /// The type of a column whose first rows hold these values.
 pub(super) fn infer<'a>(values: impl Iterator<Item = &'a Value>) -> DataType {
-    let mut found = None;
-    for value in values {
-        let one = match value {
-            Value::Null => continue,
-            Value::Bool(_) => DataType::Boolean,
-            Value::Number(number) if number.is_i64() => DataType::Int64,
-            Value::Number(_) => DataType::Float64,
-            Value::String(_) | Value::Array(_) | Value::Object(_) => DataType::Utf8,
-        };
-        found = Some(match found {
-            None => one,
-            Some(before) if before == one => one,
-            Some(DataType::Int64 | DataType::Float64)
-                if matches!(one, DataType::Int64 | DataType::Float64) =>
-            {
-                DataType::Float64
-            }
-            Some(_) => DataType::Utf8,
-        });
-    }
+    let values: Vec<_> = values.filter(|value| !value.is_null()).collect();
+    let holds_all = |kind: &DataType| values.iter().all(|value| fits(value, kind));
+    let found = OF_JSON.into_iter().find(holds_all).filter(|_| !values.is_empty());
     found.unwrap_or(DataType::Utf8)
 }
 
-/// Whether a value can stand in a column of this type.
+/// Whether a value can stand in a column of this type and be read back as it was.
 pub(super) fn fits(value: &Value, kind: &DataType) -> bool {
-    match kind {
-        DataType::Boolean => value.is_boolean() || value.is_null(),
-        DataType::Int64 => value.is_i64() || value.is_null(),
-        DataType::Float64 => value.is_number() || value.is_null(),
-        _ => true,
+    value.is_null()
+        || match kind {
+            DataType::Boolean => value.is_boolean(),
+            DataType::Int64 => value.is_i64(),
+            DataType::UInt64 => value.is_u64(),
+            DataType::Float64 => is_exact(value),
+            _ => true,
+        }
+}
+
+/// Whether a number is the same as a float of 64 bits: large whole numbers, such as hashes, are not.
+fn is_exact(value: &Value) -> bool {
+    match (value.as_i64(), value.as_u64()) {
+        (Some(whole), _) => whole as f64 as i128 == i128::from(whole),
+        (_, Some(whole)) => whole as f64 as i128 == i128::from(whole),
+        _ => value.is_f64(),
     }
 }
 
@@ -59,6 +57,7 @@ pub(super) fn array(values: &[Value], kind: &DataType) -> ArrayRef {
             Arc::new(values.iter().map(Value::as_bool).collect::<BooleanArray>()) as ArrayRef
         }
         DataType::Int64 => Arc::new(values.iter().map(Value::as_i64).collect::<Int64Array>()),
+        DataType::UInt64 => Arc::new(values.iter().map(Value::as_u64).collect::<UInt64Array>()),
         DataType::Float64 => Arc::new(values.iter().map(Value::as_f64).collect::<Float64Array>()),
         _ => {
             let mut texts = StringBuilder::new();
@@ -143,13 +142,27 @@ mod tests {
         assert_eq!(kind(&json!([true, null])), DataType::Boolean);
         assert_eq!(kind(&json!([1, "a"])), DataType::Utf8);
         assert_eq!(kind(&json!([true, 1])), DataType::Utf8);
-        assert_eq!(kind(&json!([u64::MAX])), DataType::Float64, "beyond a signed number");
         assert_eq!(kind(&json!([null])), DataType::Utf8);
     }
 
     #[test]
+    fn whole_numbers_stay_whole() {
+        assert_eq!(kind(&json!([u64::MAX, 1])), DataType::UInt64);
+        assert_eq!(kind(&json!([u64::MAX, -1])), DataType::Utf8, "no type has both");
+        let beyond_f64 = 9_007_199_254_740_993_u64;
+        assert_eq!(kind(&json!([beyond_f64, 0.5])), DataType::Utf8);
+        assert!(!fits(&json!(beyond_f64), &DataType::Float64));
+        assert!(fits(&json!(beyond_f64 - 1), &DataType::Float64));
+    }
+
+    #[test]
     fn values_read_back_as_they_were() {
-        for values in [json!([1, null, -7]), json!([0.5, 1.0]), json!([true, false, null])] {
+        for values in [
+            json!([1, null, -7]),
+            json!([u64::MAX, null, u64::MAX - 1]),
+            json!([0.5, 1.0]),
+            json!([true, false, null]),
+        ] {
             let list = values.as_array().expect("a list");
             let column = array(list, &kind(&values));
             let back: Vec<Value> = (0..column.len()).map(|row| json(&column, row)).collect();
