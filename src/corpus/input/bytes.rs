@@ -12,6 +12,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// What a file that is packed with gzip begins with.
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
 pub(super) const GZIP_ADVICE: &str = "it is packed with gzip; unpack it first, with gunzip -k";
+const UTF16_ADVICE: &str =
+    "it seems to be in UTF-16; write it in UTF-8 first, with iconv -f UTF-16 -t UTF-8";
 /// What some editors put in front of a text in UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -66,11 +68,22 @@ impl Read for Metered {
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         let count = self.inner.read(buffer)?;
-        if self.meter.read() == 0 && buffer[..count].starts_with(&GZIP_MAGIC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, GZIP_ADVICE));
+        if self.meter.read() == 0
+            && let Some(advice) = advice(&buffer[..count])
+        {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, advice));
         }
         self.meter.read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
+    }
+}
+
+/// What to do with a file that begins with these bytes, and is no text in UTF-8.
+fn advice(first: &[u8]) -> Option<&'static str> {
+    match first {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => Some(UTF16_ADVICE),
+        _ if first.starts_with(&GZIP_MAGIC) => Some(GZIP_ADVICE),
+        _ => None,
     }
 }
 

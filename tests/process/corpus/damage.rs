@@ -91,3 +91,30 @@ fn a_single_file_that_was_changed_is_refused_and_made_again_when_it_is_gone() {
     assert_done(&embed(&corpus, "out.parquet"));
     assert!(fs::read(&path).expect("it is there") == whole, "the bytes differ");
 }
+
+#[test]
+fn parts_that_a_shorter_input_lacks_are_never_left() {
+    let corpus = Corpus::with_rows(100);
+    let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
+    let part = |number: u32| corpus.path(&format!("out/part-0000{number}.parquet"));
+    kill_at(corpus.command("in.jsonl", "out", &more), &part(3), || {});
+    fs::remove_file(part(2)).expect("it is there");
+    write_jsonl(&corpus.path("in.jsonl"), &texts(40));
+    assert_says(&embed(&corpus, "out"), 1, &["cannot continue", "more parts"]);
+}
+
+#[test]
+fn reasons_of_rows_that_are_right_now_go() {
+    for (out, vectors, rejected) in [
+        ("out.jsonl", "out.jsonl", "out.jsonl.rejected.jsonl"),
+        ("out", "out/part-00001.parquet", "out/_rejected.jsonl"),
+    ] {
+        let corpus = corpus();
+        assert_eq!(embed(&corpus, out).code, Some(3));
+        assert!(corpus.path(rejected).exists());
+        write_jsonl(&corpus.path("in.jsonl"), &texts(60));
+        fs::remove_file(corpus.path(vectors)).expect("it is there");
+        assert_done(&embed(&corpus, out));
+        assert!(!corpus.path(rejected).exists(), "{rejected} tells of rows that were embedded");
+    }
+}

@@ -63,6 +63,27 @@ fn a_byte_order_mark_is_no_text_and_gzip_is_named() {
     }
 }
 
+#[test]
+fn texts_in_utf_16_are_named() {
+    let corpus = Corpus::new();
+    let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+    let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<_>>();
+    for text in ["one\ntwo\n", "\u{feff}zwölf\n", "\u{feff}猫\n"] {
+        for bytes in [little(text), big(text)] {
+            fs::write(corpus.path("in.txt"), bytes).expect("written");
+            assert_says(&corpus.embed("in.txt", "out", &[]), 1, &["in.txt", "UTF-16", "iconv"]);
+        }
+    }
+}
+
+#[test]
+fn an_output_without_a_name_is_refused() {
+    let corpus = Corpus::with_rows(5);
+    let mut command = quick("embed", &tiny(), &[]);
+    command.arg(corpus.path("in.jsonl")).args(["--out", ""]);
+    assert_says(&run(&mut command), 2, &["--out", "name a file or a folder"]);
+}
+
 /// The texts are right, so that none may be left out for good.
 #[test]
 fn an_engine_that_hangs_ends_the_run_and_rejects_no_row() {
