@@ -143,8 +143,8 @@ make_packages() { "$PYTHON" tests/tensorrt/make_packages.py "$WORK/packages"; }
 # What needs nothing of Rust's; it takes the time that the compiler and the tests of Rust leave.
 test_cpp() {
     give_way
-    step "tensorrt: c++: format" "$(dirname "$PYTHON")/clang-format" --dry-run --Werror \
-        cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
+    step "tensorrt: c++: format" "$PYTHON" -c 'import clang_format; clang_format.clang_format()' \
+        --dry-run --Werror cpp/*.h cpp/*.cc cpp/testing/*.h cpp/testing/*.cc
     step "tensorrt: c++: all releases' headers" compile_with_all_headers
     step "tensorrt: c++: memory, under ASan and UBSan" test_memory
     step "tensorrt: c++: TensorRT 10, under ASan and UBSan" test_tensorrt_10
