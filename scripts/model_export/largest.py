@@ -18,8 +18,8 @@ NAME = "largest.json"
 FP16_LARGEST = float(np.finfo(np.float16).max)
 ROOM = 8
 """Times as far as these texts, others may reach."""
-LONG_TOKENS = 2_048
-"""Of the longest text: attention writes its scores here, 16 MB for each head."""
+LONG_TOKENS = 512
+"""Of the longest text: scores of all layers lie in memory at once, 1 MB for each head."""
 KINDS = {
     "scores": r"scores",
     "feed_forward": r"ffn\.(in|gate|gelu|gated|out)(\.product)?",
