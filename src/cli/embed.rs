@@ -130,6 +130,10 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
     };
     let out = PathBuf::from(typed.get_one::<String>("out").expect("clap asks for it"));
+    if out.as_os_str().is_empty() {
+        // A shell's variable that is not set; the current folder would be taken.
+        return Err(wrong("--out is empty: name a file or a folder").into());
+    }
     let target = OutputTarget::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();

@@ -73,11 +73,6 @@ impl OutputTarget {
     /// # Errors
     /// When the name and `format` do not agree.
     pub(crate) fn new(path: PathBuf, format: Option<OutputFormat>) -> Result<Self, CorpusError> {
-        if path.as_os_str().is_empty() {
-            // A variable of a shell that is not set; the folder of today would be taken.
-            let problem = "--out is empty; name a file or a folder".to_owned();
-            return Err(CorpusError::Options(problem));
-        }
         let of_name = OutputFormat::of(&path).filter(|_| !path.is_dir());
         match (of_name, format) {
             (Some(named), Some(asked)) if named != asked => {
@@ -437,7 +432,7 @@ impl Destination {
             rename(&temporary, &target.rejected_path())?;
         } else {
             // An earlier run may have rejected what is right now.
-            remove(&target.rejected_path())?;
+            output::remove(&target.rejected_path())?;
         }
         if target.kind == TargetKind::File {
             let parts: Vec<PathBuf> = (0..parts).map(|part| target.part_path(part)).collect();
@@ -493,16 +488,6 @@ fn write_whole(work: &Path, path: &Path, bytes: &[u8]) -> Result<(), CorpusError
     let temporary = work.join("small.tmp");
     output::stream(&temporary, |out| io::Write::write_all(out, bytes))?;
     rename(&temporary, path)
-}
-
-/// Removes a file, if it is there.
-fn remove(path: &Path) -> Result<(), CorpusError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(CorpusError::output(path, error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Gives a file that is on the disk its name, and the name to the disk.

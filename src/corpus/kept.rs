@@ -40,7 +40,7 @@ pub(super) fn fits(value: &Value, kind: &DataType) -> bool {
         }
 }
 
-/// Whether a number is the same as a float of 64 bits: large whole numbers, such as hashes, are not.
+/// Whether a float of 64 bits holds the number: it does not hold whole numbers such as hashes.
 fn is_exact(value: &Value) -> bool {
     match (value.as_i64(), value.as_u64()) {
         (Some(whole), _) => whole as f64 as i128 == i128::from(whole),

@@ -1,6 +1,6 @@
 //! Parts of the output: one form for each file type, written whole.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -178,6 +178,17 @@ pub(crate) fn stream(
     write(&mut out).map_err(&fault)?;
     out.flush().map_err(&fault)?;
     out.get_ref().sync_all().map_err(&fault)
+}
+
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// When the disk keeps it.
+pub(crate) fn remove(path: &Path) -> Result<(), CorpusError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(CorpusError::writing(path)),
+    }
 }
 
 /// A float as it is stored.
