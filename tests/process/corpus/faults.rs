@@ -79,7 +79,7 @@ fn texts_in_utf_16_are_named() {
 #[test]
 fn an_output_without_a_name_is_refused() {
     let corpus = Corpus::with_rows(5);
-    let mut command = quick("embed", &tiny(), &[]);
+    let mut command = quick("embed", tiny(), &[]);
     command.arg(corpus.path("in.jsonl")).args(["--out", ""]);
     assert_says(&run(&mut command), 2, &["--out", "name a file or a folder"]);
 }
