@@ -42,11 +42,8 @@ pub(super) fn fits(value: &Value, kind: &DataType) -> bool {
 
 /// Whether a float of 64 bits holds the number: it does not hold whole numbers such as hashes.
 fn is_exact(value: &Value) -> bool {
-    match (value.as_i64(), value.as_u64()) {
-        (Some(whole), _) => whole as f64 as i128 == i128::from(whole),
-        (_, Some(whole)) => whole as f64 as i128 == i128::from(whole),
-        _ => value.is_f64(),
-    }
+    let is_held = |whole: i128| whole as f64 as i128 == whole;
+    value.as_number().is_some_and(|number| number.as_i128().is_none_or(is_held))
 }
 
 /// The values as an array of this type, which is one of [`infer`]'s; those that do not fit are
