@@ -23,9 +23,14 @@ KNOWN = {384: (12, 12), 768: (12, 12), 1024: (24, 16)}
 PRODUCT = 8192
 
 
+def layers_and_heads(hidden: int) -> tuple[int, int]:
+    """Of an encoder of that width."""
+    return KNOWN.get(hidden, (12, max(1, hidden // 64)))
+
+
 def encoder(torch: Any, hidden: int, device: str) -> Any:
     """Layers of that width, in half precision on a GPU."""
-    layers, heads = KNOWN.get(hidden, (12, max(1, hidden // 64)))
+    layers, heads = layers_and_heads(hidden)
     layer = torch.nn.TransformerEncoderLayer(
         hidden, heads, 4 * hidden, activation="gelu", batch_first=True
     )
@@ -35,7 +40,7 @@ def encoder(torch: Any, hidden: int, device: str) -> Any:
 
 def operations(hidden: int, rows: int, length: int) -> float:
     """Multiplications and additions of one run: the matrices of each layer, and its attention."""
-    layers = KNOWN.get(hidden, (12, 0))[0]
+    layers, _ = layers_and_heads(hidden)
     return rows * length * layers * (24 * hidden * hidden + 4 * length * hidden)
 
 
