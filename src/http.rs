@@ -50,6 +50,7 @@ mod nim;
 pub(crate) mod offline;
 mod openapi;
 mod pages;
+mod patience;
 mod payload;
 mod record;
 mod reply;
@@ -93,9 +94,18 @@ pub async fn serve(
     let traces = Traces::start(&config.traces, Arc::clone(&clock))?.map(Arc::new);
     let ending = traces.clone();
     let (descriptions, parsing) = (Default::default(), Arc::new(Semaphore::new(1)));
-    let all_streams = AllStreams::default();
-    let state =
-        AppState { service, config, keys, clock, traces, descriptions, all_streams, parsing };
+    let (all_streams, crowded_metrics) = (AllStreams::default(), Default::default());
+    let state = AppState {
+        service,
+        config,
+        keys,
+        clock,
+        traces,
+        descriptions,
+        all_streams,
+        crowded_metrics,
+        parsing,
+    };
     let state = Data::new(state);
     let server = connection::server(listeners, &state, drain_timeout)?;
     let handle = server.handle();

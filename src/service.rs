@@ -39,8 +39,7 @@ mod tokenizing;
 pub(crate) use assembly::{Assembly, assemble};
 use compute::ComputePool;
 pub(crate) use compute::Wanted;
-use door::Door;
-pub(crate) use door::{Permit, RequestHead, earned_bytes};
+pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
 pub(crate) use embedding::prompt;
 pub(crate) use facts::Facts;
 use figures::Figures;
@@ -103,6 +102,7 @@ pub struct EmbeddingService {
     started: Moment,
     created_unix_s: u64,
     door: Arc<Door>,
+    public_door: Arc<Door>,
     compute: ComputePool,
     pace: Arc<Pace>,
     phase: CurrentPhase,
@@ -119,12 +119,14 @@ impl EmbeddingService {
     /// A service that is loading.
     pub fn new(options: ServiceOptions, clock: Arc<dyn Clock>) -> Self {
         let threads = cores();
+        let door = Door::new(options.door.max_inflight_bytes);
         Self {
             started: clock.now(),
             pace: Arc::new(Pace::new(Arc::clone(&clock), threads)),
             clock,
             metrics: options.metrics.then(|| Arc::new(Metrics::new())),
-            door: Door::new(options.door.max_inflight_bytes),
+            public_door: door.public(),
+            door,
             compute: ComputePool::new(threads),
             options,
             created_unix_s: unix_seconds(),

@@ -1,7 +1,9 @@
 //! The bytes of a request: is it JSON, does it fit, unpacked when it came as gzip.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::{self, BufRead, Read};
+use std::task::Poll;
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, ORIGIN};
@@ -10,6 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 use futures_util::StreamExt;
 
 use super::error::{ApiError, Code};
+use super::patience::Patience;
 use crate::service::earned_bytes;
 use settings::limits::MaxBodyBytes;
 
@@ -90,16 +93,24 @@ pub(super) fn announced(headers: &HeaderMap) -> u64 {
 }
 
 /// Reads the whole body as it was sent; takes memory for what came, and at first for as much again.
-/// `look` is shown the body each time that more has come, and may refuse the rest.
+/// `look` is shown the body each time that more has come, and may refuse the rest. `patience` is
+/// with a client of whose body a part is in memory.
 pub(super) async fn read(
     announced: u64,
     mut payload: web::Payload,
     limit: MaxBodyBytes,
+    mut patience: Patience,
     mut look: impl FnMut(&[u8]) -> Result<(), ApiError>,
 ) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
-    while let Some(chunk) = payload.next().await {
+    loop {
+        let next = poll_fn(|context| match payload.poll_next_unpin(context) {
+            Poll::Pending if !body.is_empty() => patience.poll_end(context).map(|()| None),
+            next => next.map(Some),
+        });
+        let Some(chunk) = next.await.ok_or_else(ApiError::body_too_slow)? else { return Ok(body) };
         let chunk = chunk.map_err(|error| unreadable(&error, limit))?;
+        patience.moved(chunk.len(), 1);
         if body.len() + chunk.len() > limit.as_usize() {
             return Err(ApiError::body_too_large(limit.get()));
         }
@@ -115,7 +126,6 @@ pub(super) async fn read(
         body.extend_from_slice(&chunk);
         look(&body)?;
     }
-    Ok(body)
 }
 
 fn unreadable(error: &PayloadError, limit: MaxBodyBytes) -> ApiError {

@@ -13,10 +13,8 @@
 //!   before the next request is handed on; `100 Continue` only when the body is wanted.
 //! - `unread`: the end of a body that no handler has read. Promises: a refused body gets one
 //!   answer, and the connection ends.
-//! - `patience`: how long a client may take nothing, or next to nothing. Promises: a slow
-//!   reader is cut.
-//! - `timed_stream`: ends a connection whose client wears that out. Promises: a slow reader is
-//!   cut.
+//! - `timed_stream`: ends a connection whose client wears the server's patience out. Promises: a
+//!   slow reader is cut.
 //! - `http_2`: streams that end their request when they are reset. Promises: a client that
 //!   leaves costs nothing more; heads of HTTP/2 are bounded; a slow reader's stream is reset.
 //! - `streams`: the cap on streams, lower while there are many connections. Promises: at most
@@ -57,15 +55,14 @@ use tokio_rustls::server::TlsStream;
 use super::app::application;
 use super::entrance::Listeners;
 use super::held::PART_BYTES;
+use super::patience::Timeouts;
 use super::record;
 use super::state::AppState;
 use super::tls::HTTP_2;
-use settings::HttpConfig;
 
 mod activity;
 mod gate;
 mod http_2;
-mod patience;
 #[cfg(test)]
 mod paused;
 pub(super) mod streams;
@@ -74,7 +71,6 @@ pub(super) mod unread;
 
 use gate::{LINGER, RefuseHead, RequestGate};
 use http_2::Common;
-use patience::Timeouts;
 use timed_stream::TimedStream;
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
@@ -109,7 +105,7 @@ pub(super) fn server(
             fn_service(plain).and_then(http_1(state.clone(), draining.clone()))
         }),
         Some(tls) => builder.listen("tls", tcp, move || {
-            let (acceptor, time) = (tls.acceptor(), timeouts(&state.config).head);
+            let (acceptor, time) = (tls.acceptor(), timeouts(&state).head);
             fn_service(move |stream| secure(acceptor.clone(), time, stream))
                 .and_then(http_1_or_2(state.clone(), draining.clone()))
         }),
@@ -148,12 +144,14 @@ fn set_up(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
 }
 
-fn timeouts(config: &HttpConfig) -> Timeouts {
+fn timeouts(state: &AppState) -> Timeouts {
+    let config = &state.config;
     Timeouts {
         idle: Duration::from_secs(config.keep_alive.get()),
         head: Duration::from_millis(config.head_timeout.get()),
         write: Duration::from_millis(config.write_timeout.get()),
         least_per_s: config.min_read_rate.get(),
+        door: state.service.door(),
     }
 }
 
@@ -162,7 +160,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     state: web::Data<AppState>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
-    let timeouts = timeouts(&state.config);
+    let timeouts = timeouts(&state);
     let http = HttpService::build()
         // Silence is timed by `RequestGate`, before the first request as after it.
         .keep_alive(KeepAlive::Os)
@@ -181,7 +179,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     let refuse_head: RefuseHead = Rc::new(move |error| record::refuse_head(&state, error));
     fn_service(move |stream: T| {
         let stream = TimedStream::new(stream, timeouts.patience());
-        let gate = RequestGate::new(stream, timeouts, Rc::clone(&refuse_head));
+        let gate = RequestGate::new(stream, timeouts.clone(), Rc::clone(&refuse_head));
         async move { Ok((gate, None)) }
     })
     .and_then(http)
@@ -198,18 +196,19 @@ fn http_1_or_2(
     Error = DispatchError,
     InitError = (),
 > {
-    let timeouts = timeouts(&state.config);
+    let timeouts = timeouts(&state);
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
         let app = application(&state).new_service(());
         let (state, draining) = (state.clone(), draining.clone());
+        let timeouts = timeouts.clone();
         async move {
             let (http_1, app) = (Rc::new(http_1.await?), Rc::new(app.await?));
             let dates = ServiceConfig::default();
             let serve = move |stream: TlsStream<TcpStream>| {
                 let (http_1, app) = (Rc::clone(&http_1), Rc::clone(&app));
                 let (dates, draining) = (dates.clone(), wait(draining.clone()));
-                let state = state.clone();
+                let (state, timeouts) = (state.clone(), timeouts.clone());
                 async move {
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;

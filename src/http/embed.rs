@@ -11,6 +11,7 @@ use super::body::{self, Packing};
 use super::error::{ApiError, Code, FieldNames, OK};
 use super::headers::{JSON, X_REQUEST_TIMEOUT_MS};
 use super::held;
+use super::patience::Patience;
 use super::payload::{self, Body, InputLimits, ItemScanner, Question};
 use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
@@ -181,7 +182,9 @@ async fn receive<B: Body>(
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
     let mut scanner = ItemScanner::new(input_limits(&state.config), B::INPUT);
-    let reading = body::read(announced, payload, limit, |body| {
+    // Any byte is progress while there is memory: one time is over all of them.
+    let patience = Patience::new(body_timeout, 0, state.service.door());
+    let reading = body::read(announced, payload, limit, patience, |body| {
         permit.hold_body(body.len() as u64).map_err(ApiError::unavailable)?;
         if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
     });

@@ -292,6 +292,13 @@ impl ApiError {
         Self::new(Code::BodyTimeout, message)
     }
 
+    /// The body stopped, or came by the byte, while its memory was needed.
+    pub(super) fn body_too_slow() -> Self {
+        let message = "the body came too slowly for a server whose memory is nearly used up; send \
+                       it faster, in smaller requests, or later";
+        Self::new(Code::BodyTimeout, message)
+    }
+
     /// The deadline of `timeout` passed.
     pub(super) fn deadline(timeout: Duration) -> Self {
         let message = format!(

@@ -157,7 +157,7 @@ mod tests {
     /// The lengths of the parts in which a connection takes an answer of `length` bytes.
     fn parts(service: &EmbeddingService, length: usize) -> Vec<usize> {
         let answer = Bytes::from(vec![b'x'; length]);
-        let copy = copied_bytes(&answer).and_then(|bytes| service.room_for(bytes).ok());
+        let copy = copied_bytes(&answer).and_then(|bytes| service.spare_room_for(bytes));
         let mut body = in_parts(answer, copy);
         let mut context = Context::from_waker(Waker::noop());
         let mut lengths = Vec::new();

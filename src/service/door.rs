@@ -35,6 +35,9 @@ const TOKEN_BYTES: u64 = 4;
 /// than the refusal that it may get then.
 const QUERY_BYTES: u64 = 2048;
 
+/// Answers to requests without a key have this part of all bytes.
+const PUBLIC_PART: u64 = 16;
+
 /// What the head of a request tells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestHead {
@@ -47,7 +50,7 @@ pub(crate) struct RequestHead {
 
 /// Counts what all permits hold.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(crate) struct Door {
     limit: MaxInflightBytes,
     bytes: AtomicU64,
     /// Bytes of long texts that wait to be tokenized.
@@ -55,8 +58,13 @@ pub(super) struct Door {
 }
 
 impl Door {
-    pub(super) fn new(limit: MaxInflightBytes) -> Arc<Self> {
+    pub(crate) fn new(limit: MaxInflightBytes) -> Arc<Self> {
         Arc::new(Self { limit, bytes: AtomicU64::new(0), text_bytes: AtomicU64::new(0) })
+    }
+
+    /// The door of answers to requests without a key; what passes it passes this one too.
+    pub(super) fn public(&self) -> Arc<Self> {
+        Self::new(MaxInflightBytes::nearest(self.limit.get() / PUBLIC_PART))
     }
 
     /// A permit of a request that announces so many bytes. It holds none before they come: who
@@ -64,7 +72,7 @@ impl Door {
     ///
     /// # Errors
     /// `BytesExceeded` when there is no room for them now, `NeverFits` when there never is.
-    pub(super) fn enter(self: &Arc<Self>, announced: u64) -> Result<Permit, Refusal> {
+    pub(crate) fn enter(self: &Arc<Self>, announced: u64) -> Result<Permit, Refusal> {
         let limit = self.limit_of(announced);
         if announced > limit {
             return Err(Refusal::NeverFits { limit });
@@ -72,7 +80,7 @@ impl Door {
         if announced > 0 && self.bytes() + announced > limit {
             return Err(Refusal::BytesExceeded);
         }
-        Ok(Permit { door: Arc::clone(self), announced, bytes: 0, text_bytes: 0 })
+        Ok(Permit { door: Arc::clone(self), announced, bytes: 0, text_bytes: 0, public: None })
     }
 
     /// What all may hold when a request of `bytes` is among them.
@@ -86,6 +94,18 @@ impl Door {
     /// Bytes that all requests hold.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    /// How calmly the server can wait for clients: 1 while half of the bytes are free, less and
+    /// less beyond that, and 0 when none is free.
+    pub(crate) fn calm(&self) -> f64 {
+        let free = 1.0 - self.bytes() as f64 / self.limit.get() as f64;
+        (2.0 * free).clamp(0.0, 1.0)
     }
 
     /// Bytes of long texts that wait to be tokenized.
@@ -102,6 +122,8 @@ pub(crate) struct Permit {
     announced: u64,
     bytes: u64,
     text_bytes: u64,
+    /// What is held besides at the door of answers without a key.
+    public: Option<Box<Permit>>,
 }
 
 impl Permit {
@@ -204,6 +226,11 @@ impl EmbeddingService {
         Ok(permit)
     }
 
+    /// Where the bytes of all requests are counted.
+    pub(crate) fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+
     /// Room for an answer of `bytes` bytes that no request has room for yet.
     ///
     /// # Errors
@@ -211,6 +238,24 @@ impl EmbeddingService {
     pub(crate) fn room_for(&self, bytes: u64) -> Result<Permit, Refusal> {
         let mut permit = self.door.enter(0)?;
         permit.hold(bytes)?;
+        Ok(permit)
+    }
+
+    /// Room of `bytes` bytes for a copy that saves time, as long as no client could miss it.
+    pub(crate) fn spare_room_for(&self, bytes: u64) -> Option<Permit> {
+        if self.door.calm() < 1.0 { None } else { self.room_for(bytes).ok() }
+    }
+
+    /// Room for an answer of `bytes` bytes to somebody without a key. All such answers together
+    /// have a small part of all bytes, so that nobody without a key takes them from others.
+    ///
+    /// # Errors
+    /// Those of [`Permit::hold`].
+    pub(crate) fn public_room_for(&self, bytes: u64) -> Result<Permit, Refusal> {
+        let mut public = self.public_door.enter(0)?;
+        public.hold(bytes)?;
+        let mut permit = self.room_for(bytes)?;
+        permit.public = Some(Box::new(public));
         Ok(permit)
     }
 

@@ -6,7 +6,7 @@ use super::{Source, assert_none, rust_sources};
 /// what puts them together. A file uses those of lower layers and of its own entry only.
 const HTTP_LAYERS: &[&[&str]] = &[
     &["connection/paused", "headers", "request_id", "reply", "timeline", "watched"],
-    &["connection/activity", "connection/patience", "connection/streams", "error"],
+    &["connection/activity", "connection/streams", "error", "patience"],
     &["auth", "body", "connection/timed_stream", "cors", "held", "tls", "unix_socket"],
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],
     &["endpoint", "model_name"],

@@ -64,9 +64,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::activity::Activity;
-use super::patience::Timeouts;
 use super::timed_stream::TimedStream;
 use crate::http::error::ApiError;
+use crate::http::patience::Timeouts;
 
 mod body;
 mod head;
@@ -118,13 +118,14 @@ pub(super) struct RequestGate<T> {
 
 impl<T> RequestGate<T> {
     pub(super) fn new(stream: TimedStream<T>, timeouts: Timeouts, refuse_head: RefuseHead) -> Self {
+        let timer = Box::pin(sleep(timeouts.idle));
         Self {
             stream,
             timeouts,
             refuse_head,
             activity: Rc::default(),
             state: ReadState::Idle,
-            timer: Box::pin(sleep(timeouts.idle)),
+            timer,
             held: BytesMut::new(),
             ready: 0,
             rest: Rest::Bytes(0),

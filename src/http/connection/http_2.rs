@@ -13,7 +13,7 @@
 //! | the client to leave, while no request runs | [`GOAWAY_TIMEOUT`] | closed |
 //! | a request's answer | the request's own deadline | |
 //! | a request's body | where it is read | |
-//! | room for an answer in its window | by [`Patience`](super::patience) | the stream is reset |
+//! | room for an answer in its window | by `http::patience` | the stream is reset |
 //! | room for bytes in the socket | the same, by [`TimedStream`] | closed |
 //!
 //! Two states say what becomes of new requests; those that have begun are answered in both:
@@ -50,9 +50,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE}
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use super::patience::Timeouts;
 use super::streams::AllStreams;
 use super::timed_stream::TimedStream;
+use crate::http::patience::Timeouts;
 
 /// The fields of one request, as the standard counts them. A field that was sent once takes a byte
 /// in each later head, so that heads are far larger here than on the wire.
@@ -121,10 +121,10 @@ where
         .handshake::<_, Bytes>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
-    let (streams, head_bytes) = (Cell::new(0), Cell::new(0));
+    let (streams, head_bytes, idle) = (Cell::new(0), Cell::new(0), timeouts.idle);
     let serving = Serving { application, dates, timeouts, streams, head_bytes };
     let mut running = FuturesUnordered::new();
-    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(timeouts.idle)));
+    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(idle)));
     let mut intake = Intake::Open;
     loop {
         let has_place = running.len() < granted.streams;
@@ -156,7 +156,7 @@ where
             intake = after;
         }
         silence.set(sleep(match intake {
-            Intake::Open => timeouts.idle,
+            Intake::Open => idle,
             Intake::Closed => GOAWAY_TIMEOUT,
         }));
     }
@@ -266,8 +266,7 @@ where
             match room.await {
                 Some(Some(Ok(room))) => {
                     let part = rest.split_to(room.min(rest.len()));
-                    // Streams that share a connection share its rate.
-                    patience.took(part.len() * self.streams.get());
+                    patience.moved(part.len(), self.streams.get());
                     if stream.send_data(part, rest.is_empty()).is_err() {
                         break;
                     }

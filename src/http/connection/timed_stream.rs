@@ -1,4 +1,4 @@
-//! A stream that ends when its client wears the patience out that there is with it. Actix and the
+//! A stream that ends when its client wears the server's patience out. Actix and the
 //! crate `h2` would wait for ever.
 //!
 //! A write or a flush that cannot go on waits for the client, and one that can ends the wait.
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::patience::Patience;
+use crate::http::patience::Patience;
 
 /// A stream of which writes that are stuck end the connection.
 pub(super) struct TimedStream<T> {
@@ -52,7 +52,7 @@ impl<T: AsyncWrite + Unpin> TimedStream<T> {
                     Err(ErrorKind::TimedOut.into())
                 });
             }
-            Poll::Ready(Ok(done)) => self.patience.took(bytes(done)),
+            Poll::Ready(Ok(done)) => self.patience.moved(bytes(done), 1),
             Poll::Ready(Err(_)) => {}
         }
         outcome

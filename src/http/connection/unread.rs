@@ -47,7 +47,7 @@ pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     let response = next.call(request).await?;
     let copy = held::copied_bytes(response.response().body()).and_then(|bytes| {
         let service = response.request().app_data::<Data<EmbeddingService>>()?;
-        service.room_for(bytes).ok()
+        service.spare_room_for(bytes)
     });
     let mut response = response.map_body(|_, body| held::in_parts(body, copy));
     if !body.finish().await {

@@ -7,12 +7,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::super::paused::run;
 use super::*;
+use crate::service::Door;
+use settings::limits::MaxInflightBytes;
 
 mod framing;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TIMEOUTS: Timeouts =
-    Timeouts { idle: Duration::from_secs(75), head: SECOND, write: SECOND, least_per_s: 1 };
+
+fn timeouts() -> Timeouts {
+    let door = Door::new(MaxInflightBytes::DEFAULT);
+    Timeouts { idle: SECOND * 75, head: SECOND, write: SECOND, least_per_s: 1, door }
+}
 
 const GET: &[u8] = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n";
 const POST: &[u8] = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody";
@@ -25,7 +30,9 @@ const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunke
 fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
     let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
-    (RequestGate::new(TimedStream::new(server, TIMEOUTS.patience()), TIMEOUTS, refuse_head), client)
+    let timeouts = timeouts();
+    let stream = TimedStream::new(server, timeouts.patience());
+    (RequestGate::new(stream, timeouts, refuse_head), client)
 }
 
 /// What actix is handed at once, and whether the connection has ended.
@@ -143,7 +150,7 @@ fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
                 assert_eq!(handed(&mut gate).await.0, GET);
                 drop(gate.activity().begin(false));
             }
-            assert!(waits(&mut gate, TIMEOUTS.idle - SECOND).await);
+            assert!(waits(&mut gate, timeouts().idle - SECOND).await);
             let end = tokio::time::timeout(SECOND * 2, gate.read(&mut [0; 1])).await;
             assert_eq!(end.expect("it is over").expect("it ends in good order"), 0);
             assert_eq!(told(&mut client).await, "");

@@ -10,14 +10,13 @@ use tokio::time::Instant;
 
 use super::super::paused;
 use super::*;
+use crate::service::Door;
+use settings::limits::MaxInflightBytes;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TIMEOUTS: Timeouts = Timeouts {
-    idle: Duration::from_secs(75),
-    head: SECOND,
-    write: Duration::from_secs(3),
-    least_per_s: 100,
-};
+const HEAD_TIME: Duration = SECOND;
+const WRITE_TIME: Duration = Duration::from_secs(3);
+const IDLE_TIME: Duration = Duration::from_secs(75);
 /// An answer that no window has room for.
 const LARGE: usize = 1_000_000;
 
@@ -31,7 +30,10 @@ async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
         Ok::<_, HttpResponse>(answer)
     });
     let (dates, all_streams) = (&ServiceConfig::default(), &AllStreams::default());
-    let common = Common { all_streams, dates, timeouts: TIMEOUTS };
+    let door = Door::new(MaxInflightBytes::DEFAULT);
+    let timeouts =
+        Timeouts { idle: IDLE_TIME, head: HEAD_TIME, write: WRITE_TIME, least_per_s: 100, door };
+    let common = Common { all_streams, dates, timeouts };
     let _ = serve(stream, Rc::new(application), common, draining).await;
 }
 
@@ -104,13 +106,13 @@ fn a_client_that_does_not_begin_to_speak_is_closed() {
         stream.read_to_end(&mut said).await.map(|_| ())
     });
     answer.expect("it is closed");
-    assert_eq!(lasted.as_secs(), TIMEOUTS.head.as_secs());
+    assert_eq!(lasted.as_secs(), HEAD_TIME.as_secs());
 }
 
 #[test]
 fn a_connection_without_requests_is_closed() {
     let (_send, lasted) = run(pending(), connect);
-    assert_eq!(lasted.as_secs(), TIMEOUTS.idle.as_secs());
+    assert_eq!(lasted.as_secs(), IDLE_TIME.as_secs());
 }
 
 /// Why an answer was reset of which nothing that is read is given back.
@@ -132,7 +134,7 @@ fn an_answer_without_room_in_its_window_resets_its_stream() {
         read_without_giving_room(answer.await.expect("an answer").into_body()).await
     });
     assert_eq!(reason, Some(Reason::CANCEL));
-    assert_eq!(lasted, SECOND + TIMEOUTS.write, "the client leaves then");
+    assert_eq!(lasted, SECOND + WRITE_TIME, "the client leaves then");
 }
 
 /// Reads an answer whose window is opened by `bytes` after each `pause`; how it ended, and how many
