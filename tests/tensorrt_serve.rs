@@ -87,7 +87,7 @@ impl Package {
             json!({"name": name, "rows": range(rows), "length": range(length)})
         };
         let digest: String = Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
-        let entry = json!({
+        let mut entry = json!({
             "file": "standin.plan", "sha256": digest, "bytes": text.len(),
             "flavour": flavour.name(), "version": library.version().to_string(),
             "model_file": "model.onnx",
@@ -98,6 +98,10 @@ impl Package {
                 profile("throughput", [1, 32, 64], [1, 32, MAX_TOKENS]),
             ],
         });
+        if flavour == PlanFlavour::TensorRt {
+            entry["device"] = "duovec stand-in".into();
+            entry["multiprocessors"] = 4.into();
+        }
         let ids = graph.manifest().canary.token_ids.clone();
         let dense = expected_dense(&ids, HIDDEN);
         let sparse = expected_sparse(&ids);

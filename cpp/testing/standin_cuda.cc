@@ -163,6 +163,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return call_for(device, [&](Lock&) {
         *properties = {};
         std::strncpy(properties->name, "duovec stand-in", sizeof properties->name - 1);
+        properties->name[0] = device > 0 && state().faults.find("unlike_devices") ? 'D' : 'd';
         properties->totalGlobalMem = kDeviceBytes;
         return cudaSuccess;
     });

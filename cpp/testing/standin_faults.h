@@ -26,7 +26,7 @@ constexpr std::string_view kSwitches[] = {
     "instantiate_fails",  "runtime_0x228",   "deserialize_fails",
     "context_fails",      "context_refused", "build_fails",
     "unsupported_device", "suboptimal_plan", "mixes_rows",
-    "mixes_texts"};
+    "mixes_texts",        "unlike_devices"};
 constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "enqueue_fails",  "enqueue_fails_late",
                                          "launch_fails",   "copy_fails",

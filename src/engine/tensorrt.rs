@@ -107,7 +107,11 @@ impl TensorRtEngine {
         }
         let entries =
             choose::fitting_all(manifest, &targets, &options.buckets).map_err(|refusal| {
-                EngineError::NotAvailable(no_plan(&targets[0], package, &refusal))
+                let lacks = |target: &&choose::Target<'_>| {
+                    choose::fitting(manifest, target, &options.buckets).is_err()
+                };
+                let lacking = targets.iter().find(lacks).unwrap_or(&targets[0]);
+                EngineError::NotAvailable(no_plan(lacking, package, &refusal))
             })?;
         let mut devices = Vec::with_capacity(found.len());
         let mut kernels = Vec::new();
@@ -399,9 +403,13 @@ pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: 
         PrecisionChoice::Auto => String::new(),
         named => format!(" --precision {}", named.name()),
     };
+    let device = match target.device.index {
+        0 => String::new(),
+        other => format!(" --device {other}"),
+    };
     format!(
         "no plan of {flavour} in {directory} fits: {why}; build one with: duovec build-engine \
-         {directory} --flavour {flavour}{precision}"
+         {directory} --flavour {flavour}{precision}{device}"
     )
 }
 

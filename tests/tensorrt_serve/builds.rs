@@ -257,6 +257,35 @@ async fn a_server_builds_the_plan_that_its_gpus_lack() {
 }
 
 #[test]
+fn each_model_of_gpu_gets_a_plan_of_its_own() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let start = |faults: &str| {
+        let mut command = package.command("serve", "tensorrt", faults);
+        let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
+        server.wait_for("ready");
+        let of = |plan: &Value| (plan["device"].clone(), plan["multiprocessors"].clone());
+        plans(&package).iter().map(of).collect::<Vec<_>>()
+    };
+    let first = (json!("duovec stand-in"), json!(4));
+    assert_eq!(start(""), std::slice::from_ref(&first));
+    // The second GPU has another name, and the same compute capability.
+    let both = [first, (json!("Duovec stand-in"), json!(4))];
+    assert_eq!(start("unlike_devices"), both);
+    assert_eq!(start("unlike_devices"), both);
+    package.package.manifest(|manifest| {
+        manifest["plans"].as_array_mut().expect("a list").pop();
+    });
+    let mut command = package.command("serve", "tensorrt", "unlike_devices");
+    let ended = run(command.args(["--port", "0", "--log-level", "off", "--devices", "0,1"]));
+    for words in [
+        "was built for duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4",
+        "--flavour tensorrt --device 1",
+    ] {
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);
     let mut command = package.command("serve", "tensorrt", "build_fails");

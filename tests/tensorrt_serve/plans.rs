@@ -28,11 +28,21 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
         package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
         package.refusal("")
     };
-    let cases: [(&str, Change<'_>); 6] = [
+    let cases: [(&str, Change<'_>); 9] = [
         ("was built by version 10.0.0.1", &|plan| plan["version"] = "10.0.0.1".into()),
         ("was built for compute capability 8.6", &|plan| {
             plan["compute_capabilities"] = json!(["8.6"]);
         }),
+        (
+            "was built for NVIDIA L4 with 4 multiprocessors, this GPU is duovec stand-in with 4",
+            &|plan| {
+                plan["device"] = "NVIDIA L4".into();
+            },
+        ),
+        ("was built for duovec stand-in with 3 multiprocessors, this GPU is duovec", &|plan| {
+            plan["multiprocessors"] = 3.into();
+        }),
+        ("does not say for which GPU it was built", &|plan| plan["device"] = Value::Null),
         ("was built from another model.onnx", &|plan| {
             plan["model_sha256"] = "0".repeat(64).into();
         }),
@@ -54,6 +64,30 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
         }
     });
     assert!(short.refusal("").contains("ends at 32 tokens, the model takes 64"));
+}
+
+#[test]
+fn a_plan_for_many_models_of_gpu_fits_each() {
+    let fits = |change: Change<'_>| {
+        let package = Package::new(PlanFlavour::TensorRt);
+        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
+        package.check("").stdout.contains("runs standin.plan")
+    };
+    let cases: [(&str, bool, Change<'_>); 4] = [
+        ("name alone, of an earlier release", true, &|plan| plan["multiprocessors"] = Value::Null),
+        ("other", false, &|plan| plan["device"] = "NVIDIA L4".into()),
+        ("other of the capability", true, &|plan| {
+            plan["device"] = "NVIDIA L4".into();
+            plan["same_compute_capability"] = true.into();
+        }),
+        ("other generation", true, &|plan| {
+            plan["device"] = "NVIDIA L4".into();
+            plan["hardware_compatible"] = true.into();
+        }),
+    ];
+    for (name, expected, change) in cases {
+        assert_eq!(fits(change), expected, "{name}");
+    }
 }
 
 #[test]

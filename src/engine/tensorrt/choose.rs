@@ -150,6 +150,7 @@ pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>)
         .or_else(|| other_version(plan, target.version))
         .or_else(|| lacks_fp8(plan, target.device))
         .or_else(|| other_device(plan, target.device))
+        .or_else(|| other_model(plan, target.device))
         .or_else(|| too_short(plan, manifest))
         .or_else(|| other_precision(plan, target.precision))
 }
@@ -198,6 +199,23 @@ fn other_device(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
     (!fits).then(|| {
         format!("was built for compute capability {}, {name} has {capability}", built_for())
     })
+}
+
+/// Why a plan for one model of GPU is not for this one. A slice of a GPU (MIG) has a name and
+/// multiprocessors of its own. Entries of earlier releases have the name alone.
+fn other_model(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
+    let CudaDevice { name, multiprocessors: count, .. } = device;
+    if !plan.is_for_one_model() {
+        return None;
+    }
+    let Some(built_for) = &plan.device else {
+        return Some(format!("does not say for which GPU it was built, this one is {name}"));
+    };
+    let fits = built_for == name && plan.multiprocessors.is_none_or(|own| own == *count);
+    let counted = |own| format!(" with {own} multiprocessors");
+    let own_count = plan.multiprocessors.map_or_else(String::new, counted);
+    (!fits)
+        .then(|| format!("was built for {built_for}{own_count}, this GPU is {name} with {count}"))
 }
 
 /// A plan must cover every text that the model takes.
@@ -267,6 +285,7 @@ mod tests {
                 "file": file, "sha256": "0".repeat(64), "bytes": 1, "flavour": "tensorrt",
                 "version": VERSION.to_string(), "model_file": "model.onnx", "model_sha256": graph,
                 "precision": "f16", "compute_capabilities": [capability], "build_seconds": 1.0,
+                "device": "a GPU", "multiprocessors": 1,
                 "profiles": [{
                     "name": "all", "rows": {"min": 1, "opt": 1, "max": rows},
                     "length": {"min": 1, "opt": 8, "max": length},

@@ -34,6 +34,9 @@ pub struct PlanEntry {
     /// Name of the GPU it was built on, if there was one.
     #[serde(default)]
     pub device: Option<String>,
+    /// That GPU's streaming multiprocessors. Plans of earlier releases do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiprocessors: Option<u32>,
     /// For each profile, device memory that its largest shape takes beside weights, inputs and
     /// outputs; empty when the library did not say.
     #[serde(default)]
@@ -59,7 +62,10 @@ impl PlanEntry {
         let flags = |plan: &Self| {
             (plan.hardware_compatible, plan.same_compute_capability, plan.version_compatible)
         };
+        let same_gpu = is_equal_if_known(&self.device, &earlier.device)
+            && is_equal_if_known(&self.multiprocessors, &earlier.multiprocessors);
         flags(self) == flags(earlier)
+            && (same_gpu || !self.is_for_one_model())
             && self.flavour == earlier.flavour
             && self.optimization_level == earlier.optimization_level
             && self.compute_capabilities == earlier.compute_capabilities
@@ -67,6 +73,20 @@ impl PlanEntry {
             && self.precision == earlier.precision
             && self.profiles == earlier.profiles
     }
+
+    /// Whether the plan is for one model of GPU alone. TensorRT chose its kernels there by their
+    /// times, and promises nothing for other models, even of the same compute capability.
+    /// TensorRT-RTX chooses kernels where a plan runs.
+    pub fn is_for_one_model(&self) -> bool {
+        self.flavour == PlanFlavour::TensorRt
+            && !self.hardware_compatible
+            && !self.same_compute_capability
+    }
+}
+
+/// What an entry of an earlier release does not say cannot differ.
+fn is_equal_if_known<T: PartialEq>(own: &Option<T>, earlier: &Option<T>) -> bool {
+    earlier.is_none() || own == earlier
 }
 
 /// Which TensorRT runs the plan.
@@ -282,6 +302,25 @@ mod tests {
         for (field, change) in others {
             assert!(!changed(change), "{field}");
         }
+    }
+
+    #[test]
+    fn a_plan_for_one_model_of_gpu_leaves_those_of_other_models() {
+        let of = |device: Option<&str>, multiprocessors| PlanEntry {
+            flavour: PlanFlavour::TensorRt,
+            device: device.map(str::to_owned),
+            multiprocessors,
+            ..entry()
+        };
+        let new = of(Some("NVIDIA L4"), Some(58));
+        assert!(new.replaces(&new));
+        assert!(!new.replaces(&of(Some("NVIDIA L40S"), Some(142))));
+        assert!(!new.replaces(&of(Some("NVIDIA L4"), Some(29))));
+        // Entries of earlier releases: what is not known cannot differ.
+        assert!(new.replaces(&of(Some("NVIDIA L4"), None)));
+        assert!(new.replaces(&of(None, None)));
+        let for_all = |plan| PlanEntry { same_compute_capability: true, ..plan };
+        assert!(for_all(new).replaces(&for_all(of(Some("NVIDIA L40S"), Some(142)))));
     }
 
     #[test]
