@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::engine::cuda::Cuda;
 use crate::engine::places::Places;
 use crate::engine::{
     Engine, EngineError, EngineInfo, EngineKind, GpuFigures, GraphFacts, Session, run_canary,
@@ -22,18 +22,17 @@ pub mod build;
 pub(crate) mod choose;
 pub mod ffi;
 mod kernels;
+mod machine;
 pub(crate) mod missing;
 pub mod plan;
 mod session;
 
-use ffi::{BridgeError, EngineRequest, LayerTime, Library, PlanEngine, SessionRequest, Shape};
+use ffi::{BridgeError, EngineRequest, LayerTime, PlanEngine, SessionRequest, Shape};
 use kernels::KernelFile;
+use machine::{GpuMachine, names, target};
+pub(crate) use machine::{NO_GPU, no_plan};
 use plan::size;
 use session::TensorRtSession;
-
-/// The message for a driver without GPUs.
-pub(crate) const NO_GPU: &str = "the driver shows no GPU: nvidia-smi -L lists those of the \
-                                 machine; a container, or CUDA_VISIBLE_DEVICES, may hide them";
 
 /// How to run the engine.
 #[derive(Debug, Clone)]
@@ -352,67 +351,6 @@ const fn kind(flavour: PlanFlavour) -> EngineKind {
     }
 }
 
-/// The libraries and GPUs of the options.
-struct GpuMachine {
-    library: Library,
-    cuda: Cuda,
-    devices: Vec<CudaDevice>,
-}
-
-impl GpuMachine {
-    fn open(options: &TensorRtOptions) -> Result<Self, EngineError> {
-        let library =
-            Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;
-        let cuda = Cuda::open(options.cuda_library_dir.as_deref())
-            .map_err(|error| EngineError::NotAvailable(error.to_string()))?;
-        let devices = find_devices(&cuda, &options.devices)?;
-        Ok(Self { library, cuda, devices })
-    }
-}
-
-fn target<'a>(
-    options: &TensorRtOptions,
-    library: &Library,
-    device: &'a CudaDevice,
-) -> choose::Target<'a> {
-    let (flavour, precision) = (options.flavour, options.precision);
-    choose::Target { flavour, version: library.version(), device, precision }
-}
-
-fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, EngineError> {
-    let found = cuda.devices().map_err(|error| EngineError::NotAvailable(error.to_string()))?;
-    if found.is_empty() {
-        return Err(EngineError::NotAvailable(NO_GPU.to_owned()));
-    }
-    let device = |&index: &usize| {
-        found.iter().find(|device| device.index == index).cloned().ok_or_else(|| {
-            let count = found.len();
-            EngineError::NotAvailable(format!(
-                "there is no GPU {index}: the driver shows {count}, counted from 0; name others: \
-                 --devices"
-            ))
-        })
-    };
-    wanted.iter().map(device).collect()
-}
-
-/// The message that no plan of the package fits, with the reason, and the command that builds one.
-pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: &str) -> String {
-    let (flavour, directory) = (target.flavour, package.directory().display());
-    let precision = match target.precision {
-        PrecisionChoice::Auto => String::new(),
-        named => format!(" --precision {}", named.name()),
-    };
-    let device = match target.device.index {
-        0 => String::new(),
-        other => format!(" --device {other}"),
-    };
-    format!(
-        "no plan of {flavour} in {directory} fits: {why}; build one with: duovec build-engine \
-         {directory} --flavour {flavour}{precision}{device}"
-    )
-}
-
 fn engine_request(
     manifest: &Manifest,
     entry: &PlanEntry,
@@ -427,22 +365,6 @@ fn engine_request(
         device: size(device),
         cuda_file: cuda.file().to_owned(),
     }
-}
-
-/// "NVIDIA H200" or "2 x NVIDIA H200, NVIDIA L4".
-fn names(devices: &[CudaDevice]) -> String {
-    let mut counted: Vec<(&str, usize)> = Vec::new();
-    for device in devices {
-        match counted.iter_mut().find(|(name, _)| *name == device.name) {
-            Some((_, count)) => *count += 1,
-            None => counted.push((&device.name, 1)),
-        }
-    }
-    let text = |(name, count): &(&str, usize)| match count {
-        1 => (*name).to_owned(),
-        _ => format!("{count} x {name}"),
-    };
-    counted.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// The kind of an error of the bridge, which tells the worker how to react.
@@ -461,24 +383,5 @@ fn fault(error: BridgeError) -> EngineError {
 impl From<Bucket> for Shape {
     fn from(bucket: Bucket) -> Self {
         Self { rows: size(bucket.rows), length: size(bucket.length) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::package::manifest::plan::ComputeCapability;
-
-    #[test]
-    fn equal_gpus_are_counted() {
-        let gpu = |index, name: &str| CudaDevice {
-            index,
-            name: name.to_owned(),
-            capability: ComputeCapability { major: 9, minor: 0 },
-            memory_bytes: 1,
-            multiprocessors: 1,
-        };
-        assert_eq!(names(&[gpu(0, "A")]), "A");
-        assert_eq!(names(&[gpu(0, "A"), gpu(1, "B"), gpu(2, "A")]), "2 x A, B");
     }
 }

@@ -11,7 +11,8 @@ use model::package::manifest::plan::PlanFlavour;
 
 use super::build::{BuildError, BuildOptions, build};
 use super::ffi::{Library, Observer};
-use super::{GpuMachine, TensorRtOptions, choose, target};
+use super::machine::{GpuMachine, target};
+use super::{TensorRtOptions, choose};
 
 /// The GPUs of the options for which the package has no fitting plan.
 ///
