@@ -17,11 +17,9 @@ using nvinfer1::ICudaEngine;
 using nvinfer1::OptProfileSelector;
 using nvinfer1::TensorIOMode;
 
-constexpr char const* kRebuild = "; build it again with: duovec build-engine";
-
 [[noreturn]] void reject(std::string const& problem) {
     throw Error(ErrorKind::kModel,
-                std::string(kProduct) + " cannot run this plan here: " + problem + kRebuild);
+                std::string(kProduct) + " cannot run this plan here: " + problem);
 }
 
 #ifdef DUOVEC_RTX
@@ -195,9 +193,9 @@ void LoadedEngine::check_header(std::span<std::uint8_t const> plan) {
         }
     }
     if (suboptimal) {
-        std::string const line =
-            std::string("the plan runs on this GPU with reduced performance") + kRebuild;
-        logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
+        logger().log(nvinfer1::ILogger::Severity::kWARNING,
+                     "the plan runs on this GPU with reduced performance; build it again with: "
+                     "duovec build-engine");
     }
 }
 #endif

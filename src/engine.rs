@@ -84,6 +84,15 @@ pub enum EngineError {
     /// The model's files cannot be used; another try cannot help.
     #[error("bad package: {0}")]
     BadPackage(String),
+    /// A plan fits by its entry in the manifest, and the library does not take it. A new plan may
+    /// do.
+    #[error("{message}")]
+    PlanRefused {
+        /// The plan's file in the package.
+        plan: String,
+        /// The whole message, with the command that builds a plan.
+        message: String,
+    },
     /// The engine's library, driver or device cannot be used on this machine.
     #[error("{0}")]
     NotAvailable(String),

@@ -130,6 +130,7 @@ impl Worker {
             EngineError::ProcessPoisoned(_) => Some(WorkerEnd::Poisoned(reason)),
             EngineError::SessionLost(_)
             | EngineError::BadPackage(_)
+            | EngineError::PlanRefused { .. }
             | EngineError::NotAvailable(_) => Some(WorkerEnd::Failed(reason)),
             EngineError::Transient(_) | EngineError::OutOfMemory(_) if failures >= FAILURES_MAX => {
                 Some(WorkerEnd::Failed(format!("{failures} runs in a row: {reason}")))

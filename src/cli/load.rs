@@ -243,24 +243,35 @@ impl Loader<'_> {
         };
         // Commands that only look at a package leave it as it is.
         let may_build = config.build_plan && self.measuring != Measuring::Skip;
-        let package = if may_build { self.with_plans(kind, &options)? } else { None };
+        let mut built = if may_build { self.with_plans(kind, &options, None)? } else { None };
         Ok(Box::new(move |_| {
-            let package = package.as_ref().unwrap_or(self.package);
-            Ok(Box::new(TensorRtEngine::load(package, &options)?))
+            let mut loaded = TensorRtEngine::load(built.as_ref().unwrap_or(self.package), &options);
+            for _ in &options.devices {
+                let Err(EngineError::PlanRefused { plan, message }) = &loaded else { break };
+                if !may_build {
+                    break;
+                }
+                tracing::warn!(plan, reason = message, "a plan is refused; it is built anew");
+                built = self.with_plans(kind, &options, Some(plan))?;
+                loaded = TensorRtEngine::load(built.as_ref().unwrap_or(self.package), &options);
+            }
+            Ok(Box::new(loaded?))
         }))
     }
 
-    /// The package with plans that were built now; `None` when it had one for each GPU.
+    /// The package with plans that were built now; `None` when it had one for each GPU. A plan that
+    /// the library has refused does not count.
     #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
     fn with_plans(
         &self,
         kind: EngineKind,
         options: &crate::engine::tensorrt::TensorRtOptions,
+        refused: Option<&str>,
     ) -> Result<Option<ModelPackage>, EngineError> {
         use crate::engine::tensorrt::build::BuildError;
         use crate::engine::tensorrt::ffi::Observer;
         use crate::engine::tensorrt::missing::{build_missing, without_plan};
-        if without_plan(self.package, options)?.is_empty() {
+        if refused.is_none() && without_plan(self.package, options)?.is_empty() {
             return Ok(None);
         }
         self.enter(StartStage::BuildPlan, kind);
@@ -269,7 +280,8 @@ impl Loader<'_> {
             progress.build(permille, phase);
             true
         });
-        let built = build_missing(self.package.directory(), options, &observer, &**self.clock);
+        let directory = self.package.directory();
+        let built = build_missing(directory, options, refused, &observer, &**self.clock);
         built.map(Some).map_err(|error| match error {
             BuildError::Engine(error) => error,
             error => {

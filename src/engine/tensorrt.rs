@@ -94,8 +94,9 @@ impl TensorRtEngine {
     /// seconds.
     ///
     /// # Errors
-    /// `NotAvailable` without library, driver or GPU, or if no plan fits; `BadPackage` if a plan's
-    /// file differs from the manifest or its numbers are off; `OutOfMemory`.
+    /// `NotAvailable` without library, driver or GPU, or if no plan fits; `PlanRefused` if a plan's
+    /// file differs from the manifest, or the library does not take it; `BadPackage` if its numbers
+    /// are off; `OutOfMemory`.
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
         let GpuMachine { library, cuda, devices: found } = GpuMachine::open(options)?;
         let manifest = package.manifest();
@@ -119,10 +120,14 @@ impl TensorRtEngine {
             let file = KernelFile::of(package.directory(), entry, target, &cuda);
             let plan = package
                 .read_plan(entry)
-                .map_err(|error| EngineError::BadPackage(error.to_string()))?;
+                .map_err(|error| machine::refused(target, package, entry, &error.to_string()))?;
             let compiled = file.as_ref().map(KernelFile::read).unwrap_or_default();
             let request = engine_request(manifest, entry, device.index, &cuda);
-            let engine = library.load(&request, &plan, &compiled).map_err(fault)?;
+            let loaded = library.load(&request, &plan, &compiled);
+            let engine = loaded.map_err(|error| match error {
+                BridgeError::Model(why) => machine::refused(target, package, entry, &why),
+                other => fault(other),
+            })?;
             let free_bytes = cuda.memory(device.index).map_or(0, |memory| memory.free_bytes);
             let (index, name) = (device.index, device.name.clone());
             devices.push(Device { index, name, engine, free_bytes });

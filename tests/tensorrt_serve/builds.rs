@@ -285,6 +285,63 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     }
 }
 
+/// Ways in which a plan whose entry fits is none for the library.
+fn spoil(package: &Package, how: &str) {
+    let entry = &plans(package)[0];
+    let file = package.package.file(entry["file"].as_str().expect("a name"));
+    match how {
+        "cut short" => {
+            let whole = fs::read(&file).expect("it is there");
+            fs::write(&file, &whole[..whole.len() / 2]).expect("it is ours");
+        }
+        "missing" => fs::remove_file(&file).expect("it is there"),
+        _ => package.package.manifest(|manifest| {
+            manifest["plans"][0]["profiles"][0]["rows"]["max"] = 9.into();
+        }),
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_the_library_refuses_is_built_anew() {
+    for how in ["cut short", "missing", "other profiles"] {
+        let package = with_graph(PlanFlavour::TensorRt);
+        assert_eq!(build(&package, &[]).code, Some(0));
+        let before = plans(&package);
+        spoil(&package, how);
+        let said = package.refusal("");
+        let file = before[0]["file"].as_str().expect("a name");
+        let command = format!(
+            "build it anew with: duovec build-engine {} --flavour tensorrt",
+            package.package.path().display()
+        );
+        for words in [file, &command] {
+            assert!(said.contains(words), "{how}: '{words}' is not in: {said}");
+        }
+        let mut command = package.command("serve", "tensorrt", "");
+        let mut server = Server::spawn(command.args(["--build-plan", "true"]));
+        server.wait_for("it is built anew");
+        server.wait_for("ready");
+        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        let after = plans(&package);
+        assert_eq!(after.len(), 1, "{how}: {after:?}");
+        assert_eq!(after[0]["profiles"], before[0]["profiles"], "{how}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_refused_again_is_built_only_once() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    assert_eq!(build(&package, &[]).code, Some(0));
+    let before = plans(&package);
+    let mut command = package.command("serve", "tensorrt", "deserialize_fails");
+    let ended = run(command.args(["--port", "0", "--build-plan", "true"]));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().expect("a line");
+    assert!(last.contains("no plan could be built: "), "{last}");
+    assert_eq!(ended.stderr.matches("it is built anew").count(), 1, "{}", ended.stderr);
+    assert_eq!(plans(&package), before, "the package is as it was");
+}
+
 #[test]
 fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);

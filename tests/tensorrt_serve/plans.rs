@@ -28,7 +28,11 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
         package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
         package.refusal("")
     };
-    let cases: [(&str, Change<'_>); 9] = [
+    let cases: [(&str, Change<'_>); 10] = [
+        ("and needs that one, the library is", &|plan| {
+            let version = plan["version"].as_str().expect("a text").to_owned();
+            plan["version"] = format!("{version}9").into();
+        }),
         ("was built by version 10.0.0.1", &|plan| plan["version"] = "10.0.0.1".into()),
         ("was built for compute capability 8.6", &|plan| {
             plan["compute_capabilities"] = json!(["8.6"]);
@@ -56,7 +60,7 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
         let said = refused(change);
         assert!(said.contains(words), "'{words}' is not in: {said}");
     }
-    assert!(refused(cases[0].1).contains("duovec build-engine"));
+    assert!(refused(cases[1].1).contains("duovec build-engine"));
     let short = Package::new(PlanFlavour::TensorRt);
     short.package.manifest(|manifest| {
         for profile in 0..2 {

@@ -186,7 +186,7 @@ pub(super) fn build(
         let target = Target { flavour: options.flavour, version, device, precision };
         match try_plan(package, options, &target, &entry) {
             Ok(seen) => tried = seen.map(|seen| (device.name.clone(), seen)),
-            Err(source @ EngineError::BadPackage(_)) => {
+            Err(source @ (EngineError::BadPackage(_) | EngineError::PlanRefused { .. })) => {
                 let is_listed = |plan: &PlanEntry| plan.file == entry.file;
                 if !package.manifest().plans.iter().any(is_listed) {
                     editor.remove(&entry.file)?;

@@ -165,13 +165,13 @@ pub(crate) fn stale(plan: &PlanEntry, manifest: &Manifest) -> Option<String> {
 }
 
 /// A plan of TensorRT-RTX belongs to one release. A plan of TensorRT belongs to the version that
-/// built it, unless it was built for later versions too.
+/// built it, down to the number of the build, unless it was built for later versions too.
 fn other_version(plan: &PlanEntry, version: Version) -> Option<String> {
     let built: Vec<i32> = plan.version.split('.').map_while(|part| part.parse().ok()).collect();
-    let built = [0, 1, 2].map(|part| built.get(part).copied().unwrap_or(0));
-    let here = [version.major, version.minor, version.patch];
+    let built = [0, 1, 2, 3].map(|part| built.get(part).copied().unwrap_or(0));
+    let here = [version.major, version.minor, version.patch, version.build];
     let fits = match plan.flavour {
-        PlanFlavour::TensorRtRtx => here == built,
+        PlanFlavour::TensorRtRtx => here[..3] == built[..3],
         PlanFlavour::TensorRt => here == built || plan.version_compatible && here > built,
     };
     let needed = if plan.version_compatible { "that one or a later one" } else { "that one" };

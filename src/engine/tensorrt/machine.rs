@@ -3,6 +3,7 @@
 use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
 use model::package::ModelPackage;
+use model::package::manifest::plan::PlanEntry;
 use settings::PrecisionChoice;
 
 use super::ffi::Library;
@@ -59,6 +60,29 @@ fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, Engine
 /// The message that no plan of the package fits, with the reason, and the command that builds one.
 pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: &str) -> String {
     let (flavour, directory) = (target.flavour, package.directory().display());
+    let command = build_command(target, package);
+    format!("no plan of {flavour} in {directory} fits: {why}; build one with: {command}")
+}
+
+/// The error that the library does not take a plan that fits by its entry.
+pub(super) fn refused(
+    target: &choose::Target<'_>,
+    package: &ModelPackage,
+    entry: &PlanEntry,
+    why: &str,
+) -> EngineError {
+    let (plan, gpu) = (entry.file.clone(), target.device.index);
+    let command = build_command(target, package);
+    let message = format!(
+        "the plan {plan} fits GPU {gpu} by its entry, and cannot be used: {why}; build it anew \
+         with: {command}"
+    );
+    EngineError::PlanRefused { plan, message }
+}
+
+/// The command that builds a plan for the target.
+fn build_command(target: &choose::Target<'_>, package: &ModelPackage) -> String {
+    let (flavour, directory) = (target.flavour, package.directory().display());
     let precision = match target.precision {
         PrecisionChoice::Auto => String::new(),
         named => format!(" --precision {}", named.name()),
@@ -67,10 +91,7 @@ pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: 
         0 => String::new(),
         other => format!(" --device {other}"),
     };
-    format!(
-        "no plan of {flavour} in {directory} fits: {why}; build one with: duovec build-engine \
-         {directory} --flavour {flavour}{precision}{device}"
-    )
+    format!("duovec build-engine {directory} --flavour {flavour}{precision}{device}")
 }
 
 /// "NVIDIA H200" or "2 x NVIDIA H200, NVIDIA L4".

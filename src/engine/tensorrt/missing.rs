@@ -41,17 +41,24 @@ fn lacks_plan(
 /// package. Waits for another process that is changing the package, since that may add the missing
 /// plans. Returns the package as it is then. Blocks for seconds to minutes.
 ///
+/// The library has refused the plan in the file `refused`: it counts as missing, and a plan that is
+/// built takes its place.
+///
 /// # Errors
 /// See [`BuildError`]. The package keeps the plans that were built before.
 pub(crate) fn build_missing(
     directory: &Path,
     engine: &TensorRtOptions,
+    refused: Option<&str>,
     observer: &Observer,
     clock: &dyn Clock,
 ) -> Result<ModelPackage, BuildError> {
     let editor = PackageEditor::wait(directory)?;
     let open = || ModelPackage::open(directory)?.in_precision(engine.precision);
     let mut package = open()?;
+    let plans = package.manifest().plans.iter();
+    let usable = plans.filter(|plan| Some(plan.file.as_str()) != refused).cloned().collect();
+    package = package.with_plans(usable);
     let GpuMachine { library, devices, .. } =
         GpuMachine::open(engine).map_err(BuildError::Engine)?;
     for device in &devices {
