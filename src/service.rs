@@ -152,6 +152,7 @@ impl EmbeddingService {
             vocab_size: manifest.vocab_size,
             max_input_tokens: manifest.max_input_tokens,
             dimensions: manifest.dimensions(),
+            small_vectors: manifest.small_vectors.clone(),
             has_sparse: manifest.sparse.is_some(),
             prompts: prompts(manifest),
             default_prompt: manifest.default_prompt,

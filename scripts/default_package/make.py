@@ -24,7 +24,9 @@ def run(options: argparse.Namespace) -> None:
         package = work / "package"
         package.mkdir()
         words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
-        plan = manifest.Plan(encoder.of_wheel(model), words, DEFAULT_PACKAGE)
+        plan = manifest.Plan(
+            encoder.of_wheel(model), words, DEFAULT_PACKAGE, ranges=manifest.RANGES
+        )
         expected = checks.expect(plan, manifest.write(plan, package))
         checks.run_all(package, Precision.FP32, expected)
         command.put_in_place(package, out, work)

@@ -27,6 +27,10 @@ NAME = "manifest.json"
 TOLERANCES = {"dense_cosine_min": 0.999, "sparse_max_abs": 0.02}
 
 
+RANGES = Path(__file__).with_name("small_vectors.json")
+"""Where the numbers of the default package's vectors lie, from scripts/measure_retrieval.py."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """A package that is to be written."""
@@ -36,6 +40,8 @@ class Plan:
     about: Description
     normalization: str | None = None
     """Whose way of reading unusual characters the tokenizer follows, where there are two."""
+    ranges: Path | None = None
+    """What vectors of bytes and bits need to know, if somebody measured it."""
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -68,6 +74,7 @@ def _content(plan: Plan, reference: ReferenceEncoder, folder: Path) -> dict[str,
     about, words, encoder = plan.about, plan.vocabulary, plan.encoder
     architecture, head = encoder.architecture, encoder.head
     read_as = {"tokenizer": {"normalization": plan.normalization}} if plan.normalization else {}
+    ranges = {"small_vectors": [read_json(plan.ranges, "ranges")]} if plan.ranges else {}
     outputs = ("dense", "token_weights") if head else ("dense",)
     return {
         "format_version": FORMAT_VERSION,
@@ -89,6 +96,7 @@ def _content(plan: Plan, reference: ReferenceEncoder, folder: Path) -> dict[str,
         **read_as,
         "sparse": head and {"dropped_token_ids": words.special_ids, "head": head.method},
         "outputs": dict.fromkeys(outputs, "float32"),
+        **ranges,
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
         "canary": _canary(plan, reference),

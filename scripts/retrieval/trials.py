@@ -4,10 +4,10 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 
+from default_package.manifest import RANGES
 from quantization.score import Embedded, Part, query_ndcg, sparse_scores
 
 from .texts import Text, Texts
@@ -52,7 +52,7 @@ def types(texts: Texts) -> Rows:
     least, step, middle = seen.min(0), np.ptp(seen, 0) / 255, seen.mean(0)
     unit = np.abs(seen).max() * 1.1 / 127  # other texts may reach further
     kept = {"reach": round(float(unit * 127), 4), "mean": middle.round(5).tolist()}
-    Path(__file__).with_name("default_package.json").write_text(json.dumps(kept) + "\n")
+    RANGES.write_text(json.dumps(kept) + "\n")
     codes: dict[str, Callable] = {
         "float": np.asarray,
         "float16": lambda x: x.astype(np.float16).astype(np.float32),

@@ -1,6 +1,7 @@
 """The default package: the wheel, its recipe, its texts, its head and its errors."""
 
 import argparse
+import base64
 import hashlib
 import json
 import shutil
@@ -103,6 +104,18 @@ def test_a_broken_head_is_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(PackageError, match="is not a sparse head"):
         sparse_head.load(tiny_vocabulary(), path)
+
+
+def test_the_ranges_are_those_of_the_models_vectors() -> None:
+    ranges = json.loads(manifest.RANGES.read_text(encoding="utf-8"))
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    rows = [base64.b64decode(item["dense"]) for item in golden["items"]]
+    dense = np.stack([np.frombuffer(row, "<f4") for row in rows])
+    assert dense.shape[1] == len(ranges["mean"])
+    assert np.abs(dense).max() < ranges["reach"] < 1.5 * np.abs(dense).max()
+    # The mean of any texts points where that of the passages does: the vectors are a narrow cone.
+    mean = np.asarray(ranges["mean"])
+    assert mean @ dense.mean(0) > 0.95 * np.linalg.norm(mean) * np.linalg.norm(dense.mean(0))
 
 
 def test_the_golden_file_belongs_to_the_head() -> None:

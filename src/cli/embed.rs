@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::Incomplete;
 use super::offline::Production;
 use crate::corpus::{
-    Columns, CorpusChunks, CorpusError, DenseFloat, InputFile, InputFormat, InputRows,
+    Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
     Windows,
 };
@@ -104,10 +104,7 @@ pub(super) fn command() -> Command {
             .default_value("passage"),
         )
         .arg(value("dimensions", "N", "floats of a dense vector [default: the model's own]"))
-        .arg(
-            word("dense-type", "how they are stored", words(&DenseFloat::WORDS))
-                .default_value("f32"),
-        )
+        .arg(word("dense-type", "how they are stored", words(&DENSE_TYPES)).default_value("f32"))
         .arg(value("sparse-top-k", "N", "keep so many of the heaviest lexical weights"))
         .arg(value("sparse-min-weight", "WEIGHT", "keep lexical weights at or above it"))
         .args(chunk_arguments())
@@ -191,7 +188,7 @@ fn recipe(
         input_type: choice(typed, "input-type", &INPUT_TYPES).expect("it has a default"),
         dimensions: number(typed, "dimensions")?,
         selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
-        float: choice(typed, "dense-type", &DenseFloat::WORDS).expect("it has a default"),
+        numbers: choice(typed, "dense-type", &DENSE_TYPES).expect("it has a default"),
         chunks: chunks(typed)?,
     };
     Recipe::new(manifest, asked)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::error::CorpusError;
 use super::input::Columns;
 use super::kept;
-use super::recipe::{DenseFloat, Recipe};
+use super::recipe::Recipe;
 use super::terms::Terms;
 use super::texts::RowResult;
 use super::window::RowWindow;
@@ -188,13 +188,5 @@ pub(crate) fn remove(path: &Path) -> Result<(), CorpusError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(CorpusError::writing(path)),
-    }
-}
-
-/// A float as it is stored.
-fn stored(value: f32, float: DenseFloat) -> f32 {
-    match float {
-        DenseFloat::F32 => value,
-        DenseFloat::F16 => half::f16::from_f32(value).to_f32(),
     }
 }

@@ -7,19 +7,18 @@ use crate::service::{EmbedError, InputType, OverLong, prompt};
 use model::package::manifest::{Manifest, PromptName};
 use model::tokenize::{Keep, Offsets, TokenizeOptions};
 use scheduling::batch::Vectors;
+use vectors::small::{self, NumberList, NumberType, Ranges};
 use vectors::sparse::Selection;
 
-/// How the floats of dense vectors are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DenseFloat {
-    F32,
-    F16,
-}
-
-impl DenseFloat {
-    /// The words of the flag.
-    pub(crate) const WORDS: [(&'static str, Self); 2] = [("f32", Self::F32), ("f16", Self::F16)];
-}
+/// What dense vectors consist of, and the words of the flag for it.
+pub(crate) const DENSE_TYPES: [(&str, NumberType); 6] = [
+    ("f32", NumberType::Float),
+    ("f16", NumberType::Float16),
+    ("int8", NumberType::Int8),
+    ("uint8", NumberType::Uint8),
+    ("binary", NumberType::Binary),
+    ("ubinary", NumberType::Ubinary),
+];
 
 /// What is asked for, as far as the model decides whether it can be had.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +28,7 @@ pub(crate) struct RecipeOptions {
     /// `None` is the model's hidden size.
     pub(crate) dimensions: Option<usize>,
     pub(crate) selection: Selection,
-    pub(crate) float: DenseFloat,
+    pub(crate) numbers: NumberType,
     /// How texts are cut into chunks; `None` when they are not.
     pub(crate) chunks: Option<CorpusChunks>,
 }
@@ -52,7 +51,7 @@ pub(crate) struct Recipe {
     pub(super) prompt: Option<PromptName>,
     pub(super) dimensions: usize,
     pub(super) selection: Selection,
-    pub(super) float: DenseFloat,
+    pub(super) numbers: NumberType,
     pub(super) chunks: Option<CorpusChunks>,
 }
 
@@ -60,7 +59,7 @@ impl Recipe {
     /// # Errors
     /// When the model does not give what is asked for.
     pub(crate) fn new(manifest: Manifest, asked: RecipeOptions) -> Result<Self, CorpusError> {
-        let RecipeOptions { vectors, input_type, dimensions, selection, float, chunks } = asked;
+        let RecipeOptions { vectors, input_type, dimensions, selection, numbers, chunks } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
             return wrong("the model has no lexical weights; use --vectors dense".to_owned());
@@ -81,7 +80,29 @@ impl Recipe {
                 allowed.join(" or ")
             ));
         }
-        Ok(Self { manifest, vectors, prompt, dimensions, selection, float, chunks })
+        let recipe = Self { manifest, vectors, prompt, dimensions, selection, numbers, chunks };
+        if vectors.dense() && numbers.needs_ranges() && recipe.ranges().is_none() {
+            return wrong(format!(
+                "the package has no ranges for bytes and bits of vectors of {dimensions} numbers; \
+                 use --dense-type f16"
+            ));
+        }
+        Ok(recipe)
+    }
+
+    /// Where the numbers of its vectors lie; `None` when the package does not say.
+    fn ranges(&self) -> Option<&Ranges> {
+        self.manifest.small_vectors.iter().find(|ranges| ranges.mean.len() == self.dimensions)
+    }
+
+    /// A dense vector as it is stored, little-endian.
+    pub(super) fn bytes(&self, row: &[f32]) -> Vec<u8> {
+        small::to_bytes(row, self.numbers, self.ranges())
+    }
+
+    /// A dense vector as it is stored, one number after the other.
+    pub(super) fn numbers(&self, row: &[f32]) -> NumberList {
+        small::to_numbers(row, self.numbers, self.ranges())
     }
 
     /// Cuts texts into chunks; `None` when they run whole.
@@ -111,8 +132,8 @@ impl Recipe {
     /// Adds what it decides to `terms`.
     pub(crate) fn complete(&self, terms: Terms) -> Terms {
         let text = |value: Option<String>| value.unwrap_or_else(|| "all".to_owned());
-        let (vectors, float) = (self.vectors, self.float);
-        let dense_type = DenseFloat::WORDS.iter().find(|(_, known)| *known == float);
+        let (vectors, numbers) = (self.vectors, self.numbers);
+        let dense_type = DENSE_TYPES.iter().find(|(_, known)| *known == numbers);
         terms
             .and("prompt", self.prompt_text())
             .and(

@@ -314,6 +314,7 @@ async fn write<Q: Question>(
         let resident = Resident {
             id: card.map_or("", |card| &card.id),
             vocab_size: card.map_or(0, |card| card.vocab_size),
+            small_vectors: card.map_or(&[], |card| &card.small_vectors),
             piece: &|id| service.piece(id),
         };
         held::hold(Q::write(out, &answer, vectors, format, &resident), permit)

@@ -112,6 +112,7 @@ impl Asked {
         let resident = reply::Resident {
             id: &manifest.model_id,
             vocab_size: manifest.vocab_size,
+            small_vectors: &manifest.small_vectors,
             piece: &|id| tokenizer.piece(id),
         };
         let out = reply::room(&reply, reply::most_bytes(self.format, resident.id));

@@ -7,7 +7,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::OK;
 use super::headers::JSON;
@@ -58,6 +58,9 @@ fn document(facts: &DescribedServer<'_>) -> Value {
         schemas["TokenId"]["maximum"] = card.vocab_size.saturating_sub(1).into();
         let lengths = card.dimensions.iter().map(|&length| Value::from(length));
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();
+        if card.small_vectors.is_empty() {
+            schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
+        }
         if !card.prompts.is_empty() {
             let words = USES.iter().filter(|(_, of, _)| card.prompts.contains(of));
             schemas["InputType"]["enum"] = words.map(|(word, ..)| *word).collect();

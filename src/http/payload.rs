@@ -13,7 +13,7 @@ use serde_path_to_error::Segment;
 
 use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
-use super::reply::{self, AnswerFormat, DenseFormat, Resident, SparseFormat};
+use super::reply::{self, AnswerFormat, DenseForm, DenseFormat, Resident, SparseFormat};
 use crate::service::chunking::Chunking;
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
@@ -222,7 +222,10 @@ impl Question for EmbeddingRequest {
             deadline: head.deadline,
         };
         let format = AnswerFormat {
-            dense: wishes.dense_format()?.map_or_else(DenseFormat::default, |(_, form)| form),
+            dense: DenseForm {
+                numbers: wishes.numbers(service)?,
+                format: wishes.dense_format()?.map_or_else(DenseFormat::default, |(_, form)| form),
+            },
             sparse: self.sparse_format.unwrap_or_default(),
         };
         let chunking = self.chunking(config)?;

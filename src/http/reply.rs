@@ -9,23 +9,14 @@ use serde_json::value::RawValue;
 use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
 use model::tokenize::Span;
-use vectors::dense;
+use vectors::small::Ranges;
 use vectors::sparse::SparseVector;
 
+mod dense;
 mod room;
 
-pub(super) use room::{DECIMAL_BYTES, most_bytes, room};
-
-/// How dense vectors are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum DenseFormat {
-    /// The shortest decimals that read back as the same f32.
-    #[default]
-    Float,
-    /// Little-endian f32.
-    Base64,
-}
+pub(super) use dense::{DenseForm, DenseFormat, DenseVector, OutputType};
+pub(super) use room::{DECIMAL_BYTES, most_bytes, number_bytes, room};
 
 /// How sparse vectors are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -44,9 +35,9 @@ pub(super) enum SparseFormat {
 }
 
 /// How the vectors of an answer are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AnswerFormat {
-    pub(super) dense: DenseFormat,
+    pub(super) dense: DenseForm,
     pub(super) sparse: SparseFormat,
 }
 
@@ -55,6 +46,8 @@ pub(super) struct Resident<'a> {
     pub(super) id: &'a str,
     /// Above every token id.
     pub(super) vocab_size: usize,
+    /// Of each length whose vectors can be had in bytes and bits.
+    pub(super) small_vectors: &'a [Ranges],
     /// The vocabulary piece of a token id.
     pub(super) piece: &'a dyn Fn(u32) -> Option<String>,
 }
@@ -108,10 +101,7 @@ struct Embedding<'a> {
 impl<'a> Items<'a> {
     fn embedding(&self, index: usize, item: &'a EmbeddedItem) -> Embedding<'a> {
         let Self { vectors, format, resident, .. } = *self;
-        let dense = || match format.dense {
-            DenseFormat::Float => DenseVector::Float(Decimals(&item.dense)),
-            DenseFormat::Base64 => DenseVector::Base64(Base64(&item.dense)),
-        };
+        let dense = || DenseVector::new(&item.dense, format.dense, resident.small_vectors);
         let sparse = || SparseValues { vector: &item.sparse, format: format.sparse, resident };
         Embedding {
             object: match vectors {
@@ -158,15 +148,7 @@ impl From<TextChunk> for ChunkPlace {
     }
 }
 
-/// A vector of length one, in the form of encoding_format.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum DenseVector<'a> {
-    Float(Decimals<'a>),
-    Base64(Base64<'a>),
-}
-
-/// encoding_format "float"
+/// The shortest decimals that read back as the same floats.
 struct Decimals<'a>(&'a [f32]);
 
 impl Serialize for Decimals<'_> {
@@ -175,15 +157,6 @@ impl Serialize for Decimals<'_> {
     #[inline(never)]
     fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(json)
-    }
-}
-
-/// encoding_format "base64": little-endian f32
-struct Base64<'a>(&'a [f32]);
-
-impl Serialize for Base64<'_> {
-    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
-        quoted(json, |text| dense::write_base64(self.0, text))
     }
 }
 
@@ -334,8 +307,9 @@ mod tests {
             r#""sparse_values":{"indices":[],"values":[]},"truncated_from":700}"#,
             r#"],"model":"a/\"b","usage":{"prompt_tokens":5,"total_tokens":5}}"#,
         );
-        let format = AnswerFormat { dense: DenseFormat::Float, sparse: SparseFormat::Indices };
-        let resident = Resident { id: "a/\"b", vocab_size: 20, piece: &|_| None };
+        let format = AnswerFormat::default();
+        let resident =
+            Resident { id: "a/\"b", vocab_size: 20, small_vectors: &[], piece: &|_| None };
         let written = write(Vec::new(), &reply(), Vectors::Both, format, &resident);
         assert_eq!(String::from_utf8(written).as_deref(), Ok(expected));
     }

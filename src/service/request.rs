@@ -11,6 +11,7 @@ use model::tokenize::{Offsets, OpenAiEncoding, Span};
 use scheduling::Refusal;
 use scheduling::batch::{Priority, Vectors};
 use settings::TokenInput;
+use vectors::small::Ranges;
 use vectors::sparse::{Selection, SparseVector};
 
 /// One text of a request, as it came.
@@ -179,7 +180,7 @@ pub(crate) enum EmbedError {
 }
 
 /// What `/v1/models` tells of the resident model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModelCard {
     pub id: String,
     /// Other names that clients may send.
@@ -191,6 +192,8 @@ pub(crate) struct ModelCard {
     pub max_input_tokens: usize,
     /// Ascending; the hidden size is the last.
     pub dimensions: Vec<usize>,
+    /// Of each length whose vectors can be had in bytes and bits.
+    pub(crate) small_vectors: Vec<Ranges>,
     pub has_sparse: bool,
     /// Texts can have one of them in front.
     pub prompts: Vec<InputType>,

@@ -22,11 +22,11 @@ fn with(key: &str, value: Value) -> Value {
 }
 
 #[rustfmt::skip]
-const OPTIONAL: [&str; 21] = [
+const OPTIONAL: [&str; 23] = [
     "model", "encoding_format", "dimensions", "user", "input_type", "truncate", "sparse_format",
     "sparse_top_k", "sparse_min_weight", "offsets", "task", "task_type", "prompt_name", "prompt",
     "output_dimension", "truncate_dim", "output_dtype", "embedding_type", "embedding_types",
-    "truncation", "normalized",
+    "truncation", "normalized", "output_type", "embed_dtype",
 ];
 
 #[test]
@@ -94,9 +94,11 @@ fn values_that_break_a_rule_name_their_field_and_a_cure_on_every_route() {
         ("task_type", json!(["x"]), [prompts, "left out"]),
         ("prompt_name", json!(["s2p_query"]), [prompts, "left out"]),
         ("prompt", json!(["query: ", ""]), ["in front of each text", "left out"]),
-        ("output_dtype", json!(["int8"]), [float, "left out"]),
-        ("embedding_type", json!(["binary", "ubinary"]), [float, "left out"]),
-        ("embedding_types", json!([["int8"], ["float", "int8"], []]), [float, "left out"]),
+        ("output_type", json!(["int4", 8, true]), [float, "left out"]),
+        ("output_dtype", json!(["INT8"]), [float, "left out"]),
+        ("embedding_type", json!(["bits"]), [float, "left out"]),
+        ("embedding_types", json!([["hex"], ["float", "int8"], []]), [float, "left out"]),
+        ("embed_dtype", json!(["fp8_e4m3"]), [float, "left out"]),
         ("truncation", json!(["END"]), ["true or false", "left out"]),
         ("normalized", json!([false]), ["length one", "left out"]),
         (
@@ -194,6 +196,12 @@ fn lengths_and_forms_in_the_words_of_other_services_are_obeyed() {
             assert_eq!(server.post(DENSE, &with(field, value.clone())).ok(), *expected, "{field}");
         }
     }
+    let int8 = server.post(DENSE, &with("output_type", "int8".into())).ok();
+    assert_ne!(int8, plain);
+    for field in ["output_dtype", "embedding_type", "embedding_types", "embed_dtype"] {
+        assert_eq!(server.post(DENSE, &with(field, "int8".into())).ok(), int8, "{field}");
+    }
+    assert_eq!(server.post(DENSE, &with("embed_dtype", "float32".into())).ok(), plain);
     // OpenAI's clients ask for base64 by themselves; the numbers are floats nevertheless.
     let both = json!({"input": "text", "encoding_format": "base64", "output_dtype": "float"});
     assert_eq!(server.post(DENSE, &both).ok(), base64);
@@ -215,6 +223,7 @@ fn fields_that_mean_the_same_may_not_differ() {
         ("truncate", json!("NONE"), "truncation", json!(true)),
         ("encoding_format", json!("float"), "embedding_type", json!("base64")),
         ("output_dtype", json!("base64"), "embedding_type", json!("float")),
+        ("output_type", json!("int8"), "embed_dtype", json!("float32")),
     ] {
         let mut body = with(one, first);
         body[other] = later;

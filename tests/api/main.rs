@@ -20,6 +20,7 @@ mod malformed;
 mod metrics;
 mod models;
 mod nim;
+mod output_type;
 mod package;
 mod pipelined;
 mod requests;

@@ -67,16 +67,34 @@ fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
         "unk_token_id": 3, "pooling": "mean", "matryoshka_dimensions": [CUT],
         "prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt": null,
         "outputs": {"dense": "float32"},
+        "small_vectors": [ranges(HIDDEN), ranges(CUT)],
         "files": files,
         "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, HIDDEN),
                    "sparse": [], "tolerances": {"dense_cosine_min": 0.999, "sparse_max_abs": 0.01}},
     });
+    if !has_sparse {
+        manifest["small_vectors"] = json!([ranges(HIDDEN)]);
+    }
     if has_sparse {
         manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
         manifest["outputs"]["token_weights"] = "float32".into();
         manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
     }
     fs::write(folder.join("manifest.json"), manifest.to_string()).expect("it is written");
+}
+
+/// The largest number of a vector in bytes.
+pub(crate) const REACH: f32 = 0.5;
+
+/// What vectors of `length` numbers have in bytes and bits: means of a tenth, from above zero on.
+fn ranges(length: usize) -> Value {
+    let mean: Vec<f32> = (0..length).map(mean).collect();
+    json!({"reach": REACH, "mean": mean})
+}
+
+/// The mean of a dimension.
+pub(crate) fn mean(dimension: usize) -> f32 {
+    if dimension.is_multiple_of(2) { 0.1 } else { -0.1 }
 }
 
 fn tokenizer() -> Value {

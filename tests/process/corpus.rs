@@ -23,6 +23,7 @@ use super::support::{Broken, Ended, assert_says, kill_and_repeat, kill_at, quick
 
 mod chunks;
 mod damage;
+mod dense_types;
 mod faults;
 
 /// Texts of many lengths, from none to more than the model takes.

@@ -6,7 +6,7 @@ use arrow_array::ArrayRef;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{PartContent, stored};
+use super::PartContent;
 use crate::corpus::kept;
 use crate::corpus::window::kept_rows;
 use crate::service::EmbeddedItem;
@@ -52,9 +52,7 @@ impl Serialize for OutputLine<'_> {
             map.serialize_entry("truncated_from", &tokens)?;
         }
         if part.recipe.vectors.dense() {
-            let float = part.recipe.float;
-            let dense: Vec<f32> = item.dense.iter().map(|&value| stored(value, float)).collect();
-            map.serialize_entry("dense", &dense)?;
+            map.serialize_entry("dense", &part.recipe.numbers(&item.dense))?;
         }
         if part.recipe.vectors.sparse() {
             map.serialize_entry("sparse_indices", &item.sparse.indices)?;

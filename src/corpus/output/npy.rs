@@ -1,14 +1,13 @@
 //! numpy's `.npy`: a matrix of dense vectors, in which row n is that of the input's row n. A row
-//! that was not embedded is all NaN.
+//! that was not embedded is all NaN; of signed bytes all -128, of unsigned ones all 0. No vector in
+//! int8 or uint8 has these.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use half::f16;
-
 use super::PartContent;
-use crate::corpus::recipe::DenseFloat;
+use vectors::small::NumberType;
 
 /// Bytes in front of the numbers; a multiple of 64, as the format asks.
 const HEADER_BYTES: usize = 128;
@@ -16,21 +15,24 @@ const HEADER_BYTES: usize = 128;
 const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
 
 pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<()> {
-    let (dimensions, float) = (part.recipe.dimensions, part.recipe.float);
-    let kind = match float {
-        DenseFloat::F32 => "<f4",
-        DenseFloat::F16 => "<f2",
+    let recipe = part.recipe;
+    let (kind, missing) = match recipe.numbers {
+        NumberType::Float => ("<f4", None),
+        NumberType::Float16 => ("<f2", None),
+        NumberType::Int8 | NumberType::Binary => ("|i1", Some(0x80)),
+        NumberType::Uint8 | NumberType::Ubinary => ("|u1", Some(0)),
     };
-    out.write_all(&header(kind, part.outcomes.len() as u64, dimensions))?;
-    let missing = vec![f32::NAN; dimensions];
+    let columns = recipe.numbers.length(recipe.dimensions);
+    out.write_all(&header(kind, part.outcomes.len() as u64, columns))?;
+    let missing = match missing {
+        Some(byte) => vec![byte; columns],
+        None => recipe.bytes(&vec![f32::NAN; columns]),
+    };
     for outcome in part.outcomes {
         let item = outcome.as_ref().ok().and_then(|items| items.first());
-        let row = item.map_or(&missing, |item| &item.dense);
-        for &value in row {
-            match float {
-                DenseFloat::F32 => out.write_all(&value.to_le_bytes())?,
-                DenseFloat::F16 => out.write_all(&f16::from_f32(value).to_le_bytes())?,
-            }
+        match item {
+            Some(item) => out.write_all(&recipe.bytes(&item.dense))?,
+            None => out.write_all(&missing)?,
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, Float16Array, Float32Array, ListArray, RecordBatch,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, FixedSizeListArray, Float16Array, Float32Array, Int8Array, ListArray,
+    RecordBatch, UInt8Array, UInt32Array, UInt64Array,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
@@ -20,9 +20,9 @@ use parquet::schema::types::ColumnPath;
 
 use super::PartContent;
 use crate::corpus::error::CorpusError;
-use crate::corpus::recipe::DenseFloat;
 use crate::corpus::terms::Terms;
 use crate::corpus::window::kept_rows;
+use vectors::small::NumberType;
 
 pub(super) fn write(part: &PartContent<'_>, path: &Path) -> Result<(), CorpusError> {
     let batch = batch(part).map_err(|problem| CorpusError::output(path, problem))?;
@@ -131,14 +131,21 @@ fn batch(part: &PartContent<'_>) -> Result<RecordBatch, String> {
 }
 
 fn dense(part: &PartContent<'_>) -> Result<ArrayRef, ArrowError> {
-    let floats = part.embedded().flat_map(|(_, item)| item.dense.iter().copied());
-    let floats: ArrayRef = match part.recipe.float {
-        DenseFloat::F32 => Arc::new(Float32Array::from_iter_values(floats)),
-        DenseFloat::F16 => Arc::new(Float16Array::from_iter_values(floats.map(f16::from_f32))),
+    let (recipe, floats) = (part.recipe, || part.embedded().flat_map(|(_, item)| &item.dense));
+    let bytes = || part.embedded().flat_map(|(_, item)| recipe.bytes(&item.dense));
+    let numbers: ArrayRef = match recipe.numbers {
+        NumberType::Float => Arc::new(Float32Array::from_iter_values(floats().copied())),
+        NumberType::Float16 => {
+            Arc::new(Float16Array::from_iter_values(floats().map(|&value| f16::from_f32(value))))
+        }
+        NumberType::Int8 | NumberType::Binary => {
+            Arc::new(Int8Array::from_iter_values(bytes().map(|byte| byte as i8)))
+        }
+        NumberType::Uint8 | NumberType::Ubinary => Arc::new(UInt8Array::from_iter_values(bytes())),
     };
-    let element = Arc::new(Field::new("element", floats.data_type().clone(), false));
-    let size = i32::try_from(part.recipe.dimensions).unwrap_or(i32::MAX);
-    Ok(Arc::new(FixedSizeListArray::try_new(element, size, floats, None)?))
+    let element = Arc::new(Field::new("element", numbers.data_type().clone(), false));
+    let size = i32::try_from(recipe.numbers.length(recipe.dimensions)).unwrap_or(i32::MAX);
+    Ok(Arc::new(FixedSizeListArray::try_new(element, size, numbers, None)?))
 }
 
 /// Token ids and their weights.

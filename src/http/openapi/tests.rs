@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
-
 use super::*;
 use crate::http::error::Code;
 use crate::http::payload::chunking::{By, ChunkingField};
 use crate::http::payload::words::{TokenEncoding, TruncateWord};
 use crate::http::payload::{Body, EmbeddingRequest};
-use crate::http::reply::{DenseFormat, SparseFormat};
+use crate::http::reply::{DenseFormat, OutputType, SparseFormat};
 use crate::http::tei::embedding::{Direction, EmbedBody};
 use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
 use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
@@ -96,6 +94,7 @@ fn the_model_narrows_what_is_accepted() {
         vocab_size: 20,
         max_input_tokens: 16,
         dimensions: vec![8, 4],
+        small_vectors: Vec::new(),
         has_sparse: true,
         prompts: vec![InputType::Query],
         default_prompt: None,
@@ -106,6 +105,7 @@ fn the_model_narrows_what_is_accepted() {
     let words = &schemas["InputType"]["enum"];
     assert!(words.to_string().contains("RETRIEVAL_QUERY"), "{words}");
     assert!(!words.to_string().contains("clustering"), "{words}");
+    assert_eq!(schemas["OutputType"]["enum"], json!(["float", "float32", "float16", "base64"]));
     assert_eq!(schemas["TokenId"]["maximum"], 19);
     assert_eq!(schemas["Texts"]["maxItems"], MaxItems::DEFAULT.get());
     assert_eq!(schemas["TokenIdLists"]["maxItems"], MaxItems::DEFAULT.get());
@@ -160,6 +160,7 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
         ("ChunkBy", names::<By>()),
         ("DenseFormat", names::<DenseFormat>()),
         ("InputType", &uses),
+        ("OutputType", names::<OutputType>()),
         ("SparseFormat", names::<SparseFormat>()),
         ("TokenEncoding", names::<TokenEncoding>()),
         ("TruncateWord", names::<TruncateWord>()),

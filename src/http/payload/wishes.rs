@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 
 use super::words::{Truncate, TruncateWord, USE, Use, WHOLE_NUMBER, agreed};
 use crate::http::error::{ApiError, Code, FieldNames};
-use crate::http::reply::DenseFormat;
-use crate::service::OverLong;
+use crate::http::reply::{DenseFormat, OutputType};
+use crate::service::{EmbeddingService, OverLong};
 use settings::{Dialect, HttpConfig, TruncateDefault};
+use vectors::small::NumberType;
 
 /// The fields, and what they take.
 pub(in crate::http) const WISHES: &[(&str, &str)] = &[
@@ -23,9 +24,11 @@ pub(in crate::http) const WISHES: &[(&str, &str)] = &[
     ),
     ("output_dimension", WHOLE_NUMBER),
     ("truncate_dim", WHOLE_NUMBER),
-    ("output_dtype", FORM),
-    ("embedding_type", FORM),
-    ("embedding_types", FORM),
+    ("output_type", TYPE),
+    ("output_dtype", TYPE),
+    ("embedding_type", TYPE),
+    ("embedding_types", TYPE),
+    ("embed_dtype", TYPE),
     ("normalized", "true (vectors always have length one)"),
     ("truncation", "true or false"),
     (
@@ -37,8 +40,9 @@ pub(in crate::http) const WISHES: &[(&str, &str)] = &[
 /// The names of the field for the length of dense vectors.
 pub(super) const LENGTHS: [&str; 3] = ["dimensions", "output_dimension", "truncate_dim"];
 
-const FORM: &str =
-    "\"float\" or \"base64\" (make other numbers of the vectors' 32-bit floats yourself)";
+/// What a field takes that says what dense vectors consist of.
+const TYPE: &str = "\"float\" or \"float32\" or \"float16\" or \"int8\" or \"uint8\" or \
+                    \"binary\" or \"ubinary\" or \"base64\"";
 
 /// Makes the body of a request that has the fields of [`WISHES`] behind its own ones. serde's
 /// `flatten` would keep each field that it does not know in memory.
@@ -74,15 +78,22 @@ macro_rules! with_wishes {
             /// Another name of dimensions.
             #[serde(default, deserialize_with = "crate::http::payload::words::scalar")]
             pub(in crate::http) truncate_dim: Option<std::num::NonZeroUsize>,
-            /// What vectors consist of; base64 is that of encoding_format.
-            #[serde(default, deserialize_with = "crate::http::payload::words::one_form")]
-            pub(in crate::http) output_dtype: Option<crate::http::reply::DenseFormat>,
-            /// Another name of output_dtype.
-            #[serde(default, deserialize_with = "crate::http::payload::words::one_form")]
-            pub(in crate::http) embedding_type: Option<crate::http::reply::DenseFormat>,
-            /// One output_dtype, which may be in a list.
-            #[serde(default, deserialize_with = "crate::http::payload::words::one_form")]
-            pub(in crate::http) embedding_types: Option<crate::http::reply::DenseFormat>,
+            /// What dense vectors consist of, which may be in a list; base64 is that of
+            /// encoding_format.
+            #[serde(default, deserialize_with = "crate::http::payload::words::one_type")]
+            pub(in crate::http) output_type: Option<crate::http::reply::OutputType>,
+            /// Another name of output_type.
+            #[serde(default, deserialize_with = "crate::http::payload::words::one_type")]
+            pub(in crate::http) output_dtype: Option<crate::http::reply::OutputType>,
+            /// Another name of output_type.
+            #[serde(default, deserialize_with = "crate::http::payload::words::one_type")]
+            pub(in crate::http) embedding_type: Option<crate::http::reply::OutputType>,
+            /// Another name of output_type.
+            #[serde(default, deserialize_with = "crate::http::payload::words::one_type")]
+            pub(in crate::http) embedding_types: Option<crate::http::reply::OutputType>,
+            /// Another name of output_type.
+            #[serde(default, deserialize_with = "crate::http::payload::words::one_type")]
+            pub(in crate::http) embed_dtype: Option<crate::http::reply::OutputType>,
             #[serde(default, rename = "normalized")]
             #[serde(deserialize_with = "crate::http::payload::words::only_true")]
             pub(in crate::http) _normalized: Option<bool>,
@@ -110,10 +121,12 @@ macro_rules! with_wishes {
                         ("truncate_dim", self.truncate_dim),
                     ],
                     form: ("encoding_format", self.encoding_format),
-                    numbers: [
+                    types: [
+                        ("output_type", self.output_type),
                         ("output_dtype", self.output_dtype),
                         ("embedding_type", self.embedding_type),
                         ("embedding_types", self.embedding_types),
+                        ("embed_dtype", self.embed_dtype),
                     ],
                     truncate: self.truncate,
                     truncation: self.truncation,
@@ -132,8 +145,8 @@ pub(in crate::http) struct Wishes {
     pub(in crate::http) uses: [Said<Use>; 4],
     pub(in crate::http) lengths: [Said<NonZeroUsize>; 3],
     pub(in crate::http) form: Said<DenseFormat>,
-    /// Of what vectors consist.
-    pub(in crate::http) numbers: [Said<DenseFormat>; 3],
+    /// What dense vectors consist of.
+    pub(in crate::http) types: [Said<OutputType>; 5],
     pub(in crate::http) truncate: Option<Truncate>,
     pub(in crate::http) truncation: Option<bool>,
 }
@@ -154,11 +167,41 @@ impl Wishes {
     pub(in crate::http) fn dense_format(
         &self,
     ) -> Result<Option<(&'static str, DenseFormat)>, ApiError> {
-        let packed = agreed(&self.numbers)?.filter(|(_, form)| *form == DenseFormat::Base64);
+        let packed = agreed(&self.types)?.filter(|(_, asked)| *asked == OutputType::Base64);
         match packed {
-            Some((name, form)) => agreed(&[self.form, (name, Some(form))]),
+            Some((name, _)) => agreed(&[self.form, (name, Some(DenseFormat::Base64))]),
             None => agreed(&[self.form]),
         }
+    }
+
+    /// What dense vectors consist of; refuses what the model has no ranges for.
+    pub(in crate::http) fn numbers(
+        &self,
+        service: &EmbeddingService,
+    ) -> Result<NumberType, ApiError> {
+        let Some((name, asked)) = agreed(&self.types)? else { return Ok(NumberType::default()) };
+        let (numbers, card) = (asked.numbers(), service.model_card());
+        let Some(card) = card.filter(|_| numbers.needs_ranges()) else { return Ok(numbers) };
+        let length = self.dimensions()?.unwrap_or(card.hidden_size);
+        let known = card.small_vectors.iter().map(|ranges| ranges.mean.len());
+        // Of a length that the model does not have, the service tells those that it has.
+        if known.clone().any(|one| one == length) || !card.dimensions.contains(&length) {
+            return Ok(numbers);
+        }
+        let lengths: Vec<String> = known.map(|length| length.to_string()).collect();
+        let message = if lengths.is_empty() {
+            format!(
+                "{name} must be \"float\" or \"float16\" here, or left out: this model has no \
+                 ranges for bytes and bits; make them of the floats yourself"
+            )
+        } else {
+            format!(
+                "this model has bytes and bits for vectors of {} numbers only; ask for that \
+                 length, or send {name} \"float\" or \"float16\"",
+                lengths.join(" or ")
+            )
+        };
+        Err(ApiError::of(Code::InvalidValue, name, message))
     }
 
     /// What is done with items that are too long.

@@ -13,7 +13,7 @@ use serde::de::{
 };
 
 use crate::http::error::{ApiError, Code};
-use crate::http::reply::DenseFormat;
+use crate::http::reply::OutputType;
 use crate::service::InputType;
 
 /// Bytes of the longest string that a field other than `input` and `model` may hold; serde copies
@@ -174,13 +174,13 @@ where
     json.deserialize_any(Object(PhantomData))
 }
 
-/// Reads the one form of vectors that a word, or a list with one word, names.
-pub(in crate::http) fn one_form<'de, D: Deserializer<'de>>(
+/// Reads the one type of numbers that a word, or a list with one word, names.
+pub(in crate::http) fn one_type<'de, D: Deserializer<'de>>(
     json: D,
-) -> Result<Option<DenseFormat>, D::Error> {
-    struct OneForm;
-    impl<'de> Visitor<'de> for OneForm {
-        type Value = Option<DenseFormat>;
+) -> Result<Option<OutputType>, D::Error> {
+    struct OneType;
+    impl<'de> Visitor<'de> for OneType {
+        type Value = Option<OutputType>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
             formatter.write_str("a word or a list of one word")
@@ -197,19 +197,19 @@ pub(in crate::http) fn one_form<'de, D: Deserializer<'de>>(
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let first = list.next_element_seed(Element)?.flatten();
             match (first, list.next_element_seed(Element)?) {
-                (Some(form), None) => Ok(Some(form)),
+                (Some(one), None) => Ok(Some(one)),
                 _ => Err(A::Error::custom("not one word")),
             }
         }
     }
-    json.deserialize_any(OneForm)
+    json.deserialize_any(OneType)
 }
 
 /// A word in a list.
 struct Element;
 
 impl<'de> DeserializeSeed<'de> for Element {
-    type Value = Option<DenseFormat>;
+    type Value = Option<OutputType>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         scalar(json)

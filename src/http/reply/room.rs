@@ -1,14 +1,13 @@
 //! The room that an answer takes, at most: it is held before the model is run.
 
-use super::{AnswerFormat, DenseFormat, SparseFormat};
+use super::{AnswerFormat, DenseForm, DenseFormat, SparseFormat};
 use crate::service::{AnswerBytes, EmbedReply, EmbeddedItem};
+use vectors::small::NumberType;
 
 /// The longest decimal of a float, with its comma: `-0.000012345679,` or `-1.23456786e-20,`.
 pub(in crate::http) const DECIMAL_BYTES: u64 = 17;
 /// The longest token id, with a comma.
 const ID_BYTES: u64 = 11;
-/// Four bytes of each number as base64, whose end may be filled up.
-const BASE64_BYTES: u64 = 6;
 /// Names, braces and counts around the vectors of one item.
 const ITEM_BYTES: u64 = 192;
 /// The same around all items, without the model's id.
@@ -26,14 +25,27 @@ pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> Answe
         frame: FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64,
         item: ITEM_BYTES,
         chunk: CHUNK_BYTES,
-        number: match format.dense {
-            DenseFormat::Float => DECIMAL_BYTES,
-            DenseFormat::Base64 => BASE64_BYTES,
-        },
+        number: number_bytes(format.dense),
         // Quotes and a colon are around ids that are names.
         weight: ID_BYTES + DECIMAL_BYTES + 3,
         place: PLACE_BYTES,
         has_pieces: format.sparse == SparseFormat::Tokens,
+    }
+}
+
+/// The most bytes of a number of a dense vector. Base64 makes four bytes of three, and its end may
+/// be filled up.
+pub(in crate::http) const fn number_bytes(DenseForm { numbers, format }: DenseForm) -> u64 {
+    use NumberType::{Binary, Float, Float16, Int8, Ubinary, Uint8};
+    match (format, numbers) {
+        (DenseFormat::Float, Float | Float16) => DECIMAL_BYTES,
+        // With a sign and a comma.
+        (DenseFormat::Float, Int8 | Uint8) => 5,
+        (DenseFormat::Base64, Float) => 6,
+        (DenseFormat::Base64, Float16) => 3,
+        (DenseFormat::Base64, Int8 | Uint8) => 2,
+        // Eight of them are a byte.
+        (_, Binary | Ubinary) => 1,
     }
 }
 
@@ -60,6 +72,8 @@ mod tests {
     use crate::service::{Milestones, Occurrence, Vectors};
     use model::tokenize::Span;
     use proptest::prelude::*;
+    use vectors::small::NumberType::{Binary, Float, Float16, Int8, Ubinary, Uint8};
+    use vectors::small::Ranges;
     use vectors::sparse::SparseVector;
 
     proptest! {
@@ -86,8 +100,14 @@ mod tests {
             let reply =
                 EmbedReply { items, prompt_tokens: u64::MAX, milestones, cache_use: None };
             let id = "a\u{1}\"/b";
-            let resident = Resident { id, vocab_size: usize::MAX, piece: &|_| None };
-            for dense in [DenseFormat::Float, DenseFormat::Base64] {
+            let mean = vec![0.0; reply.items[0].dense.len()];
+            let small_vectors = &[Ranges { reach: 1e-3, mean }];
+            let resident =
+                Resident { id, vocab_size: usize::MAX, small_vectors, piece: &|_| None };
+            let types = [Float, Float16, Int8, Uint8, Binary, Ubinary];
+            let formats = [DenseFormat::Float, DenseFormat::Base64];
+            for (numbers, format) in types.into_iter().flat_map(|n| formats.map(|f| (n, f))) {
+                let dense = DenseForm { numbers, format };
                 for sparse in [
                     SparseFormat::Indices,
                     SparseFormat::Dict,

@@ -5,13 +5,16 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::http::endpoint::Endpoint;
 use crate::http::error::{ApiError, Code, ErrorForm, FieldNames};
 use crate::http::payload::{Body, Question, Use, WISHES, input, missing, scalar, with_wishes};
-use crate::http::reply::{DECIMAL_BYTES, DenseFormat, Resident};
+use crate::http::reply::{
+    DECIMAL_BYTES, DenseForm, DenseFormat, DenseVector, Resident, number_bytes,
+};
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
     OverLong, RequestHead, Vectors,
 };
 use model::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
+use vectors::small::NumberType;
 use vectors::sparse::{Selection, SparseVector};
 
 /// A route of TEI that needs a key.
@@ -53,7 +56,7 @@ impl Body for EmbedBody {
 }
 
 impl Question for EmbedBody {
-    type Format = ();
+    type Format = NumberType;
 
     fn names(&self) -> FieldNames {
         self.wishes().names()
@@ -64,8 +67,8 @@ impl Question for EmbedBody {
         vectors: Vectors,
         head: &RequestHead,
         config: &HttpConfig,
-        _service: &EmbeddingService,
-    ) -> Result<(EmbedRequest, ()), ApiError> {
+        service: &EmbeddingService,
+    ) -> Result<(EmbedRequest, NumberType), ApiError> {
         if self.inputs.is_empty() {
             return Err(missing::<Self>());
         }
@@ -82,24 +85,27 @@ impl Question for EmbedBody {
             dimensions: wishes.dimensions()?,
             ..options(vectors, prompt, head)
         };
-        Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, ()))
+        let numbers = wishes.numbers(service)?;
+        Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, numbers))
     }
 
-    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
-        MOST_BYTES
+    fn most_bytes(numbers: NumberType, _model_id: &str) -> AnswerBytes {
+        AnswerBytes { number: number_bytes(as_list(numbers)), ..MOST_BYTES }
     }
 
     fn write(
         mut out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
-        (): (),
-        _resident: &Resident<'_>,
+        numbers: NumberType,
+        resident: &Resident<'_>,
     ) -> Vec<u8> {
         let items = reply.items.iter();
+        let dense = |item| DenseVector::new(item, as_list(numbers), resident.small_vectors);
         let written = match vectors {
             Vectors::Dense | Vectors::Both => {
-                serde_json::to_writer(&mut out, &items.map(|item| &item.dense).collect::<Vec<_>>())
+                let rows = items.map(|item| dense(&item.dense)).collect::<Vec<_>>();
+                serde_json::to_writer(&mut out, &rows)
             }
             Vectors::Sparse => {
                 let weights = items.map(|item| Weights(&item.sparse)).collect::<Vec<_>>();
@@ -109,6 +115,11 @@ impl Question for EmbedBody {
         written.expect("it has string keys only");
         out
     }
+}
+
+/// How every dense vector is written here.
+const fn as_list(numbers: NumberType) -> DenseForm {
+    DenseForm { numbers, format: DenseFormat::Float }
 }
 
 /// What a request wants that says nothing but its prompt.

@@ -95,6 +95,7 @@ impl Question for SimilarityBody {
         let truncate = truncate.map(Truncate::Plain);
         EmbedBody { inputs, truncate, prompt_name, ..EmbedBody::default() }
             .ask(vectors, head, config, service)
+            .map(|(request, _)| (request, ()))
     }
 
     fn most_bytes((): (), _model_id: &str) -> AnswerBytes {

@@ -18,6 +18,7 @@ use plan::PlanEntry;
 pub use prompts::{PromptName, Prompts};
 pub use quantized::Quantized;
 use settings::Normalization;
+use vectors::small::Ranges;
 
 /// The only format this build reads. It is also the version of the graph's inputs and outputs:
 /// `docs/decisions/0042-rows-hold-several-texts.md` lists them.
@@ -61,6 +62,9 @@ pub struct Manifest {
     #[serde(default)]
     pub sparse: Option<SparseHead>,
     pub outputs: Outputs,
+    /// For dense vectors of bytes and bits: the ranges of each length that has such vectors.
+    #[serde(default)]
+    pub small_vectors: Vec<Ranges>,
     /// Name → digest and size, of every other file that is needed.
     pub files: BTreeMap<String, FileEntry>,
     /// Built TensorRT plans; none of them is needed by the CPU engine.
@@ -183,6 +187,7 @@ impl Manifest {
         manifest.check_sparse()?;
         manifest.check_files()?;
         manifest.check_canary()?;
+        manifest.check_small_vectors()?;
         for (field, part) in [("quantized", &manifest.quantized), ("fp8", &manifest.fp8)] {
             part.iter().try_for_each(|part| part.check(field, &manifest.files))?;
         }
@@ -232,6 +237,20 @@ impl Manifest {
         require(dropped.into_iter().all(|pair| pair[0] < pair[1]), "sparse", || {
             "dropped_token_ids must ascend".into()
         })
+    }
+
+    fn check_small_vectors(&self) -> Result<(), ManifestError> {
+        let lengths = self.dimensions();
+        for Ranges { reach, mean } in &self.small_vectors {
+            require(lengths.contains(&mean.len()), "small_vectors", || {
+                format!("{} means, and the model has no vectors of this length", mean.len())
+            })?;
+            let usable = reach.is_normal() && *reach > 0.0 && mean.iter().all(|m| m.is_finite());
+            require(usable, "small_vectors", || {
+                "the reach must be above zero, and the means must be finite".into()
+            })?;
+        }
+        Ok(())
     }
 
     fn check_files(&self) -> Result<(), ManifestError> {
@@ -293,6 +312,7 @@ mod tests {
             "prompts": {"query": "q: "}, "default_prompt": "query",
             "sparse": {"dropped_token_ids": [0, 1, 2, 3], "head": "by hand"},
             "outputs": {"dense": "float32", "token_weights": "float16"},
+            "small_vectors": [{"reach": 0.5, "mean": [0.1, -0.1]}],
             "files": {"model.onnx": {"sha256": digest, "bytes": 1},
                       "tokenizer.json": {"sha256": digest, "bytes": 1}},
             "plans": [],
@@ -330,6 +350,9 @@ mod tests {
             ("/sparse", json!(null), "sparse"),
             ("/sparse/dropped_token_ids", json!([2, 1]), "dropped_token_ids must ascend"),
             ("/outputs/dense", json!("int32"), "not a manifest"),
+            ("/small_vectors/0/mean", json!([0.1, 0.1, 0.1]), "small_vectors: 3 means"),
+            ("/small_vectors/0/reach", json!(0), "small_vectors: the reach"),
+            ("/small_vectors/0/mean/0", json!(1e39), "small_vectors: the reach"),
             ("/files", json!({}), "model.onnx is not listed"),
             ("/files/model.onnx/sha256", json!("xyz"), "64 lower-case"),
             ("/canary/token_ids", json!([]), "its token ids"),
