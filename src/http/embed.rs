@@ -116,7 +116,7 @@ async fn work<Q: Question>(
     let (request, format) = question.ask(vectors, &head.asked, &state.config, &state.service)?;
     let parsed = state.clock.now();
     let model_id = state.service.model_card().map_or("", |card| &card.id);
-    let most = Q::most_bytes(format, model_id);
+    let most = Q::most_bytes(&format, model_id);
     let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
@@ -307,7 +307,7 @@ async fn write<Q: Question>(
     let large = reply::numbers(&answer) >= MANY_NUMBERS;
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     // This thread frees it: what another thread frees, the allocator would keep for this one alone.
-    let out = reply::room(&answer, Q::most_bytes(format, model_id));
+    let out = reply::room(&answer, Q::most_bytes(&format, model_id));
     let service = Arc::clone(&state.service);
     let work = move || {
         let card = service.model_card();
@@ -317,7 +317,7 @@ async fn write<Q: Question>(
             small_vectors: card.map_or(&[], |card| &card.small_vectors),
             piece: &|id| service.piece(id),
         };
-        held::hold(Q::write(out, &answer, vectors, format, &resident), permit)
+        held::hold(Q::write(out, &answer, vectors, &format, &resident), permit)
     };
     if large { off_thread(state, |_| work()).await } else { Ok(work()) }
 }

@@ -59,7 +59,7 @@ pub(super) trait Body: DeserializeOwned {
 /// A request for vectors in the words of some family of clients.
 pub(super) trait Question: Body + Send + 'static {
     /// How the answer is written.
-    type Format: Copy + Send + 'static;
+    type Format: Send + 'static;
 
     /// The fields that the client sent, for refusals.
     fn names(&self) -> FieldNames;
@@ -77,14 +77,14 @@ pub(super) trait Question: Body + Send + 'static {
     ) -> Result<(EmbedRequest, Self::Format), ApiError>;
 
     /// The most bytes that the answer of a model takes.
-    fn most_bytes(format: Self::Format, model_id: &str) -> AnswerBytes;
+    fn most_bytes(format: &Self::Format, model_id: &str) -> AnswerBytes;
 
     /// Writes the body of the answer into `out`.
     fn write(
         out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
-        format: Self::Format,
+        format: &Self::Format,
         resident: &Resident<'_>,
     ) -> Vec<u8>;
 }
@@ -232,18 +232,18 @@ impl Question for EmbeddingRequest {
         Ok((EmbedRequest { inputs: self.input, options, chunking }, format))
     }
 
-    fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
-        reply::most_bytes(format, model_id)
+    fn most_bytes(format: &AnswerFormat, model_id: &str) -> AnswerBytes {
+        reply::most_bytes(*format, model_id)
     }
 
     fn write(
         out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
-        format: AnswerFormat,
+        format: &AnswerFormat,
         resident: &Resident<'_>,
     ) -> Vec<u8> {
-        reply::write(out, reply, vectors, format, resident)
+        reply::write(out, reply, vectors, *format, resident)
     }
 }
 
@@ -297,7 +297,7 @@ fn refusal<B: Body>(text: &str) -> ApiError {
         return not_an_object::<B>();
     };
     match error.path().iter().next() {
-        Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path()),
+        Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path(), B::INPUT),
         Some(Segment::Map { key }) if key == "chunking" => {
             chunking::refusal(error.path(), &error.inner().to_string())
         }
@@ -310,6 +310,21 @@ fn refusal<B: Body>(text: &str) -> ApiError {
 pub(super) fn missing<B: Body>() -> ApiError {
     let (name, takes) = B::FIELDS[0];
     ApiError::of(Code::InvalidInput, name, format!("{name} is missing; send {takes}"))
+}
+
+/// The items of a body, which are either all texts or all lists of token ids.
+pub(super) fn only<B: Body>(
+    items: Vec<Input>,
+    is_right: impl Fn(&Input) -> bool,
+) -> Result<Vec<Input>, ApiError> {
+    match items.first().map(is_right) {
+        None => Err(missing::<B>()),
+        Some(true) => Ok(items),
+        Some(false) => {
+            let (name, takes) = B::FIELDS[0];
+            Err(ApiError::of(Code::InvalidInput, B::INPUT, format!("{name} must be {takes}")))
+        }
+    }
 }
 
 /// A field that does not hold what it takes.

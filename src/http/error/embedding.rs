@@ -14,6 +14,8 @@ const OFFSETS_OF_TEXTS: &str =
 /// The fields with which a request asks for what the service may refuse.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct FieldNames {
+    /// The texts or token ids.
+    pub(in crate::http) input: &'static str,
     /// The length of dense vectors.
     pub(in crate::http) length: &'static str,
     /// The prompt.
@@ -24,7 +26,7 @@ pub(in crate::http) struct FieldNames {
 
 impl Default for FieldNames {
     fn default() -> Self {
-        Self { length: "dimensions", prompt: "input_type", chunks: "chunking" }
+        Self { input: "input", length: "dimensions", prompt: "input_type", chunks: "chunking" }
     }
 }
 
@@ -36,8 +38,8 @@ impl ApiError {
         timeout: Duration,
         names: FieldNames,
     ) -> Self {
-        let FieldNames { length, prompt, chunks } = names;
-        let input = |code, message| Self::of(code, "input", message);
+        let FieldNames { length, prompt, chunks, .. } = names;
+        let input = |code, message| Self::of(code, names.input, message);
         let advice = token_id_advice();
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
@@ -99,17 +101,17 @@ impl ApiError {
             EmbedError::Chunks { index, fault } => Self::chunks(index, &fault, names),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
-            EmbedError::NonFinite { index } => Self::non_finite(index),
+            EmbedError::NonFinite { index } => Self::non_finite(index, names),
         }
     }
 
-    fn non_finite(index: usize) -> Self {
+    fn non_finite(index: usize, names: FieldNames) -> Self {
         Self {
             message: format!(
                 "the model returned NaN or infinity for item {index}; send the other items \
                  without it"
             ),
-            param: Some("input"),
+            param: Some(names.input),
             ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
         }
     }

@@ -89,15 +89,15 @@ pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<In
     })
 }
 
-/// Why [`read`] stopped at `path`.
-pub(super) fn refusal(path: &Path) -> ApiError {
+/// Why [`read`] stopped at `path`, in the field `name`.
+pub(super) fn refusal(path: &Path, name: &'static str) -> ApiError {
     let (limits, takes, fault) =
         with_source(|source| (source.limits, source.takes, source.fault.take()));
     let (code, fault) = fault.unwrap_or_else(|| (Code::InvalidInput, format!("must be {takes}")));
     match (code, path.iter().nth(1)) {
-        (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits),
-        (Code::ItemTooLarge, _) => too_large(0, limits),
-        _ => ApiError::of(code, "input", format!("{path} {fault}")),
+        (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits, name),
+        (Code::ItemTooLarge, _) => too_large(0, limits, name),
+        _ => ApiError::of(code, name, format!("{path} {fault}")),
     }
 }
 
@@ -123,15 +123,15 @@ pub(super) fn check_count<E: Error>(read: usize, what: &str) -> Result<(), E> {
     })
 }
 
-/// Refuses the item at `index` for its size.
-pub(super) fn too_large(index: usize, limits: InputLimits) -> ApiError {
+/// Refuses the item at `index` of the field `name` for its size.
+pub(super) fn too_large(index: usize, limits: InputLimits, name: &'static str) -> ApiError {
     let limit = limits.item_bytes;
     let ids = limit.get() / ID_BYTES as u64;
     let message = format!(
         "item {index} is too large; an item may have {limit} bytes of text, or {ids} token ids: \
          split it, or send its beginning"
     );
-    ApiError::of(Code::ItemTooLarge, "input", message)
+    ApiError::of(Code::ItemTooLarge, name, message)
 }
 
 impl BodySource {

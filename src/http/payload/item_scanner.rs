@@ -65,7 +65,7 @@ impl ItemScanner {
             if self.in_string {
                 rest = self.string(byte, rest, behind);
                 if self.in_input && self.string_bytes > self.limits.item_bytes.as_usize() {
-                    return Err(too_large(self.item, self.limits));
+                    return Err(too_large(self.item, self.limits, self.field));
                 }
             } else {
                 self.structure(byte);

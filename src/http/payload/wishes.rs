@@ -226,11 +226,11 @@ impl Wishes {
 
     /// The fields that the client sent, for refusals.
     pub(in crate::http) fn names(&self) -> FieldNames {
-        let FieldNames { length, prompt, chunks } = FieldNames::default();
+        let names = FieldNames::default();
         FieldNames {
-            length: first_said(&self.lengths).unwrap_or(length),
-            prompt: first_said(&self.uses).unwrap_or(prompt),
-            chunks,
+            length: first_said(&self.lengths).unwrap_or(names.length),
+            prompt: first_said(&self.uses).unwrap_or(names.prompt),
+            ..names
         }
     }
 }

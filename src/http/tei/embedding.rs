@@ -89,7 +89,7 @@ impl Question for EmbedBody {
         Ok((EmbedRequest { inputs: self.inputs, options, chunking: None }, numbers))
     }
 
-    fn most_bytes(numbers: NumberType, _model_id: &str) -> AnswerBytes {
+    fn most_bytes(&numbers: &NumberType, _model_id: &str) -> AnswerBytes {
         AnswerBytes { number: number_bytes(as_list(numbers)), ..MOST_BYTES }
     }
 
@@ -97,7 +97,7 @@ impl Question for EmbedBody {
         mut out: Vec<u8>,
         reply: &EmbedReply,
         vectors: Vectors,
-        numbers: NumberType,
+        &numbers: &NumberType,
         resident: &Resident<'_>,
     ) -> Vec<u8> {
         let items = reply.items.iter();
@@ -164,19 +164,4 @@ impl Serialize for Weights<'_> {
 struct Weight {
     index: u32,
     value: f32,
-}
-
-/// The items of a body, which are either all texts or all lists of token ids.
-pub(super) fn only<B: Body>(
-    items: Vec<Input>,
-    is_right: impl Fn(&Input) -> bool,
-) -> Result<Vec<Input>, ApiError> {
-    match items.first().map(is_right) {
-        None => Err(missing::<B>()),
-        Some(true) => Ok(items),
-        Some(false) => {
-            let (name, takes) = B::FIELDS[0];
-            Err(ApiError::of(Code::InvalidInput, B::INPUT, format!("{name} must be {takes}")))
-        }
-    }
 }

@@ -3,10 +3,10 @@
 use actix_web::Resource;
 use serde::Deserialize;
 
-use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed, only};
+use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed};
 use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
-use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar};
+use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, only, scalar};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
 use crate::http::route::post;
 use crate::service::{
@@ -98,7 +98,7 @@ impl Question for SimilarityBody {
             .map(|(request, _)| (request, ()))
     }
 
-    fn most_bytes((): (), _model_id: &str) -> AnswerBytes {
+    fn most_bytes((): &(), _model_id: &str) -> AnswerBytes {
         // A number for each text, however long the vectors are.
         AnswerBytes { item: DECIMAL_BYTES, number: 0, ..MOST_BYTES }
     }
@@ -107,7 +107,7 @@ impl Question for SimilarityBody {
         mut out: Vec<u8>,
         reply: &EmbedReply,
         _vectors: Vectors,
-        (): (),
+        (): &(),
         _resident: &Resident<'_>,
     ) -> Vec<u8> {
         let (source, sentences) = reply.items.split_first().expect("a request has an item");

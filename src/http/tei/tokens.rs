@@ -7,11 +7,11 @@ use actix_web::web::{Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::embedding::{keyed, only, options};
+use super::embedding::{keyed, options};
 use crate::http::embed::{Head, off_thread, without_model};
 use crate::http::error::{ApiError, FieldNames};
 use crate::http::held;
-use crate::http::payload::{Body, USE, Use, input, scalar};
+use crate::http::payload::{Body, USE, Use, input, only, scalar};
 use crate::http::route::post;
 use crate::http::state::AppState;
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
