@@ -98,6 +98,7 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let pooling = match resident.package.manifest().pooling {
         Pooling::Cls => "cls",
         Pooling::Mean => "mean",
+        Pooling::Last => "last_token",
     };
     Ok(HttpResponse::build(OK).json(Info {
         model_id: &card.id,

@@ -1,5 +1,7 @@
 //! Token ids of a text, and batches of them: rows of one length, each with several texts.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -80,6 +82,31 @@ pub enum Pooling {
     Cls,
     /// All of them, each counting alike.
     Mean,
+    /// The last one.
+    Last,
+}
+
+impl Pooling {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Cls, Self::Mean, Self::Last];
+
+    /// The word of the manifest and of the exporter.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cls => "cls",
+            Self::Mean => "mean",
+            Self::Last => "last",
+        }
+    }
+
+    /// The tokens of a text of so many tokens that its vector is made of.
+    pub const fn tokens(self, length: usize) -> Range<usize> {
+        match self {
+            Self::Cls => 0..1,
+            Self::Mean => 0..length,
+            Self::Last => length - 1..length,
+        }
+    }
 }
 
 /// A batch's shape: `rows`, each of `length` tokens. Several texts share a row.
@@ -222,15 +249,11 @@ impl Batch {
                 *slot = position;
             }
             segments[range].fill(i32::try_from(place.segment).unwrap_or(i32::MAX));
-            for (number, span) in (place.span..).zip(item.spans()) {
+            for (number, part) in (place.span..).zip(item.spans()) {
+                let span = if item.parts().is_some() { part } else { pooling.tokens(item.len()) };
                 let start = (place.row * spans + number) * length + place.start;
                 let weights = &mut span_weights[start + span.start..start + span.end];
-                match (pooling, item.parts()) {
-                    (Pooling::Cls, None) => weights[0] = 1.0,
-                    (Pooling::Mean, _) | (Pooling::Cls, Some(_)) => {
-                        weights.fill((span.len() as f32).recip());
-                    }
-                }
+                weights.fill((span.len() as f32).recip());
             }
         }
     }
@@ -282,10 +305,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_token_stands_for_its_text_with_last_pooling() {
+        let bucket = Bucket { rows: 1, length: 32 };
+        let (_, weights) = filled(Pooling::Last, bucket, &[&[5; 8], &[6; 9], &[7]]);
+        let ones: Vec<usize> = (0..128).filter(|&place| weights[place] == 1.0).collect();
+        assert_eq!(ones, [7, 32 + 16, 64 + 17]);
+        assert_eq!(weights.iter().sum::<f32>(), 3.0);
+    }
+
+    #[test]
     fn each_part_of_a_text_counts_its_own_tokens_whatever_the_pooling() {
         let bucket = Bucket { rows: 1, length: 32 };
         let parted = TokenIds::new(&[5; 6]).with_parts(&[1..3, 2..5]);
-        for pooling in [Pooling::Cls, Pooling::Mean] {
+        for pooling in Pooling::ALL {
             let items = vec![TokenIds::new(&[6]), parted.clone(), TokenIds::new(&[7])];
             let ([_, positions, segments], weights) = filled_with(pooling, bucket, items);
             assert_eq!(positions[..9], [0, 0, 1, 2, 3, 4, 5, 0, 0]);
