@@ -13,6 +13,7 @@ use crate::corpus::CorpusError;
 use settings::raw::RawConfig;
 use settings::{Config, ConfigError, SETTINGS, Setting, Takes};
 
+mod adopt;
 mod batch;
 mod bench;
 mod build_engine;
@@ -64,6 +65,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Some(("batch", typed)) => {
             resolve(typed, None).and_then(|config| batch::batch(&config, typed))
+        }
+        Some(("adopt", typed)) => {
+            resolve(typed, None).and_then(|config| adopt::adopt(&config, typed))
         }
         Some(("build-engine", typed)) => {
             resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
@@ -124,6 +128,7 @@ pub(crate) fn command() -> Command {
     let offline =
         |command: Command| command.arg(config.clone()).args(flags(settings::Command::Offline));
     let (embed, batch) = (offline(embed::command()), offline(batch::command()));
+    let adopt = offline(adopt::command());
     let build = build_engine::command().arg(config).args(flags(settings::Command::BuildEngine));
     Command::new("duovec")
         .version(env!("CARGO_PKG_VERSION"))
@@ -135,6 +140,7 @@ pub(crate) fn command() -> Command {
         .subcommand(bench)
         .subcommand(embed)
         .subcommand(batch)
+        .subcommand(adopt)
         .subcommand(build)
 }
 

@@ -31,7 +31,7 @@ const VECTORS: [(&str, Vectors); 3] =
 const INPUT_TYPES: [(&str, InputType); 3] =
     [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
 
-fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(super) fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 

@@ -1,5 +1,6 @@
 //! The real binary as its operator meets it: bad input at the start, signals, exit codes.
 
+mod adopt;
 mod answers;
 mod batch;
 mod bench;

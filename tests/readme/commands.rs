@@ -8,7 +8,7 @@ use std::process::Command;
 use super::{Document, documents, root};
 
 /// Commands of `duovec` that take flags.
-const COMMANDS: [&str; 6] = ["serve", "check", "bench", "embed", "batch", "build-engine"];
+const COMMANDS: [&str; 7] = ["adopt", "serve", "check", "bench", "embed", "batch", "build-engine"];
 /// Flags of programs that are not ours.
 const FOREIGN_FLAGS: [&str; 4] = ["--help", "--lib", "--nocapture", "--test"];
 /// Folders of which the documents name files.

@@ -23,7 +23,7 @@ pub enum Command {
     Check,
     Bench,
     BuildEngine,
-    /// `embed` and `batch`.
+    /// `embed`, `batch` and `adopt`.
     Offline,
 }
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "duovec"
 SCRIPTS = HERE / "scripts"
 CPUINFO = Path("/proc/cpuinfo")
-WITH_A_MODEL = ("serve", "bench", "embed", "batch")
+WITH_A_MODEL = ("serve", "bench", "embed", "batch", "adopt")
 """Commands that may have to make a package; `check` only looks at what is there."""
 MODEL = ("--model", "--pooling", "--max-tokens", "--query-prompt", "--passage-prompt")
 MODEL_SWITCHES = ("--no-sparse", "--update")

@@ -1,0 +1,247 @@
+//! The other server, in whichever dialect it speaks.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use reqwest::blocking::{Client, Response};
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use model::package::manifest::Manifest;
+
+/// A text of thousands of tokens takes a large model minutes on a CPU.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often a busy server is asked again.
+const TRIES: usize = 10;
+/// The longest time between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A server and how it is asked.
+#[derive(Debug)]
+pub(super) struct Server {
+    client: Client,
+    url: String,
+    key: Option<String>,
+    dialect: Dialect,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Dialect {
+    Tei,
+    OpenAi { model: String },
+}
+
+/// What it says of a text.
+#[derive(Debug)]
+pub(super) enum TheirVector {
+    Sent(Vec<f32>),
+    /// Status and message.
+    Refused(String),
+}
+
+impl TheirVector {
+    pub(super) fn vector(&self) -> Option<&[f32]> {
+        match self {
+            Self::Sent(vector) => Some(vector),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct OpenAiAnswer {
+    data: [OpenAiVector; 1],
+}
+
+#[derive(Deserialize)]
+struct OpenAiVector {
+    embedding: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<ModelName>,
+}
+
+#[derive(Deserialize)]
+struct ModelName {
+    id: String,
+}
+
+impl Server {
+    /// Asks for one vector by each dialect, until one is understood. A URL that ends with the route
+    /// itself is taken as it is.
+    pub(super) fn find(
+        url: &str,
+        model: Option<&str>,
+        key: Option<String>,
+        manifest: &Manifest,
+    ) -> anyhow::Result<Self> {
+        if !url.starts_with("http://") {
+            bail!(
+                "--from {url}: give the address of a server with http://; for one behind TLS, open \
+                 a tunnel to its plain port"
+            );
+        }
+        // A proxy that the environment names is for other purposes.
+        let client = Client::builder().no_proxy().connect_timeout(PAUSE_MAX).timeout(PATIENCE);
+        let client = client.build().context("cannot make an HTTP client")?;
+        let mut server = Self { client, url: String::new(), key, dialect: Dialect::Tei };
+        for (place, is_tei) in routes(url) {
+            server.url = place;
+            server.dialect = match is_tei {
+                true => Dialect::Tei,
+                false => Dialect::OpenAi { model: server.model(model, manifest)? },
+            };
+            match server.ask("text")?.status().as_u16() {
+                404 | 405 => {}
+                401 | 403 => {
+                    bail!("{} wants an API key: name one with --from-key-file", server.url)
+                }
+                _ => return Ok(server),
+            }
+        }
+        bail!(
+            "{url} has neither /embed nor /v1/embeddings, or not the model: give the address of \
+             an embedding server, and with --from-model the name of its model"
+        )
+    }
+
+    /// The route that is asked.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A text's vector.
+    ///
+    /// # Errors
+    /// When there is no answer, or one that nobody understands.
+    pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirVector> {
+        let response = self.ask(text)?;
+        let status = response.status();
+        let body = response.text().with_context(|| format!("{} sent no answer", self.url))?;
+        if status.is_client_error() || status.is_server_error() {
+            return Ok(TheirVector::Refused(format!("{status}: {}", message(&body))));
+        }
+        let vector = match self.dialect {
+            Dialect::Tei => serde_json::from_str::<[Vec<f32>; 1]>(&body).map(|[vector]| vector),
+            Dialect::OpenAi { .. } => serde_json::from_str::<OpenAiAnswer>(&body)
+                .map(|OpenAiAnswer { data: [only] }| only.embedding),
+        };
+        let vector = vector.with_context(|| format!("{} answers something else", self.url))?;
+        Ok(TheirVector::Sent(vector))
+    }
+
+    /// Sends a text, and sends it again while the server is busy.
+    fn ask(&self, text: &str) -> anyhow::Result<Response> {
+        let body = match &self.dialect {
+            Dialect::Tei => json!({"inputs": [text], "truncate": true}),
+            Dialect::OpenAi { model } => {
+                json!({"input": [text], "model": model, "encoding_format": "float"})
+            }
+        };
+        for _ in 1..TRIES {
+            let response = self.send(&body)?;
+            if !matches!(response.status().as_u16(), 429 | 503) {
+                return Ok(response);
+            }
+            let told = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let seconds = told.and_then(|seconds| seconds.parse().ok()).unwrap_or(1);
+            thread::sleep(Duration::from_secs(seconds).min(PAUSE_MAX));
+        }
+        self.send(&body)
+    }
+
+    fn send(&self, body: &Value) -> anyhow::Result<Response> {
+        let request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json");
+        let request = request.body(body.to_string());
+        let request = match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        };
+        request.send().with_context(|| format!("cannot ask {}", self.url))
+    }
+
+    /// The name to ask for by OpenAI's dialect: what was typed, the package's where the server has
+    /// it, or the only one that there is.
+    fn model(&self, typed: Option<&str>, manifest: &Manifest) -> anyhow::Result<String> {
+        if let Some(typed) = typed {
+            return Ok(typed.to_owned());
+        }
+        let own = &manifest.model_id;
+        let list = self.url.trim_end_matches("embeddings").to_owned() + "models";
+        let request = self.client.get(&list);
+        let request = match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        };
+        let response = request.send().with_context(|| format!("cannot ask {list}"))?;
+        let models = response.text().ok().and_then(|text| serde_json::from_str(&text).ok());
+        // Not every server has a list.
+        let Some(Models { data }) = models else { return Ok(own.clone()) };
+        let ids: Vec<String> = data.into_iter().map(|model| model.id).collect();
+        let is_own = |id: &&String| *id == own || manifest.aliases.contains(id);
+        match (ids.iter().find(is_own), &ids[..]) {
+            (Some(id), _) | (None, [id]) => Ok(id.clone()),
+            (None, []) => Ok(own.clone()),
+            (None, _) => {
+                bail!("{list} has several models: name one with --from-model: {}", ids.join(", "))
+            }
+        }
+    }
+}
+
+/// The places to ask, and whether each is a route of text-embeddings-inference.
+fn routes(url: &str) -> Vec<(String, bool)> {
+    let url = url.trim_end_matches('/');
+    if url.ends_with("/embed") || url.ends_with("/embeddings") {
+        return vec![(url.to_owned(), url.ends_with("/embed"))];
+    }
+    if url.ends_with("/v1") {
+        return vec![(format!("{url}/embeddings"), false)];
+    }
+    vec![(format!("{url}/embed"), true), (format!("{url}/v1/embeddings"), false)]
+}
+
+/// What an answer says went wrong: in OpenAI's form, TEI's, or as it is.
+fn message(body: &str) -> String {
+    let json: Value = serde_json::from_str(body).unwrap_or_default();
+    let error = &json["error"];
+    let said = error["message"].as_str().or(error.as_str()).or(json["message"].as_str());
+    said.unwrap_or(body).chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_asked_by_both_dialects_unless_it_says_one() {
+        let both = [("http://a:1/embed", true), ("http://a:1/v1/embeddings", false)];
+        for (url, expected) in [
+            ("http://a:1", &both[..]),
+            ("http://a:1/", &both),
+            ("http://a:1/v1", &both[1..]),
+            ("http://a:1/v1/embeddings", &both[1..]),
+            ("http://a:1/embed", &both[..1]),
+        ] {
+            let found = routes(url);
+            let found: Vec<_> = found.iter().map(|(url, is_tei)| (&**url, *is_tei)).collect();
+            assert_eq!(found, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_message_of_an_error_is_found_in_each_form() {
+        for (body, said) in [
+            (r#"{"error": {"message": "too long"}}"#, "too long"),
+            (r#"{"error": "too long", "error_type": "Validation"}"#, "too long"),
+            (r#"{"object": "error", "message": "too long"}"#, "too long"),
+            ("too long", "too long"),
+        ] {
+            assert_eq!(message(body), said);
+        }
+    }
+}

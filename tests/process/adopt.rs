@@ -1,0 +1,251 @@
+//! `duovec adopt`: another server's vectors beside a package's. Each server here differs from the
+//! package in one thing.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+
+use actix_web::web::{self, Bytes};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
+use serde_json::{Value, json};
+
+use super::support::{Broken, Ended, Server, assert_says, client, quick, run, tiny};
+
+/// Serves a package with OpenVINO.
+fn serve(package: &Broken, more: &[&str]) -> Server {
+    let flags = [&["--engine", "openvino", "--log-level", "info"], more].concat();
+    let mut server = Server::spawn(&mut quick("serve", package.path(), &flags));
+    server.wait_for("ready");
+    server
+}
+
+/// Compares the tiny package with a server.
+fn adopt(url: &str, more: &[&str]) -> Ended {
+    adopt_by(&tiny(), url, more)
+}
+
+fn adopt_by(package: &Path, url: &str, more: &[&str]) -> Ended {
+    let flags = [&["--engine", "openvino", "--from", url], more].concat();
+    run(&mut quick("adopt", package, &flags))
+}
+
+/// The tiny package, changed so that it misses its golden numbers.
+fn changed(change: &dyn Fn(&mut Value)) -> Broken {
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        manifest["canary"]["tolerances"]["dense_cosine_min"] = 0.into();
+        change(manifest);
+    });
+    package
+}
+
+/// Prompts for a package.
+fn with_prompts(manifest: &mut Value, default: &str) {
+    manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
+    manifest["default_prompt"] = default.into();
+}
+
+/// What is said to differ.
+fn differences(ended: &Ended) -> Vec<&str> {
+    ended.stdout.lines().filter_map(|line| line.strip_prefix("differs: ")).collect()
+}
+
+#[test]
+fn the_same_package_agrees_by_every_dialect() {
+    let server = serve(&Broken::new(), &[]);
+    for path in ["", "/embed", "/v1", "/v1/embeddings"] {
+        let ended = adopt(&server.url(path), &["--least-cosine", "0.99999"]);
+        assert_eq!(ended.code, Some(0), "{path}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(differences(&ended), [""; 0], "{path}");
+        assert!(ended.stdout.contains("least 1.000000, median 1.000000"), "{}", ended.stdout);
+        assert!(!ended.stdout.contains("cosine 0"), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn one_difference_at_a_time_is_found_and_named_with_its_cure() {
+    let shorter = |tokens: u32| changed(&move |all| all["max_input_tokens"] = tokens.into());
+    type Case<'a> = (Broken, &'a [&'a str], &'a str);
+    let cases: [Case<'_>; 6] = [
+        (
+            changed(&|all| with_prompts(all, "query")),
+            &[],
+            "prompt: here none, there \"query: \"; make the package anew with --query-prompt \
+             \"query: \", its default prompt then",
+        ),
+        (
+            changed(&|all| all["pooling"] = "cls".into()),
+            &[],
+            "pooling: here mean, there cls; make the package anew with --pooling cls",
+        ),
+        (
+            changed(&|all| all["pooling"] = "last".into()),
+            &[],
+            "pooling: here mean, there last; make the package anew with --pooling last",
+        ),
+        (
+            shorter(32),
+            &[],
+            "tokens of a text: here 64, there 32; make the package anew with --max-tokens 32",
+        ),
+        (
+            Broken::new(),
+            &["--tokenizer-normalization", "huggingface"],
+            "tokenizer's normalization: here sentencepiece, there huggingface; give \
+             --tokenizer-normalization huggingface",
+        ),
+        (
+            Broken::new(),
+            &["--escape-special-tokens", "true"],
+            "<s> and the like in texts: here special tokens, there plain text; give \
+             --escape-special-tokens true",
+        ),
+    ];
+    for (package, flags, expected) in cases {
+        let server = serve(&package, flags);
+        let ended = adopt(&server.url(""), &[]);
+        assert_eq!(differences(&ended), [expected], "{}", ended.stdout);
+        assert_says(&ended, 3, &["probes differ", "all probes agree"]);
+        if !flags.is_empty() {
+            let ended = adopt(&server.url(""), flags);
+            assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn what_the_package_has_and_the_server_lacks_is_named_too() {
+    let server = serve(&Broken::new(), &[]);
+    let with_prompt = changed(&|all| with_prompts(all, "query"));
+    let shorter = changed(&|all| all["max_input_tokens"] = 32.into());
+    for (package, expected) in [
+        (with_prompt, "prompt: here \"query: \", there none; give --default-prompt none"),
+        (
+            shorter,
+            "tokens of a text: here 32, there more; make the package anew with a greater \
+             --max-tokens, if the model takes more",
+        ),
+    ] {
+        let ended = adopt_by(package.path(), &server.url(""), &[]);
+        assert_eq!(differences(&ended), [expected], "{}", ended.stdout);
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    }
+}
+
+/// A server of OpenAI's dialect alone, in front of another; `change` makes its answers to texts.
+fn openai_only(
+    behind: &Server,
+    change: impl Fn(&Value, u16, Value) -> (u16, Value) + Clone + Send + 'static,
+) -> String {
+    let (url, (sender, address)) = (behind.url(""), mpsc::channel());
+    let answer = move |request: HttpRequest, body: Bytes| {
+        let (place, change) = (format!("{url}{}", request.path()), change.clone());
+        async move {
+            let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let answer = match body.is_empty() {
+                true => client().get(place).send().await,
+                false => client().post(place).json(&asked).send().await,
+            };
+            let answer = answer.expect("the server behind answers");
+            let (status, json) = (answer.status().as_u16(), answer.json().await.expect("JSON"));
+            let (status, json) = match body.is_empty() {
+                true => (status, json),
+                false => change(&asked, status, json),
+            };
+            let status = actix_web::http::StatusCode::from_u16(status).expect("a status");
+            HttpResponse::build(status).json(json)
+        }
+    };
+    thread::spawn(move || {
+        let app = move || App::new().route("/v1/{route}", web::to(answer.clone()));
+        let server = HttpServer::new(app).workers(1).disable_signals();
+        let server = server.bind("127.0.0.1:0").expect("a free port");
+        sender.send(server.addrs()[0]).expect("the test waits");
+        // It ends with the process of the tests.
+        let _ = rt::System::new().block_on(server.run());
+    });
+    format!("http://{}", address.recv().expect("it listens"))
+}
+
+/// The numbers of an answer.
+fn floats(json: &mut Value) -> &mut Vec<Value> {
+    json["data"][0]["embedding"].as_array_mut().expect("a vector")
+}
+
+#[test]
+fn vectors_of_other_lengths_and_sizes_are_told_apart_from_other_directions() {
+    let server = serve(&Broken::new(), &[]);
+    let scaled = openai_only(&server, |_, status, mut json| {
+        for number in floats(&mut json) {
+            *number = (number.as_f64().expect("a number") * 2.5).into();
+        }
+        (status, json)
+    });
+    let ended = adopt(&scaled, &[]);
+    let expected = "length of vectors (normalization): here 1, there 2.500 to 2.500; only a store \
+                    that compares by cosine can take both";
+    assert_eq!(differences(&ended), [expected], "{}{}", ended.stdout, ended.stderr);
+    assert_says(&ended, 3, &["the vectors have the same directions, and differ otherwise"]);
+
+    let shorter = openai_only(&server, |_, status, mut json| {
+        floats(&mut json).truncate(4);
+        (status, json)
+    });
+    let ended = adopt(&shorter, &[]);
+    let found = differences(&ended);
+    assert!(found[0].starts_with("numbers of a vector: here 8, there 4; "), "{found:?}");
+
+    let longer = openai_only(&server, |_, status, mut json| {
+        floats(&mut json).push(0.5.into());
+        (status, json)
+    });
+    let words = ["vectors of 9 numbers, the package's have 8", "another model"];
+    assert_says(&adopt(&longer, &[]), 1, &words);
+}
+
+#[test]
+fn a_prompt_that_nobody_knows_is_tried_when_it_is_named() {
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        with_prompts(manifest, "query");
+        manifest["prompts"]["query"] = "house of ".into();
+    });
+    let server = serve(&package, &[]);
+    let ended = adopt(&server.url(""), &[]);
+    assert_says(&ended, 3, &["no setting that was tried explains it", "--prompt"]);
+    let ended = adopt(&server.url(""), &["--prompt", "the ", "--prompt", "house of "]);
+    let found = differences(&ended);
+    assert!(found[0].starts_with("prompt: here none, there \"house of \"; "), "{found:?}");
+}
+
+#[test]
+fn texts_that_the_server_refuses_are_named_and_not_compared() {
+    let server = serve(&Broken::new(), &["--truncate", "false"]);
+    let without_truncation = openai_only(&server, |_, status, json| (status, json));
+    let ended = adopt(&without_truncation, &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let refused = "not compared, the server refuses it: 65 tokens";
+    assert!(ended.stdout.contains(refused), "{}", ended.stdout);
+
+    let all = openai_only(&server, |_, _, _| (400, json!({"error": {"message": "no texts"}})));
+    assert_says(&adopt(&all, &[]), 1, &["refuses a plain text: 400", "no texts"]);
+    let broken = openai_only(&server, |_, _, _| (200, json!({"data": []})));
+    assert_says(&adopt(&broken, &[]), 1, &["answers something else"]);
+}
+
+#[test]
+fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(key.path(), "kept-1\n").expect("it is written");
+    let server = serve(&Broken::new(), &["--api-key", "kept-1"]);
+    let file = key.path().to_str().expect("UTF-8");
+    let ended = adopt(&server.url(""), &["--from-key-file", file]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
+    assert_says(&adopt(&server.url("/other"), &[]), 1, &["neither /embed nor /v1/embeddings"]);
+    assert_says(&adopt("https://localhost", &[]), 1, &["http://", "tunnel"]);
+    assert_says(&adopt("http://127.0.0.1:1", &[]), 1, &["cannot ask http://127.0.0.1:1/embed"]);
+    let ended = adopt(&server.url(""), &["--least-cosine", "2"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("'2' for '--least-cosine"), "{}", ended.stderr);
+}
