@@ -104,22 +104,29 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     """What --model asks for, from the folder with its files; what was typed wins over them."""
     with_head, pooling = not options.no_sparse, _pooling(options)
     said = snapshot.check(folder, os.listdir(folder), pooling, with_head=with_head)
+    typed = {}
     if most := options.max_tokens:
-        said = replace(said, tokens_max=most, found=[*said.found, f"{most} tokens as you said"])
-    for line in said.found:
-        say(f"  {line}")
+        said, typed["max_input_tokens"] = replace(said, tokens_max=most), "--max-tokens"
     encoder = snapshot.open_encoder(folder, said, with_head=with_head)
     commit = folder.name if kept.COMMIT.fullmatch(folder.name) else "local"
     about = description(options, name, revision=commit, license=published_license(folder))
     published = kept.hub_name(folder)
     aliases = [published] if published not in (about.model_id, commit) else []
-    prompts = said.prompts | about.prompts
+    if about.prompts:
+        flags = [f"--{name}-prompt" for name in about.prompts]
+        files = [said.sources["prompts"]] if said.prompts else []
+        typed["prompts"] = ", ".join(flags + files)
     about = replace(
         about,
         aliases=[*aliases, *about.aliases],
-        prompts=prompts,
+        prompts=said.prompts | about.prompts,
         default_prompt=said.default_prompt or about.default_prompt,
+        sources=said.sources | typed,
     )
+    values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
+    values["pooling"] = said.pooling.value
+    for field, source in about.sources.items():
+        say(f"  {field}: {values[field] or 'none'} ({source})")
     return plan_of(encoder, folder / snapshot.TOKENIZER_FILE, about, options)
 
 
@@ -185,6 +192,7 @@ def description(
         license=options.license or license,
         prompts=prompts,
         default_prompt="query" if "query" in prompts else None,
+        sources={},
     )
 
 

@@ -41,6 +41,8 @@ HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype",
 PASSAGES = ("document", "passage", "corpus")
 """Prompts of texts that are searched, the first that is there."""
 TOKENS_MIN = 3
+NETWORK = "config.json"
+"""Where no file says less, a text has as many tokens as the network has positions."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,20 @@ class Sentence:
     """Of a text, where a file says fewer than the network has positions."""
     prompts: dict[str, str]
     default_prompt: str | None
-    found: list[str]
-    """Where each comes from, for the person who waits."""
+    sources: dict[str, str]
+    """Field of the manifest -> the file and its key that the field comes from."""
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
     path, normalizes = _modules(folder)
-    found = [f"pooling {pooling.value} as you said"] if pooling else []
+    sources = {"pooling": "--pooling"}
     if pooling is None:
-        pooling = _pooling(path)
-        found.append(f"pooling {pooling.value} ({path.relative_to(folder)})")
-    tokens_max, source = _tokens_max(folder)
-    limit = f"{tokens_max} tokens ({source})" if source else "the tokens of config.json"
-    found.append(f"at most {limit}")
-    prompts, default = _prompts(folder, normalizes, found)
-    return Sentence(pooling, tokens_max, prompts, default, found)
+        pooling, key = _pooling(path)
+        sources["pooling"] = f"{path.relative_to(folder)}, {key}"
+    tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
+    prompts, default, sources["prompts"] = _prompts(folder, normalizes)
+    return Sentence(pooling, tokens_max, prompts, default, sources)
 
 
 def _known(path: Path, keys: set[str]) -> dict[str, Any]:
@@ -108,15 +108,16 @@ def _modules(folder: Path) -> tuple[Path, bool]:
     return folder / entries[1][1] / "config.json", kinds[-1] == "Normalize"
 
 
-def _pooling(path: Path) -> Pooling:
+def _pooling(path: Path) -> tuple[Pooling, str]:
+    """And the key that says so."""
     if not path.exists():
         raise PackageError(
             f"{path} is missing, so that nothing says how hidden states become one vector: say "
             "--pooling cls or --pooling mean, as the model's card does"
         )
     stored = _known(path, POOLING_KEYS)
-    old = [key.removeprefix(f"{MODE}_") for key, on in stored.items() if on is True]
-    modes = stored.get(MODE) or [mode for mode in old if f"{MODE}_{mode}" in stored] or "mean"
+    old = [key for key, on in stored.items() if on is True and key.startswith(f"{MODE}_")]
+    modes = stored.get(MODE) or [key.removeprefix(f"{MODE}_") for key in old] or "mean"
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise PackageError(
@@ -127,11 +128,11 @@ def _pooling(path: Path) -> Pooling:
             f"{path} has include_prompt {stored['include_prompt']!r}: prompts count in the vector "
             "here, so name another model"
         )
-    return POOLINGS[modes[0]]
+    return POOLINGS[modes[0]], MODE if stored.get(MODE) or not old else old[0]
 
 
 def _tokens_max(folder: Path) -> tuple[int | None, str]:
-    """And the file that says so; the tokenizer's is asked when the module's does not say."""
+    """And what says so; the tokenizer's file is asked when the module's does not say."""
     names = [f"sentence_{name}_config.json" for name in ENCODERS]
     path = next((folder / name for name in names if (folder / name).exists()), None)
     stored = _known(path, TRANSFORMER_KEYS) if path else {}
@@ -148,12 +149,12 @@ def _tokens_max(folder: Path) -> tuple[int | None, str]:
         stored = read_json(path) if path.exists() else {}
     found = stored.get(key)
     if found is None:
-        return None, ""
+        return None, NETWORK
     if not isinstance(found, int | float) or isinstance(found, bool) or found < TOKENS_MIN:
         raise PackageError(f"{path} has {key} {found!r}: a number from {TOKENS_MIN} is needed")
     assert path is not None
     # A tokenizer without a limit says 10^30.
-    return (int(found), path.name) if found < 1 << 24 else (None, "")
+    return (int(found), f"{path.name}, {key}") if found < 1 << 24 else (None, NETWORK)
 
 
 def _lowers_anyway(folder: Path) -> bool:
@@ -163,8 +164,8 @@ def _lowers_anyway(folder: Path) -> bool:
     return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
 
 
-def _prompts(folder: Path, normalizes: bool, found: list[str]) -> tuple[dict[str, str], str | None]:
-    """Those of queries and passages by the server's names, and the one that is the default."""
+def _prompts(folder: Path, normalizes: bool) -> tuple[dict[str, str], str | None, str]:
+    """Those of queries and passages by the server's names, the default one, and what says so."""
     path = folder / "config_sentence_transformers.json"
     stored = _known(path, MODEL_KEYS) if path.exists() else {}
     if stored.get("model_type", "SentenceTransformer") != "SentenceTransformer":
@@ -182,14 +183,13 @@ def _prompts(folder: Path, normalizes: bool, found: list[str]) -> tuple[dict[str
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}
     prompts = {ours[name]: text for name, text in published.items() if name in ours}
-    names = ", ".join(f"{name} {text!r}" for name, text in prompts.items())
-    found.append(f"prompts: {names or 'none, so that input_type changes nothing'}")
+    source = path.name if prompts else "no file has one, so that input_type changes nothing"
     if others := sorted(published.keys() - ours.keys()):
-        found.append(f"prompts that clients must put in front themselves: {', '.join(others)}")
+        source += f"; clients put these in front themselves: {', '.join(others)}"
     default = stored.get("default_prompt_name")
     if default is not None and default not in ours.keys() & published.keys():
         raise PackageError(
             f"{path} has default_prompt_name {default!r}: only a prompt for queries or passages "
             f"({', '.join(['query', *PASSAGES])}) can be the default"
         )
-    return prompts, ours.get(default)
+    return prompts, ours.get(default), source

@@ -93,7 +93,41 @@ def test_prompts_are_the_files(
     said = sentence.read(folder)
     assert (said.prompts, said.default_prompt) == (prompts, default)
     # Others are told of: clients must send them.
-    assert ("sts" in said.found[-1]) == ("sts" in content.get("prompts", {}))
+    assert ("sts" in said.sources["prompts"]) == ("sts" in content.get("prompts", {}))
+
+
+def test_the_manifest_says_what_was_taken_from_where(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        POOLING: {"pooling_mode_mean_tokens": True},
+        MODULE: {"max_seq_length": 12},
+        MODEL: {"prompts": {"query": "q: ", "sts": "s: "}},
+    }
+    for name, content in files.items():
+        put(folder, name, content)
+    own = {
+        "pooling": "1_Pooling/config.json, pooling_mode_mean_tokens",
+        "max_input_tokens": "sentence_bert_config.json, max_seq_length",
+        "prompts": f"{MODEL}; clients put these in front themselves: sts",
+    }
+    typed = ["--max-tokens", "9", "--pooling", "cls", "--query-prompt", "x "]
+    by_flag = {"pooling": "--pooling", "max_input_tokens": "--max-tokens"}
+    by_flag |= {"prompts": f"--query-prompt, {own['prompts']}"}
+    for number, (flags, expected) in enumerate([([], own), (typed, by_flag)]):
+        out = tmp_path / str(number)
+        common = ["--precision", "fp32", "--skip-verify", "--out", out]
+        assert run(monkeypatch, "--model", folder, *common, *flags) == 0
+        assert manifest_of(out)["sources"] == expected
+
+
+def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
+    (folder / TOKENIZER).unlink(missing_ok=True)
+    assert sentence.read(folder, Pooling.CLS).sources == {
+        "pooling": "--pooling",
+        "max_input_tokens": "config.json",
+        "prompts": "no file has one, so that input_type changes nothing",
+    }
 
 
 REFUSED = [

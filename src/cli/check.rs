@@ -13,7 +13,7 @@ use crate::engine::run_canary;
 use crate::telemetry;
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
-use model::package::manifest::PromptName;
+use model::package::manifest::{Manifest, PromptName};
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{Config, EngineChoice};
 
@@ -120,6 +120,7 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         info.precision, info.device, seen.dense_cosine, seen.sparse_error, loaded.chosen.reason
     );
     findings.say(Verdict::Well, &engine, &text);
+    describe(manifest, findings);
     let text = format!("normalization {}", loaded.tokenizer.normalization().name());
     findings.say(Verdict::Well, "tokenizer", &text);
     let prompt = manifest.default_prompt.map_or("none", PromptName::name);
@@ -139,4 +140,34 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         manifest.max_input_tokens
     ));
     Ok(())
+}
+
+/// What decides a text's vector, and where the script that made the package found it.
+fn describe(manifest: &Manifest, findings: &mut Findings) {
+    let prompt = |name: &PromptName| {
+        manifest.prompts.text(*name).map(|text| format!("{} {text:?}", name.name()))
+    };
+    let prompts: Vec<String> = PromptName::ALL.iter().filter_map(prompt).collect();
+    let prompts = match prompts.is_empty() {
+        true => "none, so that input_type changes nothing".to_owned(),
+        false => prompts.join(", "),
+    };
+    let dimensions: Vec<String> = manifest.dimensions().iter().map(usize::to_string).collect();
+    let sparse = manifest.sparse.as_ref().map_or("none", |head| &head.head);
+    let names = [std::slice::from_ref(&manifest.model_id), &manifest.aliases].concat();
+    for (subject, field, value) in [
+        ("names", "aliases", names.join(", ")),
+        ("pooling", "pooling", manifest.pooling.name().to_owned()),
+        ("tokens of a text", "max_input_tokens", manifest.max_input_tokens.to_string()),
+        ("dimensions", "matryoshka_dimensions", dimensions.join(", ")),
+        ("prompts", "prompts", prompts),
+        ("lexical weights", "sparse", sparse.to_owned()),
+    ] {
+        let source = manifest.sources.get(field);
+        let text = source.map_or_else(|| value.clone(), |source| format!("{value} ({source})"));
+        findings.say(Verdict::Well, subject, &text);
+    }
+    if let Some(weights) = manifest.sources.get("weights") {
+        findings.say(Verdict::Well, "weights", weights);
+    }
 }

@@ -211,8 +211,10 @@ fn a_prompt_that_nobody_knows_is_tried_when_it_is_named() {
         manifest["prompts"]["query"] = "house of ".into();
     });
     let server = serve(&package, &[]);
-    let ended = adopt(&server.url(""), &[]);
-    assert_says(&ended, 3, &["no setting that was tried explains it", "--prompt"]);
+    let here = changed(&|all| all["sources"] = json!({"weights": "rounded to 4 bits"}));
+    let ended = adopt_by(here.path(), &server.url(""), &[]);
+    let words = ["no setting that was tried explains it", "(here: rounded to 4 bits)", "--prompt"];
+    assert_says(&ended, 3, &words);
     let ended = adopt(&server.url(""), &["--prompt", "the ", "--prompt", "house of "]);
     let found = differences(&ended);
     assert!(found[0].starts_with("prompt: here none, there \"house of \"; "), "{found:?}");

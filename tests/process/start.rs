@@ -207,6 +207,39 @@ fn a_whole_package_passes_the_check() {
 }
 
 #[test]
+fn the_check_tells_what_was_taken_from_where() {
+    let ended = run(&mut quick("check", tiny(), &["--engine", "openvino"]));
+    for line in [
+        "ok    names: tiny-test, tiny\n",
+        "ok    pooling: mean\n",
+        "ok    dimensions: 4, 8\n",
+        "ok    prompts: none, so that input_type changes nothing\n",
+    ] {
+        assert!(ended.stdout.contains(line), "{line}{}", ended.stdout);
+    }
+    let package = Broken::new();
+    package.manifest(|manifest| {
+        manifest["prompts"] = json!({"query": "query: ", "passage": ""});
+        manifest["sources"] = json!({
+            "pooling": "1_Pooling/config.json, pooling_mode",
+            "max_input_tokens": "--max-tokens",
+            "prompts": "--query-prompt",
+            "weights": "rounded to 4 bits",
+        });
+    });
+    let ended = check(&package);
+    for line in [
+        "ok    pooling: mean (1_Pooling/config.json, pooling_mode)\n",
+        "ok    tokens of a text: 64 (--max-tokens)\n",
+        "ok    prompts: query \"query: \", passage \"\" (--query-prompt)\n",
+        "ok    lexical weights: fixed numbers, for tests\n",
+        "ok    weights: rounded to 4 bits\n",
+    ] {
+        assert!(ended.stdout.contains(line), "{line}{}", ended.stdout);
+    }
+}
+
+#[test]
 fn a_server_with_a_bad_package_exits_instead_of_loading_for_ever() {
     let package = Broken::new();
     package.replace("model.onnx", b"this is a text");

@@ -69,10 +69,12 @@ impl Report<'_> {
             0 => "the vectors have the same directions, and differ otherwise".to_owned(),
             _ => format!("{differing} of {compared} probes differ"),
         };
+        let weights = self.here.manifest().sources.get("weights");
+        let weights = weights.map_or_else(String::new, |of| format!(" (here: {of})"));
         Err(match (differences.is_empty(), closest.all_agree()) {
             (true, _) => format!(
-                "{start}, and no setting that was tried explains it: other weights, or a prompt \
-                 that --prompt can name; embed the index anew"
+                "{start}, and no setting that was tried explains it: other weights{weights}, or a \
+                 prompt that --prompt can name; else embed the index anew"
             ),
             (false, true) => {
                 format!("{start}: with what stands behind `differs` above, all probes agree")

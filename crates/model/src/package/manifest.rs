@@ -58,6 +58,9 @@ pub struct Manifest {
     pub default_prompt: Option<PromptName>,
     #[serde(default)]
     pub tokenizer: TokenizerPart,
+    /// Where the values of fields, and `weights`, come from: for people.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
     /// Absent for a model without a sparse head.
     #[serde(default)]
     pub sparse: Option<SparseHead>,
