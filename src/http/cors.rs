@@ -10,12 +10,13 @@ const ANY: &str = "*";
 const MAX_AGE_S: usize = 7200;
 
 /// What pages may read besides the few headers that they always may.
-const EXPOSED: [&str; 7] = [
+const EXPOSED: [&str; 8] = [
     "allow",
     "retry-after",
     "server-timing",
     "www-authenticate",
     "x-compute-tokens",
+    "x-input-type",
     "x-request-id",
     "x-request-timeout-ms",
 ];

@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, rt};
 
 use super::body::{self, Packing};
 use super::error::{ApiError, Code, FieldNames, OK};
-use super::headers::{JSON, X_REQUEST_TIMEOUT_MS};
+use super::headers::{JSON, X_INPUT_TYPE, X_REQUEST_TIMEOUT_MS};
 use super::held;
 use super::patience::Patience;
 use super::payload::{self, Body, InputLimits, ItemScanner, Question};
@@ -17,7 +17,7 @@ use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
+use crate::service::{EmbedError, EmbedReply, InputType, Permit, RequestHead, Vectors, Wanted};
 use clock::Moment;
 use scheduling::batch::Priority;
 use settings::HttpConfig;
@@ -88,12 +88,15 @@ pub(super) async fn embed<Q: Question>(
     let work =
         async |question: Q, head, permit| work(&state, question, head, vectors, permit).await;
     let answered = within_time(&state, &request, payload, admit, work).await?;
-    let Answer { body, items, tokens, timeline } = answered;
+    let Answer { body, items, tokens, timeline, no_prompt } = answered;
     let context = RequestContext::of(&request);
     context.served.set(Served { items, tokens, stages: Some(timeline.stages()) });
     let mut response = HttpResponse::build(OK);
     response.insert_header((SERVER_TIMING, timeline.server_timing()));
     response.insert_header((X_COMPUTE_TOKENS, HeaderValue::from(tokens)));
+    if no_prompt {
+        response.insert_header((X_INPUT_TYPE, HeaderValue::from_static("ignored")));
+    }
     Ok(response.content_type(JSON).body(body))
 }
 
@@ -103,6 +106,8 @@ struct Answer {
     items: usize,
     tokens: u64,
     timeline: Timeline,
+    /// The request asks for a prompt, and the model has none at all.
+    no_prompt: bool,
 }
 
 async fn work<Q: Question>(
@@ -115,8 +120,10 @@ async fn work<Q: Question>(
     let names = question.names();
     let (request, format) = question.ask(vectors, &head.asked, &state.config, &state.service)?;
     let parsed = state.clock.now();
-    let model_id = state.service.model_card().map_or("", |card| &card.id);
-    let most = Q::most_bytes(&format, model_id);
+    let card = state.service.model_card();
+    let most = Q::most_bytes(&format, card.map_or("", |card| &card.id));
+    let no_prompt = request.options.input_type != InputType::Default
+        && card.is_some_and(|card| card.prompts.is_empty());
     let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
@@ -124,7 +131,7 @@ async fn work<Q: Question>(
     let body = write::<Q>(state, answer, vectors, format, permit).await?;
     let written = state.clock.now();
     let timeline = Timeline { arrival: head.arrival, parsed, milestones, written, cache_use };
-    Ok(Answer { body, items, tokens, timeline })
+    Ok(Answer { body, items, tokens, timeline, no_prompt })
 }
 
 /// Answers one request that needs no run of the model: `work` writes the answer within the

@@ -11,3 +11,6 @@ pub(super) const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
 /// The header with which a client shortens or lengthens its request's time, and with which an
 /// answer tells a time that was cut.
 pub(super) const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
+
+/// The header that says that a request's `input_type` had no effect.
+pub(super) const X_INPUT_TYPE: HeaderName = HeaderName::from_static("x-input-type");

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use super::support::{Broken, Ended, Server, assert_says, duovec, quick, run, tiny};
+use super::support::{Broken, Ended, Server, assert_says, client, duovec, quick, run, tiny};
 
 /// What the check says of a package, with the real engine.
 fn check(package: &Broken) -> Ended {
@@ -204,6 +204,31 @@ fn a_whole_package_passes_the_check() {
     let ended = run(&mut quick("check", tiny(), &["--engine", "openvino"]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("is whole: tiny-test"), "{}", ended.stdout);
+}
+
+#[tokio::test]
+async fn a_model_without_prompts_says_that_input_type_is_ignored() {
+    let prompts = Broken::new();
+    prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "query: "}));
+    for (package, ignored) in [(Broken::new(), Some("ignored")), (prompts, None)] {
+        let more = ["--log-level", "info"];
+        let mut server = Server::spawn(&mut quick("serve", package.path(), &more));
+        server.wait_for("ready");
+        for (path, body, expected) in [
+            ("/v1/embeddings", json!({"input": "cat", "input_type": "query"}), ignored),
+            ("/v1/embeddings:both", json!({"input": "cat", "model": "tiny-query"}), ignored),
+            ("/embed", json!({"inputs": "cat", "prompt_name": "query"}), ignored),
+            ("/v1/embeddings", json!({"input": "cat"}), None),
+            ("/embed_sparse", json!({"inputs": "cat"}), None),
+        ] {
+            let answer = client().post(server.url(path)).json(&body).send().await;
+            let answer = answer.expect("an answer");
+            assert_eq!(answer.status(), 200, "{body}");
+            let header = answer.headers().get("x-input-type");
+            let header = header.map(|value| value.to_str().expect("ASCII"));
+            assert_eq!(header, expected, "{path} {body}");
+        }
+    }
 }
 
 #[test]
