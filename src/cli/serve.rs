@@ -136,7 +136,7 @@ async fn run(
         again = signals.another() => return Err(interrupted(again)),
     }
     if left.is_some() {
-        tracing::info!("everything that was accepted is answered");
+        tracing::info!("nothing that was accepted is left");
     }
     Ok(())
 }

@@ -139,7 +139,7 @@ async fn a_worker_lost_during_the_drain_ends_with_a_failure() {
     let answer = asked.await.expect("it did not panic").expect("an answer");
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     let log = server.rest();
-    assert!(!log.contains("everything that was accepted is answered"), "{log}");
+    assert!(!log.contains("nothing that was accepted is left"), "{log}");
     assert!(log.contains("the model cannot be run any more"), "{log}");
     assert_eq!(server.wait().code(), Some(1));
 }
