@@ -69,7 +69,10 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let package = package.with_default_prompt(config.default_prompt)?;
     let service = serve::service(config, Arc::new(RealClock::new()));
     service.announce(package.manifest());
-    let windows = Requests::open(input, &service, &config.http)?;
+    let mut windows = Requests::open(input, &service, &config.http)?.peekable();
+    if windows.peek().is_none() {
+        return Err(CorpusError::Empty("the input is empty").into());
+    }
     let length = std::fs::metadata(input).map_or(0, |found| found.len());
     let terms = terms(config, package.manifest());
     let production =

@@ -139,8 +139,9 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
     let rows = rows.ok_or_else(|| wrong("--part-rows: send a whole number above zero"))?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
-    let files =
-        InputFile::find(&texts("INPUT"), choice(typed, "input-format", &InputFormat::WORDS))?;
+    let names = texts("INPUT");
+    let files = InputFile::find(&names, choice(typed, "input-format", &InputFormat::WORDS))?;
+    InputFile::refuse_output(&files, &names, &target.path)?;
     let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
     let mut windows = Windows::new(input, limits, columns.kept.len());
     target.format.check_types(windows.look()?)?;

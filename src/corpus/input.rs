@@ -1,7 +1,7 @@
 //! The rows of a corpus, from files or standard input, a few at a time.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
@@ -29,6 +29,24 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// The name of standard input.
 const STDIN: &str = "-";
+
+/// Names in a sentence.
+fn named(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    }
+}
+
+/// The place of a column among those of a file, or what is wrong with it.
+fn place_of(wanted: &String, names: &[String]) -> Result<usize, String> {
+    let mut places = names.iter().enumerate().filter(|(_, name)| *name == wanted);
+    match (places.next(), places.next()) {
+        (Some((place, _)), None) => Ok(place),
+        (None, _) => Err(format!("it has no column `{wanted}`; it has {}", named(names))),
+        (Some(_), Some(_)) => Err(format!("it has two columns `{wanted}`; rename one of them")),
+    }
+}
 
 /// How the rows of a file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +116,31 @@ impl InputFile {
             }
         }
         Ok(files)
+    }
+
+    /// # Errors
+    /// When `out` is one of the files, or a later run would take it or a part of it for one.
+    pub(crate) fn refuse_output(
+        files: &[Self],
+        typed: &[String],
+        out: &Path,
+    ) -> Result<(), CorpusError> {
+        let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
+        let out_place = whole(out);
+        let is_taken = |name: &String| {
+            let place = whole(Path::new(name));
+            let pattern = glob::Pattern::new(&place.to_string_lossy());
+            let is_beside = !Path::new(name).exists() && place.parent() == Some(&out_place);
+            is_beside || pattern.is_ok_and(|pattern| pattern.matches_path(&out_place))
+        };
+        if files.iter().any(|file| whole(&file.path) == out_place) || typed.iter().any(is_taken) {
+            let problem = format!(
+                "--out {} is also the input, or would be at the next run; name another place",
+                out.display()
+            );
+            return Err(CorpusError::Options(problem));
+        }
+        Ok(())
     }
 
     fn new(path: &Path, format: Option<InputFormat>) -> Result<Self, CorpusError> {

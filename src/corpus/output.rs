@@ -72,6 +72,10 @@ impl OutputFormat {
         if self == Self::Npy && !columns.kept.is_empty() {
             return wrong(&format!("npy has no columns; leave --keep out, or {otherwise}"));
         }
+        let mut kept = columns.kept.iter().enumerate();
+        if let Some((_, name)) = kept.find(|(place, name)| columns.kept[..*place].contains(name)) {
+            return wrong(&format!("--keep has the column `{name}` twice; name it once"));
+        }
         match columns.kept.iter().find(|name| OWN_COLUMNS.contains(&name.as_str())) {
             Some(name) => wrong(&format!(
                 "the column `{name}` cannot be kept, because the output has a column of that \

@@ -180,6 +180,17 @@ fn a_line_that_is_no_request_is_told_what_a_request_is() {
 
 /// More items than a server's queue holds, and none of them twice.
 #[test]
+fn an_empty_input_leaves_no_file() {
+    let job = Job::new(&[]);
+    for input in ["", "\n \n"] {
+        fs::write(job.path("in.jsonl"), input).expect("written");
+        assert_says(&job.run(1, &[]), 1, &["the input is empty"]);
+        let left: Vec<_> = fs::read_dir(job.path(".")).expect("a folder").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+}
+
+#[test]
 fn any_number_of_texts_is_answered_in_order_and_none_is_refused() {
     let texts =
         |id: usize| -> Vec<String> { (0..1500).map(|at| format!("{id} hello {at}")).collect() };

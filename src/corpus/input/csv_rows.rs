@@ -8,7 +8,7 @@ use csv::{ByteRecord, Reader, ReaderBuilder};
 use serde_json::Value;
 
 use super::bytes::{BYTE_ORDER_MARK, Meter, Metered};
-use super::json_rows::named;
+use super::place_of;
 use super::{Columns, CorpusError, InputRecord, Records, utf8};
 
 pub(super) struct CsvRows {
@@ -37,10 +37,7 @@ impl CsvRows {
             .map(|name| String::from_utf8_lossy(name).trim_start_matches('\u{feff}').to_owned())
             .collect();
         let place = |wanted: &String| {
-            names.iter().position(|name| name == wanted).ok_or_else(|| {
-                let problem = format!("it has no column `{wanted}`; it has {}", named(&names));
-                CorpusError::input(path, problem)
-            })
+            place_of(wanted, &names).map_err(|problem| CorpusError::input(path, problem))
         };
         let text = place(&columns.text)?;
         let kept = columns.kept.iter().map(place).collect::<Result<_, _>>()?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::bytes::Lines;
+use super::named;
 use super::{CHUNK_ROWS, Columns, CorpusError, InputRecord, Records, utf8};
 
 pub(super) struct JsonRows {
@@ -96,14 +97,6 @@ impl Records for JsonRows {
 
     fn position(&self) -> u64 {
         self.lines.position()
-    }
-}
-
-/// Names in a sentence.
-pub(super) fn named(names: &[String]) -> String {
-    match names {
-        [] => "none".to_owned(),
-        names => names.join(", "),
     }
 }
 

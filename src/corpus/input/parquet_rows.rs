@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
-use super::json_rows::named;
+use super::place_of;
 use super::{Chunk, Columns, CorpusError, Row};
 use crate::corpus::kept;
 
@@ -36,10 +36,7 @@ impl ParquetRows {
         let schema = Arc::clone(builder.schema());
         let names: Vec<String> = schema.fields().iter().map(|one| one.name().clone()).collect();
         let wanted = || std::iter::once(&columns.text).chain(&columns.kept);
-        if let Some(missing) = wanted().find(|name| !names.contains(name)) {
-            let has = named(&names);
-            return Err(fault(format!("it has no column `{missing}`; it has {has}")));
-        }
+        wanted().try_for_each(|name| place_of(name, &names).map(drop)).map_err(fault)?;
         let text = schema.field_with_name(&columns.text).map_err(|error| fault(error.to_string()));
         let kind = text?.data_type().clone();
         if !kept::is_text(&kind) {

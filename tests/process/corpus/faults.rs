@@ -43,6 +43,45 @@ fn a_column_that_is_missing_is_said_before_anything_is_loaded_or_written() {
     assert_says(&corpus.embed("no*.jsonl", "out3", &[]), 2, &["no*.jsonl", "no such file"]);
 }
 
+/// An output with two columns of one name is read as one or the other.
+#[test]
+fn columns_of_one_name_are_refused() {
+    let corpus = Corpus::with_rows(5);
+    assert_says(
+        &corpus.embed("in.jsonl", "out", &["--keep", "id,id"]),
+        2,
+        &["--keep", "`id` twice"],
+    );
+    let rows = "text,id,text,id\none,1,two,2\n";
+    for (header, more, name) in
+        [(rows, &[][..], "`text`"), (&rows.replacen("text", "other", 1), &["--keep", "id"], "`id`")]
+    {
+        fs::write(corpus.path("twice.csv"), header).expect("written");
+        let words = ["twice.csv", "two columns", name];
+        assert_says(&corpus.embed("twice.csv", "out", more), 1, &words);
+    }
+    assert!(!corpus.path("out").exists());
+}
+
+/// The next run would embed what this one has written.
+#[test]
+fn an_output_among_the_inputs_is_refused() {
+    let corpus = Corpus::with_rows(5);
+    let folder = corpus.path("data");
+    fs::create_dir(&folder).expect("a folder");
+    fs::rename(corpus.path("in.jsonl"), folder.join("in.jsonl")).expect("renamed");
+    for (input, out) in [
+        ("data/*.jsonl", "data/out.jsonl"),
+        ("data/*.jsonl", "data"),
+        ("data/in.jsonl", "data/in.jsonl"),
+    ] {
+        let words = ["--out", out, "also the input"];
+        assert_says(&corpus.embed(input, out, &["--format", "jsonl"]), 2, &words);
+    }
+    assert_done(&corpus.embed("data/in.jsonl", "data/out.jsonl", &[]));
+    assert_done(&corpus.embed("data/in*.jsonl", "data/vectors", &[]));
+}
+
 #[test]
 fn a_byte_order_mark_is_no_text_and_gzip_is_named() {
     let corpus = Corpus::new();
