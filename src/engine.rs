@@ -105,6 +105,9 @@ pub enum EngineError {
     /// The session cannot be used again; a new one may work.
     #[error("session lost: {0}")]
     SessionLost(String),
+    /// This session's GPU cannot be used by the process again, and others of the engine are left.
+    #[error("GPU lost: {0}")]
+    GpuLost(String),
     /// The whole process cannot use the device again, as after a lasting CUDA error: fail health,
     /// answer queued requests, exit non-zero and let the supervisor restart.
     #[error("device lost: {0}")]
@@ -221,6 +224,15 @@ pub struct GpuFigures {
     pub total_bytes: u64,
 }
 
+/// A GPU that the engine was to run on and cannot, or can no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostGpu {
+    /// CUDA's number.
+    pub index: usize,
+    /// What it said.
+    pub reason: String,
+}
+
 /// A loaded, immutable model on one device. All workers share it and call it from their threads.
 pub trait Engine: Send + Sync {
     /// What this engine is. It does not change while the engine serves.
@@ -251,6 +263,11 @@ pub trait Engine: Send + Sync {
 
     /// The GPUs that the engine runs on; none on a CPU. Called as [`Engine::figures`] is.
     fn gpus(&self) -> Vec<GpuFigures> {
+        Vec::new()
+    }
+
+    /// The named GPUs that the engine does not run on, or no longer. Never waits.
+    fn lost_gpus(&self) -> Vec<LostGpu> {
         Vec::new()
     }
 }

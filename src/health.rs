@@ -59,7 +59,7 @@ impl CurrentPhase {
 pub enum Status {
     /// Every worker lives.
     Ok,
-    /// Requests are answered, but not every worker lives.
+    /// Requests are answered, but not every worker lives, or a GPU is lost.
     Degraded,
     /// The model is being loaded or warmed up.
     Loading,
@@ -72,13 +72,13 @@ pub enum Status {
 impl Status {
     /// A ready process is ok with all workers, degraded with some, and failed with none. It is
     /// failed too while a worker is stuck, since the device may hang.
-    pub(crate) const fn of(phase: Phase, workers: WorkerCounts) -> Self {
+    pub(crate) const fn of(phase: Phase, workers: WorkerCounts, lost_gpus: usize) -> Self {
         match phase {
             Phase::Loading => Self::Loading,
             Phase::LameDuck | Phase::Draining => Self::Draining,
             Phase::Failed => Self::Failed,
             Phase::Ready if workers.live == 0 || workers.stuck > 0 => Self::Failed,
-            Phase::Ready if workers.live < workers.total => Self::Degraded,
+            Phase::Ready if workers.live < workers.total || lost_gpus > 0 => Self::Degraded,
             Phase::Ready => Self::Ok,
         }
     }
@@ -146,10 +146,12 @@ mod tests {
     #[test]
     fn readiness_follows_phase_and_live_workers() {
         let of = |phase, live| {
-            Status::of(phase, WorkerCounts { live, total: 2, ..WorkerCounts::default() })
+            Status::of(phase, WorkerCounts { live, total: 2, ..WorkerCounts::default() }, 0)
         };
         let stuck = WorkerCounts { live: 1, total: 2, stuck: 1, ..WorkerCounts::default() };
-        assert_eq!(Status::of(Phase::Ready, stuck), Status::Failed);
+        assert_eq!(Status::of(Phase::Ready, stuck, 0), Status::Failed);
+        let all = WorkerCounts { live: 2, total: 2, ..WorkerCounts::default() };
+        assert_eq!(Status::of(Phase::Ready, all, 1), Status::Degraded);
         assert_eq!(of(Phase::Ready, 2), Status::Ok);
         assert_eq!(of(Phase::Ready, 1), Status::Degraded);
         assert_eq!(of(Phase::Ready, 0), Status::Failed);

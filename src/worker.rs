@@ -45,6 +45,9 @@ pub(super) enum WorkerEnd {
     NotOpened(EngineError),
     /// The session failed; a new session may work.
     Failed(String),
+    /// The session's GPU is lost, and other GPUs are left: another session would run on one that
+    /// has its workers already.
+    Retired(String),
     /// No session of this process will work again.
     Poisoned(String),
 }
@@ -128,6 +131,7 @@ impl Worker {
         let reason = error.to_string();
         match error {
             EngineError::ProcessPoisoned(_) => Some(WorkerEnd::Poisoned(reason)),
+            EngineError::GpuLost(_) => Some(WorkerEnd::Retired(reason)),
             EngineError::SessionLost(_)
             | EngineError::BadPackage(_)
             | EngineError::PlanRefused { .. }

@@ -29,6 +29,8 @@ mod support;
 mod builds;
 #[path = "tensorrt_serve/gpu_check.rs"]
 mod gpu_check;
+#[path = "tensorrt_serve/lost.rs"]
+mod lost;
 #[path = "tensorrt_serve/plans.rs"]
 mod plans;
 #[path = "tensorrt_serve/range.rs"]
@@ -378,6 +380,8 @@ async fn auto_without_a_gpu_takes_the_cpu_and_says_why() {
     let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
     package.package.manifest(|manifest| manifest["canary"] = fixture["canary"].clone());
     let mut server = Server::spawn(&mut package.command("serve", "auto", "no_device"));
+    let chosen = server.wait_for("the engine is chosen");
+    assert_eq!(chosen["level"], "WARN", "{chosen}");
     server.wait_for("ready");
     let (_, health) = get(&client(), &server, "/health").await;
     assert_eq!(health["engine"], "openvino");

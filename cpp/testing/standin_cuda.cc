@@ -83,6 +83,7 @@ char const* name_of(cudaError_t error) {
         STANDIN_ERROR(cudaErrorNoDevice),
         STANDIN_ERROR(cudaErrorInvalidDevice),
         STANDIN_ERROR(cudaErrorInvalidResourceHandle),
+        STANDIN_ERROR(cudaErrorDevicesUnavailable),
         STANDIN_ERROR(cudaErrorIllegalState),
         STANDIN_ERROR(cudaErrorNotReady),
         STANDIN_ERROR(cudaErrorIllegalAddress),
@@ -98,12 +99,15 @@ char const* name_of(cudaError_t error) {
     return found == std::end(kNames) ? "cudaErrorUnknown" : found->second;
 }
 
-/// As call, for what is asked of a device.
+/// As call, for what is asked of another device than the current one.
 template <typename Body>
 cudaError_t call_for(int device, Body const& body) {
-    return call([&](Lock& lock) {
-        return device < 0 || device >= kDevices ? cudaErrorInvalidDevice : body(lock);
-    });
+    Lock lock(state().mutex);
+    cudaError_t const error = device < 0 || device >= kDevices ? cudaErrorInvalidDevice
+                              : state().faults.find("sick_device") == device
+                                  ? cudaErrorDevicesUnavailable
+                                  : state().device_error(device);
+    return remember(error == cudaSuccess ? body(lock) : error);
 }
 
 }  // namespace
@@ -152,11 +156,10 @@ void duovec_standin_runtime_version(long version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 0;
-    return call([&](Lock&) {
-        *count = kDevices;
-        return cudaSuccess;
-    });
+    Lock const lock(state().mutex);
+    cudaError_t const error = state().device_error(kNoDevice);
+    *count = error == cudaSuccess ? kDevices : 0;
+    return remember(error);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -195,7 +198,8 @@ char const* cudaGetErrorString(cudaError_t) { return "a text of the stand-in"; }
 cudaError_t cudaGetLastError() {
     Lock const lock(state().mutex);
     cudaError_t const error = std::exchange(last_error(), cudaSuccess);
-    return state().sticky == cudaSuccess ? error : state().sticky;
+    cudaError_t const sticky = state().sticky[current_device_slot()];
+    return sticky == cudaSuccess ? error : sticky;
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -290,7 +294,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return destroy([&](Lock& lock) {
         auto const found = state().find_stream(stream, "cudaStreamDestroy");
-        bool const failed = state().sticky != cudaSuccess;
+        bool const failed = state().sticky[found->device] != cudaSuccess;
         if (found->capture && !failed) {
             contract("a stream is destroyed while it captures");
         }

@@ -33,7 +33,8 @@ constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "sticky",         "version",
                                          "capability",     "run_us",
                                          "other_us",       "enqueue_us",
-                                         "launch_us",      "nan"};
+                                         "launch_us",      "nan",
+                                         "sick_device"};
 
 inline bool is_in(std::span<std::string_view const> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();

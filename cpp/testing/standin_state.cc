@@ -56,11 +56,13 @@ long RuntimeState::driver_version() const {
     return faults.find("no_driver") ? 0 : faults.find("driver_version").value_or(CUDART_VERSION);
 }
 
-cudaError_t RuntimeState::device_error() const {
+cudaError_t RuntimeState::device_error(int device) const {
     if (driver_version() / 1000 < runtime_version / 1000) {
         return cudaErrorInsufficientDriver;
     }
-    return faults.find("no_device") ? cudaErrorNoDevice : sticky;
+    return faults.find("no_device") ? cudaErrorNoDevice
+           : device == kNoDevice    ? cudaSuccess
+                                    : sticky[device];
 }
 
 std::size_t RuntimeState::used_bytes(int device) const {
@@ -102,7 +104,8 @@ void RuntimeState::free(void* address, int device_or_none, char const* what) {
         });
     };
     expect_no_work(uses, std::string("memory freed by ") + what);
-    if (sticky == cudaSuccess) {
+    // Pinned memory may be that of any device.
+    if (std::ranges::count(sticky, cudaSuccess) == kDevices) {
         std::free(found->second.memory);
     } else {
         abandoned_.push_back(found->second.memory);
@@ -309,7 +312,7 @@ void RuntimeState::run_queue(StandinStream& stream) {
             return;
         }
         QueuedOperation const& queued = stream.queue.front();
-        bool const run = sticky == cudaSuccess;
+        bool const run = sticky[stream.device] == cudaSuccess;
         std::chrono::microseconds const waits = pause(queued.operation);
         lock.unlock();
         if (run && waits.count() > 0) {
@@ -323,7 +326,7 @@ void RuntimeState::run_queue(StandinStream& stream) {
         }
         lock.lock();
         if (run && queued.sticky) {
-            sticky = cudaErrorIllegalAddress;
+            sticky[stream.device] = cudaErrorIllegalAddress;
         }
         finish(stream);
     }
@@ -358,7 +361,7 @@ void add_live(long objects) {
 
 cudaError_t device_error() {
     Lock const lock(state().mutex);
-    return state().device_error();
+    return state().device_error(current_device_slot());
 }
 
 char const* text_of(cudaError_t error) { return cudaGetErrorString(error); }
@@ -386,7 +389,7 @@ void invalidate_capture(cudaStream_t stream) {
 cudaError_t submit(cudaStream_t stream, Operation const& operation) {
     Lock const lock(state().mutex);
     auto const found = state().find_usable(stream, operation.name.c_str());
-    cudaError_t const error = state().device_error();
+    cudaError_t const error = state().device_error(found->device);
     if (error == cudaSuccess) {
         state().submit(*found, operation);
     }

@@ -135,8 +135,8 @@ class RuntimeState {
     Faults faults;
     std::map<std::string, long> counts;
     long extra_live = 0;
-    /// For ever, once it is not cudaSuccess.
-    cudaError_t sticky = cudaSuccess;
+    /// Of each device: for ever, once it is not cudaSuccess.
+    cudaError_t sticky[kDevices] = {};
     /// Of CUDA, as it writes them: 1000 for each major version.
     long runtime_version = CUDART_VERSION;
     std::map<std::uintptr_t, Allocation> allocations;
@@ -145,8 +145,8 @@ class RuntimeState {
     Table<StandinGraph> graphs{kFlipped + (std::uintptr_t{3} << 48), "graph"};
     Table<StandinGraph> execs{kFlipped + (std::uintptr_t{4} << 48), "executable graph"};
 
-    /// What every call gives that needs a working device.
-    cudaError_t device_error() const;
+    /// What every call gives that needs this device, or the driver alone.
+    cudaError_t device_error(int device) const;
     /// The newest CUDA that the driver knows; 0 without a driver.
     long driver_version() const;
 
@@ -167,12 +167,9 @@ class RuntimeState {
     /// Aborts when unfinished work satisfies the condition; a failed device drops its work.
     template <typename Condition>
     void expect_no_work(Condition const& condition, std::string const& what) const {
-        if (sticky != cudaSuccess) {
-            return;
-        }
         for (auto const& [handle, stream] : streams.all()) {
             for (QueuedOperation const& queued : stream->queue) {
-                if (condition(queued)) {
+                if (sticky[stream->device] == cudaSuccess && condition(queued)) {
                     contract(what + " while unfinished work uses it (" + queued.operation.name +
                              ")");
                 }
@@ -225,7 +222,7 @@ inline cudaError_t remember(cudaError_t error) {
 template <typename Body>
 cudaError_t call(Body const& body) {
     Lock lock(state().mutex);
-    cudaError_t const error = state().device_error();
+    cudaError_t const error = state().device_error(current_device_slot());
     return remember(error == cudaSuccess ? body(lock) : error);
 }
 
@@ -234,15 +231,16 @@ template <typename Body>
 cudaError_t destroy(Body const& body) {
     Lock lock(state().mutex);
     cudaError_t const error = body(lock);
-    cudaError_t const failed = state().device_error();
+    cudaError_t const failed = state().device_error(current_device_slot());
     return remember(failed == cudaSuccess ? error : failed);
 }
 
 /// Until the condition holds or the device has failed.
 template <typename Condition>
 cudaError_t wait(Lock& lock, Condition const& condition) {
-    state().done.wait(lock, [&] { return state().sticky != cudaSuccess || condition(); });
-    return state().sticky;
+    cudaError_t const& sticky = state().sticky[current_device_slot()];
+    state().done.wait(lock, [&] { return sticky != cudaSuccess || condition(); });
+    return sticky;
 }
 
 }  // namespace duovec::standin

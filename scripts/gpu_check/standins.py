@@ -151,7 +151,8 @@ def make_package(folder: Path, library: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     text = plan_text()
     (folder / "standin.plan").write_text(text)
-    number = ctypes.CDLL(str(library)).getInferLibVersion()
+    opened = ctypes.CDLL(str(library))
+    number, build = opened.getInferLibVersion(), opened.getInferLibBuildVersion()
     manifest["hidden_size"], manifest["max_input_tokens"] = HIDDEN, TOKENS_MAX
     manifest["plans"] = [
         {
@@ -159,7 +160,7 @@ def make_package(folder: Path, library: Path) -> None:
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "bytes": len(text),
             "flavour": "tensorrt",
-            "version": f"{number // 10000}.{number // 100 % 100}.{number % 100}.0",
+            "version": f"{number // 10000}.{number // 100 % 100}.{number % 100}.{build}",
             "model_file": "model.onnx",
             "model_sha256": manifest["files"]["model.onnx"]["sha256"],
             "precision": "f16",

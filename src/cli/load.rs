@@ -133,7 +133,13 @@ impl Loader<'_> {
         let chosen = ways.best(shapes, open, reason, &**self.clock)?;
         drop(opener);
         self.warn_of_misfits(kind, chosen.split);
-        tracing::info!(engine = kind.name(), reason = chosen.reason, "the engine is chosen");
+        let (engine, reason) = (kind.name(), &chosen.reason);
+        let is_auto = self.config.engine.choice == EngineChoice::Auto;
+        if is_auto && !kind.is_tensorrt() && self.has_gpu_driver() {
+            tracing::warn!(engine, reason, "the engine is chosen: no GPU runs the model");
+        } else {
+            tracing::info!(engine, reason, "the engine is chosen");
+        }
         for one in &chosen.measured {
             tracing::info!(
                 workers = one.split.workers,
@@ -162,6 +168,20 @@ impl Loader<'_> {
                  other down: give fewer --workers or --threads-per-worker, or neither"
             );
         }
+    }
+
+    /// Whether this is a machine for GPUs, as far as its files and CUDA tell.
+    fn has_gpu_driver(&self) -> bool {
+        #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+        {
+            use crate::engine::cuda::Cuda;
+            let directory = self.config.engine.tensorrt.cuda_library_dir.as_deref();
+            let driver = Cuda::open(directory).and_then(|cuda| cuda.driver_version());
+            if matches!(driver, Ok(Some(_))) {
+                return true;
+            }
+        }
+        has_nvidia_driver()
     }
 
     fn not_built(&self, feature: &str) -> EngineError {

@@ -94,6 +94,22 @@ pub struct CudaDevice {
     pub multiprocessors: u32,
 }
 
+/// The GPUs that the driver shows.
+#[derive(Debug, Clone)]
+pub struct CudaDevices {
+    /// In the order of their numbers.
+    pub well: Vec<CudaDevice>,
+    /// The numbers of those that do not say what they are, and why.
+    pub sick: Vec<(usize, CudaError)>,
+}
+
+impl CudaDevices {
+    /// How many the driver shows.
+    pub const fn count(&self) -> usize {
+        self.well.len() + self.sick.len()
+    }
+}
+
 /// Memory of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemoryInfo {
@@ -153,20 +169,27 @@ impl Cuda {
         &self.file
     }
 
-    /// All usable GPUs; empty if there are none.
+    /// All GPUs; none if the driver shows none.
     ///
     /// # Errors
     /// Without a driver, or if the driver is too old for the runtime.
-    pub fn devices(&self) -> Result<Vec<CudaDevice>, CudaError> {
+    pub fn devices(&self) -> Result<CudaDevices, CudaError> {
+        let mut found = CudaDevices { well: Vec::new(), sick: Vec::new() };
         let mut count: c_int = 0;
         // SAFETY: `cudaGetDeviceCount` writes one int to the given address.
         let status = unsafe { self.runtime.cudaGetDeviceCount(&raw mut count) };
         if status == cudaError_cudaErrorNoDevice {
             self.forget_error();
-            return Ok(Vec::new());
+            return Ok(found);
         }
         self.check("cudaGetDeviceCount", status)?;
-        (0..count).map(|index| self.device(index)).collect()
+        for index in 0..count {
+            match self.device(index) {
+                Ok(device) => found.well.push(device),
+                Err(error) => found.sick.push((usize::try_from(index).unwrap_or(0), error)),
+            }
+        }
+        Ok(found)
     }
 
     /// Memory of one device; makes it the calling thread's current device.

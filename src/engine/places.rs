@@ -2,33 +2,51 @@
 
 use parking_lot::Mutex;
 
-/// Open sessions of each device, in the devices' order.
+/// Open sessions of each device, in the devices' order; `None` for a device that is lost.
 #[derive(Debug)]
-pub(super) struct Places(Mutex<Vec<usize>>);
+pub(super) struct Places(Mutex<Vec<Option<usize>>>);
 
 impl Places {
     /// No session is open yet.
     pub(super) fn new(devices: usize) -> Self {
-        Self(Mutex::new(vec![0; devices]))
+        Self(Mutex::new(vec![Some(0); devices]))
     }
 
-    /// Counts a session on the device with the fewest sessions, and returns the device's place. One
-    /// lock guards choice and count, since all workers open their sessions at the same time.
-    pub(super) fn enter_emptiest(&self) -> usize {
-        let mut sessions = self.0.lock();
-        let place = (0..sessions.len()).min_by_key(|&place| sessions[place]).unwrap_or(0);
-        sessions[place] += 1;
-        place
+    /// Counts a session on the device with the fewest sessions, and returns the device's place;
+    /// `None` if all devices are lost. One lock guards choice and count, since all workers open
+    /// their sessions at the same time.
+    pub(super) fn enter_emptiest(&self) -> Option<usize> {
+        let mut places = self.0.lock();
+        let open = places.iter_mut().enumerate();
+        let open = open.filter_map(|(place, sessions)| sessions.as_mut().map(|it| (place, it)));
+        let (place, sessions) = open.min_by_key(|(_, sessions)| **sessions)?;
+        *sessions += 1;
+        Some(place)
     }
 
     /// Counts a session on the device at `place`.
     pub(super) fn enter(&self, place: usize) {
-        self.0.lock()[place] += 1;
+        self.0.lock()[place].iter_mut().for_each(|sessions| *sessions += 1);
     }
 
     /// A session on the device at `place` has ended.
     pub(super) fn leave(&self, place: usize) {
-        self.0.lock()[place] -= 1;
+        self.0.lock()[place].iter_mut().for_each(|sessions| *sessions -= 1);
+    }
+
+    /// The device at `place` is lost.
+    pub(super) fn close(&self, place: usize) {
+        self.0.lock()[place] = None;
+    }
+
+    /// Whether the device at `place` is not lost.
+    pub(super) fn is_open(&self, place: usize) -> bool {
+        self.0.lock()[place].is_some()
+    }
+
+    /// Devices that are not lost.
+    pub(super) fn open(&self) -> usize {
+        self.0.lock().iter().flatten().count()
     }
 }
 
@@ -43,10 +61,23 @@ mod tests {
     fn the_device_with_the_fewest_sessions_is_next() {
         let places = Places::new(3);
         places.enter(0);
-        let entered: Vec<usize> = (0..4).map(|_| places.enter_emptiest()).collect();
-        assert_eq!(entered, [1, 2, 0, 1]);
+        let entered: Vec<_> = (0..4).map(|_| places.enter_emptiest()).collect();
+        assert_eq!(entered, [1, 2, 0, 1].map(Some));
         places.leave(2);
-        assert_eq!(places.enter_emptiest(), 2);
+        assert_eq!(places.enter_emptiest(), Some(2));
+    }
+
+    #[test]
+    fn a_lost_device_gets_no_session() {
+        let places = Places::new(2);
+        places.enter(0);
+        places.close(0);
+        // The session that was open there ends.
+        places.leave(0);
+        assert_eq!([places.enter_emptiest(), places.enter_emptiest()], [Some(1), Some(1)]);
+        assert_eq!((places.is_open(0), places.open()), (false, 1));
+        places.close(1);
+        assert_eq!((places.enter_emptiest(), places.open()), (None, 0));
     }
 
     #[test]
@@ -65,7 +96,7 @@ mod tests {
         let open = || {
             let round = |round: usize| {
                 meet(4 * round + 2);
-                let place = places.enter_emptiest();
+                let place = places.enter_emptiest().expect("none is lost");
                 meet(4 * round + 4);
                 places.leave(place);
                 place

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::cuda::Cuda;
-use crate::engine::places::Places;
 use crate::engine::{
-    Engine, EngineError, EngineInfo, EngineKind, GpuFigures, GraphFacts, Session, run_canary,
+    Engine, EngineError, EngineInfo, EngineKind, GpuFigures, GraphFacts, LostGpu, Session,
+    run_canary,
 };
 use model::package::ModelPackage;
 use model::package::canary::Comparison;
 use model::package::manifest::Manifest;
-use model::package::manifest::plan::{PlanEntry, PlanFlavour, PlanProfile};
+use model::package::manifest::plan::{PlanFlavour, PlanProfile};
 use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
@@ -22,17 +22,21 @@ pub mod build;
 pub(crate) mod choose;
 pub mod ffi;
 mod kernels;
+mod load;
 mod machine;
 pub(crate) mod missing;
 pub mod plan;
 mod session;
+mod shared;
 
-use ffi::{BridgeError, EngineRequest, LayerTime, PlanEngine, SessionRequest, Shape};
+use ffi::{BridgeError, LayerTime, SessionRequest, Shape};
 use kernels::KernelFile;
-use machine::{GpuMachine, names, target};
+use load::{Device, LoadedPlans, side_by_side};
+use machine::names;
 pub(crate) use machine::{NO_GPU, no_plan};
 use plan::size;
 use session::TensorRtSession;
+use shared::{Lease, Shared};
 
 /// How to run the engine.
 #[derive(Debug, Clone)]
@@ -51,31 +55,6 @@ pub struct TensorRtOptions {
     pub precision: PrecisionChoice,
     /// Shapes that batches may have. The canary runs in the smallest of them that the plan covers.
     pub buckets: Vec<Bucket>,
-}
-
-/// A plan on one GPU.
-struct Device {
-    index: usize,
-    name: String,
-    engine: PlanEngine,
-    /// Free memory after the weights were loaded and before the first session.
-    free_bytes: u64,
-}
-
-/// What sessions tell the engine, for its figures.
-struct Shared {
-    places: Places,
-    captured_graphs: AtomicU64,
-    refused_graphs: AtomicU64,
-    /// One for each device; empty for a library that compiles nothing on the device.
-    kernels: Vec<KernelFile>,
-}
-
-impl Shared {
-    /// All counters of graphs.
-    const fn graphs(&self) -> [&AtomicU64; 2] {
-        [&self.captured_graphs, &self.refused_graphs]
-    }
 }
 
 /// The model on its GPUs.
@@ -98,61 +77,23 @@ impl TensorRtEngine {
     /// file differs from the manifest, or the library does not take it; `BadPackage` if its numbers
     /// are off; `OutOfMemory`.
     pub fn load(package: &ModelPackage, options: &TensorRtOptions) -> Result<Self, EngineError> {
-        let GpuMachine { library, cuda, devices: found } = GpuMachine::open(options)?;
+        let LoadedPlans { library, cuda, mut devices, lost, entry } =
+            LoadedPlans::load(package, options)?;
         let manifest = package.manifest();
-        let targets: Vec<_> =
-            found.iter().map(|device| target(options, &library, device)).collect();
-        if let Some(reason) = targets.iter().find_map(choose::unfit) {
-            return Err(EngineError::NotAvailable(reason));
-        }
-        let entries =
-            choose::fitting_all(manifest, &targets, &options.buckets).map_err(|refusal| {
-                let lacks = |target: &&choose::Target<'_>| {
-                    choose::fitting(manifest, target, &options.buckets).is_err()
-                };
-                let lacking = targets.iter().find(lacks).unwrap_or(&targets[0]);
-                EngineError::NotAvailable(no_plan(lacking, package, &refusal))
-            })?;
-        let mut devices = Vec::with_capacity(found.len());
-        let mut kernels = Vec::new();
-        for (&entry, target) in entries.iter().zip(&targets) {
-            let device = target.device;
-            let file = KernelFile::of(package.directory(), entry, target, &cuda);
-            let plan = package
-                .read_plan(entry)
-                .map_err(|error| machine::refused(target, package, entry, &error.to_string()))?;
-            let compiled = file.as_ref().map(KernelFile::read).unwrap_or_default();
-            let request = engine_request(manifest, entry, device.index, &cuda);
-            let loaded = library.load(&request, &plan, &compiled);
-            let engine = loaded.map_err(|error| match error {
-                BridgeError::Model(why) => machine::refused(target, package, entry, &why),
-                other => fault(other),
-            })?;
-            let free_bytes = cuda.memory(device.index).map_or(0, |memory| memory.free_bytes);
-            let (index, name) = (device.index, device.name.clone());
-            devices.push(Device { index, name, engine, free_bytes });
-            kernels.extend(file);
-        }
-        let entry = *entries
-            .first()
-            .ok_or_else(|| EngineError::NotAvailable("no GPU is named".to_owned()))?;
+        let indexes = devices.iter().map(|device| device.index).collect();
+        let kernels = devices.iter_mut().map(|device| device.kernels.take()).collect();
         let engine = Self {
             info: EngineInfo {
                 kind: kind(options.flavour),
                 version: library.version().to_string(),
-                device: names(&found),
+                device: names(devices.iter().map(|device| device.name.as_str())),
                 precision: entry.precision.clone(),
                 threads_per_session: 0,
                 hidden_size: manifest.hidden_size,
                 profiles: entry.profiles.iter().map(ToString::to_string).collect(),
             },
-            shared: Arc::new(Shared {
-                places: Places::new(devices.len()),
-                captured_graphs: AtomicU64::new(0),
-                refused_graphs: AtomicU64::new(0),
-                kernels,
-            }),
-            profiles: entry.profiles.clone(),
+            shared: Arc::new(Shared::new(indexes, kernels, lost)),
+            profiles: entry.profiles,
             devices,
             cuda,
             facts: GraphFacts::of(manifest),
@@ -178,16 +119,27 @@ impl TensorRtEngine {
                  duovec build-engine"
             )));
         }
-        for (place, device) in self.devices.iter().enumerate() {
-            let seen = self.run_canary(place, &buckets, manifest)?;
-            tracing::info!(
-                device = device.index,
-                dense_cosine = seen.dense_cosine,
-                sparse_error = seen.sparse_error,
-                "the canary agrees with the golden numbers"
-            );
+        let places: Vec<usize> = (0..self.devices.len()).collect();
+        let seen = side_by_side(&places, |&place| self.run_canary(place, &buckets, manifest));
+        let mut first = None;
+        for (place, seen) in seen.into_iter().enumerate() {
+            match seen {
+                Ok(seen) => tracing::info!(
+                    device = self.devices[place].index,
+                    dense_cosine = seen.dense_cosine,
+                    sparse_error = seen.sparse_error,
+                    "the canary agrees with the golden numbers"
+                ),
+                Err(error) => {
+                    self.shared.lose(place, error.to_string());
+                    first.get_or_insert(error);
+                }
+            }
         }
-        Ok(())
+        match first {
+            Some(error) if self.shared.places.open() == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Runs a batch of canaries in each profile's usual shape on the first device.
@@ -271,7 +223,7 @@ impl TensorRtEngine {
             captured_tokens_max: tokens(self.graph_tokens),
         };
         let engine = &self.devices[lease.place].engine;
-        let session = engine.open_session(&request).map_err(fault)?;
+        let session = engine.open_session(&request).map_err(|error| lease.fault(error))?;
         Ok(TensorRtSession::new(session, engine.elements(), self.facts, lease))
     }
 }
@@ -289,7 +241,7 @@ impl Engine for TensorRtEngine {
     }
 
     fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
-        let lease = Lease::on_emptiest(&self.shared);
+        let lease = Lease::on_emptiest(&self.shared)?;
         Ok(Box::new(self.open(lease, buckets)?))
     }
 
@@ -324,28 +276,9 @@ impl Engine for TensorRtEngine {
         };
         self.devices.iter().filter_map(figures).collect()
     }
-}
 
-/// A session's place on its device. Dropping it frees the place.
-struct Lease {
-    shared: Arc<Shared>,
-    place: usize,
-}
-
-impl Lease {
-    fn on_emptiest(shared: &Arc<Shared>) -> Self {
-        Self { place: shared.places.enter_emptiest(), shared: Arc::clone(shared) }
-    }
-
-    fn at(shared: &Arc<Shared>, place: usize) -> Self {
-        shared.places.enter(place);
-        Self { place, shared: Arc::clone(shared) }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.shared.places.leave(self.place);
+    fn lost_gpus(&self) -> Vec<LostGpu> {
+        self.shared.lost.lock().clone()
     }
 }
 
@@ -353,22 +286,6 @@ const fn kind(flavour: PlanFlavour) -> EngineKind {
     match flavour {
         PlanFlavour::TensorRt => EngineKind::TensorRt,
         PlanFlavour::TensorRtRtx => EngineKind::TensorRtRtx,
-    }
-}
-
-fn engine_request(
-    manifest: &Manifest,
-    entry: &PlanEntry,
-    device: usize,
-    cuda: &Cuda,
-) -> EngineRequest {
-    EngineRequest {
-        profiles: entry.profiles.iter().map(Into::into).collect(),
-        has_token_weights: manifest.outputs.token_weights.is_some(),
-        hidden_size: size(manifest.hidden_size),
-        host_code_allowed: entry.version_compatible,
-        device: size(device),
-        cuda_file: cuda.file().to_owned(),
     }
 }
 

@@ -193,6 +193,9 @@ metrics! {
     GPU_TOTAL: Gauge, "duovec_gpu_memory_total_bytes", ["gpu", "name"],
         Each("/unpublished/running/gpus", "total"),
         "Memory of a GPU, by CUDA's number and name. Only with TensorRT";
+    GPUS_LOST: Gauge, "duovec_gpus_lost", [],
+        At(&[("", "/unpublished/running/gpus_lost")]),
+        "GPUs that were named and are not used, or no longer: the others serve. Only with TensorRT";
     RESIDENT_MEMORY: Gauge, "process_resident_memory_bytes", [],
         At(&[("", "/unpublished/memory_resident_bytes")]),
         "Resident memory of the process. Only on Linux";

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::EmbeddingService;
 use super::figures::Sample;
+use crate::engine::{Engine, StageTimes};
 use crate::health::{Phase, Status, WorkerCounts};
 use crate::metrics::{MemoryFigures, memory};
 use crate::progress::{StartStage, Step};
@@ -70,7 +71,8 @@ impl Facts {
         let WorkerCounts { live, total, busy, stuck, .. } = workers;
         let wait = snapshot.map_or(Duration::ZERO, |snapshot| snapshot.predicted_wait);
         let memory = memory();
-        let status = Status::of(phase, workers);
+        let lost_gpus = running.as_ref().map_or(0, |it| it.resident.engine.lost_gpus().len());
+        let status = Status::of(phase, workers, lost_gpus);
         let failure = service.failure.get().filter(|_| phase == Phase::Failed);
         Self {
             status,
@@ -129,6 +131,7 @@ impl RunningModel<'_> {
         let engine_figures: serde_json::Map<_, _> =
             sample.figures.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
         facts! {
+            "lost_gpus": lost_gpus(&*resident.engine),
             "engine_reason": resident.engine_reason,
             "engine_version": engine.version,
             "engine_figures": engine_figures,
@@ -149,11 +152,7 @@ impl RunningModel<'_> {
             "memory_resident_bytes": memory.resident_bytes,
             "memory_peak_bytes": memory.peak_bytes,
             "cost_model": cost(&snapshot.widths[0]),
-            "mean_batch_ms": facts! {
-                "copy_in": millis(stages.copy_in),
-                "compute": millis(stages.compute),
-                "copy_out": millis(stages.copy_out),
-            },
+            "mean_batch_ms": stage_means(stages),
             "items": facts! {
                 "accepted": counts.accepted,
                 "replied": counts.replied,
@@ -210,8 +209,23 @@ impl RunningModel<'_> {
                 "value": 1,
             }],
             "gpus": gpus.collect::<Vec<_>>(),
+            "gpus_lost": engine.kind.is_tensorrt().then(|| resident.engine.lost_gpus().len()),
         })
     }
+}
+
+fn stage_means(stages: &StageTimes) -> Value {
+    facts! {
+        "copy_in": millis(stages.copy_in),
+        "compute": millis(stages.compute),
+        "copy_out": millis(stages.copy_out),
+    }
+}
+
+/// The GPUs that the engine does without.
+fn lost_gpus(engine: &dyn Engine) -> Vec<Value> {
+    let lost = engine.lost_gpus().into_iter();
+    lost.map(|gpu| json!({"gpu": gpu.index, "reason": gpu.reason})).collect()
 }
 
 /// The lanes of one width.

@@ -94,6 +94,8 @@ struct PoolThread {
 struct Slot {
     running: bool,
     ready: bool,
+    /// Its GPU is lost; it is not replaced.
+    retired: bool,
     /// Shapes that the worker still has to run while it is idle.
     left: usize,
     /// Replacements since the worker last ran a batch.
@@ -268,7 +270,7 @@ impl PoolThread {
     /// Starts the workers of the narrowest width that has none yet. Wider lanes share cores with
     /// narrower lanes, so their workers warm up after those of the narrower lanes.
     fn spawn_next_width(&mut self) {
-        let is_new = |slot: &Slot| !slot.running && !slot.ready;
+        let is_new = |slot: &Slot| !slot.running && !slot.ready && !slot.retired;
         let Some(first) = self.slots.iter().position(is_new) else { return };
         let lanes = &self.config.lanes;
         let same = lanes[first..].iter().take_while(|lane| lane.width == lanes[first].width);
@@ -329,16 +331,20 @@ impl PoolThread {
 
     fn worker_ready(&mut self, worker: usize, measured: Times) {
         self.slots[worker].ready = true;
-        if !self.status.is_starting() {
-            return;
+        if self.status.is_starting() {
+            // Workers warm up at the same time, so the last worker to be ready measured the least
+            // contention.
+            self.measured.insert(self.config.lanes[worker].width, measured);
+            self.go_on_starting();
         }
-        // Workers warm up at the same time, so the last worker to be ready measured the least
-        // contention.
-        self.measured.insert(self.config.lanes[worker].width, measured);
+    }
+
+    /// Starts the workers of the next width, or ends the start when all workers are ready.
+    fn go_on_starting(&mut self) {
         if self.slots.iter().all(|slot| slot.ready || !slot.running) {
             self.spawn_next_width();
         }
-        if self.slots.iter().all(|slot| slot.ready) {
+        if self.slots.iter().all(|slot| slot.ready || slot.retired) {
             for (width, times) in std::mem::take(&mut self.measured) {
                 let of_width = self.config.lanes.iter().position(|lane| lane.width == width);
                 self.scheduler.measure(of_width.unwrap_or(0), times);
@@ -389,6 +395,9 @@ impl PoolThread {
                 self.status.set_start_result(Err(EngineError::ProcessPoisoned(reason.clone())));
                 self.status.failed.send_replace(Some(reason));
             }
+            WorkerEnd::Retired(reason) | WorkerEnd::NotOpened(EngineError::GpuLost(reason)) => {
+                self.retire(worker, &reason);
+            }
             WorkerEnd::NotOpened(error) if self.status.is_starting() => self.end_start(error),
             // A worker that panics at the first try would panic at each try.
             WorkerEnd::Failed(reason) if self.status.is_starting() => {
@@ -399,6 +408,19 @@ impl PoolThread {
             }
             WorkerEnd::NotOpened(error) => self.replace(worker, &error.to_string()),
             WorkerEnd::Failed(reason) => self.replace(worker, &reason),
+        }
+    }
+
+    /// Does without a worker whose GPU is lost. If it is the last one, it gets another GPU.
+    fn retire(&mut self, worker: usize, reason: &str) {
+        self.slots[worker].retired = true;
+        if self.slots.iter().all(|slot| slot.retired) {
+            self.slots[worker].retired = false;
+            return self.replace(worker, reason);
+        }
+        tracing::error!(worker, reason, "a worker has lost its GPU; the others serve");
+        if self.status.is_starting() {
+            self.go_on_starting();
         }
     }
 

@@ -122,11 +122,17 @@ fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
         Err(error) => findings.say(verdict, "driver", &error.to_string()),
     }
     match cuda.devices() {
-        Ok(devices) if devices.is_empty() => {
-            findings.say(verdict, "device", NO_GPU);
-            devices
+        Ok(devices) => {
+            if devices.count() == 0 {
+                findings.say(verdict, "device", NO_GPU);
+            }
+            for (index, error) in devices.sick {
+                let used = config.engine.tensorrt.devices.contains(&index);
+                let verdict = if used { verdict } else { Verdict::NotNeeded };
+                findings.say(verdict, &format!("device {index}"), &error.to_string());
+            }
+            devices.well
         }
-        Ok(devices) => devices,
         Err(error) => {
             findings.say(verdict, "device", &error.to_string());
             Vec::new()

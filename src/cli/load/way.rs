@@ -36,6 +36,8 @@ pub(super) struct Ways {
     splits: Vec<Split>,
     /// Cores of each NUMA node.
     nodes: Vec<usize>,
+    /// GPUs that were named, if each gets as many workers as the others.
+    gpus: Option<usize>,
     /// Widths of lanes that may be held besides the best split, ascending.
     wider: Vec<usize>,
     budgets: Vec<MaxBatchTokens>,
@@ -50,6 +52,8 @@ impl Ways {
             splits: all_splits(config, kind, nodes.iter().sum()),
             wider: Vec::new(),
             nodes,
+            gpus: (kind.is_tensorrt() && config.engine.workers.is_none())
+                .then_some(config.engine.tensorrt.devices.len()),
             budgets: all_budgets(config, kind),
             workload: if kind.is_tensorrt() {
                 Workload { batches: GPU_WORKLOAD_BATCHES.to_vec(), lengths: GPU_WORKLOAD_TOKENS }
@@ -104,9 +108,10 @@ impl Ways {
             |engine: &dyn Engine, shapes: Shapes| shapes.only(|all| engine.supported(all));
         let before = resident();
         let engine = open(self.splits[0])?;
+        let splits = self.splits_without(engine.lost_gpus().len());
         let taken = resident().saturating_sub(before);
-        if self.splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty() {
-            let (split, max_batch_tokens) = (self.splits[0], self.budgets[0]);
+        if splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty() {
+            let (split, max_batch_tokens) = (splits[0], self.budgets[0]);
             let (shapes, measured) = (supported(&*engine, widest), Vec::new());
             let (wider, lanes) = (BTreeMap::new(), Lane::apart(split.workers));
             let engine = engine.into();
@@ -125,10 +130,10 @@ impl Ways {
             let shapes = supported(engine, widest.clone());
             self.workload.measure(engine, &shapes, split, clock)
         };
-        let mut measured = vec![measure(&*engine, self.splits[0])?];
+        let mut measured = vec![measure(&*engine, splits[0])?];
         // The one of the way that was measured last.
         let mut loaded = Some(engine);
-        for &split in &self.splits[1..] {
+        for &split in &splits[1..] {
             // One engine is dropped before the next is opened, so the weights are in memory once.
             loaded = None;
             let tried = open(split).and_then(|engine| {
@@ -170,6 +175,14 @@ impl Ways {
         };
         let engine = engine.into();
         Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
+    }
+
+    /// The splits when so many of the GPUs are lost: those that are left get no further workers.
+    fn splits_without(&self, lost_gpus: usize) -> Vec<Split> {
+        let mut splits = self.splits.clone();
+        let lost_of = |workers| self.gpus.map_or(0, |gpus| workers * lost_gpus / gpus);
+        splits.iter_mut().for_each(|split| split.workers -= lost_of(split.workers));
+        splits
     }
 
     /// Loads the engine once more for each wider lane that pays beside the widest held one, while
@@ -304,6 +317,7 @@ mod tests {
         Ways {
             splits: splits(cores),
             nodes: vec![cores],
+            gpus: None,
             wider: Vec::new(),
             budgets: budgets.to_vec(),
             workload: Workload {

@@ -252,10 +252,13 @@ fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError>
     let opened = Cuda::open(options.cuda_library_dir.as_deref()).or_else(|_| Cuda::open(None));
     let found = opened.and_then(|cuda| Ok((cuda.devices()?, cuda)));
     match (options.flavour, found) {
-        (_, Ok((devices, cuda))) if !devices.is_empty() => {
-            let count = devices.len();
-            let device = devices.into_iter().nth(options.device).ok_or_else(|| {
-                let wanted = options.device;
+        (_, Ok((devices, cuda))) if devices.count() > 0 => {
+            let (count, wanted) = (devices.count(), options.device);
+            if let Some((_, error)) = devices.sick.iter().find(|(index, _)| *index == wanted) {
+                return Err(BuildError::NoDevice(error.to_string()));
+            }
+            let device = devices.well.into_iter().find(|device| device.index == wanted);
+            let device = device.ok_or_else(|| {
                 BuildError::Options(format!(
                     "there is no GPU {wanted}: the driver shows {count}, counted from 0; name \
                      another: --device"

@@ -1,7 +1,7 @@
 //! The opened libraries with the GPUs that the options name.
 
-use crate::engine::EngineError;
 use crate::engine::cuda::{Cuda, CudaDevice};
+use crate::engine::{EngineError, LostGpu};
 use model::package::ModelPackage;
 use model::package::manifest::plan::PlanEntry;
 use settings::PrecisionChoice;
@@ -17,7 +17,10 @@ pub(crate) const NO_GPU: &str = "the driver shows no GPU: nvidia-smi -L lists th
 pub(super) struct GpuMachine {
     pub(super) library: Library,
     pub(super) cuda: Cuda,
+    /// At least one.
     pub(super) devices: Vec<CudaDevice>,
+    /// Those of the options that are not there or do not answer.
+    pub(super) lost: Vec<LostGpu>,
 }
 
 impl GpuMachine {
@@ -26,8 +29,8 @@ impl GpuMachine {
             Library::open(options.flavour.into(), options.library_dir.as_deref()).map_err(fault)?;
         let cuda = Cuda::open(options.cuda_library_dir.as_deref())
             .map_err(|error| EngineError::NotAvailable(error.to_string()))?;
-        let devices = find_devices(&cuda, &options.devices)?;
-        Ok(Self { library, cuda, devices })
+        let (devices, lost) = find_devices(&cuda, &options.devices)?;
+        Ok(Self { library, cuda, devices, lost })
     }
 }
 
@@ -40,21 +43,36 @@ pub(super) fn target<'a>(
     choose::Target { flavour, version: library.version(), device, precision }
 }
 
-fn find_devices(cuda: &Cuda, wanted: &[usize]) -> Result<Vec<CudaDevice>, EngineError> {
+/// The named GPUs that answer, and the others.
+///
+/// # Errors
+/// If none answers.
+fn find_devices(
+    cuda: &Cuda,
+    wanted: &[usize],
+) -> Result<(Vec<CudaDevice>, Vec<LostGpu>), EngineError> {
     let found = cuda.devices().map_err(|error| EngineError::NotAvailable(error.to_string()))?;
-    if found.is_empty() {
+    if found.count() == 0 {
         return Err(EngineError::NotAvailable(NO_GPU.to_owned()));
     }
-    let device = |&index: &usize| {
-        found.iter().find(|device| device.index == index).cloned().ok_or_else(|| {
-            let count = found.len();
-            EngineError::NotAvailable(format!(
-                "there is no GPU {index}: the driver shows {count}, counted from 0; name others: \
-                 --devices"
-            ))
-        })
-    };
-    wanted.iter().map(device).collect()
+    let (mut devices, mut lost) = (Vec::new(), Vec::new());
+    for &index in wanted {
+        let reason = if let Some(device) = found.well.iter().find(|one| one.index == index) {
+            devices.push(device.clone());
+            continue;
+        } else if let Some((_, error)) = found.sick.iter().find(|(sick, _)| *sick == index) {
+            error.to_string()
+        } else {
+            let count = found.count();
+            format!("the driver shows {count}, counted from 0; name others: --devices")
+        };
+        lost.push(LostGpu { index, reason });
+    }
+    if devices.is_empty() {
+        let reasons = lost.iter().map(|LostGpu { index, reason }| format!("GPU {index}: {reason}"));
+        return Err(EngineError::NotAvailable(reasons.collect::<Vec<_>>().join("; ")));
+    }
+    Ok((devices, lost))
 }
 
 /// The message that no plan of the package fits, with the reason, and the command that builds one.
@@ -95,12 +113,12 @@ fn build_command(target: &choose::Target<'_>, package: &ModelPackage) -> String 
 }
 
 /// "NVIDIA H200" or "2 x NVIDIA H200, NVIDIA L4".
-pub(super) fn names(devices: &[CudaDevice]) -> String {
+pub(super) fn names<'a>(devices: impl Iterator<Item = &'a str>) -> String {
     let mut counted: Vec<(&str, usize)> = Vec::new();
     for device in devices {
-        match counted.iter_mut().find(|(name, _)| *name == device.name) {
+        match counted.iter_mut().find(|(name, _)| *name == device) {
             Some((_, count)) => *count += 1,
-            None => counted.push((&device.name, 1)),
+            None => counted.push((device, 1)),
         }
     }
     let text = |(name, count): &(&str, usize)| match count {
@@ -113,18 +131,10 @@ pub(super) fn names(devices: &[CudaDevice]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::package::manifest::plan::ComputeCapability;
 
     #[test]
     fn equal_gpus_are_counted() {
-        let gpu = |index, name: &str| CudaDevice {
-            index,
-            name: name.to_owned(),
-            capability: ComputeCapability { major: 9, minor: 0 },
-            memory_bytes: 1,
-            multiprocessors: 1,
-        };
-        assert_eq!(names(&[gpu(0, "A")]), "A");
-        assert_eq!(names(&[gpu(0, "A"), gpu(1, "B"), gpu(2, "A")]), "2 x A, B");
+        assert_eq!(names(["A"].into_iter()), "A");
+        assert_eq!(names(["A", "B", "A"].into_iter()), "2 x A, B");
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use half::slice::HalfBitsSliceExt;
 
+use super::fault;
 use super::ffi::{BridgeError, Element, Elements, Output, PlanSession, RunTimes, StagedInputs};
-use super::{Lease, fault};
+use super::shared::Lease;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
 
@@ -59,9 +60,11 @@ impl TensorRtSession {
 
 impl Session for TensorRtSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+        self.lease.check()?;
         self.fill(batch)?;
         let urgent = batch.priority() == Priority::Interactive;
-        let times = self.session.run(urgent).map_err(fault)?.into();
+        let ran = self.session.run(urgent);
+        let times = ran.map_err(|error| self.lease.fault(error))?.into();
         let output = self.output(batch.bucket()).map_err(fault)?;
         Ok(BatchOutput { times, ..output })
     }
@@ -80,7 +83,7 @@ impl Session for TensorRtSession {
         }
         let (captured, plain) = (report.captured, report.plain);
         tracing::debug!(captured, plain, "a session is warm");
-        if let Some(file) = shared.kernels.get(self.lease.place) {
+        if let Some(file) = &shared.kernels[self.lease.place] {
             file.keep(&self.session.kernels());
         }
     }

@@ -2,6 +2,21 @@
 
 use super::*;
 
+#[tokio::test]
+async fn a_worker_whose_gpu_is_lost_is_not_replaced_while_others_live() {
+    let lost = || ScriptedFault::Fail(EngineError::GpuLost("scripted".into()));
+    let pool = TestPool::new(2, 100, faults([(0, lost()), (2, lost())]));
+    pool.run(&[ids(1, 9)]).await.expect_err("its GPU is lost");
+    pool.run(&[ids(2, 9)]).await.expect("the other worker runs it");
+    let workers = pool.scheduler.snapshot().workers;
+    assert_eq!((workers.live, workers.total, workers.restarts), (1, 2, 0));
+    // The last one gets a session on a GPU that is left.
+    pool.run(&[ids(3, 9)]).await.expect_err("its GPU is lost");
+    pool.run(&[ids(4, 9)]).await.expect("a replacement runs it");
+    assert_eq!(pool.scheduler.snapshot().workers.restarts, 1);
+    assert_eq!(pool.workers.shutdown(PATIENCE).await, 0);
+}
+
 /// It opens and warms up, so that only its batches show that it is of no use.
 #[tokio::test]
 async fn a_session_that_runs_nothing_is_replaced_ever_later_until_one_runs() {
