@@ -55,6 +55,7 @@ mod payload;
 mod record;
 mod reply;
 mod request_id;
+mod rerank;
 mod route;
 mod state;
 mod tei;

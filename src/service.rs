@@ -40,7 +40,7 @@ pub(crate) use assembly::{Assembly, assemble};
 use compute::ComputePool;
 pub(crate) use compute::Wanted;
 pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
-pub(crate) use embedding::prompt;
+pub(crate) use embedding::{json_bytes, prompt};
 pub(crate) use facts::Facts;
 use figures::Figures;
 pub use request::Input;

@@ -30,10 +30,12 @@ use super::endpoint::Endpoint;
 use super::error::{ApiError, Code};
 use super::payload::EmbeddingRequest;
 use super::record;
+use super::rerank::{self, RerankRequest};
 use super::route::{get, post};
 use super::state::AppState;
 use super::{cors, embed, health, models, nim, openapi, pages, tei, tokenize};
 use crate::health::Phase;
+use crate::service::Vectors;
 use settings::{Dialect, DocsRoutes, HttpConfig};
 
 /// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
@@ -97,6 +99,12 @@ fn embedding_routes(app: &mut ServiceConfig) {
         };
         app.service(post(Endpoint::keyed(path), handler));
     }
+    for path in rerank::ROUTES {
+        let handler = move |state, request, body| {
+            embed::embed::<RerankRequest>(state, request, body, Vectors::Both)
+        };
+        app.service(post(Endpoint::keyed(path), handler));
+    }
     app.service(post(Endpoint::keyed("/v1/tokenize"), tokenize::tokenize))
         .service(get(Endpoint::keyed("/v1/models"), models::list))
         .service(get(Endpoint::keyed(MODEL).named("/v1/models/{id}"), models::find));
@@ -105,8 +113,9 @@ fn embedding_routes(app: &mut ServiceConfig) {
 /// What every path without a route is answered.
 async fn not_found() -> HttpResponse {
     let message = "there is no such route; the routes are POST /v1/embeddings, \
-                   /v1/sparse-embeddings, /v1/embeddings:both, /v1/tokenize and GET /v1/models, \
-                   /health, /health/deep, /health/live, /metrics, each without a slash at its end";
+                   /v1/sparse-embeddings, /v1/embeddings:both, /v1/rerank, /v1/tokenize and GET \
+                   /v1/models, /health, /health/deep, /health/live, /metrics, each without a slash \
+                   at its end";
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
 }
 
@@ -130,7 +139,7 @@ mod tests {
     use crate::http::openapi::tests::operations;
     use crate::http::route::tests::MADE;
 
-    /// Routes that describe the API, another name of one, and those that refuse every request.
+    /// Routes that describe the API, other names of two, and those that refuse every request.
     const OTHER_ROUTES: [&str; 8] = [
         "/",
         "/docs",
@@ -138,8 +147,8 @@ mod tests {
         "/playground",
         "/embed_all",
         "/predict",
-        "/rerank",
         "/v1/embeddings/both",
+        "/v2/rerank",
     ];
 
     #[test]

@@ -122,7 +122,8 @@ async fn work<Q: Question>(
     let parsed = state.clock.now();
     let card = state.service.model_card();
     let most = Q::most_bytes(&format, card.map_or("", |card| &card.id));
-    let no_prompt = request.options.input_type != InputType::Default
+    let asked = request.options.input_type;
+    let no_prompt = !matches!(asked, InputType::Default | InputType::Ranking)
         && card.is_some_and(|card| card.prompts.is_empty());
     let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;

@@ -76,7 +76,7 @@ fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
             InputType::Default => card.default_prompt.map(PromptName::name),
             InputType::Query => Some(PromptName::Query.name()),
             InputType::Passage => Some(PromptName::Passage.name()),
-            InputType::Other => None,
+            InputType::Other | InputType::Ranking => None,
         },
         revision: &card.revision,
         max_input_tokens: card.max_input_tokens,

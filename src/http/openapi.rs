@@ -54,10 +54,14 @@ fn document(facts: &DescribedServer<'_>) -> Value {
     for lists in ["Texts", "TokenIdLists"] {
         schemas[lists]["maxItems"] = facts.max_items.get().into();
     }
+    schemas["Documents"]["maxItems"] = facts.max_items.get().saturating_sub(1).into();
     if let Some(card) = facts.card {
         schemas["TokenId"]["maximum"] = card.vocab_size.saturating_sub(1).into();
         let lengths = card.dimensions.iter().map(|&length| Value::from(length));
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();
+        if !card.has_sparse {
+            schemas["RerankScore"]["enum"] = json!(["dense"]);
+        }
         if card.small_vectors.is_empty() {
             schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
         }

@@ -105,6 +105,7 @@ fn index(has_pages: bool, speaks_openai: bool) -> Value {
         ("embeddings", "v1/embeddings"),
         ("sparse_embeddings", "v1/sparse-embeddings"),
         ("both", "v1/embeddings:both"),
+        ("rerank", "v1/rerank"),
         ("tokenize", "v1/tokenize"),
         ("models", "v1/models"),
     ];

@@ -50,6 +50,9 @@ pub(super) trait Body: DeserializeOwned {
     /// A body that is right.
     const EXAMPLE: &'static str;
 
+    /// Ends the reading of a body with several fields of texts, see [`input::settle`].
+    fn settle(&mut self) {}
+
     /// The field of this name, and what it takes.
     fn field(name: &str) -> Option<(&'static str, &'static str)> {
         Self::FIELDS.iter().chain(Self::WISHES).find(|(known, _)| *known == name).copied()
@@ -119,10 +122,13 @@ pub(super) fn read_into<B: Body>(
         Some(_) => {}
     }
     input::within(&text, B::FIELDS[0].1, room, limits, || {
-        serde_json::from_str(&text).map_err(|error| match error.classify() {
+        let body: Result<B, _> = serde_json::from_str(&text);
+        let mut body = body.map_err(|error| match error.classify() {
             Category::Data => refusal::<B>(&text),
             Category::Syntax | Category::Eof | Category::Io => malformed(&error),
-        })
+        })?;
+        body.settle();
+        Ok(body)
     })
 }
 
@@ -130,7 +136,7 @@ with_wishes! {
     /// Null is the same as leaving a field out, except for input; unknown fields are ignored, a
     /// field that comes twice is refused. Whole numbers are written without fraction and exponent
     /// (1, not 1.0).
-    #[derive(Debug, serde::Deserialize)]
+    #[derive(Debug, Default, serde::Deserialize)]
     pub(super) struct EmbeddingRequest {
         /// Empty when it is absent or null.
         #[serde(default, deserialize_with = "input::read")]
@@ -248,6 +254,11 @@ impl Question for EmbeddingRequest {
 }
 
 impl EmbeddingRequest {
+    /// A request for texts that says nothing else.
+    pub(super) fn of(input: Vec<Input>, model: Option<String>, truncate: Option<Truncate>) -> Self {
+        Self { input, model, truncate, ..Self::default() }
+    }
+
     fn chunking(&mut self, config: &HttpConfig) -> Result<Option<Chunking>, ApiError> {
         match (self.chunking.take(), self.late_chunking) {
             (None, None | Some(false)) => Ok(None),
@@ -301,7 +312,10 @@ fn refusal<B: Body>(text: &str) -> ApiError {
         Some(Segment::Map { key }) if key == "chunking" => {
             chunking::refusal(error.path(), &error.inner().to_string())
         }
-        Some(Segment::Map { key }) => wrong::<B>(key),
+        Some(Segment::Map { key }) => match B::field(key) {
+            Some((name, _)) if input::has_fault() => input::refusal(error.path(), name),
+            _ => wrong::<B>(key),
+        },
         _ => duplicate::<B>(&error.inner().to_string()).unwrap_or_else(not_an_object::<B>),
     }
 }

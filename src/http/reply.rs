@@ -64,9 +64,15 @@ struct List<'a> {
 
 /// The tokens that were run: prompts and special tokens count, padding does not.
 #[derive(Serialize)]
-struct Usage {
+pub(super) struct Usage {
     prompt_tokens: u64,
     total_tokens: u64,
+}
+
+impl Usage {
+    pub(super) const fn of(reply: &EmbedReply) -> Self {
+        Self { prompt_tokens: reply.prompt_tokens, total_tokens: reply.prompt_tokens }
+    }
 }
 
 /// What `data` is written from, one item after the other.
@@ -258,12 +264,11 @@ pub(super) fn write(
     format: AnswerFormat,
     resident: &Resident<'_>,
 ) -> Vec<u8> {
-    let tokens = reply.prompt_tokens;
     let list = List {
         object: "list",
         data: Items { items: &reply.items, vectors, format, resident },
         model: resident.id,
-        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+        usage: Usage::of(reply),
     };
     serde_json::to_writer(&mut out, &list).expect(ALL_BYTES);
     out

@@ -19,16 +19,16 @@ use scheduling::batch::Pooling;
 use settings::TruncateDefault;
 
 pub(super) mod embedding;
+pub(super) mod rerank;
 pub(super) mod similarity;
 pub(super) mod tokens;
 
 use embedding::{EmbedBody, keyed};
 
 /// Routes for models of other kinds, and why the resident one is not of that kind.
-const UNFIT: [(&str, &str); 3] = [
+const UNFIT: [(&str, &str); 2] = [
     ("/embed_all", "the model gives one vector for each text, not for each token; use /embed"),
     ("/predict", "model is not a classifier model; it embeds texts: use /embed"),
-    ("/rerank", "model is not a re-ranker model; it embeds texts: use /embed"),
 ];
 
 /// What is served, and within which limits.
@@ -74,7 +74,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         app.service(post(keyed(path), move |state: Data<AppState>| unfit(state, why)));
     }
     tokens::routes(app);
-    app.service(similarity::route());
+    app.service(similarity::route()).service(rerank::route());
     let ping_route = Endpoint::polled("/ping").refusing_as(ErrorForm::Tei);
     app.service(get(keyed("/info"), info)).service(get(ping_route, ping));
 }

@@ -41,6 +41,7 @@ impl EmbeddingService {
         let prompt = self.check(resident.package.manifest(), &request)?;
         let request = self.decode(request, permit).await?;
         let room = self.admit_items(&resident, &request, permit)?;
+        let kept = if answer.has_texts { permit.hold_inputs(&request.inputs)? } else { 0 };
         let (options, inputs) = (request.options, request.inputs.len());
         // What the number of texts alone tells: a refusal now costs no tokenizing.
         let least = held_bytes(&resident, &options, inputs, &TextsToRun::default(), answer);
@@ -50,7 +51,7 @@ impl EmbeddingService {
         let room = room.filter(|_| request.chunking.is_none());
         let texts = self.texts_to_run(&resident, request, reading).await?;
         let tokenized = self.clock.now();
-        let held = held_bytes(&resident, &options, texts.answered(), &texts, answer);
+        let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);
         permit.hold(held)?;
         permit.end_tokenizing(held);
         let ticket = self.submit(&resident, &options, &texts.run, room)?;
@@ -86,13 +87,20 @@ impl EmbeddingService {
     async fn texts_to_run(
         &self,
         resident: &Arc<ResidentModel>,
-        EmbedRequest { inputs, options, chunking }: EmbedRequest,
+        EmbedRequest { mut inputs, options, chunking }: EmbedRequest,
         reading: TokenizeOptions,
     ) -> Result<TextsToRun, EmbedError> {
         let manifest = resident.package.manifest();
         let Some(chunking) = chunking else {
             let (compute, pace) = (&self.compute, &self.pace);
-            let texts = tokenizing::tokenize(resident, compute, pace, inputs, reading).await?;
+            let query = (options.input_type == InputType::Ranking).then(|| inputs.pop()).flatten();
+            let mut texts = tokenizing::tokenize(resident, compute, pace, inputs, reading).await?;
+            if let Some(query) = query {
+                let prompt = own_prompt(manifest, PromptName::Query);
+                let reading = TokenizeOptions { prompt, ..reading };
+                let query = vec![query];
+                texts.extend(tokenizing::tokenize(resident, compute, pace, query, reading).await?);
+            }
             check_lengths(&texts, options.over_long, manifest)?;
             return Ok(TextsToRun::whole(texts));
         };
@@ -234,7 +242,7 @@ fn held_bytes(
 }
 
 /// Bytes of a text within a string of JSON.
-fn json_bytes(text: &str) -> u64 {
+pub(crate) fn json_bytes(text: &str) -> u64 {
     let of = |byte: u8| match byte {
         b'"' | b'\\' => 2,
         0..0x20 => 6,
@@ -269,6 +277,7 @@ pub(crate) fn prompt(
 ) -> Result<Option<PromptName>, EmbedError> {
     let name = match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
+        InputType::Ranking => return Ok(own_prompt(manifest, PromptName::Passage)),
         InputType::Query => Some(PromptName::Query),
         InputType::Passage => Some(PromptName::Passage),
         InputType::Other => None,
@@ -279,6 +288,11 @@ pub(crate) fn prompt(
         _ if PromptName::ALL.into_iter().any(has) => Err(EmbedError::NoPrompt(input_type)),
         _ => Ok(None),
     }
+}
+
+/// A prompt, if the model has it.
+fn own_prompt(manifest: &Manifest, name: PromptName) -> Option<PromptName> {
+    manifest.prompts.text(name).map(|_| name)
 }
 
 async fn rows(

@@ -54,6 +54,9 @@ pub(crate) enum InputType {
     Passage,
     /// What models with prompts for queries and passages have none for, such as clustering.
     Other,
+    /// The last text is a query, those before it are passages. Each has the model's prompt for it,
+    /// if the model has one.
+    Ranking,
 }
 
 /// A request as the application understands it.
@@ -103,6 +106,8 @@ pub(crate) struct AnswerBytes {
     pub(crate) place: u64,
     /// Whether pieces of the vocabulary stand for ids.
     pub(crate) has_pieces: bool,
+    /// Whether the texts stay in memory for it.
+    pub(crate) has_texts: bool,
 }
 
 /// One embedded item, or a chunk of one; the vectors that were not wanted are empty.

@@ -23,7 +23,7 @@ pub(crate) const PARTS: [(&str, &str); 8] = [
 ];
 
 /// Paths of the description, of all dialects.
-const ROUTES: usize = 20;
+const ROUTES: usize = 22;
 
 #[test]
 fn the_description_tells_of_this_server() {
@@ -175,6 +175,6 @@ fn the_root_is_the_playground_for_browsers_and_an_index_for_programs() {
             assert_ne!(server.get(&path).status, 404, "{name}");
             known += 1;
         }
-        assert_eq!(known, 10);
+        assert_eq!(known, 11);
     }
 }

@@ -24,6 +24,7 @@ mod output_type;
 mod package;
 mod pipelined;
 mod requests;
+mod rerank;
 mod routes;
 mod slow;
 mod sparse;

@@ -46,9 +46,11 @@ fn requests() -> Vec<Request> {
             operation,
         }
     });
-    let posts = ["/", "/rerank", "/predict", "/embed_all", "/v1/embeddings/both"];
+    let posts = ["/", "/predict", "/embed_all", "/v1/embeddings/both", "/v2/rerank"];
     let gets = PARTS.map(|(path, _)| path).into_iter().chain(["/", "/openapi.json"]);
-    let posts = posts.map(|path| (Method::POST, path, r#"{"inputs":"a","input":"a"}"#));
+    let posts = posts.map(|path| {
+        (Method::POST, path, r#"{"inputs":"a","input":"a","query":"a","documents":"a"}"#)
+    });
     let others = posts.into_iter().chain(gets.map(|path| (Method::GET, path, "")));
     let others = others.map(|(method, path, body)| {
         let operation = &Value::Null;

@@ -227,9 +227,7 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
 #[test]
 fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
     let server = Server::ready();
-    let rerank = json!({"query": "a", "texts": ["b"]});
     let rows = [
-        ("/rerank", &rerank, "model is not a re-ranker model"),
         ("/predict", &json!({"inputs": "a"}), "model is not a classifier model"),
         ("/embed_all", &json!({"inputs": "a"}), "/embed"),
     ];

@@ -220,6 +220,7 @@ async fn a_model_without_prompts_says_that_input_type_is_ignored() {
             ("/embed", json!({"inputs": "cat", "prompt_name": "query"}), ignored),
             ("/v1/embeddings", json!({"input": "cat"}), None),
             ("/embed_sparse", json!({"inputs": "cat"}), None),
+            ("/v1/rerank", json!({"query": "cat", "documents": ["dog"]}), None),
         ] {
             let answer = client().post(server.url(path)).json(&body).send().await;
             let answer = answer.expect("an answer");

@@ -11,7 +11,7 @@ const HTTP_LAYERS: &[&[&str]] = &[
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],
     &["endpoint", "model_name"],
     &["payload", "record"],
-    &["embed", "openapi", "route"],
+    &["embed", "openapi", "rerank", "route"],
     &["health", "models", "nim", "offline", "pages", "tei", "tokenize"],
     &["app"],
     &["connection"],

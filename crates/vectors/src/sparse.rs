@@ -19,6 +19,16 @@ impl SparseVector {
     }
 }
 
+/// The sum of products over the ids that both texts have.
+pub fn dot(a: &SparseVector, b: &SparseVector) -> f64 {
+    let mut others = b.pairs().peekable();
+    a.pairs().fold(0.0, |sum, (id, weight)| {
+        while others.next_if(|other| other.0 < id).is_some() {}
+        let same = others.next_if(|other| other.0 == id);
+        sum + same.map_or(0.0, |(_, other)| f64::from(weight) * f64::from(other))
+    })
+}
+
 /// Which of the lexical weights stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Selection {
@@ -79,6 +89,18 @@ mod tests {
         assert_eq!(all(&[5, 6, 7, 8], &[0.0, -0.0, -1.0, f32::NAN]), []);
         assert_eq!(all(&[250_001], &[0.5]), [(250_001, 0.5)]);
         assert_eq!(all(&[], &[]), []);
+    }
+
+    #[test]
+    fn texts_are_compared_by_the_ids_that_both_have() {
+        let vector = |pairs: &[(u32, f32)]| {
+            let (indices, values) = pairs.iter().copied().unzip();
+            SparseVector { indices, values }
+        };
+        let a = vector(&[(4, 0.5), (7, 2.0), (9, 1.0)]);
+        let b = vector(&[(1, 9.0), (4, 2.0), (8, 9.0), (9, 0.25), (11, 9.0)]);
+        assert_eq!((dot(&a, &b), dot(&b, &a)), (1.25, 1.25));
+        assert_eq!(dot(&a, &SparseVector::default()), 0.0);
     }
 
     /// Few weights, so that ties, zeros and both signs of zero are common.

@@ -202,6 +202,6 @@ const fn word(input_type: InputType) -> &'static str {
         InputType::Default => "texts",
         InputType::Query => "queries",
         InputType::Passage => "passages",
-        InputType::Other => "this use",
+        InputType::Other | InputType::Ranking => "this use",
     }
 }

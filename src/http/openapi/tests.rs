@@ -8,7 +8,9 @@ use crate::http::payload::chunking::{By, ChunkingField};
 use crate::http::payload::words::{TokenEncoding, TruncateWord};
 use crate::http::payload::{Body, EmbeddingRequest};
 use crate::http::reply::{DenseFormat, OutputType, SparseFormat};
+use crate::http::rerank::{RerankRequest, RerankScore};
 use crate::http::tei::embedding::{Direction, EmbedBody};
+use crate::http::tei::rerank::TextsToRank;
 use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
 use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
 use crate::service::InputType;
@@ -74,7 +76,9 @@ fn routes_are_described_where_their_dialect_is_spoken() {
     for (dialect, path) in [
         (Dialect::OpenAi, "/v1/embeddings"),
         (Dialect::Nim, "/v1/metadata"),
+        (Dialect::OpenAi, "/v1/rerank"),
         (Dialect::Tei, "/embed"),
+        (Dialect::Tei, "/rerank"),
         (Dialect::Tei, "/tokenize"),
     ] {
         for spoken in ALL {
@@ -109,6 +113,7 @@ fn the_model_narrows_what_is_accepted() {
     assert_eq!(schemas["TokenId"]["maximum"], 19);
     assert_eq!(schemas["Texts"]["maxItems"], MaxItems::DEFAULT.get());
     assert_eq!(schemas["TokenIdLists"]["maxItems"], MaxItems::DEFAULT.get());
+    assert_eq!(schemas["Documents"]["maxItems"], MaxItems::DEFAULT.get() - 1);
 }
 
 #[test]
@@ -144,6 +149,8 @@ fn check_body<B: Body>(schemas: &Value, name: &str) {
 fn fields_and_words_of_requests_are_those_that_are_read() {
     let schemas = &described(&ALL, None)["components"]["schemas"];
     check_body::<EmbeddingRequest>(schemas, "EmbeddingRequest");
+    check_body::<RerankRequest>(schemas, "RerankRequest");
+    check_body::<TextsToRank>(schemas, "TeiRerankRequest");
     check_body::<EmbedBody>(schemas, "TeiEmbedRequest");
     check_body::<SimilarityBody>(schemas, "TeiSimilarityRequest");
     check_body::<TokenizeBody>(schemas, "TeiTokenizeRequest");
@@ -161,6 +168,7 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
         ("DenseFormat", names::<DenseFormat>()),
         ("InputType", &uses),
         ("OutputType", names::<OutputType>()),
+        ("RerankScore", names::<RerankScore>()),
         ("SparseFormat", names::<SparseFormat>()),
         ("TokenEncoding", names::<TokenEncoding>()),
         ("TruncateWord", names::<TruncateWord>()),
@@ -171,7 +179,8 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
         }
         let takes = read.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
         let is_told = |field: &(&str, &str)| field.1.contains(&takes);
-        let told = [EmbeddingRequest::FIELDS, EmbeddingRequest::WISHES].concat();
+        let told = [EmbeddingRequest::FIELDS, EmbeddingRequest::WISHES, RerankRequest::FIELDS];
+        let told = told.concat();
         assert!(told.iter().any(is_told), "{name} takes {takes}");
     }
     let described = set(&["Right"]);

@@ -10,7 +10,8 @@ use std::fmt;
 
 use actix_web::web::BytesMut;
 use bytestring::ByteString;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 
 use crate::http::error::{ApiError, Code, token_id_advice};
@@ -77,16 +78,42 @@ fn with_source<T>(work: impl FnOnce(&BodySource) -> T) -> T {
 
 /// Reads `input`; null gives no items, like an absent field.
 pub(in crate::http) fn read<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<Input>, D::Error> {
+    read_as(json, Position::Whole, false)
+}
+
+/// Reads what [`read`] reads, and objects in the place of texts, whose `text` is taken.
+pub(in crate::http) fn read_documents<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Vec<Input>, D::Error> {
+    read_as(json, Position::Whole, true)
+}
+
+/// Reads one text, or an object whose `text` is taken; null gives none.
+pub(in crate::http) fn read_query<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Vec<Input>, D::Error> {
+    read_as(json, Position::Only, true)
+}
+
+fn read_as<'de, D: Deserializer<'de>>(
+    json: D,
+    position: Position,
+    objects: bool,
+) -> Result<Vec<Input>, D::Error> {
     with_source(|source| {
-        let mut items =
-            match json.deserialize_any(InputSeed { position: Position::Whole, source })? {
-                Found::Items(items) => items,
-                Found::Item(item) => vec![item],
-                Found::Id(id) => vec![Input::TokenIds(vec![id])],
-            };
+        let mut items = match json.deserialize_any(InputSeed { position, objects, source })? {
+            Found::Items(items) => items,
+            Found::Item(item) => vec![item],
+            Found::Id(id) => vec![Input::TokenIds(vec![id])],
+        };
         source.copy_others(&mut items);
         Ok(items)
     })
+}
+
+/// Copies texts of a body with several such fields when those of another one had to be copied.
+pub(in crate::http) fn settle(items: &mut [Input]) {
+    with_source(|source| source.copy_others(items));
 }
 
 /// Why [`read`] stopped at `path`, in the field `name`.
@@ -99,6 +126,16 @@ pub(super) fn refusal(path: &Path, name: &'static str) -> ApiError {
         (Code::ItemTooLarge, _) => too_large(0, limits, name),
         _ => ApiError::of(code, name, format!("{path} {fault}")),
     }
+}
+
+/// Whether one of these functions refused what it read.
+pub(super) fn has_fault() -> bool {
+    with_source(|source| {
+        let fault = source.fault.take();
+        let has_fault = fault.is_some();
+        source.fault.set(fault);
+        has_fault
+    })
 }
 
 /// Why a field was refused while it was read, as the end of a sentence.
@@ -179,6 +216,8 @@ enum Kind {
 #[derive(Clone, Copy)]
 enum Position {
     Whole,
+    /// It is no list.
+    Only,
     /// The first of a list: it says what the others must be.
     First,
     Next(Kind),
@@ -190,7 +229,18 @@ enum Position {
 #[derive(Clone, Copy)]
 struct InputSeed<'a> {
     position: Position,
+    /// Whether an object with a text may stand for a text.
+    objects: bool,
     source: &'a BodySource,
+}
+
+/// A field of an object that stands for a text.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DocumentField {
+    Text,
+    #[serde(other)]
+    Other,
 }
 
 enum Found {
@@ -203,6 +253,8 @@ impl InputSeed<'_> {
     fn wrong<E: Error>(self, found: &str) -> E {
         let expected = match self.position {
             Position::Whole => self.source.takes,
+            Position::Only => "a text",
+            Position::First | Position::Next(_) if self.objects => "a text or an object with text",
             Position::First => "a text, a token id, or a list of token ids",
             Position::Next(Kind::Text) => "a text",
             Position::Next(Kind::Ids) => "a list of token ids",
@@ -219,15 +271,20 @@ impl InputSeed<'_> {
             Kind::Ids => "a list",
         };
         match self.position {
-            Position::Whole if kind == Kind::Id => Err(self.wrong("a number")),
+            Position::Whole | Position::Only if kind == Kind::Id => Err(self.wrong("a number")),
             Position::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
+            Position::Only if kind != Kind::Text => Err(self.wrong(name(kind))),
             Position::Next(first) if kind != first => {
                 let (found, first) = (name(kind), name(first));
                 let message =
                     format!("is {found} and the first item is {first}; send items of one type");
                 Err(self.source.stop(Code::InvalidInput, message))
             }
-            Position::Whole | Position::First | Position::Next(_) | Position::Within => Ok(()),
+            Position::Whole
+            | Position::Only
+            | Position::First
+            | Position::Next(_)
+            | Position::Within => Ok(()),
         }
     }
 
@@ -288,7 +345,7 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
 
     fn visit_unit<E: Error>(self) -> Result<Found, E> {
         match self.position {
-            Position::Whole => Ok(Found::Items(Vec::new())),
+            Position::Whole | Position::Only => Ok(Found::Items(Vec::new())),
             Position::First | Position::Next(_) | Position::Within => Err(self.wrong("null")),
         }
     }
@@ -353,7 +410,25 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
         }))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, _map: A) -> Result<Found, A::Error> {
-        Err(self.wrong("an object"))
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+        if !self.objects {
+            return Err(self.wrong("an object"));
+        }
+        let mut text = None;
+        while let Some(field) = map.next_key()? {
+            match field {
+                DocumentField::Text if text.is_some() => {
+                    let fault = "has text twice; send it once".to_owned();
+                    return Err(self.source.stop(Code::DuplicateField, fault));
+                }
+                DocumentField::Text => {
+                    text = Some(map.next_value_seed(Self { objects: false, ..self })?);
+                }
+                DocumentField::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        text.ok_or_else(|| self.wrong("an object without text"))
     }
 }

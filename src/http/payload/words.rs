@@ -262,7 +262,7 @@ mod tests {
             let means = match of {
                 InputType::Query => "`\"query\"`",
                 InputType::Passage => "`\"passage\"`",
-                InputType::Default | InputType::Other => "another use",
+                InputType::Default | InputType::Other | InputType::Ranking => "another use",
             };
             format!("| `\"{word}\"` | {means} | {whose} |")
         };

@@ -30,6 +30,7 @@ pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> Answe
         weight: ID_BYTES + DECIMAL_BYTES + 3,
         place: PLACE_BYTES,
         has_pieces: format.sparse == SparseFormat::Tokens,
+        has_texts: false,
     }
 }
 

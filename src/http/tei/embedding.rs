@@ -148,6 +148,7 @@ pub(super) const MOST_BYTES: AnswerBytes = AnswerBytes {
     weight: 48,
     place: 0,
     has_pieces: false,
+    has_texts: false,
 };
 
 /// The lexical weights of one text.

@@ -1,0 +1,327 @@
+//! Documents in the order of how near they are to a query, by the vectors of the resident model:
+//! `/v1/rerank`, as clients of Cohere and Jina AI send and read it.
+
+use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroUsize;
+
+use super::error::{ApiError, Code, FieldNames};
+use super::payload::{
+    Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, input, only, scalar,
+};
+use super::reply::{Resident, Usage};
+use crate::service::{
+    AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
+    RequestHead, Vectors, json_bytes,
+};
+use settings::HttpConfig;
+use vectors::{dense, sparse};
+
+/// Its paths; the second one is that of Cohere's newer clients.
+pub(super) const ROUTES: [&str; 2] = ["/v1/rerank", "/v2/rerank"];
+
+/// What the lexical score counts beside the dense one; `docs/retrieval.md` has the measurements.
+const LEXICAL_WEIGHT: f64 = 0.1;
+
+/// What documents are put in order by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RerankScore {
+    /// The cosine of the dense vectors.
+    Dense,
+    /// The sum of products of the lexical weights that both texts have.
+    Lexical,
+    /// `dense + 0.1 · lexical`
+    Hybrid,
+}
+
+impl RerankScore {
+    /// The best one that the model has.
+    pub(super) fn best(service: &EmbeddingService) -> Self {
+        let has_sparse = service.model_card().is_some_and(|card| card.has_sparse);
+        if has_sparse { Self::Hybrid } else { Self::Dense }
+    }
+
+    /// The word for it in requests and answers.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Lexical => "lexical",
+            Self::Hybrid => "hybrid",
+        }
+    }
+
+    const fn vectors(self) -> Vectors {
+        match self {
+            Self::Dense => Vectors::Dense,
+            Self::Lexical => Vectors::Sparse,
+            Self::Hybrid => Vectors::Both,
+        }
+    }
+
+    fn of(self, query: &EmbeddedItem, document: &EmbeddedItem) -> f64 {
+        let dense = || dense::cosine(&query.dense, &document.dense);
+        let lexical = || sparse::dot(&query.sparse, &document.sparse);
+        match self {
+            Self::Dense => dense(),
+            Self::Lexical => lexical(),
+            Self::Hybrid => dense() + LEXICAL_WEIGHT * lexical(),
+        }
+    }
+}
+
+/// A query and the documents that are compared with it, in the words of some dialect.
+pub(super) struct TextsToCompare {
+    /// One text.
+    pub(super) query: Vec<Input>,
+    pub(super) documents: Vec<Input>,
+    pub(super) model: Option<String>,
+    pub(super) truncate: Option<Truncate>,
+    pub(super) score: Option<RerankScore>,
+    /// Whether the answer repeats the documents.
+    pub(super) with_texts: bool,
+}
+
+/// How the answer is written.
+pub(super) struct Ranking {
+    pub(super) score: RerankScore,
+    /// The documents, if the answer repeats them; else none.
+    pub(super) texts: Vec<ByteString>,
+    /// So many documents are answered, at most.
+    top: usize,
+}
+
+impl TextsToCompare {
+    /// What the service is asked: the documents and behind them the query.
+    pub(super) fn ask<B: Body>(
+        self,
+        head: &RequestHead,
+        config: &HttpConfig,
+        service: &EmbeddingService,
+    ) -> Result<(EmbedRequest, Ranking), ApiError> {
+        let Self { query, documents, model, truncate, score, with_texts } = self;
+        if query.is_empty() {
+            return Err(ApiError::of(Code::InvalidInput, "query", "query is missing; send a text"));
+        }
+        let mut inputs = only::<B>(documents, |item| matches!(item, Input::Text(_)))?;
+        let (found, most) = (inputs.len(), config.max_items);
+        if found >= most.as_usize() {
+            let message = format!(
+                "{} has {found} items, and with the query a request may have {most}; split it into \
+                 more requests",
+                B::INPUT
+            );
+            return Err(ApiError::of(Code::TooManyItems, B::INPUT, message));
+        }
+        let texts = inputs.iter().filter(|_| with_texts).filter_map(|item| match item {
+            Input::Text(text) => Some(text.clone()),
+            Input::TokenIds(_) => None,
+        });
+        let texts = texts.collect();
+        inputs.extend(query);
+        let best = RerankScore::best(service);
+        let score = score.unwrap_or(best);
+        if score.vectors().sparse() && !best.vectors().sparse() {
+            let message =
+                "score must be \"dense\" here, or left out: the model has no lexical weights";
+            return Err(ApiError::of(Code::InvalidValue, "score", message));
+        }
+        let request = EmbeddingRequest::of(inputs, model, truncate);
+        let (mut request, _) = request.ask(score.vectors(), head, config, service)?;
+        request.options.input_type = InputType::Ranking;
+        Ok((request, Ranking { score, texts, top: found }))
+    }
+}
+
+impl Ranking {
+    /// The places of the documents with their scores, the nearest first.
+    pub(super) fn of(&self, reply: &EmbedReply) -> Vec<(usize, f32)> {
+        let (query, documents) = reply.items.split_last().expect("a request has a query");
+        let scores = documents.iter().map(|document| self.score.of(query, document) as f32);
+        let mut ranked: Vec<(usize, f32)> = scores.enumerate().collect();
+        // The sort is stable: of equal scores the first document comes first.
+        ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        ranked.truncate(self.top);
+        ranked
+    }
+
+    /// The most bytes of an answer with so much around its documents.
+    pub(super) fn most_bytes(&self, frame: u64) -> AnswerBytes {
+        let texts: u64 = self.texts.iter().map(|text| json_bytes(text)).sum();
+        AnswerBytes {
+            frame: frame + texts,
+            item: RESULT_BYTES,
+            chunk: 0,
+            number: 0,
+            weight: 0,
+            place: 0,
+            has_pieces: false,
+            has_texts: !self.texts.is_empty(),
+        }
+    }
+}
+
+/// Names and numbers of a document in an answer.
+const RESULT_BYTES: u64 = 112;
+/// What stands around all documents, without the model's id.
+const FRAME_BYTES: u64 = 192;
+/// A character of the model's id may be written as an escape.
+const ESCAPE_BYTES: u64 = 6;
+
+/// Null is the same as leaving a field out, except for query and documents; unknown fields are
+/// ignored, a field that comes twice is refused.
+#[derive(Debug, Deserialize)]
+pub(super) struct RerankRequest {
+    #[serde(default, deserialize_with = "input::read_documents")]
+    documents: Vec<Input>,
+    #[serde(default, deserialize_with = "input::read_query")]
+    query: Vec<Input>,
+    /// The model's id or an alias; absent is the resident model.
+    model: Option<String>,
+    /// So many documents are answered; absent answers all.
+    #[serde(default, deserialize_with = "scalar")]
+    top_n: Option<NonZeroUsize>,
+    /// Whether the answer repeats the documents.
+    #[serde(default, deserialize_with = "scalar")]
+    return_documents: Option<bool>,
+    /// What documents are put in order by; absent is the best that the model has.
+    #[serde(default, deserialize_with = "scalar")]
+    score: Option<RerankScore>,
+    /// Whether an over-long text is cut, or refused.
+    #[serde(default, deserialize_with = "scalar")]
+    truncate: Option<Truncate>,
+}
+
+impl Body for RerankRequest {
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("documents", "a list of texts, or of objects with text"),
+        ("query", "a text"),
+        ("model", "a string"),
+        ("top_n", WHOLE_NUMBER),
+        ("return_documents", "true or false"),
+        ("score", "\"dense\" or \"lexical\" or \"hybrid\""),
+        ("truncate", "true or false or \"NONE\" or \"END\""),
+    ];
+    const EXAMPLE: &'static str = "{\"query\": \"a text\", \"documents\": [\"another\"]}";
+
+    fn settle(&mut self) {
+        input::settle(&mut self.documents);
+        input::settle(&mut self.query);
+    }
+}
+
+/// The documents of a request, the nearest to its query first.
+#[derive(Serialize)]
+struct RerankList<'a> {
+    object: &'static str,
+    /// The model's id.
+    model: &'a str,
+    /// What the documents are put in order by.
+    score: RerankScore,
+    results: Vec<RankedDocument<'a>>,
+    usage: Usage,
+}
+
+/// A document.
+#[derive(Serialize)]
+struct RankedDocument<'a> {
+    /// Its place in the request.
+    index: usize,
+    relevance_score: f32,
+    /// Absent unless the request says return_documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<ReturnedDocument<'a>>,
+}
+
+/// A document as it was sent.
+#[derive(Serialize)]
+struct ReturnedDocument<'a> {
+    text: &'a str,
+}
+
+impl Question for RerankRequest {
+    type Format = Ranking;
+
+    fn names(&self) -> FieldNames {
+        FieldNames { input: Self::INPUT, ..FieldNames::default() }
+    }
+
+    fn ask(
+        self,
+        _vectors: Vectors,
+        head: &RequestHead,
+        config: &HttpConfig,
+        service: &EmbeddingService,
+    ) -> Result<(EmbedRequest, Ranking), ApiError> {
+        let top = self.top_n.map_or(usize::MAX, NonZeroUsize::get);
+        let comparison = TextsToCompare {
+            query: self.query,
+            documents: self.documents,
+            model: self.model,
+            truncate: self.truncate,
+            score: self.score,
+            with_texts: self.return_documents == Some(true),
+        };
+        let (request, ranking) = comparison.ask::<Self>(head, config, service)?;
+        Ok((request, Ranking { top, ..ranking }))
+    }
+
+    fn most_bytes(ranking: &Ranking, model_id: &str) -> AnswerBytes {
+        ranking.most_bytes(FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64)
+    }
+
+    fn write(
+        mut out: Vec<u8>,
+        reply: &EmbedReply,
+        _vectors: Vectors,
+        ranking: &Ranking,
+        resident: &Resident<'_>,
+    ) -> Vec<u8> {
+        let result = |(index, relevance_score): (usize, f32)| RankedDocument {
+            index,
+            relevance_score,
+            document: ranking.texts.get(index).map(|text| ReturnedDocument { text }),
+        };
+        let list = RerankList {
+            object: "list",
+            model: resident.id,
+            score: ranking.score,
+            results: ranking.of(reply).into_iter().map(result).collect(),
+            usage: Usage::of(reply),
+        };
+        serde_json::to_writer(&mut out, &list).expect("a vector takes all");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::reply;
+    use crate::service::Milestones;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_answer_is_larger_than_the_room_for_it(
+            texts in prop::collection::vec("(?s).{0,20}", 1..20),
+            numbers in prop::collection::vec(-1.0_f32..1.0, 2),
+        ) {
+            let vector = |number: f32| {
+                EmbeddedItem { dense: vec![number, 1e-7], ..EmbeddedItem::default() }
+            };
+            let query = std::iter::once(vector(numbers[1]));
+            let items = texts.iter().map(|_| vector(numbers[0])).chain(query).collect();
+            let (milestones, prompt_tokens) = (Milestones::default(), u64::MAX);
+            let reply = EmbedReply { items, prompt_tokens, milestones, cache_use: None };
+            let texts = texts.into_iter().map(ByteString::from).collect();
+            let ranking = Ranking { score: RerankScore::Dense, texts, top: usize::MAX };
+            let id = "a\u{1}\"/b";
+            let resident = Resident { id, vocab_size: 0, small_vectors: &[], piece: &|_| None };
+            let room = reply::room(&reply, RerankRequest::most_bytes(&ranking, id)).capacity();
+            let vectors = Vectors::Dense;
+            let answer = RerankRequest::write(Vec::new(), &reply, vectors, &ranking, &resident);
+            prop_assert!(answer.len() <= room, "{} of {room}", answer.len());
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Documents by how near they are to a query: `/v1/rerank`, and TEI's `/rerank`.
+
+use serde_json::{Value, json};
+
+use crate::support::{BOTH, CUT, LONG_TEXT, LONG_TOKENS, MODEL, SPARSE, Server, floats, number};
+
+const RERANK: &str = "/v1/rerank";
+const TEI_RERANK: &str = "/rerank";
+
+const QUERY: &str = "two words here";
+const DOCUMENTS: [&str; 4] = ["one", "hello world", "two words", "here here two"];
+
+fn ask(more: Value) -> Value {
+    let mut body = json!({"query": QUERY, "documents": DOCUMENTS});
+    let fields = more.as_object().expect("an object").clone();
+    body.as_object_mut().expect("an object").extend(fields);
+    body
+}
+
+/// Dense vector and lexical weights of a text for a use, as the embedding route gives them.
+fn vectors(server: &Server, text: &str, input_type: &str) -> (Vec<f32>, Vec<(u64, f64)>) {
+    let answer = server.post(BOTH, &json!({"input": text, "input_type": input_type})).ok();
+    let item = &answer["data"][0];
+    let ids = item["sparse_values"]["indices"].as_array().expect("a list").iter();
+    let ids = ids.map(|id| id.as_u64().expect("an id"));
+    let weights = floats(&item["sparse_values"]["values"]).into_iter().map(f64::from);
+    (floats(&item["embedding"]), ids.zip(weights).collect())
+}
+
+/// What each document scores by the definition in the documents, the best first.
+fn expected(server: &Server, score: &str) -> Vec<(u64, f64)> {
+    let (query, weights) = vectors(server, QUERY, "query");
+    let of = |text: &&str| {
+        let (document, others) = vectors(server, text, "passage");
+        let products = query.iter().zip(&document).map(|(a, b)| f64::from(*a) * f64::from(*b));
+        let dense: f64 = products.sum();
+        let same = weights.iter().flat_map(|(id, weight)| {
+            others.iter().filter(move |(other, _)| other == id).map(move |(_, w)| w * weight)
+        });
+        let lexical: f64 = same.sum();
+        match score {
+            "dense" => dense,
+            "lexical" => lexical,
+            _ => dense + 0.1 * lexical,
+        }
+    };
+    let mut scored: Vec<(u64, f64)> = (0..).zip(DOCUMENTS.iter().map(of)).collect();
+    scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    scored
+}
+
+/// Places and scores of a list of results.
+fn results(list: &Value, score: &str) -> Vec<(u64, f64)> {
+    let of = |result: &Value| {
+        (result["index"].as_u64().expect("a place"), result[score].as_f64().expect("a score"))
+    };
+    list.as_array().expect("a list").iter().map(of).collect()
+}
+
+#[track_caller]
+fn are_near(found: &[(u64, f64)], expected: &[(u64, f64)]) {
+    let places = |list: &[(u64, f64)]| list.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    assert_eq!(places(found), places(expected));
+    let near = |(a, b): (&(u64, f64), &(u64, f64))| (a.1 - b.1).abs() < 1e-5;
+    assert!(found.iter().zip(expected).all(near), "{found:?} {expected:?}");
+}
+
+#[test]
+fn documents_come_in_the_order_of_their_scores_and_the_answer_names_the_score() {
+    let server = Server::ready();
+    for (asked, score) in [
+        (Value::Null, "hybrid"),
+        (json!("dense"), "dense"),
+        (json!("lexical"), "lexical"),
+        (json!("hybrid"), "hybrid"),
+    ] {
+        let answer = server.post(RERANK, &ask(json!({ "score": asked }))).ok();
+        are_near(&results(&answer["results"], "relevance_score"), &expected(&server, score));
+        assert_eq!(answer["score"], score);
+        assert_eq!((&answer["object"], &answer["model"]), (&json!("list"), &json!(MODEL)));
+        assert_eq!(answer["usage"]["total_tokens"], 6 + 4 + 5 + 5 + 6, "prompts among them");
+        assert!(answer["results"][0].get("document").is_none());
+    }
+    let no_overlap = json!({"query": "one", "documents": ["two", "three"], "score": "lexical"});
+    let answer = server.post(RERANK, &no_overlap).ok();
+    assert_eq!(results(&answer["results"], "relevance_score"), [(0, 0.0), (1, 0.0)]);
+}
+
+#[test]
+fn the_words_of_cohere_and_jina_are_obeyed() {
+    let server = Server::ready();
+    let all = server.post(RERANK, &ask(json!({}))).ok();
+    let top = server.post(RERANK, &ask(json!({"top_n": 2}))).ok();
+    assert_eq!(top["results"].as_array().map(Vec::len), Some(2));
+    assert_eq!(top["results"][1], all["results"][1]);
+    assert_eq!(server.post(RERANK, &ask(json!({"top_n": 9}))).ok(), all);
+    // Cohere's newer clients ask another path, and objects may stand for texts.
+    let documents = DOCUMENTS.map(|text| json!({"title": ["x"], "text": text}));
+    let objects = json!({
+        "model": MODEL, "query": {"text": QUERY}, "documents": documents, "top_n": 4,
+        "rank_fields": ["text"], "max_chunks_per_doc": 10,
+    });
+    assert_eq!(server.post("/v2/rerank", &objects).ok(), all);
+    let escaped = r#"{"documents":["on\u0065","hello world",{"text":"two w\u006frds"},
+        "here here two"],"query":"two words here"}"#;
+    assert_eq!(server.post_bytes(RERANK, escaped).ok(), all);
+}
+
+#[test]
+fn documents_are_returned_as_they_were_sent() {
+    let server = Server::ready();
+    let documents = ["a \"quoted\"\n\u{1} text", "tab\there", "猫が寝ている。"];
+    let body = json!({
+        "query": "text", "documents": [documents[0], {"text": documents[1]}, documents[2]],
+    });
+    let with = |key: &str| {
+        let mut body = body.clone();
+        body[key] = true.into();
+        body
+    };
+    let answer = server.post(RERANK, &with("return_documents")).ok();
+    for result in answer["results"].as_array().expect("a list") {
+        let index = result["index"].as_u64().expect("a place") as usize;
+        assert_eq!(result["document"], json!({"text": documents[index]}));
+    }
+    let mut body = with("return_text");
+    body["texts"] = documents.to_vec().into();
+    for result in server.post(TEI_RERANK, &body).ok().as_array().expect("a list") {
+        let index = result["index"].as_u64().expect("a place") as usize;
+        assert_eq!(result["text"], documents[index]);
+    }
+}
+
+#[test]
+fn a_model_without_lexical_weights_scores_by_dense_vectors() {
+    let server = Server::set(|set| set.has_sparse = false);
+    let answer = server.post(RERANK, &ask(json!({}))).ok();
+    assert_eq!(answer["score"], "dense");
+    for score in ["lexical", "hybrid"] {
+        let refused = server.post(RERANK, &ask(json!({ "score": score })));
+        refused.refused("invalid_value", "score").says("must be \"dense\" here");
+    }
+    let tei = server.post(TEI_RERANK, &json!({"query": QUERY, "texts": DOCUMENTS}));
+    assert_eq!(tei.header("x-score"), Some("dense"));
+}
+
+#[test]
+fn bodies_that_break_a_rule_name_their_field_and_a_cure() {
+    let server = Server::set(|set| set.http.max_items = number(4));
+    for (more, code, field, cure) in [
+        (json!({"query": null}), "invalid_input", "query", "send a text"),
+        (json!({"query": ["a"]}), "invalid_input", "query", "is a list; send a text"),
+        (json!({"query": 1}), "invalid_input", "query", "is a number; send a text"),
+        (json!({"query": {"body": "a"}}), "invalid_input", "query", "without text"),
+        (json!({"query": {"text": ["a"]}}), "invalid_input", "query", "send a text"),
+        (json!({"documents": null}), "invalid_input", "documents", "send a list of texts"),
+        (json!({"documents": []}), "invalid_input", "documents", "empty list"),
+        (json!({"documents": [5, 6]}), "invalid_input", "documents", "a list of texts"),
+        (json!({"documents": [[5]]}), "invalid_input", "documents", "a list of texts"),
+        (json!({"documents": ["a", {"body": "b"}]}), "invalid_input", "documents", "[1]"),
+        (json!({"documents": ["a", 5]}), "invalid_input", "documents", "[1]"),
+        (json!({"documents": vec!["a"; 4]}), "too_many_items", "documents", "with the query"),
+        (json!({"documents": vec!["a"; 5]}), "too_many_items", "documents", "more than 4"),
+        (json!({"documents": ["a"], "model": "gpt"}), "model_not_found", "model", MODEL),
+        (json!({"documents": ["a"], "top_n": 0}), "invalid_value", "top_n", "above zero"),
+        (json!({"documents": ["a"], "score": "best"}), "invalid_value", "score", "\"hybrid\""),
+        (json!({"documents": ["a"], "truncate": 1}), "invalid_value", "truncate", "true or false"),
+        (
+            json!({"documents": ["a"], "return_documents": "yes"}),
+            "invalid_value",
+            "return_documents",
+            "true or false",
+        ),
+    ] {
+        server.post(RERANK, &ask(more)).refused(code, field).says(cure);
+    }
+    let twice = r#"{"query":"a","documents":["a"],"documents":["b"]}"#;
+    server.post_bytes(RERANK, twice).refused("duplicate_field", "documents");
+    let twice = r#"{"query":"a","documents":[{"text":"a","text":"b"}]}"#;
+    server.post_bytes(RERANK, twice).refused("duplicate_field", "documents").says("[0]");
+    server.post_bytes(RERANK, "[]").refused("invalid_json", "").says("\"documents\"");
+}
+
+#[test]
+fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
+    let server = Server::ready();
+    let long = json!({"query": "a", "documents": ["a", LONG_TEXT]});
+    let answer = server.post(RERANK, &long).ok();
+    assert_eq!(answer["usage"]["total_tokens"], 4 + 4 + 16);
+    let mut whole = long;
+    whole["truncate"] = false.into();
+    let said = server.post(RERANK, &whole).refused("context_length_exceeded", "documents");
+    // A prompt has a token.
+    said.says("item 1").says(&(LONG_TOKENS + 1).to_string());
+    let large = "a ".repeat(512 * 1024 + 1);
+    let document = json!({"query": "a", "documents": ["a", {"text": large}]});
+    server.post(RERANK, &document).refused("item_too_large", "documents").says("item 1");
+    let query = json!({"query": large, "documents": ["a"]});
+    server.post(RERANK, &query).refused("item_too_large", "query").says("1048576 bytes");
+}
+
+#[test]
+fn an_answer_with_texts_must_find_room_before_the_model_runs() {
+    let server = Server::set(|set| {
+        set.door.max_inflight_bytes = number(3_500_000);
+    });
+    let documents = vec!["\u{1} a".repeat(100_000); 2];
+    let body = |with: bool| {
+        json!({"query": "a", "documents": documents, "return_documents": with}).to_string()
+    };
+    server.post_bytes(RERANK, body(false)).ok();
+    server.post_bytes(RERANK, body(true)).refused("request_too_large", "");
+}
+
+#[test]
+fn tei_gets_a_list_with_scores_between_zero_and_one_or_raw_ones() {
+    let server = Server::ready();
+    let body = |more: Value| {
+        let mut body = ask(more);
+        body["texts"] = body["documents"].take();
+        body
+    };
+    let answer = server.post(TEI_RERANK, &body(json!({"raw_scores": true})));
+    let raw = results(&answer.ok(), "score");
+    are_near(&raw, &expected(&server, "hybrid"));
+    assert_eq!(answer.header("x-score"), Some("hybrid"));
+    assert!(answer.header("x-compute-tokens").is_some());
+    let sigmoid = |(place, score): &(u64, f64)| (*place, 1.0 / (1.0 + (-score).exp()));
+    let expected: Vec<(u64, f64)> = raw.iter().map(sigmoid).collect();
+    let usual = json!({"raw_scores": false, "truncate": true, "truncation_direction": "Right"});
+    for more in [json!({}), usual] {
+        let list = server.post(TEI_RERANK, &body(more)).ok();
+        are_near(&results(&list, "score"), &expected);
+        assert!(list[0].get("text").is_none());
+    }
+    for (more, cure) in [
+        (json!({"query": null}), "send a text"),
+        (json!({"texts": "a", "truncation_direction": "Left"}), "\"right\""),
+        (json!({"raw_scores": 1}), "true or false"),
+    ] {
+        let refused = server.post(TEI_RERANK, &body(more));
+        assert_eq!(refused.status, 400);
+        let said = refused.json();
+        assert_eq!(said["error_type"], "Validation");
+        assert!(said["error"].to_string().contains(&cure.replace('"', "\\\"")), "{said}");
+    }
+}
+
+#[test]
+fn vectors_are_whole_whatever_other_fields_say() {
+    let server = Server::ready();
+    let all = server.post(RERANK, &ask(json!({}))).ok();
+    let body = ask(json!({"dimensions": CUT, "input_type": "query", "sparse_top_k": 1}));
+    assert_eq!(server.post(RERANK, &body).ok(), all, "they are not fields of this route");
+    server.post(SPARSE, &json!({"input": QUERY})).ok();
+}
