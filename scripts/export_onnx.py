@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="folder of the package (of --model: the cache)")
     parser.add_argument("--update", action="store_true", help="ask the hub for a newer revision")
     parser.add_argument("--precision", choices=[p.value for p in Precision], default="fp16")
-    parser.add_argument("--pooling", choices=[Pooling.CLS.value, Pooling.MEAN.value])
+    parser.add_argument("--pooling", choices=[pooling.value for pooling in Pooling])
     parser.add_argument("--max-tokens", type=int, help="of a text; default: as the model says")
     parser.add_argument("--no-sparse", action="store_true", help="without a lexical head")
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")

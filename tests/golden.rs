@@ -166,7 +166,7 @@ fn largest_weight_error(
     let dropped = &package.manifest().sparse.as_ref().expect("it has a head").dropped_token_ids;
     let mut worst = 0.0_f32;
     for ((item, ids), (_, weights)) in golden.items.iter().zip(tokenized).zip(vectors) {
-        let start = 1 + ids.prompt_tokens;
+        let start = ids.own.start;
         let text = (&ids.ids[start..], &weights[start..]);
         let seen = sparse::select(text.0, text.1, dropped, Selection::default());
         for (id, weight) in item.sparse.0.iter().zip(&item.sparse.1) {
@@ -209,7 +209,7 @@ fn token_ids_are_those_of_the_reference() {
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(seen.ids.len(), item.tokens, "{}", item.text);
         assert_eq!(digest, item.token_ids_sha256, "{}", item.text);
-        assert_eq!(seen.prompt_tokens + 1, item.first_text_position, "{}", item.text);
+        assert_eq!(seen.own.start, item.first_text_position, "{}", item.text);
         let full_count = item.truncated_from.unwrap_or(item.tokens);
         assert_eq!(seen.full_count, full_count, "{}", item.text);
     }

@@ -19,8 +19,9 @@ class Vocabulary:
     tokenizer: tokenizers.Tokenizer
     size: int
     """Ids are below it."""
-    bos: int
-    eos: int
+    bos: int | None
+    """In front of every text; this one or the next may be absent."""
+    eos: int | None
     pad: int
     unk: int
     has_charsmap: bool
@@ -29,7 +30,8 @@ class Vocabulary:
     @property
     def special_ids(self) -> list[int]:
         """Ascending; they stand for no word, so they have no lexical weight."""
-        return sorted({self.bos, self.eos, self.pad, self.unk})
+        found = {self.bos, self.eos, self.pad, self.unk}
+        return sorted(token_id for token_id in found if token_id is not None)
 
     def encode(self, text: str) -> list[int]:
         """Ids with the special ones."""
@@ -76,13 +78,25 @@ def parse(text: str, pad_token_id: int, path: str = "tokenizer.json") -> Vocabul
         raise PackageError(f"{path} has {size} tokens but the id {largest}: ids have gaps")
     if pad_token_id >= size:
         raise PackageError(f"config.json has pad_token_id {pad_token_id}, {path} {size} tokens")
-    around = tokenizer.encode("").ids
-    if len(around) != 2:
+    around = _around(tokenizer)
+    if around is None or around == (None, None):
         raise PackageError(
-            f"{path} gives {len(around)} tokens for an empty text, not a first and a last one"
+            f"{path} gives {len(tokenizer.encode('').ids)} tokens for an empty text, not a first "
+            "or a last one or both"
         )
     unk = _unknown(path, content, tokenizer, pad_token_id)
     return Vocabulary(text, tokenizer, size, *around, pad_token_id, unk, _has_charsmap(content))
+
+
+def _around(tokenizer: tokenizers.Tokenizer) -> tuple[int | None, int | None] | None:
+    """The special tokens in front of and behind a text; nothing where there are more."""
+    whole = tokenizer.encode("a").ids
+    own = tokenizer.encode("a", add_special_tokens=False).ids
+    for before in (0, 1):
+        end = before + len(own)
+        if whole[before:end] == own and len(whole) <= end + 1:
+            return whole[0] if before else None, whole[end] if len(whole) > end else None
+    return None
 
 
 def _has_charsmap(content: dict[str, Any]) -> bool:

@@ -113,7 +113,7 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     if not path.exists():
         raise PackageError(
             f"{path} is missing, so that nothing says how hidden states become one vector: say "
-            "--pooling cls or --pooling mean, as the model's card does"
+            "--pooling cls, mean or last, as the model's card does"
         )
     stored = _known(path, POOLING_KEYS)
     old = [key for key, on in stored.items() if on is True and key.startswith(f"{MODE}_")]
@@ -121,7 +121,8 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise PackageError(
-            f"{path} has {MODE} {', '.join(map(str, modes))}: only cls or mean can be exported"
+            f"{path} has {MODE} {', '.join(map(str, modes))}: only cls, mean or lasttoken can be "
+            "exported"
         )
     if stored.get("include_prompt", True) is not True:
         raise PackageError(

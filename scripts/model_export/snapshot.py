@@ -118,11 +118,6 @@ def check(
     """What the small files say of a model that can be served; `names` are all that it has."""
     Configuration(folder / "config.json")
     said = sentence.read(folder, pooling)
-    if said.pooling is Pooling.LAST:
-        raise PackageError(
-            f"the vector of the model in {folder} is its last token's hidden state, and this "
-            "version of the server pools only cls or mean: name another model"
-        )
     if TOKENIZER_FILE not in names:
         raise PackageError(
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "

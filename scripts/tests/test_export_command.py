@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -205,13 +206,24 @@ def test_the_model_card_names_the_license(tmp_path: Path) -> None:
     assert published_license(tmp_path) == "unknown"
 
 
-def test_a_model_whose_vector_the_server_cannot_pool_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("template", "around"), [("$A [SEP]", (None, 3)), ("[CLS] $A", (2, None))])
+def test_a_decoder_with_one_special_token_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, around: tuple
 ) -> None:
-    out = tmp_path / "mine"
-    assert run(monkeypatch, "--model", FAMILIES / "qwen3", "--out", out) == 1
-    assert "pools only cls or mean" in capsys.readouterr().err
-    assert not out.exists()
+    model, out = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(FAMILIES / "qwen3", model)
+    made = tokenizers.Tokenizer.from_str(json.dumps(wordpiece()))
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    made.post_processor = processors.Sequence(
+        [processors.ByteLevel(), processors.TemplateProcessing(template, None, special)]
+    )
+    (model / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+    assert run(monkeypatch, "--model", model, "--precision", "fp32", "--out", out) == 0
+    manifest = manifest_of(out)
+    assert manifest["pooling"] == "last"
+    assert (manifest["bos_token_id"], manifest["eos_token_id"]) == around
+    ids = manifest["canary"]["token_ids"]
+    assert (ids[0] == 2, ids[-1] == 3) == (around[0] is not None, around[1] is not None)
 
 
 def test_bytes_are_never_unknown_and_other_pieces_may_be() -> None:

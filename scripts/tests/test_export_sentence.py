@@ -131,7 +131,7 @@ def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
 
 
 REFUSED = [
-    (POOLING, {"pooling_mode_max_tokens": True}, "has pooling_mode max_tokens: only cls or mean"),
+    (POOLING, {"pooling_mode_max_tokens": True}, "has pooling_mode max_tokens: only cls, mean"),
     (POOLING, {"pooling_mode": "weightedmean"}, "has pooling_mode weightedmean"),
     (POOLING, {"pooling_mode": ["cls", "mean"]}, "has pooling_mode cls, mean"),
     (POOLING, {"pooling_mode": "cls", "include_prompt": False}, "has include_prompt False"),
@@ -182,7 +182,7 @@ def test_no_module_is_lost_silently(folder: Path) -> None:
     (folder / "modules.json").unlink()
     assert sentence.read(folder).pooling is Pooling.CLS
     (folder / POOLING).unlink()
-    with pytest.raises(PackageError, match="is missing.*say --pooling cls or --pooling mean"):
+    with pytest.raises(PackageError, match="is missing.*say --pooling cls, mean or last"):
         sentence.read(folder)
     assert sentence.read(folder, Pooling.MEAN).pooling is Pooling.MEAN
 

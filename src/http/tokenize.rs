@@ -62,9 +62,9 @@ struct OffsetPairs<'a>(&'a Tokenized);
 
 impl Serialize for OffsetPairs<'_> {
     fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
-        let Tokenized { ids, prompt_tokens, spans, .. } = self.0;
+        let Tokenized { ids, own, spans, .. } = self.0;
         let place = |position: usize| {
-            let span = spans.get(position.checked_sub(1 + prompt_tokens)?)?;
+            let span = spans.get(position.checked_sub(own.start)?)?;
             Some([span.start, span.end])
         };
         json.collect_seq((0..ids.len()).map(place))

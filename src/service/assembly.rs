@@ -47,7 +47,7 @@ impl Assembly<'_> {
     /// The vectors of a text.
     fn whole(&self, text: &Tokenized, rows: ItemRows) -> EmbeddedItem {
         // The prompt is ours, not the client's, and every text would share its words.
-        let start = if text.prompt_tokens == 0 { 0 } else { 1 + text.prompt_tokens };
+        let start = if text.prompt_tokens == 0 { 0 } else { text.own.start };
         let tokens = start..text.ids.len();
         let sparse = self.of_tokens(text, tokens, &rows.weights);
         EmbeddedItem {

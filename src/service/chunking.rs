@@ -273,9 +273,8 @@ impl Cutter {
                 *place =
                     Span { start: place.start + cut.span.start, end: place.end + cut.span.start };
             }
-            let tokens = chunk.ids.len() - 2 - chunk.prompt_tokens;
             parts.push(RunPart {
-                chunk: self.chunk(input, cut, tokens, None),
+                chunk: self.chunk(input, cut, chunk.own.len(), None),
                 text: run.len(),
                 within: None,
                 truncated_from: chunk.is_truncated().then_some(chunk.full_count),
@@ -292,8 +291,8 @@ impl Cutter {
         whole: &Tokenized,
         cuts: &[Cut],
     ) -> Result<TextsToRun, EmbedError> {
-        let before = 1 + whole.prompt_tokens;
-        let (tokens, size) = (whole.spans.len(), self.limit.saturating_sub(before + 1));
+        let (before, others) = (whole.own.start, whole.ids.len() - whole.own.len());
+        let (tokens, size) = (whole.spans.len(), self.limit.saturating_sub(others));
         if size == 0 {
             return Err(self.fault(input, ChunkFault::NoRoom { limit: self.limit }));
         }
@@ -353,14 +352,15 @@ impl Cutter {
 
     /// A window of the text's own tokens, behind the prompt and between the special tokens.
     fn window(&self, whole: &Tokenized, window: Range<usize>) -> Tokenized {
-        let (ids, before) = (&whole.ids, 1 + whole.prompt_tokens);
+        let (ids, before) = (&whole.ids, whole.own.start);
         let own = &ids[before + window.start..before + window.end];
-        let ids = TokenIds::new(&[&ids[..before], own, &ids[ids.len() - 1..]].concat());
+        let ids = TokenIds::new(&[&ids[..before], own, &ids[whole.own.end..]].concat());
+        let own = before..before + window.len();
         let spans = match self.reading.offsets {
             Offsets::Find => whole.spans[window].to_vec(),
             Offsets::Skip => Vec::new(),
         };
-        Tokenized { full_count: ids.len(), ids, spans, prompt_tokens: whole.prompt_tokens }
+        Tokenized { full_count: ids.len(), ids, own, spans, prompt_tokens: whole.prompt_tokens }
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn occurrences(
     weights: &[f32],
     kept: &SparseVector,
 ) -> Vec<Occurrence> {
-    let first = 1 + text.prompt_tokens;
+    let first = text.own.start;
     let places = tokens.skip_while(|&token| token < first).map_while(|token| {
         let (&weight, &span) = (weights.get(token)?, text.spans.get(token - first)?);
         // A place may have no weight above zero where another place of the same id has one.
@@ -35,6 +35,7 @@ mod tests {
         let item = Tokenized {
             ids: TokenIds::new(&[0, 40, 7, 9, 7, 8, 2]),
             prompt_tokens: 1,
+            own: 2..6,
             full_count: 7,
             spans: (0..4).map(span).collect(),
         };

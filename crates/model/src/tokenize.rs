@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -47,7 +48,7 @@ pub enum TokenizeError {
     Vocabulary { path: PathBuf, found: usize, expected: usize },
     #[error("cannot use {}: the empty text gives ids {found:?}, the manifest says {expected:?}",
             path.display())]
-    SpecialTokens { path: PathBuf, found: Vec<u32>, expected: [u32; 2] },
+    SpecialTokens { path: PathBuf, found: Vec<u32>, expected: Vec<u32> },
     #[error("a text cannot be tokenized: {0}")]
     Text(String),
     #[error("a text's tokens are not wanted any more")]
@@ -59,13 +60,14 @@ pub enum TokenizeError {
 pub struct Tokenized {
     /// What is run, special tokens included; at most the model's limit.
     pub ids: TokenIds,
-    /// Positions behind the first special token that belong to the prompt, whoever wrote it; they
-    /// carry no lexical weight.
+    /// Positions in front of the text's own that belong to the prompt, whoever wrote it; they carry
+    /// no lexical weight.
     pub prompt_tokens: usize,
+    /// The text's own tokens: behind the prompt, and between the special tokens around the text.
+    pub own: Range<usize>,
     /// Token count before the limit was applied.
     pub full_count: usize,
-    /// Where the tokens of the text itself stand in it: those behind the prompt and in front of the
-    /// last special token. Empty when nobody asked, and for token ids.
+    /// Where its own tokens stand in the text. Empty when nobody asked, and for token ids.
     pub spans: Vec<Span>,
 }
 
@@ -108,8 +110,8 @@ impl Tokenized {
 /// The package's tokenizer; used by many threads at once.
 pub struct TextTokenizer {
     kind: TokenizerKind,
-    /// The special tokens in front of and behind every text.
-    around: [u32; 2],
+    /// The special tokens in front of and behind every text; some tokenizers have one of them.
+    around: [Option<u32>; 2],
     limit: usize,
     prompts: Prompts,
 }
@@ -154,7 +156,9 @@ impl TextTokenizer {
         }
         let expected = [manifest.bos_token_id, manifest.eos_token_id];
         if around != Some(expected) {
-            let (path, found) = (path.to_owned(), around.iter().flatten().copied().collect());
+            let path = path.to_owned();
+            let found = around.into_iter().flatten().flatten().collect();
+            let expected = expected.into_iter().flatten().collect();
             return Err(TokenizeError::SpecialTokens { path, found, expected });
         }
         Ok(Self {
@@ -194,7 +198,7 @@ impl TextTokenizer {
     ) -> Result<Tokenized, TokenizeError> {
         let (whole, prompt_bytes) = self.behind_prompt(text, options.prompt);
         let found = FoundIds::new(match options.keep {
-            Keep::ModelLimit => self.limit - 2,
+            Keep::ModelLimit => self.limit - self.special_tokens(),
             Keep::All => usize::MAX,
         });
         let mut found = match options.offsets {
@@ -211,10 +215,24 @@ impl TextTokenizer {
         let spans = spans.map(|span| span.since(added_characters)).collect();
         let FoundIds { mut ids, count, .. } = found;
         let [first, last] = self.around;
-        ids.insert(0, first);
-        ids.push(last);
-        let ids = TokenIds::new(&ids);
-        Ok(Tokenized { ids, prompt_tokens, full_count: count + 2, spans })
+        if let Some(first) = first {
+            ids.insert(0, first);
+        }
+        ids.extend(last);
+        let (ids, full_count) = (TokenIds::new(&ids), count + self.special_tokens());
+        let own = self.between(&ids, prompt_tokens);
+        Ok(Tokenized { ids, prompt_tokens, own, full_count, spans })
+    }
+
+    /// How many there are around a text.
+    fn special_tokens(&self) -> usize {
+        self.around.iter().flatten().count()
+    }
+
+    /// The tokens between the special ones and behind the prompt.
+    fn between(&self, ids: &TokenIds, prompt_tokens: usize) -> Range<usize> {
+        let [first, last] = self.around.map(|token| usize::from(token.is_some()));
+        first + prompt_tokens..ids.len() - last
     }
 
     /// A text behind its prompt, and the prompt's bytes. The prompt is the one that the text itself
@@ -236,20 +254,18 @@ impl TextTokenizer {
     pub fn wrap(&self, ids: &[u32], keep: Keep) -> Tokenized {
         let [first, last] = self.around;
         let mut wrapped = Vec::with_capacity(ids.len() + 2);
-        if ids.first() != Some(&first) {
-            wrapped.push(first);
-        }
+        wrapped.extend(first.filter(|first| ids.first() != Some(first)));
         wrapped.extend_from_slice(ids);
-        if wrapped.len() < 2 || wrapped.last() != Some(&last) {
-            wrapped.push(last);
-        }
+        let is_closed = wrapped.len() >= self.special_tokens() && wrapped.last() == last.as_ref();
+        wrapped.extend(last.filter(|_| !is_closed));
         let full_count = wrapped.len();
         if keep == Keep::ModelLimit && full_count > self.limit {
-            wrapped.truncate(self.limit - 1);
-            wrapped.push(last);
+            wrapped.truncate(self.limit - usize::from(last.is_some()));
+            wrapped.extend(last);
         }
-        let (ids, spans) = (TokenIds::new(&wrapped), Vec::new());
-        Tokenized { ids, prompt_tokens: 0, full_count, spans }
+        let ids = TokenIds::new(&wrapped);
+        let own = self.between(&ids, 0);
+        Tokenized { ids, prompt_tokens: 0, own, full_count, spans: Vec::new() }
     }
 
     /// Whose normalization the ids follow.

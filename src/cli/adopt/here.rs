@@ -140,11 +140,12 @@ impl Here {
         let options = TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Skip };
         let tokenizer = &self.readings[way.reading].tokenizer;
         let whole = tokenizer.tokenize_with(&text, options, &|| true);
-        let whole = whole.with_context(|| format!("cannot tokenize {text:?}"))?.ids;
-        let mut ids = whole.to_vec();
+        let whole = whole.with_context(|| format!("cannot tokenize {text:?}"))?;
+        let (mut ids, end) = (whole.ids.to_vec(), whole.own.end);
         if ids.len() > way.tokens {
-            // The last token closes the text.
-            ids.drain(way.tokens - 1..ids.len() - 1);
+            // What closes the text stays.
+            let closing = ids.len() - end;
+            ids.drain(way.tokens - closing..end);
         }
         Ok(ids)
     }

@@ -118,12 +118,13 @@ impl<'a> Tokens<'a> {
 
     fn token(&self, position: usize, id: u32) -> Token<'a> {
         let Self { list, .. } = self;
-        let behind_prompt = position.checked_sub(1 + list.prompt_tokens);
+        let behind_prompt = position.checked_sub(list.own.start);
         let span = behind_prompt.and_then(|position| list.spans.get(position));
         let place = span.and_then(|span| {
             Some((self.places.of_code_point(span.start)?, self.places.of_code_point(span.end)?))
         });
-        let special = position == 0 || position == list.ids.len() - 1;
+        let in_front = list.own.start - list.prompt_tokens;
+        let special = position < in_front || position >= list.own.end;
         let (start, stop) = place.unzip();
         let piece = || self.service.piece(id).unwrap_or_else(|| id.to_string());
         let text = match place.filter(|(start, stop)| start < stop) {

@@ -44,8 +44,10 @@ pub struct Manifest {
     /// Special tokens included.
     pub max_input_tokens: usize,
     pub pad_token_id: u32,
-    pub bos_token_id: u32,
-    pub eos_token_id: u32,
+    /// In front of every text, or null. There is this one or the next one, or both.
+    pub bos_token_id: Option<u32>,
+    /// Behind every text, or null.
+    pub eos_token_id: Option<u32>,
     pub unk_token_id: u32,
     pub pooling: Pooling,
     /// Ascending; shorter prefixes of a dense vector that are vectors of their own.
@@ -218,9 +220,13 @@ impl Manifest {
         require(self.max_input_tokens as u64 <= longest, "max_input_tokens", || {
             format!("it is over {longest}, the most tokens that a batch may have")
         })?;
-        let ids = [self.pad_token_id, self.bos_token_id, self.eos_token_id, self.unk_token_id];
-        let known = |id: &u32| (*id as usize) < self.vocab_size;
-        require(ids.iter().all(known), "pad/bos/eos/unk_token_id", || {
+        let around = [self.bos_token_id, self.eos_token_id];
+        require(around != [None; 2], "bos/eos_token_id", || {
+            "both are null, so that nothing would run for an empty text".into()
+        })?;
+        let mut ids =
+            [self.pad_token_id, self.unk_token_id].into_iter().chain(around.into_iter().flatten());
+        require(ids.all(|id| (id as usize) < self.vocab_size), "pad/bos/eos/unk_token_id", || {
             format!("an id is not below vocab_size {}", self.vocab_size)
         })?;
         let ascending = self.matryoshka_dimensions.windows(2).all(|pair| pair[0] < pair[1]);
@@ -327,6 +333,17 @@ mod tests {
 
     fn parse(value: &Value) -> Result<Manifest, ManifestError> {
         Manifest::parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn one_special_token_is_enough_and_none_is_too_few() {
+        let mut manifest = valid();
+        manifest["bos_token_id"] = json!(null);
+        let one = parse(&manifest).expect("there is one behind a text");
+        assert_eq!((one.bos_token_id, one.eos_token_id), (None, Some(2)));
+        manifest["eos_token_id"] = json!(null);
+        let error = parse(&manifest).expect_err("there is none");
+        assert!(error.to_string().contains("bos/eos_token_id"), "{error}");
     }
 
     #[test]

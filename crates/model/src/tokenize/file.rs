@@ -51,6 +51,11 @@ impl WordRules {
 #[derive(Deserialize)]
 #[serde(tag = "type")]
 enum PostProcessor {
+    /// Of which one puts tokens; those of bytes only move places.
+    Sequence {
+        processors: Vec<PostProcessor>,
+    },
+    ByteLevel {},
     TemplateProcessing {
         single: Vec<TemplatePart>,
         special_tokens: HashMap<String, SpecialToken>,
@@ -174,24 +179,38 @@ impl TokenizerFile {
         Ok(Some(WordRules { map, space, library_gaps }))
     }
 
-    /// The special tokens in front of and behind every text; none when there are not just these.
-    pub(super) fn around(&self) -> Option<[u32; 2]> {
+    /// The special tokens in front of and behind every text, of which one may be absent; none when
+    /// there are not just these.
+    pub(super) fn around(&self) -> Option<[Option<u32>; 2]> {
+        self.post_processor.as_ref()?.around()
+    }
+}
+
+impl PostProcessor {
+    fn around(&self) -> Option<[Option<u32>; 2]> {
         use TemplatePart::{Sequence, SpecialToken};
-        match self.post_processor.as_ref()? {
-            PostProcessor::TemplateProcessing { single, special_tokens } => {
-                let [SpecialToken { id: first }, Sequence {}, SpecialToken { id: last }] =
-                    single.as_slice()
-                else {
-                    return None;
-                };
+        match self {
+            Self::Sequence { processors } => {
+                let mut others = processors.iter().filter(|one| !matches!(one, Self::ByteLevel {}));
+                let only = others.next()?;
+                if others.next().is_some() { None } else { only.around() }
+            }
+            Self::TemplateProcessing { single, special_tokens } => {
                 let one = |token: &str| match *special_tokens.get(token)?.ids {
                     [id] => Some(id),
                     _ => None,
                 };
-                Some([one(first)?, one(last)?])
+                match single.as_slice() {
+                    [SpecialToken { id: first }, Sequence {}, SpecialToken { id: last }] => {
+                        Some([Some(one(first)?), Some(one(last)?)])
+                    }
+                    [SpecialToken { id: first }, Sequence {}] => Some([Some(one(first)?), None]),
+                    [Sequence {}, SpecialToken { id: last }] => Some([None, Some(one(last)?)]),
+                    _ => None,
+                }
             }
-            PostProcessor::BertProcessing { cls, sep } => Some([cls.1, sep.1]),
-            PostProcessor::Other => None,
+            Self::BertProcessing { cls, sep } => Some([Some(cls.1), Some(sep.1)]),
+            Self::ByteLevel {} | Self::Other => None,
         }
     }
 }

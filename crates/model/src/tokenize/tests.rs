@@ -31,7 +31,7 @@ fn a_prompt_is_counted_apart_from_the_text() {
     let tokenizer = tokenizer.expect("it fits");
     let plain = tokenizer.tokenize("hello", None, &|| true).expect("legal");
     let whole = tokenizer.tokenize("hello", Some(PromptName::Query), &|| true).expect("legal");
-    assert_eq!(whole.ids[1 + whole.prompt_tokens..], plain.ids[1..]);
+    assert_eq!(whole.ids[whole.own.start..], plain.ids[1..]);
     let empty = tokenizer.tokenize("", Some(PromptName::Query), &|| true).expect("legal");
     assert_eq!(empty.ids.len(), 2 + empty.prompt_tokens);
     let none = tokenizer.tokenize("hello", Some(PromptName::Passage), &|| true).expect("legal");
@@ -162,12 +162,73 @@ fn the_setting_stands_above_the_manifest() {
 fn a_tokenizer_of_another_vocabulary_is_refused() {
     let error = with(|manifest| manifest.vocab_size += 1).expect_err("one is missing");
     assert!(matches!(error, TokenizeError::Vocabulary { .. }), "{error}");
-    let error = with(|manifest| manifest.bos_token_id = 4).expect_err("another start");
+    let error = with(|manifest| manifest.bos_token_id = Some(4)).expect_err("another start");
     assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{error}");
 }
 
+/// The tiny tokenizer with these parts around a text, in a list behind what BPE over bytes needs.
+fn with_template(single: &[&str], manifest: &mut Manifest) -> TextTokenizer {
+    let (path, _) = tiny();
+    let bytes = fs::read(&path).expect("the fixture is whole");
+    let mut file: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let part = |&name: &&str| match name {
+        "A" => json!({"Sequence": {"id": "A", "type_id": 0}}),
+        special => json!({"SpecialToken": {"id": special, "type_id": 0}}),
+    };
+    file["post_processor"]["single"] = single.iter().map(part).collect();
+    let template = file["post_processor"].take();
+    let of_bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+    file["post_processor"] = json!({"type": "Sequence", "processors": [of_bytes, template]});
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("tokenizer.json");
+    fs::write(&path, file.to_string()).expect("it can be written");
+    manifest.bos_token_id = single.contains(&"<s>").then_some(0);
+    manifest.eos_token_id = single.contains(&"</s>").then_some(2);
+    TextTokenizer::read(&path, manifest, SpecialTokenText::Special, None).expect("it fits")
+}
+
 #[test]
-fn a_file_that_does_not_put_two_special_tokens_around_a_text_is_refused() {
+fn a_tokenizer_may_have_one_special_token_on_either_side() {
+    let (_, mut manifest) = tiny();
+    manifest.prompts.query = Some("query: ".to_owned());
+    manifest.max_input_tokens = 6;
+    let both = with_template(&["<s>", "A", "</s>"], &mut manifest);
+    for (single, first, last) in [(["A", "</s>"], None, Some(2)), (["<s>", "A"], Some(0), None)] {
+        let one = with_template(&single, &mut manifest);
+        let around = |own: &[u32]| -> Vec<u32> {
+            first.into_iter().chain(own.iter().copied()).chain(last).collect()
+        };
+        for text in ["", "cat", "the cat in the house of the dog"] {
+            for prompt in [None, Some(PromptName::Query)] {
+                let options = TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Find };
+                let [expected, seen] = [&both, &one].map(|tokenizer| {
+                    tokenizer.tokenize_with(text, options, &|| true).expect("legal")
+                });
+                let own = &expected.ids[1..expected.ids.len() - 1];
+                assert_eq!(*seen.ids, around(own), "{single:?} {text}");
+                assert_eq!(seen.ids[seen.own.clone()], expected.ids[expected.own.clone()]);
+                assert_eq!(seen.spans, expected.spans);
+                assert_eq!(seen.full_count, own.len() + 1);
+                let cut = one.tokenize(text, prompt, &|| true).expect("legal");
+                assert_eq!(*cut.ids, around(&own[..own.len().min(5)]), "{single:?} {text}");
+                assert_eq!(cut.is_truncated(), own.len() > 5);
+            }
+        }
+        for (ids, expected) in [
+            (vec![], around(&[])),
+            (around(&[7, 8]), around(&[7, 8])),
+            (vec![7, 8], around(&[7, 8])),
+            (vec![7; 9], around(&[7; 5])),
+        ] {
+            let wrapped = one.wrap(&ids, Keep::ModelLimit);
+            assert_eq!(*wrapped.ids, expected, "{single:?} {ids:?}");
+            assert_eq!(wrapped.own.len(), expected.len() - 1);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_does_not_put_special_tokens_around_a_text_is_refused() {
     let (path, manifest) = tiny();
     let bytes = fs::read(&path).expect("the fixture is whole");
     let original: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
@@ -204,7 +265,7 @@ fn stretches(tokenizer: &TextTokenizer, text: &str, prompt: Option<PromptName>) 
     let seen = tokenizer.tokenize_with(text, options, &|| true).expect("legal");
     let plain = tokenizer.tokenize(text, prompt, &|| true).expect("legal");
     assert_eq!(plain, Tokenized { spans: Vec::new(), ..seen.clone() }, "{text:?}");
-    assert_eq!(seen.spans.len() + seen.prompt_tokens + 2, seen.ids.len(), "{text:?}");
+    assert_eq!(seen.spans.len(), seen.own.len(), "{text:?}");
     let stretch = |span: &Span| match span.end - span.start {
         0 => "-".to_owned(),
         length => text.chars().skip(span.start).take(length).collect(),
