@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", choices=[p.value for p in Precision], default="fp16")
     parser.add_argument("--pooling", choices=[pooling.value for pooling in Pooling])
     parser.add_argument("--max-tokens", type=int, help="of a text; default: as the model says")
+    lengths = "shorter vectors that the model was trained for, such as 256,512"
+    parser.add_argument("--dimensions", type=_numbers, metavar="LIST", help=lengths)
     parser.add_argument("--no-sparse", action="store_true", help="without a lexical head")
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")
     about = parser.add_argument_group("manifest")
@@ -61,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     about.add_argument("--passage-prompt", help='such as "passage: "')
     _add_random_options(parser.add_argument_group("random weights"))
     return parser
+
+
+def _numbers(typed: str) -> list[int]:
+    return sorted({int(number) for number in typed.split(",")})
 
 
 def _add_random_options(group: argparse._ArgumentGroup) -> None:

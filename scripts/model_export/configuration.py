@@ -104,6 +104,14 @@ class Configuration:
         self._demand(is_whole, key, f"a number from {least} is needed")
         return value
 
+    def dimensions(self, width: int) -> list[int]:
+        """Ascending; beginnings of a vector of `width` numbers that are vectors too."""
+        key = "matryoshka_dimensions"
+        found = self._get(key) or []
+        is_list = isinstance(found, list) and all(type(d) is int and 0 < d <= width for d in found)
+        self._demand(is_list, key, f"a list of numbers from 1 to {width} is needed")
+        return sorted(set(found) - {width})
+
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""
         harmless = f"{HARMLESS} {self.family.harmless}".split()

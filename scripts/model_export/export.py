@@ -17,6 +17,7 @@ from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
 from . import half_package, kept, largest, random_encoder, sentence, snapshot
+from .configuration import Configuration
 from .half import BUILDERS
 
 EPSILON = 1e-5
@@ -116,15 +117,24 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         flags = [f"--{name}-prompt" for name in about.prompts]
         files = [said.sources["prompts"]] if said.prompts else []
         typed["prompts"] = ", ".join(flags + files)
+    width = encoder.architecture.width
+    dimensions = Configuration(folder / "config.json").dimensions(width)
+    if dimensions:
+        said.sources["matryoshka_dimensions"] = "config.json"
+    if options.dimensions:
+        dimensions, typed["matryoshka_dimensions"] = options.dimensions, "--dimensions"
+        if not 0 < min(dimensions) <= max(dimensions) < width:
+            raise PackageError(f"--dimensions: numbers from 1 to {width - 1} are needed")
     about = replace(
         about,
         aliases=[*aliases, *about.aliases],
+        matryoshka_dimensions=dimensions,
         prompts=said.prompts | about.prompts,
         default_prompt=said.default_prompt or about.default_prompt,
         sources=said.sources | typed,
     )
     values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
-    values["pooling"] = said.pooling.value
+    values |= {"pooling": said.pooling.value, "matryoshka_dimensions": dimensions}
     for field, source in about.sources.items():
         say(f"  {field}: {values[field] or 'none'} ({source})")
     return plan_of(encoder, folder / snapshot.TOKENIZER_FILE, about, options)

@@ -121,6 +121,45 @@ def test_the_manifest_says_what_was_taken_from_where(
         assert manifest_of(out)["sources"] == expected
 
 
+@pytest.mark.parametrize(
+    ("stored", "flags", "found", "source"),
+    [
+        ([8, 4, 16], [], [4, 8], "config.json"),
+        ([8], ["--dimensions", "12,2"], [2, 12], "--dimensions"),
+        (None, [], [], None),
+    ],
+)
+def test_shorter_vectors_are_those_that_the_model_was_trained_for(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: Any,
+    flags: list[str],
+    found: list[int],
+    source: str | None,
+) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    put(folder, "config.json", content | {"matryoshka_dimensions": stored})
+    common = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", tmp_path / "out"]
+    assert run(monkeypatch, *common, *flags) == 0
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["matryoshka_dimensions"] == found
+    assert manifest["sources"].get("matryoshka_dimensions") == source
+
+
+@pytest.mark.parametrize("wrong", [[17], ["8"], "8", [0], [True]])
+def test_vectors_that_cannot_be_cut_so_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, wrong: Any
+) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    common = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", tmp_path / "out"]
+    assert run(monkeypatch, *common, "--dimensions", "4,16") == 1
+    assert "--dimensions: numbers from 1 to 15" in capsys.readouterr().err
+    put(folder, "config.json", content | {"matryoshka_dimensions": wrong})
+    assert run(monkeypatch, *common) == 1
+    assert "config.json has matryoshka_dimensions" in capsys.readouterr().err
+
+
 def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
     (folder / TOKENIZER).unlink(missing_ok=True)
     assert sentence.read(folder, Pooling.CLS).sources == {

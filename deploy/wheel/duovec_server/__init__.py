@@ -27,7 +27,14 @@ SCRIPTS = HERE / "scripts"
 CPUINFO = Path("/proc/cpuinfo")
 WITH_A_MODEL = ("serve", "bench", "embed", "batch", "adopt")
 """Commands that may have to make a package; `check` only looks at what is there."""
-MODEL = ("--model", "--pooling", "--max-tokens", "--query-prompt", "--passage-prompt")
+MODEL = (
+    "--model",
+    "--pooling",
+    "--max-tokens",
+    "--dimensions",
+    "--query-prompt",
+    "--passage-prompt",
+)
 MODEL_SWITCHES = ("--no-sparse", "--update")
 """Flags for what makes a model's package; the second kind takes no value."""
 PREPARED = ("config", "openvino_library_dir", "package", "precision")
