@@ -44,6 +44,16 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Dense:
+    """A product behind the pooling."""
+
+    width: int
+    """Numbers that it gives."""
+    biased: bool
+    tanh: bool
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Everything about a network but its weights."""
 
@@ -53,8 +63,7 @@ class Architecture:
     pad_token_id: int
     attentions: tuple[Attention, ...] = ()
     """Of each layer; none where all are plain."""
-    dense_width: int | None = None
-    """Numbers of a vector, where a product behind the pooling changes their count."""
+    dense: tuple[Dense, ...] = ()
     tokens_max: int | None = None
     """Of a text, where the model takes fewer than there are positions."""
 
@@ -65,7 +74,7 @@ class Architecture:
     @property
     def width(self) -> int:
         """Numbers of a vector."""
-        return self.dense_width or self.sizes.hidden
+        return self.dense[-1].width if self.dense else self.sizes.hidden
 
     @property
     def first_position(self) -> int:
@@ -84,8 +93,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
 
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms
     of a head's queries and keys; aln, aoln: the attention's norm, and one of its output alone; fi,
-    fg, fo: feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense: what
-    is behind the pooling.
+    fg, fo: feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense0 and
+    so on: what is behind the pooling.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -113,8 +122,12 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes[f"{name}.w"] = shape
         if ("ln" if part.endswith("ln") else part) in family.biased:
             shapes[f"{name}.b"] = shape[:1]
-    if architecture.dense_width:
-        shapes["dense.w"] = (architecture.dense_width, hidden)
+    width = hidden
+    for number, module in enumerate(architecture.dense):
+        shapes[f"dense{number}.w"] = (module.width, width)
+        if module.biased:
+            shapes[f"dense{number}.b"] = (module.width,)
+        width = module.width
     return shapes
 
 

@@ -99,8 +99,18 @@ def _word_table(encoder: Encoder) -> np.ndarray:
 def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder) -> str:
     """The output `dense`: a sum of hidden states for each span, L2-normalized; zeros stay zeros."""
     pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
-    if encoder.architecture.dense_width:
-        pooled = builder.linear(pooled, "dense.product", encoder.source.tensor("dense.w"), None)
+    for number, module in enumerate(encoder.architecture.dense):
+        name, tensor = f"dense.{number}", f"dense{number}"
+        pooled = builder.linear(pooled, name, encoder.source.tensor(f"{tensor}.w"), None)
+        if module.biased:
+            # A span's weights add up to one, so that one without weights gets no bias.
+            length = builder.ints(f"{name}.axis", 2)
+            total = builder.op("ReduceSum", ["span_weights", length], f"{name}.total")
+            bias = builder.floats(f"{name}.bias", encoder.source.tensor(f"{tensor}.b"))
+            shift = builder.op("Mul", [total, bias], f"{name}.shift")
+            pooled = builder.op("Add", [pooled, shift], f"{name}.shifted")
+        if module.tanh:
+            pooled = builder.op("Tanh", [pooled], f"{name}.tanh")
     axis = builder.ints("dense.axis", 2)
     norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
     safe = builder.op(

@@ -79,8 +79,9 @@ class ReferenceEncoder:
         hidden = self._norm(hidden, "fin.ln")
         poolings = {Pooling.CLS: hidden[0], Pooling.MEAN: hidden.mean(axis=0)}
         pooled = poolings.get(self._architecture.pooling, hidden[-1])
-        if self._architecture.dense_width:
-            pooled = self._linear(pooled, "dense")
+        for number, module in enumerate(self._architecture.dense):
+            pooled = self._linear(pooled, f"dense{number}")
+            pooled = np.tanh(pooled) if module.tanh else pooled
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)

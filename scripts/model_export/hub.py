@@ -57,6 +57,7 @@ SMALL = [
     "config_sentence_transformers.json",
     "*/config.json",
     "*_Dense/model.safetensors",
+    "*_Dense/pytorch_model.bin",
     "*.index.json",
     "README.md",
 ]

@@ -54,12 +54,10 @@ class Snapshot:
 
     tensors: dict[str, Stored]
     words: Stored
-    dense: np.ndarray | None
+    dense: dict[str, np.ndarray]
 
     def tensor(self, name: str) -> np.ndarray:
-        if name == "dense.w" and self.dense is not None:
-            return self.dense
-        return self.tensors[name].read()
+        return self.dense[name] if name in self.dense else self.tensors[name].read()
 
     def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.words.read(rows)
@@ -94,13 +92,12 @@ def open_encoder(
 
     words = take(WORD_TABLE)
     tensors = {name: take(name) for name in tensor_shapes(architecture)}
-    product = dense.read(folder, sizes.hidden)
-    if product is not None:
-        architecture = replace(architecture, dense_width=len(product))
+    modules, behind = dense.read(folder, sizes.hidden)
+    architecture = replace(architecture, dense=modules)
     head = None
     if with_head:
         head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
-    return Encoder(architecture, Snapshot(tensors, words, product), head)
+    return Encoder(architecture, Snapshot(tensors, words, behind), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:

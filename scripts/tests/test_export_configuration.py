@@ -265,17 +265,3 @@ def test_angles_of_gte_are_those_of_its_own_code(tmp_path: Path) -> None:
     speeds = 1.0 / (20000 * 8.0) ** (np.arange(0, width, 2) / width) / 8.0 ** (2 / width)
     expected = np.arange(160)[:, None] * speeds
     np.testing.assert_allclose(rotary.angles(160, width), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("bias", True), ("activation_function", "torch.nn.modules.activation.Tanh")],
-)
-def test_a_product_behind_the_pooling_is_plain_or_refused(
-    tmp_path: Path, key: str, value: object
-) -> None:
-    folder = write(tmp_path, "gemma3", {})
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    with pytest.raises(PackageError, match=rf"2_Dense/config.json has {key} {value!r}"):
-        snapshots.open_encoder(folder)

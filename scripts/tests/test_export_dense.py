@@ -1,0 +1,97 @@
+"""The Dense modules of sentence-transformers: what they compute, and which are refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import export_snapshots as snapshots
+import numpy as np
+import pytest
+from export_graphs import written
+
+from default_package import rows
+from default_package.choices import Precision
+from default_package.errors import PackageError
+from default_package.reference import ReferenceEncoder
+from default_package.runtime import Runtime
+from fixtures import FAMILIES
+
+TANH = "torch.nn.modules.activation.Tanh"
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def write_dense(folder: Path, layers: list, name: str) -> None:
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    for at, (weight, bias, tanh) in enumerate(layers):
+        place = folder / f"{2 + at}_Dense"
+        place.mkdir()
+        about = {"bias": bias is not None, "activation_function": TANH if tanh else IDENTITY}
+        (place / "config.json").write_text(json.dumps(about))
+        tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
+        save = snapshots.write_torch if name.endswith("bin") else snapshots.write_safetensors
+        save(place / name, tensors)
+        modules.append(("Dense", place.name))
+    entries = [{"type": f"sentence_transformers.models.{k}", "path": p} for k, p in modules]
+    (folder / "modules.json").write_text(json.dumps(entries))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    "modules",
+    [
+        [(True, False)],
+        # As LaBSE and distiluse have it.
+        [(True, True)],
+        [(True, False), (True, False), (False, True), (True, False)],
+        [(False, True), (True, True)],
+    ],
+)
+def test_products_behind_the_pooling_have_biases_and_activations(
+    tmp_path: Path, modules: list[tuple[bool, bool]], name: str
+) -> None:
+    folder = shutil.copytree(FAMILIES / "bert", tmp_path / "model")
+    numbers = np.random.default_rng(5)
+    layers, width = [], 32
+    for at, (biased, tanh) in enumerate(modules):
+        wide = 20 + at
+        weight = numbers.normal(size=(wide, width)).astype(np.float32) / 3
+        bias = numbers.normal(size=wide).astype(np.float32) if biased else None
+        width = wide
+        layers.append((weight, bias, tanh))
+    write_dense(folder, layers, name)
+    encoder = snapshots.open_encoder(folder)
+    ids = [5, 9, 4, 60, 7]
+    vectors = ReferenceEncoder(encoder).run(ids)
+    expected = vectors.hidden.mean(axis=0)
+    for weight, bias, tanh in layers:
+        expected = weight @ expected + (0 if bias is None else bias)
+        expected = np.tanh(expected) if tanh else expected
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(vectors.dense, expected, atol=1e-6)
+    for precision in Precision:
+        graph = written(encoder, precision, tmp_path / precision.value)
+        # The first row has a second span, which has no weights.
+        batch = rows.batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
+        dense, _ = Runtime(graph, "f32").run_rows(batch.inputs)
+        assert dense.shape == (2, 2, width)
+        close = 1e-5 if precision is Precision.FP32 else 0.05
+        np.testing.assert_allclose(dense[0, 0], expected, atol=close)
+        assert not dense[:, 1].any()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("activation_function", "torch.nn.modules.activation.ReLU"),
+        ("activation_function", None),
+        ("module_input_name", "token_embeddings"),
+    ],
+)
+def test_another_product_behind_the_pooling_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    folder = shutil.copytree(FAMILIES / "gemma3", tmp_path / "model")
+    path = folder / "2_Dense" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(PackageError, match=rf"2_Dense/config.json has {key} {value!r}"):
+        snapshots.open_encoder(folder)
